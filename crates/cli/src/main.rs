@@ -1,0 +1,5 @@
+//! The command line `falkon`.
+
+mod plan;
+
+fn main() {}

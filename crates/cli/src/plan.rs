@@ -1,0 +1,1 @@
+//! Plans: what the sources on a command line expand to.

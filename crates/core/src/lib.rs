@@ -1,0 +1,1 @@
+//! Falkon's logic: state machines without IO.

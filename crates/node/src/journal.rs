@@ -1,0 +1,1 @@
+//! The journal: an append-only log with checksums and group commit.

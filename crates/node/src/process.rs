@@ -1,0 +1,1 @@
+//! Running processes: spawn, capture, limits, and no orphan left behind.

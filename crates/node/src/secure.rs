@@ -1,0 +1,1 @@
+//! Security: access files, the handshake, and protected frames.

@@ -1,0 +1,1 @@
+//! Messages, framing and journal records: bytes to messages and back.

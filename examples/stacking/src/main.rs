@@ -1,0 +1,2 @@
+//! Image stacking.
+fn main() {}
