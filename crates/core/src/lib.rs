@@ -1,1 +1,8 @@
 //! Falkon's logic: state machines without IO.
+//!
+//! Nothing here reads a clock, a random source or the environment, starts a
+//! thread or does IO, and nothing depends on hash order. Time comes in with
+//! each event. Every machine has the same face, the pump: `handle(now, event)`,
+//! then `poll_action()` until it is empty, then `poll_timeout()`.
+
+pub mod task;

@@ -1,0 +1,498 @@
+//! What the scheduler must know about tasks: ids, classes, resources, rows.
+//!
+//! The core never looks inside a task's command. A submission carries one
+//! opaque template and, per task, one opaque row; the executor puts them
+//! together. A task array (computed rows) therefore costs the same whether it
+//! has ten tasks or a billion.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An instance on a dispatcher: one client's queue, tasks and results
+/// (falkon-sc07 §3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InstanceId(pub u64);
+
+/// A task within its instance: the position in which it was submitted, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u64);
+
+/// An executor registered with a dispatcher. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutorId(pub u64);
+
+/// A time in microseconds on the dispatcher's clock, which never goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// This time and `micros` microseconds more.
+    #[must_use]
+    pub fn after(self, micros: u64) -> Time {
+        Time(self.0.saturating_add(micros))
+    }
+
+    /// Microseconds from `earlier` to this time; 0 if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for ExecutorId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// What kind of work a task is (DESIGN §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// An existing program, spawned.
+    Process,
+    /// A builtin that does nothing: measures dispatch alone.
+    Noop,
+    /// A builtin that holds its slot for the time its row or template names.
+    Sleep,
+}
+
+/// Thousandths of a CPU.
+pub const MILLI: u32 = 1000;
+
+/// Amounts of everything a task may hold while it runs, or an executor offers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Resources {
+    /// CPUs in thousandths; one slot is 1000.
+    pub cpus_milli: u32,
+    /// Whole GPUs.
+    pub gpus: u32,
+    /// Memory in bytes; 0 asks for none in particular.
+    pub memory_bytes: u64,
+    /// Site-defined counts by name, sorted by name.
+    pub custom: Vec<(String, u64)>,
+}
+
+impl Resources {
+    /// So many whole CPUs and nothing else.
+    #[must_use]
+    pub fn cpus(count: u32) -> Resources {
+        Resources { cpus_milli: count.saturating_mul(MILLI), ..Resources::default() }
+    }
+
+    /// Whether `need` fits into this.
+    #[must_use]
+    pub fn fits(&self, need: &Resources) -> bool {
+        self.cpus_milli >= need.cpus_milli
+            && self.gpus >= need.gpus
+            && self.memory_bytes >= need.memory_bytes
+            && need.custom.iter().all(|(name, count)| self.custom_count(name) >= *count)
+    }
+
+    /// How many tasks that each need `need` fit side by side, at most `limit`.
+    #[must_use]
+    pub fn count_of(&self, need: &Resources, limit: u64) -> u64 {
+        fn share(have: u64, need: u64, limit: u64) -> u64 {
+            have.checked_div(need).unwrap_or(limit)
+        }
+        let mut count = limit
+            .min(share(u64::from(self.cpus_milli), u64::from(need.cpus_milli), limit))
+            .min(share(u64::from(self.gpus), u64::from(need.gpus), limit))
+            .min(share(self.memory_bytes, need.memory_bytes, limit));
+        for (name, amount) in &need.custom {
+            count = count.min(share(self.custom_count(name), *amount, limit));
+        }
+        count
+    }
+
+    /// Takes `count` times `need` away; the caller has checked that it fits.
+    pub fn take(&mut self, need: &Resources, count: u64) {
+        let times = u32::try_from(count).unwrap_or(u32::MAX);
+        self.cpus_milli = self.cpus_milli.saturating_sub(need.cpus_milli.saturating_mul(times));
+        self.gpus = self.gpus.saturating_sub(need.gpus.saturating_mul(times));
+        self.memory_bytes =
+            self.memory_bytes.saturating_sub(need.memory_bytes.saturating_mul(count));
+        for (name, amount) in &need.custom {
+            if let Some(have) = self.custom.iter_mut().find(|(have, _)| have == name) {
+                have.1 = have.1.saturating_sub(amount.saturating_mul(count));
+            }
+        }
+    }
+
+    /// Gives `count` times `need` back.
+    pub fn give(&mut self, need: &Resources, count: u64) {
+        let times = u32::try_from(count).unwrap_or(u32::MAX);
+        self.cpus_milli = self.cpus_milli.saturating_add(need.cpus_milli.saturating_mul(times));
+        self.gpus = self.gpus.saturating_add(need.gpus.saturating_mul(times));
+        self.memory_bytes =
+            self.memory_bytes.saturating_add(need.memory_bytes.saturating_mul(count));
+        for (name, amount) in &need.custom {
+            if let Some(have) = self.custom.iter_mut().find(|(have, _)| have == name) {
+                have.1 = have.1.saturating_add(amount.saturating_mul(count));
+            }
+        }
+    }
+
+    fn custom_count(&self, name: &str) -> u64 {
+        self.custom.iter().find(|(have, _)| have == name).map_or(0, |(_, count)| *count)
+    }
+}
+
+impl fmt::Display for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} cpus", f64::from(self.cpus_milli) / f64::from(MILLI))?;
+        if self.gpus > 0 {
+            write!(f, ", {} gpus", self.gpus)?;
+        }
+        if self.memory_bytes > 0 {
+            write!(f, ", {} MiB memory", self.memory_bytes.div_ceil(1 << 20))?;
+        }
+        for (name, count) in &self.custom {
+            write!(f, ", {count} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What tasks of a submission share as far as scheduling goes. Submissions
+/// have few classes and many tasks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskClass {
+    /// Process or builtin.
+    pub kind: Kind,
+    /// What a task holds while it runs.
+    pub resources: Resources,
+    /// Higher goes first; 0 by default.
+    pub priority: i32,
+    /// How many more times a task that failed is tried.
+    pub retries: u32,
+    /// A task that runs longer than this many microseconds is killed and has
+    /// failed; 0 is no limit.
+    pub timeout_micros: u64,
+    /// The user's estimate of the run time in microseconds; 0 is unknown.
+    pub estimate_micros: u64,
+}
+
+impl Default for TaskClass {
+    fn default() -> Self {
+        TaskClass {
+            kind: Kind::Process,
+            resources: Resources::cpus(1),
+            priority: 0,
+            retries: 0,
+            timeout_micros: 0,
+            estimate_micros: 0,
+        }
+    }
+}
+
+/// Byte strings one after another, with where each ends: no allocation each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Packed {
+    /// All strings, back to back.
+    pub blob: Arc<Vec<u8>>,
+    /// Where each string ends in `blob`, ascending.
+    pub ends: Arc<Vec<u32>>,
+}
+
+impl Packed {
+    /// How many strings there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.ends.len() as u64
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The string at `index`; `None` past the end.
+    #[must_use]
+    pub fn at(&self, index: u64) -> Option<&[u8]> {
+        let index = usize::try_from(index).ok()?;
+        let end = *self.ends.get(index)? as usize;
+        let start = if index == 0 { 0 } else { self.ends[index - 1] as usize };
+        self.blob.get(start..end)
+    }
+
+    /// Appends one string. Returns `false`, unchanged, if the column would
+    /// pass 4 GiB.
+    #[must_use]
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        let Ok(end) = u32::try_from(self.blob.len() + bytes.len()) else { return false };
+        Arc::make_mut(&mut self.blob).extend_from_slice(bytes);
+        Arc::make_mut(&mut self.ends).push(end);
+        true
+    }
+
+    /// A copy of `count` strings from `first` on.
+    #[must_use]
+    pub fn slice(&self, first: u64, count: u64) -> Packed {
+        if first == 0 && count == self.len() {
+            return self.clone();
+        }
+        let last = first.saturating_add(count).min(self.len()) as usize;
+        let first = (first as usize).min(last);
+        if first == last {
+            return Packed::default();
+        }
+        let start = if first == 0 { 0 } else { self.ends[first - 1] };
+        let ends = self.ends[first..last].iter().map(|end| end - start).collect();
+        let blob = self.blob[start as usize..self.ends[last - 1] as usize].to_vec();
+        Packed { blob: Arc::new(blob), ends: Arc::new(ends) }
+    }
+
+    /// Whether `ends` ascends and stays within `blob`.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let mut before = 0;
+        for &end in self.ends.iter() {
+            if end < before {
+                return false;
+            }
+            before = end;
+        }
+        before as usize == self.blob.len()
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (self.blob.capacity() + self.ends.capacity() * 4) as u64
+    }
+}
+
+/// One factor of computed rows: `start`, `start + step`, … , `count` values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// First value.
+    pub start: i64,
+    /// Added from one value to the next.
+    pub step: i64,
+    /// How many values.
+    pub count: u64,
+}
+
+impl Range {
+    /// The value at `index`, wrapping on overflow (callers check ranges when
+    /// they are made).
+    #[must_use]
+    pub fn value(&self, index: u64) -> i64 {
+        self.start.wrapping_add(self.step.wrapping_mul(index as i64))
+    }
+}
+
+/// What distinguishes the tasks of a submission from one another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rows {
+    /// The product of ranges, last factor fastest, from the `offset`-th
+    /// combination on: nothing is stored per task.
+    Computed {
+        /// The factors.
+        factors: Vec<Range>,
+        /// The combination that is the first row.
+        offset: u64,
+    },
+    /// One stored row per task.
+    Packed(Packed),
+}
+
+impl Rows {
+    /// The rows of `count` tasks from the `first`-th on.
+    #[must_use]
+    pub fn slice(&self, first: u64, count: u64) -> Rows {
+        match self {
+            Rows::Computed { factors, offset } => {
+                Rows::Computed { factors: factors.clone(), offset: offset.saturating_add(first) }
+            }
+            Rows::Packed(packed) => Rows::Packed(packed.slice(first, count)),
+        }
+    }
+
+    /// How many rows there are; a product too large for 64 bits gives `None`.
+    #[must_use]
+    pub fn len(&self) -> Option<u64> {
+        match self {
+            Rows::Computed { factors, offset } => factors
+                .iter()
+                .try_fold(1u64, |product, factor| product.checked_mul(factor.count))?
+                .checked_sub(*offset),
+            Rows::Packed(packed) => Some(packed.len()),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The values of computed row `index`, one per factor; empty for packed
+    /// rows.
+    #[must_use]
+    pub fn computed(&self, index: u64) -> Vec<i64> {
+        let Rows::Computed { factors, offset } = self else { return Vec::new() };
+        let mut rest = offset.saturating_add(index);
+        let mut values = vec![0; factors.len()];
+        for (value, factor) in values.iter_mut().zip(factors).rev() {
+            let count = factor.count.max(1);
+            *value = factor.value(rest % count);
+            rest /= count;
+        }
+        values
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Rows::Computed { factors, .. } => (factors.len() * size_of::<Range>()) as u64,
+            Rows::Packed(packed) => packed.bytes(),
+        }
+    }
+}
+
+/// Tasks that wait for others: `after[i]` are the ids that the task at
+/// `offset` within the submission waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct After {
+    /// Position within the submission.
+    pub offset: u64,
+    /// Tasks of the same instance that must be done first.
+    pub tasks: Vec<TaskId>,
+}
+
+/// Tasks submitted together: one message, one journal record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submission {
+    /// How many tasks.
+    pub count: u64,
+    /// What all tasks share of their command; opaque to the core.
+    pub template: Arc<Vec<u8>>,
+    /// What they do not share.
+    pub rows: Rows,
+    /// The classes that occur.
+    pub classes: Vec<TaskClass>,
+    /// Which class tasks are of, as runs of (how many, index into `classes`).
+    pub class_runs: Vec<(u64, u32)>,
+    /// The users' names for the tasks, if they gave any.
+    pub names: Option<Packed>,
+    /// Dependencies, ascending by offset.
+    pub after: Vec<After>,
+}
+
+/// Why a submission is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubmissionError {
+    /// It has no tasks.
+    Empty,
+    /// Rows, class runs or names do not add up to `count`.
+    CountMismatch {
+        /// What does not add up.
+        what: &'static str,
+        /// The tasks announced.
+        expected: u64,
+        /// The entries found.
+        found: u64,
+    },
+    /// A class index, an offset or a column is out of its bounds.
+    Malformed(&'static str),
+    /// There are more task ids than 64 bits hold.
+    TooMany,
+}
+
+impl fmt::Display for SubmissionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SubmissionError::Empty => write!(f, "the submission has no tasks"),
+            SubmissionError::CountMismatch { what, expected, found } => {
+                write!(f, "the submission announces {expected} tasks but has {found} {what}")
+            }
+            SubmissionError::Malformed(what) => write!(f, "the submission has a malformed {what}"),
+            SubmissionError::TooMany => write!(f, "the instance would have more than 2^63 tasks"),
+        }
+    }
+}
+
+impl std::error::Error for SubmissionError {}
+
+impl Submission {
+    /// Checks that all parts agree with one another.
+    ///
+    /// # Errors
+    /// Says which part does not.
+    pub fn check(&self) -> Result<(), SubmissionError> {
+        if self.count == 0 {
+            return Err(SubmissionError::Empty);
+        }
+        let mismatch =
+            |what, found| SubmissionError::CountMismatch { what, expected: self.count, found };
+        match self.rows.len() {
+            None => return Err(SubmissionError::TooMany),
+            // Computed rows may be a window into a larger product.
+            Some(rows) if rows < self.count => return Err(mismatch("rows", rows)),
+            Some(rows) if matches!(self.rows, Rows::Packed(_)) && rows != self.count => {
+                return Err(mismatch("rows", rows));
+            }
+            Some(_) => {}
+        }
+        if let Rows::Packed(packed) = &self.rows
+            && !packed.is_sound()
+        {
+            return Err(SubmissionError::Malformed("row column"));
+        }
+        let classed = self
+            .class_runs
+            .iter()
+            .try_fold(0u64, |sum, (count, _)| sum.checked_add(*count))
+            .ok_or(SubmissionError::TooMany)?;
+        if classed != self.count {
+            return Err(mismatch("classed tasks", classed));
+        }
+        if self
+            .class_runs
+            .iter()
+            .any(|(count, class)| *count == 0 || *class as usize >= self.classes.len())
+        {
+            return Err(SubmissionError::Malformed("class run"));
+        }
+        if let Some(names) = &self.names {
+            if names.len() != self.count {
+                return Err(mismatch("names", names.len()));
+            }
+            if !names.is_sound() {
+                return Err(SubmissionError::Malformed("name column"));
+            }
+        }
+        let mut next = 0;
+        for after in &self.after {
+            if after.offset < next || after.offset >= self.count {
+                return Err(SubmissionError::Malformed("dependency offset"));
+            }
+            next = after.offset + 1;
+        }
+        Ok(())
+    }
+
+    /// Bytes held while the submission lives.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let after: usize = self.after.iter().map(|after| 32 + after.tasks.len() * 8).sum();
+        self.rows.bytes()
+            + self.names.as_ref().map_or(0, Packed::bytes)
+            + (self.template.capacity() + self.class_runs.capacity() * 16 + after) as u64
+    }
+}

@@ -1,0 +1,219 @@
+//! Commands and their templates: what an executor runs.
+//!
+//! The core carries these as opaque bytes. A template and a row expand to one
+//! [`Command`]; see [`Template::expand`].
+
+use crate::codec::{
+    DecodeError, Decoder, Wire, put_array, put_bytes, wire_enum, wire_list, wire_struct,
+};
+use falkon_core::task::Rows;
+
+/// One task's command, complete. Strings are bytes: file names and arguments
+/// need not be UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct Command {
+    /// Program and arguments. A builtin has its name (`@noop`, `@sleep`) as
+    /// the program; the task's class says whether it is one.
+    pub argv: Vec<Vec<u8>>,
+    /// Variables added to the executor's environment.
+    pub env: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Working directory; the executor's own by default.
+    pub cwd: Option<Vec<u8>>,
+    /// File read as standard input; empty by default.
+    pub stdin: Option<Vec<u8>>,
+    /// Files that must be there before the task starts, relative to `cwd`.
+    pub inputs: Vec<Vec<u8>>,
+    /// Files that must be there after it ended well, relative to `cwd`.
+    pub outputs: Vec<Vec<u8>>,
+}
+wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs });
+
+/// Which part of a value a placeholder stands for, as in GNU parallel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `{}`: the whole value.
+    Whole,
+    /// `{/}`: its base name.
+    Base,
+    /// `{.}`: without its extension.
+    Stem,
+    /// `{/.}`: its base name without extension.
+    BaseStem,
+    /// `{//}`: its directory.
+    Directory,
+}
+wire_enum!(Form { 0 => Whole, 1 => Base, 2 => Stem, 3 => BaseStem, 4 => Directory });
+
+impl Form {
+    /// The part of `value` that this form stands for. As in GNU parallel, the
+    /// directory of a plain name is `.`.
+    #[must_use]
+    pub fn of(self, value: &[u8]) -> &[u8] {
+        match self {
+            Form::Whole => value,
+            Form::Base => base(value),
+            Form::Stem => stem(value),
+            Form::BaseStem => stem(base(value)),
+            Form::Directory => match value.iter().rposition(|byte| *byte == b'/') {
+                None => b".",
+                Some(0) => b"/",
+                Some(at) => &value[..at],
+            },
+        }
+    }
+}
+
+fn base(value: &[u8]) -> &[u8] {
+    value.iter().rposition(|byte| *byte == b'/').map_or(value, |at| &value[at + 1..])
+}
+
+fn stem(value: &[u8]) -> &[u8] {
+    let name_starts = value.len() - base(value).len();
+    match value.iter().rposition(|byte| *byte == b'.') {
+        Some(at) if at >= name_starts => &value[..at],
+        _ => value,
+    }
+}
+
+/// A piece of a templated string.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Stands for itself.
+    Literal(Vec<u8>),
+    /// The value of a source (from 0), in a form.
+    Value {
+        /// Which source.
+        source: u32,
+        /// Which part of its value.
+        form: Form,
+    },
+    /// `{#}`: the task's number, from 1.
+    Number,
+}
+wire_enum!(Piece { 0 => Literal(bytes), 1 => Value { source, form }, 2 => Number });
+
+/// A string with placeholders.
+pub type Text = Vec<Piece>;
+
+/// A command with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommandTemplate {
+    /// See [`Command::argv`].
+    pub argv: Vec<Text>,
+    /// See [`Command::env`]; names have no placeholders.
+    pub env: Vec<(Vec<u8>, Text)>,
+    /// See [`Command::cwd`].
+    pub cwd: Option<Text>,
+    /// See [`Command::stdin`].
+    pub stdin: Option<Text>,
+    /// See [`Command::inputs`].
+    pub inputs: Vec<Text>,
+    /// See [`Command::outputs`].
+    pub outputs: Vec<Text>,
+}
+wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs });
+wire_list!(Piece, Vec<Piece>, (Vec<u8>, Vec<Piece>));
+
+/// What the tasks of a submission share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Template {
+    /// One command with placeholders; rows hold the values.
+    Command(CommandTemplate),
+    /// Nothing: every row is a whole [`Command`].
+    Each,
+}
+wire_enum!(Template { 0 => Command(command), 1 => Each });
+
+impl Template {
+    /// The command of one task: the `index`-th row of `rows`, where `number`
+    /// is what `{#}` stands for.
+    ///
+    /// # Errors
+    /// The row is missing or malformed, or a placeholder names a source that
+    /// the row does not have.
+    pub fn expand(&self, rows: &Rows, index: u64, number: u64) -> Result<Command, DecodeError> {
+        let missing = DecodeError::Invalid("row");
+        match (self, rows) {
+            (Template::Each, Rows::Packed(packed)) => {
+                Command::from_bytes(packed.at(index).ok_or(missing)?)
+            }
+            (Template::Each, Rows::Computed { .. }) => Err(missing),
+            (Template::Command(template), Rows::Packed(packed)) => {
+                let row = packed.at(index).ok_or(missing)?;
+                let values = unpack_row(row)?;
+                template.fill(&values, number)
+            }
+            (Template::Command(template), Rows::Computed { .. }) => {
+                let values: Vec<String> =
+                    rows.computed(index).iter().map(ToString::to_string).collect();
+                let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
+                template.fill(&values, number)
+            }
+        }
+    }
+}
+
+impl CommandTemplate {
+    /// This template with `values` in the place of its placeholders.
+    ///
+    /// # Errors
+    /// A placeholder names a source beyond `values`.
+    pub fn fill(&self, values: &[&[u8]], number: u64) -> Result<Command, DecodeError> {
+        let text = |text: &Text| fill_text(text, values, number);
+        let texts = |texts: &[Text]| texts.iter().map(text).collect::<Result<Vec<_>, _>>();
+        Ok(Command {
+            argv: texts(&self.argv)?,
+            env: self
+                .env
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), text(value)?)))
+                .collect::<Result<_, DecodeError>>()?,
+            cwd: self.cwd.as_ref().map(text).transpose()?,
+            stdin: self.stdin.as_ref().map(text).transpose()?,
+            inputs: texts(&self.inputs)?,
+            outputs: texts(&self.outputs)?,
+        })
+    }
+}
+
+fn fill_text(text: &Text, values: &[&[u8]], number: u64) -> Result<Vec<u8>, DecodeError> {
+    let mut out = Vec::new();
+    for piece in text {
+        match piece {
+            Piece::Literal(bytes) => out.extend_from_slice(bytes),
+            Piece::Value { source, form } => {
+                let value = values
+                    .get(*source as usize)
+                    .ok_or(DecodeError::Invalid("placeholder: no such source"))?;
+                out.extend_from_slice(form.of(value));
+            }
+            Piece::Number => out.extend_from_slice(number.to_string().as_bytes()),
+        }
+    }
+    Ok(out)
+}
+
+/// Appends a row of values, one per source, to `out`.
+pub fn pack_row(values: &[&[u8]], out: &mut Vec<u8>) {
+    put_array(out, values.len());
+    for value in values {
+        put_bytes(out, value);
+    }
+}
+
+/// The values of a row that [`pack_row`] wrote.
+///
+/// # Errors
+/// The bytes are not such a row.
+pub fn unpack_row(row: &[u8]) -> Result<Vec<&[u8]>, DecodeError> {
+    let mut from = Decoder::new(row);
+    let count = from.array()?;
+    let mut values = Vec::with_capacity(count);
+    for _ in 0..count {
+        values.push(from.bytes()?);
+    }
+    match from.remaining() {
+        0 => Ok(values),
+        count => Err(DecodeError::Trailing(count)),
+    }
+}
