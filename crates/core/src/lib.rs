@@ -5,4 +5,9 @@
 //! each event. Every machine has the same face, the pump: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then `poll_timeout()`.
 
+pub mod dispatch;
+pub mod execute;
+pub mod limits;
+pub mod result;
+pub mod runset;
 pub mod task;

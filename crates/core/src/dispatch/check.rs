@@ -1,0 +1,154 @@
+//! The state checker: what must hold after every step. Tests and the
+//! simulator run it; it costs time in proportion to the state.
+
+use super::instance::Instance;
+use super::{Dispatcher, InstanceView};
+use crate::runset::RunSet;
+use crate::task::{Resources, TaskId};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something that must hold does not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckError(String);
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+macro_rules! ensure {
+    ($holds:expr, $($text:tt)*) => {
+        if !$holds {
+            return Err(CheckError(format!($($text)*)));
+        }
+    };
+}
+
+impl Dispatcher {
+    /// Checks the whole state.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check(&self) -> Result<(), CheckError> {
+        let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
+        for executor in self.executors.values() {
+            let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+            for ((instance, first), run) in &executor.in_flight {
+                ensure!(*first == run.first, "executor {}: misfiled run {first}", executor.id);
+                let new = in_flight.entry(*instance).or_default().insert(run.first, run.count);
+                ensure!(new == run.count, "task {first} of instance {instance} is in flight twice");
+                *counts.entry(run.need).or_default() += run.count;
+            }
+            let mut free = executor.capacity.clone();
+            for (need, load) in &executor.loads {
+                let resources = &self.needs[need.0 as usize].resources;
+                let fits = free.count_of(resources, load.slotted);
+                ensure!(fits == load.slotted, "executor {} has more than its room", executor.id);
+                free.take(resources, load.slotted);
+                ensure!(
+                    counts.remove(need) == Some(load.slotted + load.prefetched),
+                    "executor {}: load and tasks in flight differ",
+                    executor.id
+                );
+            }
+            ensure!(counts.is_empty(), "executor {}: tasks without load", executor.id);
+            ensure!(free == executor.free, "executor {}: free room is miscounted", executor.id);
+        }
+        for instance in self.instances.values() {
+            let flying = in_flight.remove(&instance.id).unwrap_or_default();
+            check_instance(instance, &flying)?;
+            let listed =
+                instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
+            let hungry = instance.ready > 0 && !instance.is_clogged();
+            ensure!(hungry == listed, "instance {}: hungry but not listed, or not", instance.id);
+        }
+        ensure!(in_flight.is_empty(), "tasks of a destroyed instance are in flight");
+        for (turn, id) in &self.available {
+            let turned = self.executors.get(id).is_some_and(|found| found.turn == Some(*turn));
+            ensure!(turned, "executor {id} is available under a stale turn");
+        }
+        Ok(())
+    }
+
+    pub(super) fn task_state(&self, instance: &Instance, task: TaskId) -> Option<&'static str> {
+        if task.0 >= instance.total {
+            return None;
+        }
+        if instance.finished.contains(task.0) {
+            return Some("ended");
+        }
+        if instance.missing.contains_key(&task.0) {
+            return Some("waiting");
+        }
+        let dispatched = self.executors.values().any(|executor| {
+            executor
+                .in_flight
+                .range((instance.id, 0)..=(instance.id, task.0))
+                .next_back()
+                .is_some_and(|(_, run)| task.0 < run.first + run.count)
+        });
+        Some(if dispatched { "dispatched" } else { "ready" })
+    }
+}
+
+/// Every accepted task is in exactly one place.
+fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError> {
+    let id = instance.id;
+    let mut seen = instance.finished.clone();
+    let mut place = |what: &str, first: u64, count: u64| {
+        let new = seen.insert(first, count);
+        ensure!(new == count, "instance {id}: task {first}+{count} {what} is elsewhere too");
+        Ok(())
+    };
+    for (first, count) in flying.iter() {
+        place("in flight", first, count)?;
+    }
+    for task in instance.missing.keys() {
+        place("waiting", *task, 1)?;
+    }
+    let mut ready = 0;
+    for queue in instance.queues.values() {
+        let mut len = 0;
+        for run in &queue.runs {
+            ensure!(run.count > 0, "instance {id}: an empty ready run");
+            place("ready", run.first, run.count)?;
+            len += run.count;
+        }
+        ensure!(len == queue.len, "instance {id}: a queue's length is miscounted");
+        ready += len;
+    }
+    ensure!(seen.len() == instance.total, "instance {id}: a task is nowhere");
+    ensure!(ready == instance.ready, "instance {id}: ready is miscounted");
+    ensure!(flying.len() == instance.dispatched, "instance {id}: dispatched is miscounted");
+    let ended = instance.ended.ended();
+    ensure!(ended == instance.finished.len(), "instance {id}: ended is miscounted");
+    ensure!(
+        instance.results.end() == ended,
+        "instance {id}: {ended} ended but {} results",
+        instance.results.end()
+    );
+    let unfinished: u64 = instance.batches.values().map(|batch| batch.unfinished).sum();
+    ensure!(
+        unfinished == instance.total - ended,
+        "instance {id}: batches have {unfinished} unfinished tasks of {}",
+        instance.total - ended
+    );
+    Ok(())
+}
+
+impl InstanceView<'_> {
+    /// The largest room any executor offers, for messages about tasks that fit
+    /// none.
+    #[must_use]
+    pub fn largest_offer(&self) -> Option<&Resources> {
+        self.dispatcher
+            .executors
+            .values()
+            .map(|executor| &executor.capacity)
+            .max_by_key(|capacity| capacity.cpus_milli)
+    }
+}

@@ -1,0 +1,483 @@
+//! Executors that come, speak and go; tasks that end.
+
+use super::executor::{Executor, InFlight};
+use super::instance::{Instance, ReadyRun};
+use super::{Action, BatchId, ConnectionId, Dispatcher, Held, Join, Record, Update};
+use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS};
+use crate::result::{Finished, Outcome, Report, Status, Tries};
+use crate::runset::RunSet;
+use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+use std::collections::BTreeSet;
+
+impl Dispatcher {
+    /// An executor registers, or comes back with what it had. Each
+    /// registration gets a number of its own.
+    pub(super) fn join(&mut self, connection: ConnectionId, join: Join) {
+        let id = ExecutorId(self.next_executor);
+        self.next_executor += 1;
+        let mut executor = Executor::new(id, join.incarnation, join.name.clone());
+        executor.connection = Some(connection);
+        executor.free = join.capacity.clone();
+        executor.capacity = join.capacity;
+        executor.last_heard = self.now;
+        executor.last_report = self.now;
+        self.journal(Record::ExecutorSeen {
+            executor: id,
+            incarnation: join.incarnation,
+            name: join.name.clone(),
+        });
+        self.executor_names.insert(id, join.name);
+        if let Some(before) = self.by_incarnation.insert(join.incarnation, id) {
+            let before = self.remove_executor(before, "the executor connected anew");
+            for ((instance, _), run) in before.map(|before| before.in_flight).unwrap_or_default() {
+                executor.add(instance, run, &self.needs[run.need.0 as usize]);
+            }
+        }
+        self.by_connection.insert(connection, id);
+        self.executors.insert(id, executor);
+        self.watch(id, HEARTBEAT_LOST_MICROS);
+        for report in join.reports {
+            if !self.report(id, &report) {
+                self.adopt(
+                    id,
+                    &Held {
+                        instance: report.instance,
+                        first: report.first,
+                        count: report.count,
+                        tries: report.tries,
+                    },
+                );
+                self.report(id, &report);
+            }
+        }
+        self.reconcile(id, &join.held);
+        self.expected_back.remove(&join.incarnation);
+        if self.recovering_until.is_some() && self.expected_back.is_empty() {
+            self.end_recovery();
+        }
+        // It must hear that its reports were taken in even if there is nothing
+        // to run.
+        self.ordered.insert(id);
+        self.fresh.insert(id);
+        self.unplaced = true;
+        self.refresh_executor(id);
+    }
+
+    /// Makes what an executor says it has and what we think it has the same.
+    fn reconcile(&mut self, id: ExecutorId, held: &[Held]) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let mut kept = Vec::new();
+        for held in held {
+            for run in executor.take(held) {
+                kept.push((held.instance, run));
+            }
+        }
+        let never_arrived: Vec<Held> = executor.held().collect();
+        for held in never_arrived {
+            self.take_back(id, &held);
+        }
+        if let Some(executor) = self.executors.get_mut(&id) {
+            for (instance, run) in kept {
+                executor.in_flight_bytes += run.row_bytes * run.count;
+                executor.in_flight.insert((instance, run.first), run);
+            }
+        }
+        for held in held {
+            self.adopt(id, held);
+        }
+    }
+
+    /// Counts tasks that an executor has, unknown to us, as dispatched to it,
+    /// if they are ready; tells it to forget them if not.
+    fn adopt(&mut self, id: ExecutorId, held: &Held) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let known: Vec<(u64, u64)> = executor
+            .held()
+            .filter(|mine| mine.instance == held.instance && mine.tries == held.tries)
+            .map(|mine| (mine.first.0, mine.count))
+            .collect();
+        let mut unknown = RunSet::default();
+        unknown.insert(held.first.0, held.count);
+        for (first, count) in known {
+            unknown.remove(first, count);
+        }
+        let unknown: Vec<(u64, u64)> = unknown.iter().collect();
+        for (first, count) in unknown {
+            let mut adopted = RunSet::default();
+            if let Some(instance) = self.instances.get_mut(&held.instance) {
+                for run in instance.remove_ready(first, count) {
+                    adopted.insert(run.first, run.count);
+                    let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
+                    let need = batch.needs[run.class as usize];
+                    let in_flight = InFlight {
+                        first: run.first,
+                        count: run.count,
+                        batch: batch.id,
+                        class: run.class,
+                        need,
+                        tries: held.tries,
+                        dispatched: self.now,
+                        row_bytes: 0,
+                    };
+                    instance.dispatched += run.count;
+                    instance.usage += run.count * self.needs[need.0 as usize].weight();
+                    executor.add(held.instance, in_flight, &self.needs[need.0 as usize]);
+                }
+            }
+            for (first, count) in adopted.gaps(first, count) {
+                executor.order.disown.push(Held { first: TaskId(first), count, ..*held });
+                self.ordered.insert(id);
+            }
+        }
+        self.refresh_hungry(held.instance);
+    }
+
+    /// An executor speaks.
+    pub(super) fn update(&mut self, connection: ConnectionId, update: Update) {
+        let Some(&id) = self.by_connection.get(&connection) else {
+            self.actions.push_back(Action::Close {
+                connection,
+                reason: "an executor spoke before it registered, or after it was given up",
+            });
+            return;
+        };
+        let now = self.now;
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        executor.last_heard = now;
+        executor.updates_seen = update.number;
+        if update.recalled {
+            executor.recalling = false;
+        }
+        if update.leaving {
+            executor.leaving = true;
+        }
+        if !update.reports.is_empty() {
+            executor.last_report = now;
+            self.ordered.insert(id);
+        }
+        for report in &update.reports {
+            self.report(id, report);
+        }
+        for held in &update.returned {
+            self.take_back(id, held);
+        }
+        if !update.reports.is_empty() || !update.returned.is_empty() || update.leaving {
+            self.fresh.insert(id);
+            self.unplaced = true;
+        }
+        self.refresh_executor(id);
+    }
+
+    /// Takes in a report. Returns whether it was about tasks that the executor
+    /// was known to have.
+    fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
+        let held = Held {
+            instance: report.instance,
+            first: report.first,
+            count: report.count,
+            tries: report.tries,
+        };
+        let Some(executor) = self.executors.get_mut(&id) else { return false };
+        let taken = executor.take(&held);
+        let micros = report.ended.since(report.started);
+        executor.mean_micros = (executor.mean_micros * 7 + micros.min(1 << 50)) / 8;
+        for run in &taken {
+            executor.release(&self.needs, run.need, run.count, false);
+        }
+        for run in &taken {
+            self.conclude(id, report, run, micros);
+        }
+        !taken.is_empty()
+    }
+
+    /// Tasks came back from an executor with an outcome: they end, or are
+    /// tried again.
+    fn conclude(&mut self, id: ExecutorId, report: &Report, run: &InFlight, micros: u64) {
+        let need = &self.needs[run.need.0 as usize];
+        let Some(instance) = self.instances.get_mut(&report.instance) else { return };
+        instance.dispatched -= run.count;
+        instance.usage -= run.count * need.weight();
+        if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
+            let key = (std::cmp::Reverse(need.priority), run.need);
+            if let Some(queue) = instance.queues.get_mut(&key) {
+                queue.measure(micros, run.count);
+            }
+        }
+        let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
+        let (queued, retries) =
+            (batch.queued, batch.submission.classes[run.class as usize].retries);
+        let cancelled = instance.cancelling.within(run.first, run.count);
+        let live = instance.cancelling.gaps(run.first, run.count);
+        let finished = |first, count, outcome| Finished {
+            first: TaskId(first),
+            count,
+            outcome,
+            executor: Some(id),
+            attempts: run.tries.attempt(),
+            queued,
+            dispatched: run.dispatched,
+            started: report.started,
+            ended: report.ended,
+            detail: report.detail.clone(),
+        };
+        let again = report.outcome.may_retry() && run.tries.failures < retries;
+        for (first, count) in live {
+            if again {
+                let tries = Tries { failures: run.tries.failures + 1, ..run.tries };
+                self.requeue(report.instance, first, count, run.class, tries);
+            } else {
+                self.end(report.instance, finished(first, count, report.outcome));
+            }
+        }
+        for (first, count) in cancelled {
+            // What succeeded before the cancellation reached it has succeeded.
+            let outcome = match report.outcome {
+                Outcome::Exit(0) => Outcome::Exit(0),
+                _ => Outcome::Cancelled,
+            };
+            self.end(report.instance, finished(first, count, outcome));
+        }
+        self.refresh_hungry(report.instance);
+    }
+
+    /// Tasks come back unstarted: they are ready again as they were.
+    pub(super) fn take_back(&mut self, id: ExecutorId, held: &Held) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        for run in executor.take(held) {
+            if let Some(executor) = self.executors.get_mut(&id) {
+                executor.release(&self.needs, run.need, run.count, true);
+            }
+            self.put_back(held.instance, &run, run.tries);
+        }
+    }
+
+    /// Tasks that were in flight are ready again, or end if they were to be
+    /// cancelled.
+    fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
+        let weight = self.needs[run.need.0 as usize].weight();
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.dispatched -= run.count;
+        instance.usage -= run.count * weight;
+        for (first, count) in instance.cancelling.within(run.first, run.count) {
+            self.end_unrun(id, first, count, Outcome::Cancelled);
+        }
+        let Some(instance) = self.instances.get(&id) else { return };
+        for (first, count) in instance.cancelling.gaps(run.first, run.count) {
+            self.requeue(id, first, count, run.class, tries);
+        }
+        self.refresh_hungry(id);
+    }
+
+    fn requeue(&mut self, id: InstanceId, first: u64, count: u64, class: u32, tries: Tries) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.push_ready(&self.needs, ReadyRun { first, count, class, tries });
+            self.refresh_hungry(id);
+            self.unplaced = true;
+        }
+    }
+
+    /// A connection is gone: an executor may come back for a while, a client's
+    /// subscriptions end.
+    pub(super) fn closed(&mut self, connection: ConnectionId) {
+        self.unsubscribe(connection);
+        let Some(id) = self.by_connection.remove(&connection) else { return };
+        let now = self.now;
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        executor.connection = None;
+        executor.last_heard = now;
+        if executor.leaving && executor.in_flight.is_empty() {
+            self.lose_executor(id, "it left");
+            return;
+        }
+        self.refresh_executor(id);
+        self.watch(id, RECONNECT_GRACE_MICROS);
+    }
+
+    /// An executor is given up: its tasks run elsewhere.
+    pub(super) fn lose_executor(&mut self, id: ExecutorId, reason: &'static str) {
+        let Some(executor) = self.remove_executor(id, reason) else { return };
+        self.by_incarnation.remove(&executor.incarnation);
+        self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
+        for ((instance, _), run) in executor.in_flight {
+            let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+            if tries.losses > LOSSES_MAX {
+                let weight = self.needs[run.need.0 as usize].weight();
+                if let Some(instance) = self.instances.get_mut(&instance) {
+                    instance.dispatched -= run.count;
+                    instance.usage -= run.count * weight;
+                }
+                self.end_unrun(instance, run.first, run.count, Outcome::Lost);
+                self.refresh_hungry(instance);
+            } else {
+                self.put_back(instance, &run, tries);
+            }
+        }
+        self.unplaced = true;
+    }
+
+    /// Takes an executor out of the books, with its tasks still in flight.
+    fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Option<Executor> {
+        let executor = self.executors.remove(&id)?;
+        if let Some(connection) = executor.connection {
+            self.by_connection.remove(&connection);
+            self.actions.push_back(Action::Close { connection, reason });
+        }
+        if let Some(turn) = executor.turn {
+            self.available.remove(&turn);
+        }
+        if let Some(key) = executor.prefetched_key {
+            self.prefetched.remove(&(key, id));
+        }
+        if let Some((instance, need)) = executor.reserved
+            && let Some(instance) = self.instances.get_mut(&instance)
+        {
+            let key = (std::cmp::Reverse(self.needs[need.0 as usize].priority), need);
+            if let Some(queue) = instance.queues.get_mut(&key) {
+                queue.reserved = None;
+            }
+        }
+        self.ordered.remove(&id);
+        self.fresh.remove(&id);
+        Some(executor)
+    }
+
+    /// Tasks end without having run.
+    pub(super) fn end_unrun(&mut self, id: InstanceId, first: u64, count: u64, outcome: Outcome) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
+        let now = self.now;
+        self.end(
+            id,
+            Finished {
+                first: TaskId(first),
+                count,
+                outcome,
+                executor: None,
+                attempts: 0,
+                queued,
+                dispatched: now,
+                started: now,
+                ended: now,
+                detail: None,
+            },
+        );
+    }
+
+    /// Tasks end for good: dependants are released, or fail with them, to any
+    /// depth.
+    pub(super) fn end(&mut self, id: InstanceId, finished: Finished) {
+        let mut ended = vec![finished];
+        while let Some(finished) = ended.pop() {
+            let Some(instance) = self.instances.get_mut(&id) else { return };
+            let (first, count) = (finished.first.0, finished.count);
+            let status = finished.outcome.status();
+            instance.record_end(&finished);
+            let waiting: Vec<u64> = instance
+                .dependents
+                .range(first..first.saturating_add(count))
+                .map(|(upstream, _)| *upstream)
+                .collect();
+            for upstream in waiting {
+                let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
+                for task in dependents {
+                    let Some(missing) = instance.missing.get_mut(&task) else { continue };
+                    *missing -= 1;
+                    let ready = *missing == 0;
+                    if status != Status::Done || ready {
+                        instance.missing.remove(&task);
+                    }
+                    if status != Status::Done {
+                        let queued = instance
+                            .batch_of(TaskId(task))
+                            .map_or(Time::default(), |batch| batch.queued);
+                        ended.push(Finished {
+                            first: TaskId(task),
+                            count: 1,
+                            outcome: Outcome::UpstreamFailed(TaskId(upstream)),
+                            executor: None,
+                            attempts: 0,
+                            queued,
+                            dispatched: self.now,
+                            started: self.now,
+                            ended: self.now,
+                            detail: None,
+                        });
+                    } else if ready && let Some(class) = instance.class_of(task) {
+                        let run =
+                            ReadyRun { first: task, count: 1, class, tries: Tries::default() };
+                        instance.push_ready(&self.needs, run);
+                        self.unplaced = true;
+                    }
+                }
+            }
+            instance.results.push(finished);
+            self.settle_batches(id, first, count);
+        }
+        self.to_deliver.insert(id);
+        self.refresh_hungry(id);
+    }
+
+    /// Counts ended tasks off their batches; those all of whose tasks have
+    /// ended go, unless their results are kept.
+    pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let end = first + count;
+        let mut at = first;
+        while at < end {
+            let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
+            let batch_end = batch.first + batch.submission.count;
+            let until = end.min(batch_end);
+            batch.unfinished -= until - at;
+            at = until;
+            if batch.unfinished > 0 {
+                continue;
+            }
+            let (batch_first, batch_id) = (batch.first, batch.id);
+            let known_by = std::mem::take(&mut batch.known_by);
+            if !instance.options.keep_results
+                && let Some(batch) = instance.batches.remove(&batch_first)
+            {
+                instance.queued_bytes -= batch.submission.bytes();
+            }
+            for executor in known_by {
+                if let Some(executor) = self.executors.get_mut(&executor) {
+                    executor.order.forget.push(batch_id);
+                    self.ordered.insert(executor.id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
+        for executor in known_by {
+            if let Some(executor) = self.executors.get_mut(executor) {
+                executor.order.forget.push(batch);
+                self.ordered.insert(executor.id);
+            }
+        }
+    }
+
+    /// In sealed instances in which nothing runs and nothing can, tasks that
+    /// wait do so for tasks that are not there or for one another: they fail.
+    pub(super) fn fail_stuck(&mut self) {
+        let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
+        for id in ids {
+            while let Some((task, upstream)) = self.instances.get_mut(&id).and_then(stuck) {
+                self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
+            }
+        }
+    }
+}
+
+/// Takes out one task that waits in vain, and a task it waits for.
+fn stuck(instance: &mut Instance) -> Option<(u64, u64)> {
+    if !instance.sealed || instance.ready > 0 || instance.dispatched > 0 {
+        return None;
+    }
+    let (upstream, task) = instance.dependents.iter().find_map(|(upstream, dependents)| {
+        let waiting = dependents.iter().find(|task| instance.missing.contains_key(task))?;
+        Some((*upstream, *waiting))
+    })?;
+    instance.missing.remove(&task);
+    Some((task, upstream))
+}

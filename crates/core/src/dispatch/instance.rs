@@ -1,0 +1,286 @@
+//! One client's tasks: live submissions, ready queues, dependencies, results.
+
+use super::deliver::{Results, Subscriber};
+use super::{BatchId, InstanceOptions};
+use crate::limits::RESULTS_HELD_BYTES_MAX;
+use crate::result::{Counts, Finished, Status, Tries};
+use crate::runset::RunSet;
+use crate::task::{ExecutorId, InstanceId, Kind, Resources, Submission, TaskClass, TaskId, Time};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What decides where and in which order tasks run. Needs are numbered once
+/// per dispatcher; tasks with the same need share a queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Need {
+    pub(super) resources: Resources,
+    pub(super) priority: i32,
+    /// Takes no time, so holds no slot.
+    pub(super) instant: bool,
+}
+
+impl Need {
+    pub(super) fn of(class: &TaskClass) -> Need {
+        Need {
+            resources: class.resources.clone(),
+            priority: class.priority,
+            instant: class.kind == Kind::Noop,
+        }
+    }
+
+    /// What a task in flight weighs when instances share executors.
+    pub(super) fn weight(&self) -> u64 {
+        if self.instant { 1 } else { u64::from(self.resources.cpus_milli).max(1) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NeedId(pub(super) u32);
+
+/// A submission some of whose tasks have not ended, or whose results are kept.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) id: BatchId,
+    pub(super) first: u64,
+    pub(super) submission: Submission,
+    /// The need of each class.
+    pub(super) needs: Vec<NeedId>,
+    pub(super) queued: Time,
+    pub(super) unfinished: u64,
+    /// Executors that were sent the template.
+    pub(super) known_by: BTreeSet<ExecutorId>,
+}
+
+/// Tasks in a row that are ready: same batch, same class, same past.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReadyRun {
+    pub(super) first: u64,
+    pub(super) count: u64,
+    pub(super) class: u32,
+    pub(super) tries: Tries,
+}
+
+/// Ready tasks of one need.
+#[derive(Debug, Default)]
+pub(super) struct ReadyQueue {
+    pub(super) runs: VecDeque<ReadyRun>,
+    pub(super) len: u64,
+    /// No executor with free room could take one when all were last looked at.
+    pub(super) blocked_since: Option<Time>,
+    /// An executor is being emptied for this queue.
+    pub(super) reserved: Option<ExecutorId>,
+    /// Mean measured run time in microseconds, recent tasks weighing more.
+    pub(super) mean_micros: Option<u64>,
+}
+
+impl ReadyQueue {
+    fn push(&mut self, run: ReadyRun, same_batch_as_last: bool) {
+        self.len += run.count;
+        if let Some(last) = self.runs.back_mut()
+            && same_batch_as_last
+            && last.first + last.count == run.first
+            && last.class == run.class
+            && last.tries == run.tries
+        {
+            last.count += run.count;
+            return;
+        }
+        self.runs.push_back(run);
+    }
+
+    /// Takes up to `count` tasks off the front run.
+    pub(super) fn pop(&mut self, count: u64) -> Option<ReadyRun> {
+        let front = self.runs.front_mut()?;
+        let taken = ReadyRun { count: count.min(front.count), ..*front };
+        front.first += taken.count;
+        front.count -= taken.count;
+        if front.count == 0 {
+            self.runs.pop_front();
+        }
+        self.len -= taken.count;
+        if self.len == 0 {
+            self.blocked_since = None;
+        }
+        Some(taken)
+    }
+
+    /// Takes out what is queued of `first .. first + count`.
+    pub(super) fn remove(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
+        let end = first + count;
+        let mut removed = Vec::new();
+        let mut kept = VecDeque::with_capacity(self.runs.len());
+        for run in self.runs.drain(..) {
+            let run_end = run.first + run.count;
+            if run_end <= first || run.first >= end {
+                kept.push_back(run);
+                continue;
+            }
+            let from = run.first.max(first);
+            let until = run_end.min(end);
+            if run.first < from {
+                kept.push_back(ReadyRun { count: from - run.first, ..run });
+            }
+            if until < run_end {
+                kept.push_back(ReadyRun { first: until, count: run_end - until, ..run });
+            }
+            removed.push(ReadyRun { first: from, count: until - from, ..run });
+            self.len -= until - from;
+        }
+        self.runs = kept;
+        if self.len == 0 {
+            self.blocked_since = None;
+        }
+        removed
+    }
+
+    /// Takes a measured run time into account.
+    pub(super) fn measure(&mut self, micros: u64, count: u64) {
+        let weight = count.min(8);
+        self.mean_micros = Some(match self.mean_micros {
+            None => micros,
+            Some(mean) => (mean * (16 - weight) + micros.min(1 << 50) * weight) / 16,
+        });
+    }
+}
+
+/// Higher priority first, then the need met first.
+pub(super) type QueueKey = (Reverse<i32>, NeedId);
+
+#[derive(Debug)]
+pub(super) struct Instance {
+    pub(super) id: InstanceId,
+    pub(super) options: InstanceOptions,
+    /// By first task.
+    pub(super) batches: BTreeMap<u64, Batch>,
+    pub(super) total: u64,
+    pub(super) sealed: bool,
+    pub(super) queues: BTreeMap<QueueKey, ReadyQueue>,
+    pub(super) ready: u64,
+    pub(super) dispatched: u64,
+    /// Σ weight of tasks in flight.
+    pub(super) usage: u64,
+    /// The key under which the dispatcher's `hungry` holds this instance.
+    pub(super) hungry_key: Option<u64>,
+    /// Task → how many tasks it still waits for.
+    pub(super) missing: BTreeMap<u64, u32>,
+    /// Task → tasks that wait for it.
+    pub(super) dependents: BTreeMap<u64, Vec<u64>>,
+    pub(super) finished: RunSet,
+    pub(super) failed: RunSet,
+    /// Tasks to be cancelled when they come back from an executor.
+    pub(super) cancelling: RunSet,
+    pub(super) ended: Counts,
+    pub(super) queued_bytes: u64,
+    pub(super) results: Results,
+    pub(super) subscribers: Vec<Subscriber>,
+}
+
+impl Instance {
+    pub(super) fn new(id: InstanceId, options: InstanceOptions) -> Instance {
+        Instance {
+            id,
+            options,
+            batches: BTreeMap::new(),
+            total: 0,
+            sealed: false,
+            queues: BTreeMap::new(),
+            ready: 0,
+            dispatched: 0,
+            usage: 0,
+            hungry_key: None,
+            missing: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            finished: RunSet::default(),
+            failed: RunSet::default(),
+            cancelling: RunSet::default(),
+            ended: Counts::default(),
+            queued_bytes: 0,
+            results: Results::default(),
+            subscribers: Vec::new(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        Counts {
+            total: self.total,
+            waiting: self.missing.len() as u64,
+            ready: self.ready,
+            dispatched: self.dispatched,
+            ..self.ended
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.sealed && self.finished.len() == self.total
+    }
+
+    /// Too many results are waiting to be fetched.
+    pub(super) fn is_clogged(&self) -> bool {
+        self.results.bytes() > RESULTS_HELD_BYTES_MAX
+    }
+
+    pub(super) fn batch_of(&self, task: TaskId) -> Option<&Batch> {
+        let (_, batch) = self.batches.range(..=task.0).next_back()?;
+        (task.0 < batch.first + batch.submission.count).then_some(batch)
+    }
+
+    pub(super) fn batch_of_mut(&mut self, task: TaskId) -> Option<&mut Batch> {
+        let (_, batch) = self.batches.range_mut(..=task.0).next_back()?;
+        (task.0 < batch.first + batch.submission.count).then_some(batch)
+    }
+
+    /// The class of a task, as its batch numbers them.
+    pub(super) fn class_of(&self, task: u64) -> Option<u32> {
+        let batch = self.batch_of(TaskId(task))?;
+        let mut offset = task - batch.first;
+        for (count, class) in &batch.submission.class_runs {
+            if offset < *count {
+                return Some(*class);
+            }
+            offset -= count;
+        }
+        None
+    }
+
+    /// Queues tasks of one batch and class. The batch must be there.
+    pub(super) fn push_ready(&mut self, needs: &[Need], run: ReadyRun) {
+        let batch = self.batch_of(TaskId(run.first));
+        let Some((batch_first, need)) =
+            batch.map(|batch| (batch.first, batch.needs[run.class as usize]))
+        else {
+            debug_assert!(false, "tasks are queued while their batch lives");
+            return;
+        };
+        let key = (Reverse(needs[need.0 as usize].priority), need);
+        let queue = self.queues.entry(key).or_default();
+        let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
+        queue.push(run, joins);
+        self.ready += run.count;
+    }
+
+    /// Counts tasks as ended.
+    pub(super) fn record_end(&mut self, finished: &Finished) {
+        let (first, count) = (finished.first.0, finished.count);
+        let new = self.finished.insert(first, count);
+        debug_assert_eq!(new, count, "a task ends once");
+        let status = finished.outcome.status();
+        if status != Status::Done {
+            self.failed.insert(first, count);
+        }
+        if !self.cancelling.is_empty() {
+            self.cancelling.remove(first, count);
+        }
+        self.ended.end(status, count);
+    }
+
+    /// Takes `first .. first + count` out of the ready queues, as far as it is
+    /// there.
+    pub(super) fn remove_ready(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
+        let mut removed = Vec::new();
+        for queue in self.queues.values_mut().filter(|queue| queue.len > 0) {
+            removed.extend(queue.remove(first, count));
+        }
+        self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
+        removed
+    }
+}

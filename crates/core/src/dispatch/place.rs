@@ -1,0 +1,429 @@
+//! Which ready task goes to which executor: the policy `first-available`
+//! (data-diffusion §3.2), with room as credit, adaptive prefetch, fair shares
+//! between instances, and prefetched tasks taken back for idle executors.
+//!
+//! Cost: a run of tasks that goes to an executor costs O(log) whatever its
+//! length. Executors that cannot take any ready task are not looked at again
+//! until they gain room.
+
+use super::executor::InFlight;
+use super::instance::{Instance, Need, NeedId, QueueKey, ReadyQueue};
+use super::{Action, Assigned, Dispatcher, Order, Prepare};
+use crate::limits::{
+    ORDER_BYTES_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_SILENCE_MICROS,
+    RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
+};
+use crate::result::Outcome;
+use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
+use std::cmp::Reverse;
+
+impl Dispatcher {
+    /// Gives ready tasks to executors with room, as far as both go.
+    pub(super) fn place(&mut self) {
+        if self.recovering_until.is_some() {
+            return;
+        }
+        while let Some(id) = self.fresh.pop_first() {
+            self.serve(id, true);
+        }
+        let mut at = 0;
+        while self.has_unblocked() {
+            let Some((turn, id)) = self.available.range(at..).next().map(|(t, id)| (*t, *id))
+            else {
+                self.block_queues();
+                break;
+            };
+            at = turn + 1;
+            self.serve(id, false);
+        }
+        self.fail_unschedulable();
+        self.recall();
+    }
+
+    /// Whether a task is ready that some executor may still take.
+    fn has_unblocked(&self) -> bool {
+        self.hungry.iter().any(|(_, id)| {
+            self.instances[id]
+                .queues
+                .values()
+                .any(|queue| queue.len > 0 && queue.blocked_since.is_none())
+        })
+    }
+
+    /// All available executors were looked at: what is still ready fits none.
+    fn block_queues(&mut self) {
+        let now = self.now;
+        for (_, id) in &self.hungry {
+            let Some(instance) = self.instances.get_mut(id) else { continue };
+            for queue in instance.queues.values_mut().filter(|queue| queue.len > 0) {
+                queue.blocked_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Gives one executor what it has room for, the least served instance
+    /// first. `gained` says that it gained room: then queues that nothing else
+    /// had room for are looked at as well.
+    fn serve(&mut self, id: ExecutorId, gained: bool) {
+        self.drop_idle_reservation(id);
+        loop {
+            let Some(executor) = self.executors.get(&id) else { return };
+            if !executor.takes_tasks() {
+                return;
+            }
+            let candidates: Vec<InstanceId> =
+                self.hungry.iter().map(|(_, instance)| *instance).collect();
+            let shares = candidates.len() as u64;
+            if !candidates.into_iter().any(|instance| self.assign(id, instance, shares, gained)) {
+                break;
+            }
+        }
+        self.refresh_executor(id);
+    }
+
+    /// An executor need not be emptied for a queue that has emptied itself.
+    fn drop_idle_reservation(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some((instance, need)) = executor.reserved else { return };
+        let key = (Reverse(self.needs[need.0 as usize].priority), need);
+        let queue =
+            self.instances.get_mut(&instance).and_then(|instance| instance.queues.get_mut(&key));
+        if let Some(queue) = queue {
+            if queue.len > 0 {
+                return;
+            }
+            queue.reserved = None;
+        }
+        executor.reserved = None;
+    }
+
+    /// Assigns tasks of one instance to one executor: of the first queue, in
+    /// order of priority, that fits. Returns whether any were.
+    fn assign(
+        &mut self,
+        executor_id: ExecutorId,
+        instance_id: InstanceId,
+        shares: u64,
+        gained: bool,
+    ) -> bool {
+        let connected = self.by_connection.len() as u64;
+        let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
+        let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
+        let keys: Vec<QueueKey> = instance
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.len > 0 && (gained || queue.blocked_since.is_none()))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            let need_id = key.1;
+            let need = &self.needs[need_id.0 as usize];
+            if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
+                || !executor.capacity.fits(&need.resources)
+            {
+                continue;
+            }
+            let Some(queue) = instance.queues.get_mut(&key) else { continue };
+            let room =
+                if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
+            let ahead = prefetch(
+                need,
+                queue,
+                executor.load(need_id).prefetched,
+                &executor.capacity,
+                connected,
+            );
+            let count = room.div_ceil(shares) + ahead.div_ceil(shares);
+            if count == 0 {
+                let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
+                if room == 0
+                    && !need.instant
+                    && waited >= RESERVE_AFTER_MICROS
+                    && queue.reserved.is_none()
+                    && executor.load(need_id).slotted == 0
+                {
+                    queue.reserved = Some(executor_id);
+                    executor.reserved = Some((instance_id, need_id));
+                    return false;
+                }
+                continue;
+            }
+            if executor.reserved.take().is_some() {
+                queue.reserved = None;
+            }
+            if queue.blocked_since.is_some() {
+                queue.blocked_since = Some(self.now);
+            }
+            return self.send_tasks(executor_id, instance_id, key, count) > 0;
+        }
+        false
+    }
+
+    /// Moves up to `count` tasks of a queue to an executor's order. Returns
+    /// how many: at least one, and no more than the order has bytes for.
+    fn send_tasks(
+        &mut self,
+        executor_id: ExecutorId,
+        instance_id: InstanceId,
+        key: QueueKey,
+        count: u64,
+    ) -> u64 {
+        let Some(executor) = self.executors.get_mut(&executor_id) else { return 0 };
+        let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
+        let need = &self.needs[key.1.0 as usize];
+        let mut sent = 0;
+        while sent < count {
+            let budget = ORDER_BYTES_MAX.saturating_sub(executor.in_flight_bytes);
+            if budget == 0 && executor.in_flight_count() > 0 {
+                break;
+            }
+            let Some(front) =
+                instance.queues.get(&key).and_then(|queue| queue.runs.front().copied())
+            else {
+                break;
+            };
+            let Some(batch) = instance.batch_of_mut(TaskId(front.first)) else { break };
+            let offset = front.first - batch.first;
+            let rows = &batch.submission.rows;
+            let take = rows_within(rows, offset, front.count.min(count - sent), budget);
+            let rows = rows.slice(offset, take);
+            let row_bytes = match &rows {
+                Rows::Computed { .. } => 0,
+                Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
+            };
+            let batch_id = batch.id;
+            if batch.known_by.insert(executor_id) {
+                executor.order.prepare.push(Prepare {
+                    batch: batch_id,
+                    template: batch.submission.template.clone(),
+                    classes: batch.submission.classes.clone(),
+                });
+            }
+            let Some(run) = instance.queues.get_mut(&key).and_then(|queue| queue.pop(take)) else {
+                break;
+            };
+            executor.order.assign.push(Assigned {
+                batch: batch_id,
+                instance: instance_id,
+                first: TaskId(run.first),
+                count: run.count,
+                class: run.class,
+                tries: run.tries,
+                rows,
+            });
+            executor.add(
+                instance_id,
+                InFlight {
+                    first: run.first,
+                    count: run.count,
+                    batch: batch_id,
+                    class: run.class,
+                    need: key.1,
+                    tries: run.tries,
+                    dispatched: self.now,
+                    row_bytes,
+                },
+                need,
+            );
+            sent += run.count;
+        }
+        instance.ready -= sent;
+        instance.dispatched += sent;
+        instance.usage += sent * need.weight();
+        if sent > 0 {
+            self.ordered.insert(executor_id);
+            self.refresh_hungry(instance_id);
+        }
+        sent
+    }
+
+    /// Sends the orders that have come together.
+    pub(super) fn send_orders(&mut self) {
+        self.journal_results();
+        while let Some(id) = self.ordered.pop_first() {
+            let Some(executor) = self.executors.get_mut(&id) else { continue };
+            let Some(connection) = executor.connection else { continue };
+            let acknowledged = executor.updates_seen;
+            let order = std::mem::take(&mut executor.order);
+            self.actions
+                .push_back(Action::Order { connection, order: Order { acknowledged, ..order } });
+        }
+    }
+
+    /// Takes prefetched tasks back when an executor is idle, nothing is ready,
+    /// and it is worth the messages.
+    fn recall(&mut self) {
+        let Some(&idle) = self.available.values().next() else { return };
+        if self.prefetched.is_empty() || !self.hungry.is_empty() {
+            return;
+        }
+        let room = self.executors[&idle].free.clone();
+        let mut later = false;
+        let candidates: Vec<ExecutorId> =
+            self.prefetched.iter().rev().map(|(_, id)| *id).take(8).collect();
+        for id in candidates {
+            let Some(executor) = self.executors.get_mut(&id) else { continue };
+            if executor.recalling || id == idle {
+                continue;
+            }
+            let fits = executor.loads.iter().any(|(need, load)| {
+                load.prefetched > 0 && room.fits(&self.needs[need.0 as usize].resources)
+            });
+            if !fits {
+                continue;
+            }
+            let count = executor.prefetched();
+            let work = executor.mean_micros.saturating_mul(count);
+            let silent = self.now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
+            if work < RECALL_WORK_MICROS && !silent {
+                later = true;
+                continue;
+            }
+            executor.recalling = true;
+            executor.order.recall = count.div_ceil(2);
+            self.ordered.insert(id);
+            return;
+        }
+        if later {
+            self.recall_check.get_or_insert(self.now.after(RECALL_SILENCE_MICROS));
+        }
+    }
+
+    /// Fails ready tasks that no executor could ever run, for instances that
+    /// want it so.
+    fn fail_unschedulable(&mut self) {
+        if self.executors.is_empty() {
+            return;
+        }
+        let ids: Vec<InstanceId> = self
+            .hungry
+            .iter()
+            .map(|(_, id)| *id)
+            .filter(|id| self.instances[id].options.fail_unschedulable)
+            .collect();
+        for id in ids {
+            let keys: Vec<QueueKey> = self.instances[&id]
+                .queues
+                .iter()
+                .filter(|(key, queue)| {
+                    queue.len > 0 && queue.blocked_since.is_some() && !self.could_run(key.1)
+                })
+                .map(|(key, _)| *key)
+                .collect();
+            for key in keys {
+                let Some(instance) = self.instances.get_mut(&id) else { break };
+                let Some(queue) = instance.queues.get_mut(&key) else { continue };
+                let runs: Vec<_> = queue.runs.drain(..).collect();
+                instance.ready -= queue.len;
+                queue.len = 0;
+                queue.blocked_since = None;
+                for run in runs {
+                    self.end_unrun(id, run.first, run.count, Outcome::Unschedulable);
+                }
+            }
+            self.refresh_hungry(id);
+        }
+    }
+
+    fn could_run(&self, need: NeedId) -> bool {
+        let resources = &self.needs[need.0 as usize].resources;
+        self.executors.values().any(|executor| executor.capacity.fits(resources))
+    }
+
+    /// What ready tasks need that no executor offers.
+    pub(super) fn unschedulable(&self, instance: &Instance) -> Vec<(Resources, u64)> {
+        instance
+            .queues
+            .iter()
+            .filter(|(key, queue)| queue.len > 0 && !self.could_run(key.1))
+            .map(|(key, queue)| (self.needs[key.1.0 as usize].resources.clone(), queue.len))
+            .collect()
+    }
+
+    /// Puts an executor where it belongs among the available and the
+    /// prefetched ones.
+    pub(super) fn refresh_executor(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let is_available = executor.takes_tasks()
+            && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
+        match executor.turn {
+            None if is_available => {
+                executor.turn = Some(self.next_turn);
+                self.available.insert(self.next_turn, id);
+                self.next_turn += 1;
+            }
+            Some(turn) if !is_available => {
+                executor.turn = None;
+                self.available.remove(&turn);
+            }
+            _ => {}
+        }
+        let waiting: u64 = executor
+            .loads
+            .iter()
+            .filter(|(need, _)| !self.needs[need.0 as usize].instant)
+            .map(|(_, load)| load.prefetched)
+            .sum();
+        let key = (waiting > 0 && executor.takes_tasks()).then_some(waiting);
+        if key != executor.prefetched_key {
+            if let Some(old) = executor.prefetched_key {
+                self.prefetched.remove(&(old, id));
+            }
+            if let Some(new) = key {
+                self.prefetched.insert((new, id));
+            }
+            executor.prefetched_key = key;
+        }
+    }
+
+    /// Puts an instance where it belongs among those with ready tasks.
+    pub(super) fn refresh_hungry(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let key = (instance.ready > 0 && !instance.is_clogged()).then_some(instance.usage);
+        if key != instance.hungry_key {
+            if let Some(old) = instance.hungry_key {
+                self.hungry.remove(&(old, id));
+            }
+            if let Some(new) = key {
+                self.hungry.insert((new, id));
+            }
+            instance.hungry_key = key;
+        }
+    }
+}
+
+/// How many tasks to send ahead of free room: as many as keep the executor
+/// busy for [`PREFETCH_WORK_MICROS`], nothing while the run time is unknown,
+/// never more than this executor's share of the queue, and only when half of
+/// them have been used up, so that bundles stay large.
+fn prefetch(
+    need: &Need,
+    queue: &ReadyQueue,
+    prefetched: u64,
+    capacity: &Resources,
+    executors: u64,
+) -> u64 {
+    let depth = if need.instant {
+        PREFETCH_TASKS_MAX
+    } else {
+        let Some(mean) = queue.mean_micros else { return 0 };
+        let slots = capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
+        (slots.saturating_mul(PREFETCH_WORK_MICROS) / mean.max(1)).min(PREFETCH_TASKS_MAX)
+    };
+    if prefetched * 2 > depth {
+        return 0;
+    }
+    (depth - prefetched).min(queue.len.div_ceil(executors.max(1)))
+}
+
+/// How many rows from `offset` on, at most `count`, stay within `budget`
+/// bytes; at least one.
+fn rows_within(rows: &Rows, offset: u64, count: u64, budget: u64) -> u64 {
+    let Rows::Packed(packed) = rows else { return count };
+    let first = offset as usize;
+    let last = (offset + count).min(packed.len()) as usize;
+    let start = if first == 0 { 0 } else { u64::from(packed.ends[first - 1]) };
+    let fitting = packed.ends[first..last]
+        .partition_point(|end| u64::from(*end).saturating_sub(start) <= budget);
+    (fitting as u64).max(1)
+}

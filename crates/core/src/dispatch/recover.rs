@@ -1,0 +1,372 @@
+//! What is journaled, and how a dispatcher comes back from it (DESIGN §8).
+//!
+//! Dispatches are not journaled: what was with executors is ready again, and
+//! executors that come back within a grace keep what they have.
+
+use super::instance::Instance;
+use super::{Dispatcher, InstanceOptions};
+use crate::limits::RECONNECT_GRACE_MICROS;
+use crate::result::{Counts, Finished};
+use crate::runset::RunSet;
+use crate::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
+use std::fmt;
+
+/// One entry of the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// An instance was created.
+    Created {
+        /// Its number.
+        instance: InstanceId,
+        /// Its options.
+        options: InstanceOptions,
+    },
+    /// Tasks were accepted.
+    Submitted {
+        /// Where.
+        instance: InstanceId,
+        /// The id of the first.
+        first: TaskId,
+        /// When.
+        queued: Time,
+        /// The tasks.
+        submission: Submission,
+    },
+    /// An instance takes no more tasks.
+    Sealed {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// Tasks ended.
+    Finished {
+        /// Whose.
+        instance: InstanceId,
+        /// How many task results come before these.
+        from: u64,
+        /// How they ended.
+        results: Vec<Finished>,
+    },
+    /// Results were taken in by the client and forgotten.
+    Acknowledged {
+        /// Whose.
+        instance: InstanceId,
+        /// How many.
+        upto: u64,
+    },
+    /// Tasks are to be cancelled.
+    Cancelled {
+        /// Whose.
+        instance: InstanceId,
+        /// Which, as (first, count).
+        runs: Vec<(u64, u64)>,
+    },
+    /// An instance is gone.
+    Destroyed {
+        /// Which.
+        instance: InstanceId,
+    },
+    /// An executor registered.
+    ExecutorSeen {
+        /// The number it got.
+        executor: ExecutorId,
+        /// The process it is.
+        incarnation: u64,
+        /// For people.
+        name: String,
+    },
+    /// An executor was given up.
+    ExecutorGone {
+        /// The process it was.
+        incarnation: u64,
+    },
+    /// In a snapshot: what is known of an instance beyond its live
+    /// submissions and held results.
+    Restored {
+        /// Which.
+        instance: InstanceId,
+        /// Tasks accepted in all.
+        total: u64,
+        /// Task results that were forgotten.
+        forgotten: u64,
+        /// Tasks that ended and whose results were forgotten.
+        finished: Vec<(u64, u64)>,
+        /// Those of them that did not end well.
+        failed: Vec<(u64, u64)>,
+        /// How those ended.
+        ended: Counts,
+    },
+}
+
+/// Why a journal's record does not follow from those before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecoverError {
+    /// It names an instance that is not there.
+    NoInstance(InstanceId),
+    /// Tasks do not follow those before, or are not sound.
+    Submission {
+        /// Where.
+        instance: InstanceId,
+        /// The id of the first.
+        first: TaskId,
+    },
+    /// Results do not follow those before, or name tasks that are not there.
+    Results {
+        /// Whose.
+        instance: InstanceId,
+        /// Where they should begin.
+        expected: u64,
+        /// Where they begin.
+        found: u64,
+    },
+}
+
+impl fmt::Display for RecoverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoverError::NoInstance(id) => {
+                write!(f, "the journal speaks of instance {id}, which it never created")
+            }
+            RecoverError::Submission { instance, first } => {
+                write!(f, "the journal's tasks from {first} on do not fit instance {instance}")
+            }
+            RecoverError::Results { instance, expected, found } => write!(
+                f,
+                "the journal's results of instance {instance} go on at {found} instead of \
+                 {expected}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {}
+
+impl Dispatcher {
+    /// Takes in one journaled record; only before the first event. Call
+    /// [`Dispatcher::recovered`] after the last.
+    ///
+    /// # Errors
+    /// The record does not follow from those before it.
+    pub fn recover(&mut self, record: Record) -> Result<(), RecoverError> {
+        match record {
+            Record::Created { instance, options } => self.insert_instance(instance, options),
+            Record::Submitted { instance, first, queued, submission } => {
+                let error = RecoverError::Submission { instance, first };
+                if !self.instances.contains_key(&instance) {
+                    return Err(RecoverError::NoInstance(instance));
+                }
+                submission.check().map_err(|_| error.clone())?;
+                let needs = self.number_needs(&submission.classes).ok_or(error)?;
+                self.now = self.now.max(queued);
+                self.admit(instance, first, queued, submission, needs);
+            }
+            Record::Sealed { instance } => self.recovering(instance)?.sealed = true,
+            Record::Finished { instance, from, results } => {
+                self.recover_results(instance, from, results)?;
+            }
+            Record::Acknowledged { instance, upto } => {
+                self.recovering(instance)?.results.forget(upto);
+            }
+            Record::Cancelled { instance, runs } => {
+                self.recovering(instance)?;
+                self.mark_cancelled(instance, &runs);
+            }
+            Record::Destroyed { instance } => {
+                self.instances.remove(&instance);
+            }
+            Record::ExecutorSeen { executor, incarnation, name } => {
+                self.next_executor = self.next_executor.max(executor.0 + 1);
+                self.executor_names.insert(executor, name);
+                self.expected_back.insert(incarnation);
+            }
+            Record::ExecutorGone { incarnation } => {
+                self.expected_back.remove(&incarnation);
+            }
+            Record::Restored { instance, total, forgotten, finished, failed, ended } => {
+                let found = self.recovering(instance)?;
+                found.total = found.total.max(total);
+                found.results.start_at(forgotten);
+                found.ended = ended;
+                for (first, count) in finished {
+                    found.finished.insert(first, count);
+                }
+                for (first, count) in failed {
+                    found.failed.insert(first, count);
+                }
+                self.settle_recovered(instance);
+            }
+        }
+        Ok(())
+    }
+
+    fn recovering(&mut self, id: InstanceId) -> Result<&mut Instance, RecoverError> {
+        self.instances.get_mut(&id).ok_or(RecoverError::NoInstance(id))
+    }
+
+    fn recover_results(
+        &mut self,
+        id: InstanceId,
+        from: u64,
+        results: Vec<Finished>,
+    ) -> Result<(), RecoverError> {
+        let instance = self.recovering(id)?;
+        let expected = instance.results.end();
+        if from != expected {
+            return Err(RecoverError::Results { instance: id, expected, found: from });
+        }
+        for finished in results {
+            let instance = self.recovering(id)?;
+            let (first, count) = (finished.first.0, finished.count);
+            let known = first.checked_add(count).is_some_and(|end| end <= instance.total);
+            if !known || !instance.finished.within(first, count).is_empty() {
+                return Err(RecoverError::Results { instance: id, expected, found: from });
+            }
+            self.now = self.now.max(finished.ended);
+            let instance = self.recovering(id)?;
+            instance.record_end(&finished);
+            instance.results.push(finished);
+            instance.results.set_journaled();
+            self.settle_batches(id, first, count);
+        }
+        Ok(())
+    }
+
+    /// Counts the tasks that a snapshot knows as ended off their batches.
+    fn settle_recovered(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let spans: Vec<(u64, u64)> = instance
+            .batches
+            .values()
+            .flat_map(|batch| instance.finished.within(batch.first, batch.submission.count))
+            .collect();
+        for (first, count) in spans {
+            self.settle_batches(id, first, count);
+        }
+    }
+
+    /// The journal has been read: unfinished tasks are queued. If executors
+    /// may still have some of them, nothing is dispatched until they are back
+    /// or a grace has passed.
+    pub fn recovered(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
+        let mut unfinished = false;
+        for id in ids {
+            let batches: Vec<u64> = self
+                .instances
+                .get(&id)
+                .map(|instance| instance.batches.keys().copied().collect())
+                .unwrap_or_default();
+            for first in batches {
+                self.queue_tasks(id, first);
+            }
+            if let Some(instance) = self.instances.get(&id) {
+                unfinished |= instance.ready > 0;
+            }
+            self.to_deliver.insert(id);
+        }
+        if unfinished && !self.expected_back.is_empty() {
+            self.recovering_until = Some(self.now.after(RECONNECT_GRACE_MICROS));
+        } else {
+            self.end_recovery();
+        }
+    }
+
+    /// Executors that are not back by now are not waited for; tasks to be
+    /// cancelled that nobody has are.
+    pub(super) fn end_recovery(&mut self) {
+        self.recovering_until = None;
+        for incarnation in std::mem::take(&mut self.expected_back) {
+            self.journal(Record::ExecutorGone { incarnation });
+        }
+        let cancelling: Vec<(InstanceId, Vec<(u64, u64)>)> = self
+            .instances
+            .values()
+            .map(|instance| (instance.id, instance.cancelling.iter().collect()))
+            .collect();
+        for (id, runs) in cancelling {
+            for (first, count) in runs {
+                self.end_queued(id, first, count);
+            }
+        }
+        self.unplaced = true;
+    }
+
+    /// Records that bring another dispatcher to this state: what a journal is
+    /// compacted to.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for executor in self.executors.values() {
+            records.push(Record::ExecutorSeen {
+                executor: executor.id,
+                incarnation: executor.incarnation,
+                name: executor.name.clone(),
+            });
+        }
+        for instance in self.instances.values() {
+            self.snapshot_instance(instance, &mut records);
+        }
+        records
+    }
+
+    fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
+        let id = instance.id;
+        records.push(Record::Created { instance: id, options: instance.options.clone() });
+        for batch in instance.batches.values() {
+            records.push(Record::Submitted {
+                instance: id,
+                first: TaskId(batch.first),
+                queued: batch.queued,
+                submission: batch.submission.clone(),
+            });
+        }
+        let mut finished = instance.finished.clone();
+        let mut failed = instance.failed.clone();
+        let mut ended = instance.ended;
+        let mut held = Vec::new();
+        let mut named = RunSet::default();
+        for (_, run) in instance.results.iter() {
+            finished.remove(run.first.0, run.count);
+            failed.remove(run.first.0, run.count);
+            ended.unend(run.outcome.status(), run.count);
+            if let Some(executor) = run.executor {
+                named.insert(executor.0, 1);
+            }
+            held.push(run.clone());
+        }
+        for (first, count) in named.iter() {
+            for executor in (first..first + count).map(ExecutorId) {
+                // Its process is gone for all a new dispatcher knows; only the
+                // name matters.
+                if let Some(name) = self.executor_names.get(&executor)
+                    && !self.executors.contains_key(&executor)
+                {
+                    let incarnation = 0;
+                    let name = name.clone();
+                    records.push(Record::ExecutorSeen { executor, incarnation, name });
+                    records.push(Record::ExecutorGone { incarnation });
+                }
+            }
+        }
+        records.push(Record::Restored {
+            instance: id,
+            total: instance.total,
+            forgotten: instance.results.start(),
+            finished: finished.iter().collect(),
+            failed: failed.iter().collect(),
+            ended,
+        });
+        if instance.sealed {
+            records.push(Record::Sealed { instance: id });
+        }
+        if !instance.cancelling.is_empty() {
+            let runs = instance.cancelling.iter().collect();
+            records.push(Record::Cancelled { instance: id, runs });
+        }
+        let mut from = instance.results.start();
+        for results in held.chunks(crate::limits::DELIVERY_RUNS_MAX) {
+            records.push(Record::Finished { instance: id, from, results: results.to_vec() });
+            from += results.iter().map(|run| run.count).sum::<u64>();
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Instances and submissions: what comes in from clients.
+
+use super::instance::{Batch, Instance, Need, NeedId, ReadyRun};
+use super::{BatchId, Dispatcher, Held, InstanceOptions, Record, RequestError};
+use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
+use crate::result::{Outcome, Tries};
+use crate::task::{InstanceId, Submission, SubmissionError, TaskClass, TaskId, Time};
+use std::collections::BTreeSet;
+
+impl Dispatcher {
+    pub(super) fn create(&mut self, options: InstanceOptions) -> InstanceId {
+        let id = InstanceId(self.next_instance);
+        self.journal(Record::Created { instance: id, options: options.clone() });
+        self.insert_instance(id, options);
+        id
+    }
+
+    pub(super) fn insert_instance(&mut self, id: InstanceId, options: InstanceOptions) {
+        self.next_instance = self.next_instance.max(id.0 + 1);
+        self.instances.insert(id, Instance::new(id, options));
+    }
+
+    /// Accepts tasks, or says why not. A submission that was accepted before
+    /// is accepted again without effect, so that a client that lost its
+    /// connection can send it again.
+    pub(super) fn submit(
+        &mut self,
+        id: InstanceId,
+        first: TaskId,
+        submission: Submission,
+    ) -> Result<u64, RequestError> {
+        let instance = self.instances.get(&id).ok_or(RequestError::NoInstance(id))?;
+        let count = submission.count;
+        if first.0.checked_add(count).is_some_and(|end| count > 0 && end <= instance.total) {
+            return Ok(count);
+        }
+        if instance.sealed {
+            return Err(RequestError::Sealed(id));
+        }
+        if first.0 != instance.total {
+            return Err(RequestError::Gap { expected: TaskId(instance.total), found: first });
+        }
+        submission.check().map_err(RequestError::Submission)?;
+        if count > SUBMISSION_TASKS_MAX || instance.total + count > INSTANCE_TASKS_MAX {
+            return Err(RequestError::Submission(SubmissionError::TooMany));
+        }
+        for after in &submission.after {
+            if after.tasks.contains(&TaskId(first.0 + after.offset)) {
+                let error = SubmissionError::Malformed("dependency of a task on itself");
+                return Err(RequestError::Submission(error));
+            }
+        }
+        if instance.queued_bytes > QUEUED_BYTES_MAX {
+            return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
+        }
+        let needs = self.number_needs(&submission.classes).ok_or(RequestError::TooManyNeeds)?;
+        let queued = self.now;
+        self.journal(Record::Submitted {
+            instance: id,
+            first,
+            queued,
+            submission: submission.clone(),
+        });
+        self.admit(id, first, queued, submission, needs);
+        self.queue_tasks(id, first.0);
+        self.unplaced = true;
+        Ok(count)
+    }
+
+    /// The needs of `classes`, numbered; `None` if there are too many.
+    pub(super) fn number_needs(&mut self, classes: &[TaskClass]) -> Option<Vec<NeedId>> {
+        let mut ids = Vec::with_capacity(classes.len());
+        for class in classes {
+            let need = Need::of(class);
+            if let Some(id) = self.need_ids.get(&need) {
+                ids.push(*id);
+                continue;
+            }
+            if self.needs.len() >= NEEDS_MAX {
+                return None;
+            }
+            let id = NeedId(self.needs.len() as u32);
+            self.need_ids.insert(need.clone(), id);
+            self.needs.push(need);
+            ids.push(id);
+        }
+        Some(ids)
+    }
+
+    /// Takes a submission into the books; its tasks are not queued yet.
+    pub(super) fn admit(
+        &mut self,
+        id: InstanceId,
+        first: TaskId,
+        queued: Time,
+        submission: Submission,
+        needs: Vec<NeedId>,
+    ) {
+        let batch = BatchId(self.next_batch);
+        self.next_batch += 1;
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let count = submission.count;
+        instance.total = instance.total.max(first.0 + count);
+        instance.queued_bytes += submission.bytes();
+        instance.batches.insert(
+            first.0,
+            Batch {
+                id: batch,
+                first: first.0,
+                submission,
+                needs,
+                queued,
+                unfinished: count,
+                known_by: BTreeSet::new(),
+            },
+        );
+    }
+
+    /// Queues the tasks of a batch that have not ended: those that wait for
+    /// others as waiting, the rest as ready.
+    pub(super) fn queue_tasks(&mut self, id: InstanceId, batch_first: u64) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(batch) = instance.batches.get(&batch_first) else { return };
+        let class_runs = batch.submission.class_runs.clone();
+        // Taken out so that queues can change meanwhile; put back below.
+        let after = match instance.batches.get_mut(&batch_first) {
+            Some(batch) => std::mem::take(&mut batch.submission.after),
+            None => Vec::new(),
+        };
+        let mut doomed = Vec::new();
+        let mut entries = after.iter().peekable();
+        let mut at = batch_first;
+        for (count, class) in class_runs {
+            let end = at + count;
+            while let Some(entry) = entries.next_if(|entry| batch_first + entry.offset < end) {
+                let task = batch_first + entry.offset;
+                if instance.finished.contains(task) {
+                    continue;
+                }
+                let failed =
+                    entry.tasks.iter().find(|upstream| instance.failed.contains(upstream.0));
+                let upstreams: BTreeSet<u64> = entry
+                    .tasks
+                    .iter()
+                    .map(|upstream| upstream.0)
+                    .filter(|upstream| !instance.finished.contains(*upstream))
+                    .collect();
+                if failed.is_none() && upstreams.is_empty() {
+                    continue;
+                }
+                Self::queue_ready(instance, &self.needs, at, task - at, class);
+                at = task + 1;
+                if let Some(upstream) = failed {
+                    doomed.push((task, *upstream));
+                } else {
+                    instance.missing.insert(task, upstreams.len() as u32);
+                    for upstream in upstreams {
+                        instance.dependents.entry(upstream).or_default().push(task);
+                    }
+                }
+            }
+            Self::queue_ready(instance, &self.needs, at, end - at, class);
+            at = end;
+        }
+        if let Some(batch) = instance.batches.get_mut(&batch_first) {
+            batch.submission.after = after;
+        }
+        for (task, upstream) in doomed {
+            self.end_unrun(id, task, 1, Outcome::UpstreamFailed(upstream));
+        }
+        self.refresh_hungry(id);
+    }
+
+    fn queue_ready(instance: &mut Instance, needs: &[Need], first: u64, count: u64, class: u32) {
+        for (first, count) in instance.finished.gaps(first, count) {
+            let run = ReadyRun { first, count, class, tries: Tries::default() };
+            instance.push_ready(needs, run);
+        }
+    }
+
+    pub(super) fn seal(&mut self, id: InstanceId) -> Result<(), RequestError> {
+        let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
+        if !instance.sealed {
+            instance.sealed = true;
+            self.journal(Record::Sealed { instance: id });
+            self.to_deliver.insert(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn destroy(&mut self, id: InstanceId) -> Result<(), RequestError> {
+        let instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
+        if let Some(key) = instance.hungry_key {
+            self.hungry.remove(&(key, id));
+        }
+        self.to_deliver.remove(&id);
+        for executor in self.executors.values_mut() {
+            let held: Vec<Held> = executor.held().filter(|held| held.instance == id).collect();
+            for held in held {
+                for run in executor.take(&held) {
+                    executor.release(&self.needs, run.need, run.count, true);
+                }
+                executor.order.disown.push(held);
+                self.ordered.insert(executor.id);
+                self.fresh.insert(executor.id);
+            }
+        }
+        for batch in instance.batches.values() {
+            self.forget_batch(batch.id, &batch.known_by);
+        }
+        let ids: Vec<_> = self.fresh.iter().copied().collect();
+        for executor in ids {
+            self.refresh_executor(executor);
+        }
+        self.unplaced = true;
+        self.journal(Record::Destroyed { instance: id });
+        Ok(())
+    }
+}

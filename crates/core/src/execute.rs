@@ -1,0 +1,615 @@
+//! The executor: slots, queue, timeouts, reports.
+//!
+//! # The pump
+//! Call [`Executor::handle`] for each event, then [`Executor::poll_action`]
+//! until it gives `None`, then wait until [`Executor::poll_timeout`] or the
+//! next event. Times are on the dispatcher's clock, as far as the shell knows
+//! it.
+
+mod outbox;
+
+use crate::dispatch::{Assigned, BatchId, Held, Join, Order, Update};
+use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS};
+use crate::result::{Detail, Outcome, Report, Tries};
+use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
+use outbox::Outbox;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// A template as this executor numbers them; numbers are never used again,
+/// unlike those of a dispatcher that restarts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TemplateId(pub u64);
+
+/// A task in progress here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey {
+    /// Its instance.
+    pub instance: InstanceId,
+    /// Its number, or that of the first of a run.
+    pub task: TaskId,
+}
+
+/// What happens to an executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with a dispatcher begins.
+    Connected,
+    /// The session is over.
+    Disconnected,
+    /// The dispatcher speaks.
+    Order(Order),
+    /// Started tasks have ended; `count` as in [`Action::Start`].
+    Ended {
+        /// Which.
+        key: TaskKey,
+        /// How: exit, signal, or not run.
+        outcome: Outcome,
+        /// When they started.
+        started: Time,
+        /// When they ended.
+        ended: Time,
+        /// What else there is to say.
+        detail: Option<Arc<Detail>>,
+    },
+    /// Hand back what has not started, finish what has, then go.
+    Leave,
+}
+
+/// Tasks to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The first.
+    pub key: TaskKey,
+    /// How many: one, unless they are instant.
+    pub count: u64,
+    /// Their template, as announced by [`Action::Prepare`].
+    pub template: TemplateId,
+    /// Their class.
+    pub class: Arc<TaskClass>,
+    /// Rows that theirs are among.
+    pub rows: Arc<Rows>,
+    /// The index of the first one's row.
+    pub row: u64,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The GPUs that are theirs.
+    pub gpus: Vec<u32>,
+}
+
+/// What an executor wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Register with the dispatcher.
+    Join(Join),
+    /// Tell the dispatcher.
+    Update(Update),
+    /// Keep a template at hand.
+    Prepare {
+        /// Its number here.
+        template: TemplateId,
+        /// Its bytes.
+        bytes: Arc<Vec<u8>>,
+    },
+    /// No task will refer to this template any more.
+    Forget(TemplateId),
+    /// Start tasks; they stay started until [`Event::Ended`].
+    Start(Start),
+    /// End a task: ask it to, and force it after `grace_micros`.
+    Kill {
+        /// Which.
+        key: TaskKey,
+        /// Time it is given.
+        grace_micros: u64,
+    },
+    /// It has left: nothing runs and nothing is unreported.
+    Left,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    id: TemplateId,
+    classes: Vec<Arc<TaskClass>>,
+    /// Queued and running runs that refer to it.
+    uses: u64,
+    /// The dispatcher will not refer to it any more.
+    forgotten: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Queued {
+    instance: InstanceId,
+    first: u64,
+    count: u64,
+    tries: Tries,
+    template: TemplateId,
+    class: Arc<TaskClass>,
+    rows: Arc<Rows>,
+    row: u64,
+}
+
+/// Why a running task is being killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Killed {
+    Timeout,
+    Cancelled,
+    Disowned,
+}
+
+#[derive(Debug)]
+struct Running {
+    count: u64,
+    tries: Tries,
+    template: TemplateId,
+    class: Arc<TaskClass>,
+    gpus: Vec<u32>,
+    deadline: Option<Time>,
+    killed: Option<Killed>,
+}
+
+/// An executor's whole state.
+#[derive(Debug)]
+pub struct Executor {
+    now: Time,
+    incarnation: u64,
+    name: String,
+    capacity: Resources,
+    free: Resources,
+    free_gpus: BTreeSet<u32>,
+    connected: bool,
+    leaving: bool,
+    told_leaving: bool,
+    left: bool,
+    /// This session's numbers of templates → ours.
+    batches: BTreeMap<BatchId, TemplateId>,
+    templates: BTreeMap<TemplateId, Prepared>,
+    next_template: u64,
+    queue: VecDeque<Queued>,
+    running: BTreeMap<TaskKey, Running>,
+    deadlines: BTreeSet<(Time, TaskKey)>,
+    outbox: Outbox,
+    last_spoke: Time,
+    startable: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Executor {
+    /// An executor that offers `capacity`. `incarnation` is drawn at random by
+    /// the shell, once per process.
+    #[must_use]
+    pub fn new(incarnation: u64, name: String, capacity: Resources) -> Executor {
+        Executor {
+            now: Time::default(),
+            incarnation,
+            name,
+            free: capacity.clone(),
+            free_gpus: (0..capacity.gpus).collect(),
+            capacity,
+            connected: false,
+            leaving: false,
+            told_leaving: false,
+            left: false,
+            batches: BTreeMap::new(),
+            templates: BTreeMap::new(),
+            next_template: 0,
+            queue: VecDeque::new(),
+            running: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            outbox: Outbox::default(),
+            last_spoke: Time::default(),
+            startable: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes one event in.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Connected => self.connect(),
+            Event::Disconnected => {
+                self.connected = false;
+                self.outbox.disconnected();
+            }
+            Event::Order(order) => self.obey(order),
+            Event::Ended { key, outcome, started, ended, detail } => {
+                self.ended(key, outcome, started, ended, detail);
+            }
+            Event::Leave => self.leaving = true,
+        }
+    }
+
+    /// What to do next; `None` until the next event or timeout.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && self.startable {
+            self.startable = false;
+            self.start_tasks();
+        }
+        if self.actions.is_empty() && self.connected {
+            if self.leaving && !self.told_leaving {
+                self.told_leaving = true;
+                let count = self.queue.iter().map(|run| run.count).sum();
+                self.give_back(count);
+                self.outbox.leaving();
+            }
+            if let Some(update) = self.outbox.next_update() {
+                self.last_spoke = self.now;
+                return Some(Action::Update(update));
+            }
+        }
+        if self.actions.is_empty() && self.is_idle() && self.leaving && !self.left {
+            self.left = true;
+            self.actions.push_back(Action::Left);
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Executor::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
+        let heartbeat =
+            self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
+        [deadline, heartbeat].into_iter().flatten().min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while let Some(&(at, key)) = self.deadlines.first() {
+            if at > self.now {
+                break;
+            }
+            self.deadlines.remove(&(at, key));
+            self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
+        }
+        if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
+            self.outbox.heartbeat();
+        }
+    }
+
+    /// Tasks queued, and tasks running, here.
+    #[must_use]
+    pub fn load(&self) -> (u64, u64) {
+        (
+            self.queue.iter().map(|run| run.count).sum(),
+            self.running.values().map(|run| run.count).sum(),
+        )
+    }
+
+    /// What is free of the capacity.
+    #[must_use]
+    pub fn free(&self) -> &Resources {
+        &self.free
+    }
+
+    /// Whether nothing is queued, running or unreported.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running.is_empty() && self.outbox.is_empty()
+    }
+
+    fn connect(&mut self) {
+        self.connected = true;
+        self.told_leaving = false;
+        self.last_spoke = self.now;
+        // The dispatcher may be another one: its template numbers mean nothing
+        // any more. Tasks at hand keep theirs.
+        for template in std::mem::take(&mut self.batches).into_values() {
+            self.forget_template(template);
+        }
+        let (reports, unsent) = self.outbox.connected();
+        let mut held = unsent;
+        held.extend(self.queue.iter().map(|run| Held {
+            instance: run.instance,
+            first: TaskId(run.first),
+            count: run.count,
+            tries: run.tries,
+        }));
+        held.extend(
+            self.running.iter().filter(|(_, run)| run.killed != Some(Killed::Disowned)).map(
+                |(key, run)| Held {
+                    instance: key.instance,
+                    first: key.task,
+                    count: run.count,
+                    tries: run.tries,
+                },
+            ),
+        );
+        self.actions.push_back(Action::Join(Join {
+            incarnation: self.incarnation,
+            name: self.name.clone(),
+            capacity: self.capacity.clone(),
+            held,
+            reports,
+        }));
+    }
+
+    fn obey(&mut self, order: Order) {
+        if !self.connected {
+            return;
+        }
+        self.outbox.acknowledged(order.acknowledged);
+        for prepare in order.prepare {
+            let template = TemplateId(self.next_template);
+            self.next_template += 1;
+            self.batches.insert(prepare.batch, template);
+            let classes = prepare.classes.into_iter().map(Arc::new).collect();
+            self.templates
+                .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
+            self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
+        }
+        for assigned in order.assign {
+            self.enqueue(assigned);
+        }
+        for held in order.cancel {
+            self.drop_queued(&held, Some(Outcome::Cancelled));
+            self.kill_running(&held, Killed::Cancelled, KILL_GRACE_MICROS);
+        }
+        for held in order.disown {
+            self.drop_queued(&held, None);
+            self.kill_running(&held, Killed::Disowned, 0);
+        }
+        for batch in order.forget {
+            if let Some(template) = self.batches.remove(&batch) {
+                self.forget_template(template);
+            }
+        }
+        if order.recall > 0 {
+            self.give_back(order.recall);
+            self.outbox.recalled();
+        }
+        self.startable = true;
+    }
+
+    fn enqueue(&mut self, assigned: Assigned) {
+        let prepared =
+            self.batches.get(&assigned.batch).and_then(|template| self.templates.get_mut(template));
+        let class = prepared
+            .as_ref()
+            .and_then(|prepared| prepared.classes.get(assigned.class as usize).cloned());
+        let (Some(prepared), Some(class)) = (prepared, class) else {
+            // A dispatcher that breaks the protocol gets its tasks back failed
+            // rather than silence.
+            self.outbox.push(Report {
+                instance: assigned.instance,
+                first: assigned.first,
+                count: assigned.count,
+                tries: assigned.tries,
+                outcome: Outcome::NotRun,
+                started: self.now,
+                ended: self.now,
+                detail: Some(Arc::new(Detail {
+                    error: "the executor was never sent this task's template".to_owned(),
+                    ..Detail::default()
+                })),
+            });
+            return;
+        };
+        prepared.uses += 1;
+        self.queue.push_back(Queued {
+            instance: assigned.instance,
+            first: assigned.first.0,
+            count: assigned.count,
+            tries: assigned.tries,
+            template: prepared.id,
+            class,
+            rows: Arc::new(assigned.rows),
+            row: 0,
+        });
+    }
+
+    /// Starts what fits: the front of the queue, and a little behind it if the
+    /// front does not fit.
+    fn start_tasks(&mut self) {
+        let mut at = 0;
+        while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
+            let run = &self.queue[at];
+            let instant = run.class.kind == Kind::Noop;
+            if instant {
+                let Some(run) = self.queue.remove(at) else { break };
+                self.start(run, Vec::new());
+                continue;
+            }
+            let need = &run.class.resources;
+            if !self.free.fits(need) {
+                at += 1;
+                continue;
+            }
+            let gpus: Vec<u32> = self.free_gpus.iter().copied().take(need.gpus as usize).collect();
+            for gpu in &gpus {
+                self.free_gpus.remove(gpu);
+            }
+            self.free.take(need, 1);
+            let first = Queued { count: 1, ..run.clone() };
+            let run = &mut self.queue[at];
+            run.first += 1;
+            run.row += 1;
+            run.count -= 1;
+            if run.count == 0 {
+                self.queue.remove(at);
+            } else if let Some(prepared) = self.templates.get_mut(&first.template) {
+                prepared.uses += 1;
+            }
+            self.start(first, gpus);
+        }
+    }
+
+    fn start(&mut self, run: Queued, gpus: Vec<u32>) {
+        let key = TaskKey { instance: run.instance, task: TaskId(run.first) };
+        let deadline = (run.class.timeout_micros > 0 && run.class.kind != Kind::Noop)
+            .then(|| self.now.after(run.class.timeout_micros));
+        if let Some(at) = deadline {
+            self.deadlines.insert((at, key));
+        }
+        self.actions.push_back(Action::Start(Start {
+            key,
+            count: run.count,
+            template: run.template,
+            class: run.class.clone(),
+            rows: run.rows,
+            row: run.row,
+            attempt: run.tries.attempt(),
+            gpus: gpus.clone(),
+        }));
+        self.running.insert(
+            key,
+            Running {
+                count: run.count,
+                tries: run.tries,
+                template: run.template,
+                class: run.class,
+                gpus,
+                deadline,
+                killed: None,
+            },
+        );
+    }
+
+    fn ended(
+        &mut self,
+        key: TaskKey,
+        outcome: Outcome,
+        started: Time,
+        ended: Time,
+        detail: Option<Arc<Detail>>,
+    ) {
+        let Some(run) = self.running.remove(&key) else { return };
+        if let Some(at) = run.deadline {
+            self.deadlines.remove(&(at, key));
+        }
+        if run.class.kind != Kind::Noop {
+            self.free.give(&run.class.resources, 1);
+            self.free_gpus.extend(run.gpus);
+        }
+        self.release_template(run.template);
+        self.startable = true;
+        // A task that succeeded before the signal reached it has succeeded.
+        let outcome = match (run.killed, outcome) {
+            (Some(Killed::Disowned), _) => return,
+            (_, Outcome::Exit(0)) | (None, _) => outcome,
+            (Some(Killed::Timeout), _) => Outcome::TimedOut,
+            (Some(Killed::Cancelled), _) => Outcome::Cancelled,
+        };
+        self.outbox.push(Report {
+            instance: key.instance,
+            first: key.task,
+            count: run.count,
+            tries: run.tries,
+            outcome,
+            started,
+            ended,
+            detail,
+        });
+    }
+
+    /// Gives back up to `count` queued tasks, the last first.
+    fn give_back(&mut self, mut count: u64) {
+        while count > 0 {
+            let Some(last) = self.queue.back_mut() else { return };
+            let taken = count.min(last.count);
+            last.count -= taken;
+            count -= taken;
+            let held = Held {
+                instance: last.instance,
+                first: TaskId(last.first + last.count),
+                count: taken,
+                tries: last.tries,
+            };
+            if last.count == 0 {
+                let template = last.template;
+                self.queue.pop_back();
+                self.release_template(template);
+            }
+            self.outbox.give_back(held);
+        }
+    }
+
+    /// Takes queued tasks of `held` out; reports them with `outcome`, if any.
+    fn drop_queued(&mut self, held: &Held, outcome: Option<Outcome>) {
+        let (first, end) = (held.first.0, held.first.0.saturating_add(held.count));
+        let queue = std::mem::take(&mut self.queue);
+        for run in queue {
+            let run_end = run.first + run.count;
+            let from = run.first.max(first);
+            let until = run_end.min(end);
+            if run.instance != held.instance || run.tries != held.tries || from >= until {
+                self.queue.push_back(run);
+                continue;
+            }
+            let mut uses = 0;
+            if run.first < from {
+                self.queue.push_back(Queued { count: from - run.first, ..run.clone() });
+                uses += 1;
+            }
+            if until < run_end {
+                let row = run.row + (until - run.first);
+                let count = run_end - until;
+                self.queue.push_back(Queued { first: until, count, row, ..run.clone() });
+                uses += 1;
+            }
+            if let Some(prepared) = self.templates.get_mut(&run.template) {
+                prepared.uses += uses;
+            }
+            self.release_template(run.template);
+            if let Some(outcome) = outcome {
+                self.outbox.push(Report {
+                    instance: run.instance,
+                    first: TaskId(from),
+                    count: until - from,
+                    tries: run.tries,
+                    outcome,
+                    started: self.now,
+                    ended: self.now,
+                    detail: None,
+                });
+            }
+        }
+    }
+
+    fn kill_running(&mut self, held: &Held, why: Killed, grace_micros: u64) {
+        let from = TaskKey { instance: held.instance, task: held.first };
+        let until = TaskKey {
+            instance: held.instance,
+            task: TaskId(held.first.0.saturating_add(held.count)),
+        };
+        let keys: Vec<TaskKey> = self
+            .running
+            .range(from..until)
+            .filter(|(_, run)| run.tries == held.tries)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            self.kill(key, why, grace_micros);
+        }
+    }
+
+    fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {
+        let Some(run) = self.running.get_mut(&key) else { return };
+        // The first reason stands, but whoever disowns wants no report.
+        if run.killed.is_none() || why == Killed::Disowned {
+            run.killed = Some(why);
+            self.actions.push_back(Action::Kill { key, grace_micros });
+        }
+    }
+
+    fn forget_template(&mut self, template: TemplateId) {
+        if let Some(prepared) = self.templates.get_mut(&template) {
+            prepared.forgotten = true;
+            if prepared.uses == 0 {
+                self.templates.remove(&template);
+                self.actions.push_back(Action::Forget(template));
+            }
+        }
+    }
+
+    fn release_template(&mut self, template: TemplateId) {
+        if let Some(prepared) = self.templates.get_mut(&template) {
+            prepared.uses -= 1;
+            if prepared.uses == 0 && prepared.forgotten {
+                self.templates.remove(&template);
+                self.actions.push_back(Action::Forget(template));
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What an executor has to say, kept until the dispatcher has taken it in.
+
+use crate::dispatch::{Held, Update};
+use crate::limits::{REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX};
+use crate::result::Report;
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// Not sent yet.
+    pending: VecDeque<Report>,
+    /// Sent in this session under a number, not acknowledged.
+    sent: VecDeque<(u64, Vec<Report>)>,
+    next_number: u64,
+    returned: Vec<Held>,
+    recalled: bool,
+    leaving: bool,
+    heartbeat: bool,
+    bytes: u64,
+}
+
+fn size(report: &Report) -> u64 {
+    size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
+}
+
+impl Outbox {
+    pub(super) fn push(&mut self, report: Report) {
+        self.bytes += size(&report);
+        // Instant tasks of one run that was cut up come together again.
+        if report.detail.is_none()
+            && let Some(last) = self.pending.back_mut()
+            && last.first.0 + last.count == report.first.0
+            && (Report { first: last.first, count: last.count, ..report.clone() }) == *last
+        {
+            last.count += report.count;
+            self.bytes -= size(&report);
+            return;
+        }
+        self.pending.push_back(report);
+    }
+
+    pub(super) fn give_back(&mut self, held: Held) {
+        self.returned.push(held);
+    }
+
+    pub(super) fn recalled(&mut self) {
+        self.recalled = true;
+    }
+
+    pub(super) fn leaving(&mut self) {
+        self.leaving = true;
+    }
+
+    pub(super) fn heartbeat(&mut self) {
+        self.heartbeat = true;
+    }
+
+    /// The dispatcher is so far behind that nothing more should start.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes > REPORTS_HELD_BYTES_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
+    }
+
+    /// The next message, if there is anything to say.
+    pub(super) fn next_update(&mut self) -> Option<Update> {
+        if self.pending.is_empty()
+            && self.returned.is_empty()
+            && !self.recalled
+            && !self.leaving
+            && !self.heartbeat
+        {
+            return None;
+        }
+        let reports = self.take_pending();
+        self.next_number += 1;
+        if !reports.is_empty() {
+            self.sent.push_back((self.next_number, reports.clone()));
+        }
+        self.heartbeat = false;
+        Some(Update {
+            number: self.next_number,
+            reports,
+            returned: std::mem::take(&mut self.returned),
+            recalled: std::mem::take(&mut self.recalled),
+            leaving: std::mem::take(&mut self.leaving),
+        })
+    }
+
+    fn take_pending(&mut self) -> Vec<Report> {
+        let mut bytes = 0;
+        let mut reports = Vec::new();
+        while let Some(report) = self.pending.front() {
+            bytes += size(report);
+            if reports.len() >= UPDATE_REPORTS_MAX
+                || (bytes > UPDATE_BYTES_MAX && !reports.is_empty())
+            {
+                break;
+            }
+            reports.extend(self.pending.pop_front());
+        }
+        reports
+    }
+
+    pub(super) fn acknowledged(&mut self, number: u64) {
+        while let Some((sent, reports)) = self.sent.front() {
+            if *sent > number {
+                break;
+            }
+            self.bytes -= reports.iter().map(size).sum::<u64>();
+            self.sent.pop_front();
+        }
+    }
+
+    /// The session is over: what was not acknowledged is to be sent again.
+    pub(super) fn disconnected(&mut self) {
+        for (_, reports) in std::mem::take(&mut self.sent).into_iter().rev() {
+            for report in reports.into_iter().rev() {
+                self.pending.push_front(report);
+            }
+        }
+        self.next_number = 0;
+        self.returned.clear();
+        self.recalled = false;
+        self.leaving = false;
+        self.heartbeat = false;
+    }
+
+    /// A session begins: the reports to register with, and the tasks whose
+    /// reports follow later.
+    pub(super) fn connected(&mut self) -> (Vec<Report>, Vec<Held>) {
+        let reports = self.take_pending();
+        if !reports.is_empty() {
+            self.sent.push_back((0, reports.clone()));
+        }
+        let later = self
+            .pending
+            .iter()
+            .map(|report| Held {
+                instance: report.instance,
+                first: report.first,
+                count: report.count,
+                tries: report.tries,
+            })
+            .collect();
+        (reports, later)
+    }
+}

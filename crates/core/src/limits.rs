@@ -1,0 +1,64 @@
+//! Every bound of the core, by name, with its unit last.
+
+/// Tasks in one submission (one message, one journal record). Packed rows are
+/// further bounded by the frame they arrive in.
+pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
+/// Tasks in one instance, so that ids and sums stay far from overflow.
+pub const INSTANCE_TASKS_MAX: u64 = 1 << 62;
+/// Different resource needs and priorities on one dispatcher.
+pub const NEEDS_MAX: usize = 65_536;
+/// Tasks sent ahead of free slots to one executor.
+pub const PREFETCH_TASKS_MAX: u64 = 65_536;
+/// Work sent ahead of free slots to one executor, per slot.
+pub const PREFETCH_WORK_MICROS: u64 = 50_000;
+/// Packed rows in one order to an executor; the rest follows in the next.
+pub const ORDER_BYTES_MAX: u64 = 4 << 20;
+/// Runs of results in one message to a client.
+pub const DELIVERY_RUNS_MAX: usize = 16_384;
+/// Captured output in one message to a client, beyond the first result.
+pub const DELIVERY_BYTES_MAX: u64 = 4 << 20;
+/// Runs of results that a client has not acknowledged before no more are sent.
+pub const DELIVERY_WINDOW_RUNS_MAX: u64 = 131_072;
+/// Captured output that a client has not acknowledged before no more is sent.
+pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
+/// Results one instance may hold before no more of its tasks are dispatched.
+pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
+/// Queued submissions one instance may hold before it refuses more for now.
+pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
+/// How often an executor is heard from at least.
+pub const HEARTBEAT_MICROS: u64 = 2_000_000;
+/// Silence after which an executor is lost.
+pub const HEARTBEAT_LOST_MICROS: u64 = 10_000_000;
+/// How long a disconnected executor may take to come back before its tasks
+/// run elsewhere.
+pub const RECONNECT_GRACE_MICROS: u64 = 3_000_000;
+/// How many times a task may be lost with its executor before it has failed:
+/// a task that takes its node down must not go round for ever.
+pub const LOSSES_MAX: u32 = 5;
+/// Waiting after which a task too large for any free room has an executor
+/// emptied for it.
+pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;
+/// Work below which prefetched tasks are not worth taking back.
+pub const RECALL_WORK_MICROS: u64 = 5_000;
+/// Silence after which prefetched tasks are taken back whatever their work.
+pub const RECALL_SILENCE_MICROS: u64 = 50_000;
+/// Reports in one message from an executor.
+pub const UPDATE_REPORTS_MAX: usize = 16_384;
+/// Captured output in one message from an executor, beyond the first report.
+pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
+/// Reports an executor may hold unacknowledged before it starts nothing more.
+pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
+/// Queued runs an executor looks through for one that fits its free room.
+pub const BACKFILL_RUNS_MAX: usize = 64;
+/// Time between a task's SIGTERM and its SIGKILL.
+pub const KILL_GRACE_MICROS: u64 = 2_000_000;
+
+const _: () = {
+    assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
+    assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
+    assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
+    assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
+    assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
+    assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);
+    assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
+};

@@ -1,0 +1,217 @@
+//! Outcomes and results, kept as runs of tasks that ended alike.
+
+use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+use std::sync::Arc;
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// It ran and exited with this code; 0 is success.
+    Exit(i32),
+    /// A signal ended it.
+    Signal(i32),
+    /// It ran longer than its timeout and was killed.
+    TimedOut,
+    /// It could not be started, or its declared files were not there; the
+    /// error says why.
+    NotRun,
+    /// It was lost with its executors more often than the replay policy
+    /// allows.
+    Lost,
+    /// A task it waits for did not succeed.
+    UpstreamFailed(TaskId),
+    /// No executor there is could ever run it.
+    Unschedulable,
+    /// It was cancelled.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The three ways of ending that are counted.
+    #[must_use]
+    pub fn status(self) -> Status {
+        match self {
+            Outcome::Exit(0) => Status::Done,
+            Outcome::Cancelled => Status::Cancelled,
+            _ => Status::Failed,
+        }
+    }
+
+    /// Whether trying the task again may help: it ran, or tried to, and
+    /// failed.
+    #[must_use]
+    pub fn may_retry(self) -> bool {
+        match self {
+            Outcome::Exit(code) => code != 0,
+            Outcome::Signal(_) | Outcome::TimedOut | Outcome::NotRun => true,
+            _ => false,
+        }
+    }
+}
+
+/// The three ways for a task to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// Exit code 0, and its declared outputs were there.
+    Done,
+    /// Anything else but a cancellation.
+    Failed,
+    /// Cancelled before it ended.
+    Cancelled,
+}
+
+/// What was captured of one output stream.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Captured {
+    /// The first bytes, up to the bound.
+    pub head: Vec<u8>,
+    /// How many bytes the task wrote.
+    pub total_bytes: u64,
+    /// Where all of them are, on the executor's node, if they were too many.
+    pub file: Option<Vec<u8>>,
+}
+
+impl Captured {
+    /// Whether `head` is not all there was.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.total_bytes > self.head.len() as u64
+    }
+}
+
+/// What a result says beyond its outcome; most have nothing to say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// What went wrong, for people; empty if nothing did.
+    pub error: String,
+}
+
+impl Detail {
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        (size_of::<Detail>()
+            + self.stdout.head.capacity()
+            + self.stderr.head.capacity()
+            + self.error.capacity()) as u64
+    }
+}
+
+/// How often a task was tried before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tries {
+    /// Times it ran and failed.
+    pub failures: u32,
+    /// Times it was lost with an executor.
+    pub losses: u32,
+}
+
+impl Tries {
+    /// The number of the next, or running, attempt, from 1.
+    #[must_use]
+    pub fn attempt(self) -> u32 {
+        self.failures.saturating_add(self.losses).saturating_add(1)
+    }
+}
+
+/// From an executor: tasks in a row that ended alike, at the same time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Their instance.
+    pub instance: InstanceId,
+    /// The first of them.
+    pub first: TaskId,
+    /// How many.
+    pub count: u64,
+    /// As they were assigned.
+    pub tries: Tries,
+    /// How they ended.
+    pub outcome: Outcome,
+    /// When they started, on the dispatcher's clock.
+    pub started: Time,
+    /// When they ended, on the dispatcher's clock.
+    pub ended: Time,
+    /// What else there is to say.
+    pub detail: Option<Arc<Detail>>,
+}
+
+/// For the client and the journal: tasks in a row that ended alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// The first of them.
+    pub first: TaskId,
+    /// How many.
+    pub count: u64,
+    /// How they ended.
+    pub outcome: Outcome,
+    /// Where; `None` if they never ran.
+    pub executor: Option<ExecutorId>,
+    /// How many attempts it took; 0 if they never ran.
+    pub attempts: u32,
+    /// When they were accepted.
+    pub queued: Time,
+    /// When they were sent to the executor.
+    pub dispatched: Time,
+    /// When they started.
+    pub started: Time,
+    /// When they ended.
+    pub ended: Time,
+    /// What else there is to say.
+    pub detail: Option<Arc<Detail>>,
+}
+
+impl Finished {
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        size_of::<Finished>() as u64 + self.detail.as_ref().map_or(0, |detail| detail.bytes())
+    }
+}
+
+/// How many tasks of an instance are in which state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Accepted in all.
+    pub total: u64,
+    /// Waiting for other tasks.
+    pub waiting: u64,
+    /// Ready to be dispatched.
+    pub ready: u64,
+    /// With an executor, running or about to.
+    pub dispatched: u64,
+    /// Ended well.
+    pub done: u64,
+    /// Ended badly.
+    pub failed: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+}
+
+impl Counts {
+    /// How many have ended.
+    #[must_use]
+    pub fn ended(&self) -> u64 {
+        self.done + self.failed + self.cancelled
+    }
+
+    /// Counts `count` tasks that ended with `status`.
+    pub fn end(&mut self, status: Status, count: u64) {
+        match status {
+            Status::Done => self.done += count,
+            Status::Failed => self.failed += count,
+            Status::Cancelled => self.cancelled += count,
+        }
+    }
+    /// Counts `count` tasks that ended with `status` off again.
+    pub fn unend(&mut self, status: Status, count: u64) {
+        match status {
+            Status::Done => self.done -= count,
+            Status::Failed => self.failed -= count,
+            Status::Cancelled => self.cancelled -= count,
+        }
+    }
+}
