@@ -1,4 +1,6 @@
-//! Messages, framing and journal records: bytes to messages and back.
+//! Messages and journal records: bytes to messages and back.
 
 pub mod codec;
 pub mod command;
+mod core_types;
+pub mod message;

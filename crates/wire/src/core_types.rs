@@ -1,0 +1,156 @@
+//! How the core's types travel. Field order is the protocol: whoever changes
+//! it raises [`crate::message::PROTOCOL_VERSION`].
+
+use crate::codec::{
+    DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
+};
+use falkon_core::dispatch::{
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
+    Selection, Update,
+};
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::task::{
+    After, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission, SubmissionError,
+    TaskClass, TaskId, Time,
+};
+
+macro_rules! wire_newtype {
+    ($($type:ident),* $(,)?) => {$(
+        impl Wire for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                self.0.encode(out);
+            }
+            fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+                Wire::decode(from).map($type)
+            }
+        }
+    )*};
+}
+wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId);
+
+wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep });
+wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
+wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, estimate_micros });
+wire_struct!(Range { start, step, count });
+wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
+wire_struct!(After { offset, tasks });
+wire_struct!(Submission { count, template, rows, classes, class_runs, names, after });
+wire_enum!(Outcome {
+    0 => Exit(code),
+    1 => Signal(signal),
+    2 => TimedOut,
+    3 => NotRun,
+    4 => Lost,
+    5 => UpstreamFailed(task),
+    6 => Unschedulable,
+    7 => Cancelled,
+});
+wire_struct!(Captured { head, total_bytes, file });
+wire_struct!(Detail { stdout, stderr, error });
+wire_struct!(Tries { failures, losses });
+wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
+wire_struct!(Finished {
+    first,
+    count,
+    outcome,
+    executor,
+    attempts,
+    queued,
+    dispatched,
+    started,
+    ended,
+    detail,
+});
+wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
+wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable });
+wire_struct!(Assigned { batch, instance, first, count, class, tries, rows });
+wire_struct!(Prepare { batch, template, classes });
+wire_struct!(Held { instance, first, count, tries });
+wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget });
+wire_struct!(Update { number, reports, returned, recalled, leaving });
+wire_struct!(Join { incarnation, name, capacity, held, reports });
+wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
+wire_struct!(Delivery { instance, from, results, executors, counts, complete });
+wire_enum!(Record {
+    0 => Created { instance, options },
+    1 => Submitted { instance, first, queued, submission },
+    2 => Sealed { instance },
+    3 => Finished { instance, from, results },
+    4 => Acknowledged { instance, upto },
+    5 => Cancelled { instance, runs },
+    6 => Destroyed { instance },
+    7 => ExecutorSeen { executor, incarnation, name },
+    8 => ExecutorGone { incarnation },
+    9 => Restored { instance, total, forgotten, finished, failed, ended },
+});
+wire_enum!(RequestError {
+    0 => NoInstance(instance),
+    1 => Sealed(instance),
+    2 => Gap { expected, found },
+    3 => Submission(error),
+    4 => Busy { queued_bytes },
+    5 => Forgotten { first },
+    6 => TooManyNeeds,
+});
+wire_list!(
+    TaskId,
+    BatchId,
+    Range,
+    After,
+    TaskClass,
+    Report,
+    Finished,
+    Assigned,
+    Prepare,
+    Held,
+    (ExecutorId, String),
+    (Resources, u64),
+);
+
+/// What is malformed or miscounted, of the parts a submission has. The peer
+/// names the part by its place here.
+const SUBMISSION_PARTS: [&str; 8] = [
+    "rows",
+    "classed tasks",
+    "names",
+    "row column",
+    "class run",
+    "name column",
+    "dependency offset",
+    "dependency of a task on itself",
+];
+
+impl Wire for SubmissionError {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let part =
+            |what: &str| SUBMISSION_PARTS.iter().position(|part| *part == what).unwrap_or(0) as u64;
+        put_array(out, 4);
+        let fields = match self {
+            SubmissionError::Empty => [0, 0, 0, 0],
+            SubmissionError::CountMismatch { what, expected, found } => {
+                [1, part(what), *expected, *found]
+            }
+            SubmissionError::Malformed(what) => [2, part(what), 0, 0],
+            SubmissionError::TooMany => [3, 0, 0, 0],
+        };
+        for field in fields {
+            put_uint(out, field);
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        from.array_of(4, "a submission error")?;
+        let [tag, part, expected, found] = [from.uint()?, from.uint()?, from.uint()?, from.uint()?];
+        let what = usize::try_from(part)
+            .ok()
+            .and_then(|part| SUBMISSION_PARTS.get(part).copied())
+            .ok_or(DecodeError::Invalid("submission part"))?;
+        match tag {
+            0 => Ok(SubmissionError::Empty),
+            1 => Ok(SubmissionError::CountMismatch { what, expected, found }),
+            2 => Ok(SubmissionError::Malformed(what)),
+            3 => Ok(SubmissionError::TooMany),
+            tag => Err(DecodeError::UnknownTag { of: "submission error", tag }),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What travels over a connection, once the handshake has said who is who.
+//!
+//! A connection carries frames; a frame carries one message. Requests carry a
+//! number that comes back in the answer; a client may have many under way.
+
+use crate::codec::{wire_enum, wire_list, wire_struct};
+use falkon_core::dispatch::{
+    Delivery, InstanceOptions, Join, Order, RequestError, Selection, Update,
+};
+use falkon_core::result::Counts;
+use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+
+/// Both sides must speak the same version.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// From a client to a dispatcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromClient {
+    /// Create an instance. Answer: [`ToClient::Created`].
+    Create {
+        /// Comes back in the answer.
+        request: u64,
+        /// How it is to behave.
+        options: InstanceOptions,
+    },
+    /// Submit tasks. Answer: [`ToClient::Accepted`].
+    Submit {
+        /// Comes back in the answer.
+        request: u64,
+        /// Where to.
+        instance: InstanceId,
+        /// The id of the first task: one past those submitted before.
+        first: TaskId,
+        /// The tasks.
+        submission: Submission,
+    },
+    /// No more tasks will come. Answer: [`ToClient::Done`].
+    Seal {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// Send results as they come. Answer: [`ToClient::Done`], then
+    /// [`ToClient::Results`] until one is complete.
+    Subscribe {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// How many task results the client has already.
+        from: u64,
+    },
+    /// These results are safe with the client. No answer.
+    Acknowledge {
+        /// Which instance.
+        instance: InstanceId,
+        /// How many task results, from the first.
+        upto: u64,
+    },
+    /// Cancel tasks. Answer: [`ToClient::Done`].
+    Cancel {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// Which tasks.
+        selection: Selection,
+    },
+    /// Forget an instance, its tasks and its results. Answer:
+    /// [`ToClient::Done`].
+    Destroy {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// Ask how things are. Answer: [`ToClient::Status`].
+    Status {
+        /// Comes back in the answer.
+        request: u64,
+        /// Only this instance; all, if `None`.
+        instance: Option<InstanceId>,
+    },
+    /// Ask what tasks are and how they stand. Answer: [`ToClient::Tasks`].
+    Tasks {
+        /// Comes back in the answer.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// The first task asked for.
+        first: TaskId,
+        /// How many, at most [`TASKS_ASKED_MAX`].
+        count: u64,
+    },
+    /// End the dispatcher. Answer: [`ToClient::Done`], then the connection
+    /// closes.
+    Stop {
+        /// Comes back in the answer.
+        request: u64,
+    },
+}
+wire_enum!(FromClient {
+    0 => Create { request, options },
+    1 => Submit { request, instance, first, submission },
+    2 => Seal { request, instance },
+    3 => Subscribe { request, instance, from },
+    4 => Acknowledge { instance, upto },
+    5 => Cancel { request, instance, selection },
+    6 => Destroy { request, instance },
+    7 => Status { request, instance },
+    8 => Tasks { request, instance, first, count },
+    9 => Stop { request },
+});
+
+/// Tasks described in one answer.
+pub const TASKS_ASKED_MAX: u64 = 1000;
+
+/// From a dispatcher to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToClient {
+    /// An instance was created.
+    Created {
+        /// Of the question.
+        request: u64,
+        /// Its number.
+        instance: InstanceId,
+        /// Opens this instance and no other.
+        secret: Vec<u8>,
+    },
+    /// Tasks were accepted.
+    Accepted {
+        /// Of the question.
+        request: u64,
+        /// The id of the first.
+        first: TaskId,
+        /// How many.
+        count: u64,
+    },
+    /// It is done.
+    Done {
+        /// Of the question.
+        request: u64,
+    },
+    /// It is not.
+    Refused {
+        /// Of the question.
+        request: u64,
+        /// Why.
+        reason: Refusal,
+    },
+    /// Results, in order.
+    Results(Delivery),
+    /// How things are.
+    Status {
+        /// Of the question.
+        request: u64,
+        /// The dispatcher and what it has.
+        status: Status,
+    },
+    /// What tasks are.
+    Tasks {
+        /// Of the question.
+        request: u64,
+        /// One entry each.
+        tasks: Vec<TaskInfo>,
+    },
+}
+wire_enum!(ToClient {
+    0 => Created { request, instance, secret },
+    1 => Accepted { request, first, count },
+    2 => Done { request },
+    3 => Refused { request, reason },
+    4 => Results(delivery),
+    5 => Status { request, status },
+    6 => Tasks { request, tasks },
+});
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// The dispatcher's logic says no.
+    Request(RequestError),
+    /// This client's role does not allow it.
+    NotAllowed,
+    /// The journal cannot be written; what is wrong with it.
+    Journal(String),
+}
+wire_enum!(Refusal { 0 => Request(error), 1 => NotAllowed, 2 => Journal(reason) });
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Request(error) => write!(f, "{error}"),
+            Refusal::NotAllowed => write!(
+                f,
+                "this access file does not allow that; use the owner's access.json of the \
+                 dispatcher, or the access file of the instance"
+            ),
+            Refusal::Journal(reason) => {
+                write!(f, "the dispatcher cannot write its journal: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A dispatcher and what it has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// The release it runs.
+    pub version: String,
+    /// When it started, in microseconds since the Unix epoch.
+    pub started: Time,
+    /// Its clock now.
+    pub now: Time,
+    /// Its instances, or the one asked for.
+    pub instances: Vec<InstanceStatus>,
+    /// Its executors.
+    pub executors: Vec<ExecutorStatus>,
+}
+wire_struct!(Status { version, started, now, instances, executors });
+
+/// An instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InstanceStatus {
+    /// Its number.
+    pub id: u64,
+    /// Its name, if it was given one.
+    pub name: String,
+    /// How many tasks are in which state.
+    pub counts: Counts,
+    /// It takes no more tasks.
+    pub sealed: bool,
+    /// Every task has ended.
+    pub complete: bool,
+    /// Bytes of results held.
+    pub held_bytes: u64,
+    /// Nothing is dispatched until results are fetched.
+    pub clogged: bool,
+    /// What ready tasks need that no executor offers, and how many need it.
+    pub unschedulable: Vec<(Resources, u64)>,
+}
+wire_struct!(InstanceStatus {
+    id,
+    name,
+    counts,
+    sealed,
+    complete,
+    held_bytes,
+    clogged,
+    unschedulable,
+});
+
+/// An executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorStatus {
+    /// Its number.
+    pub id: ExecutorId,
+    /// Its name.
+    pub name: String,
+    /// What it offers.
+    pub capacity: Resources,
+    /// What is free of it.
+    pub free: Resources,
+    /// Tasks it has.
+    pub tasks: u64,
+    /// How many of them were sent ahead.
+    pub prefetched: u64,
+    /// Whether it is connected.
+    pub connected: bool,
+}
+wire_struct!(ExecutorStatus { id, name, capacity, free, tasks, prefetched, connected });
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskInfo {
+    /// Its number.
+    pub task: TaskId,
+    /// The user's name for it.
+    pub name: Option<Vec<u8>>,
+    /// `waiting`, `ready`, `dispatched` or `ended`.
+    pub state: String,
+    /// Its command line, if it is still known.
+    pub argv: Vec<Vec<u8>>,
+}
+wire_struct!(TaskInfo { task, name, state, argv });
+
+wire_list!(InstanceStatus, ExecutorStatus, TaskInfo);
+
+/// From an executor to a dispatcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromExecutor {
+    /// Register. The first message.
+    Join(Join),
+    /// Report, give back, or just be heard.
+    Update(Update),
+}
+wire_enum!(FromExecutor { 0 => Join(join), 1 => Update(update) });
+
+/// From a dispatcher to an executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToExecutor {
+    /// The first message: the dispatcher's clock.
+    Welcome {
+        /// Microseconds since the Unix epoch.
+        now: Time,
+    },
+    /// What to do.
+    Order(Order),
+}
+wire_enum!(ToExecutor { 0 => Welcome { now }, 1 => Order(order) });
