@@ -1,0 +1,113 @@
+//! Tasks per second through the process host, against a bare loop of `posix_spawn` and `waitpid`.
+//!
+//! Both keep the same number of processes in flight; rounds alternate, so that a change in the
+//! machine's load meets both, and the medians are compared. Nothing is asserted.
+//!
+//! `cargo bench -p falkon-node --bench spawn [-- PROGRAM [IN_FLIGHT]]`
+
+use std::ffi::CString;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use falkon_node::process::{HOST_ARGUMENT, Host, HostReceiver, HostSender, Launch, host_main};
+
+const TASKS: u64 = 4_000;
+const ROUNDS: usize = 5;
+
+unsafe extern "C" {
+    static environ: *const *mut libc::c_char;
+}
+
+fn bare(program: &CString, in_flight: u64) -> f64 {
+    let start = Instant::now();
+    let argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
+    for at in 0..TASKS + in_flight {
+        if at >= in_flight {
+            // SAFETY: Null pointers say that nothing but the wait is wanted.
+            unsafe { libc::wait4(-1, std::ptr::null_mut(), 0, std::ptr::null_mut()) };
+        }
+        if at < TASKS {
+            let mut pid = 0;
+            // SAFETY: All pointers are to live, closed arrays of strings; the null pointers say
+            // that there are no actions and attributes.
+            let error = unsafe {
+                libc::posix_spawn(
+                    &mut pid,
+                    program.as_ptr(),
+                    std::ptr::null(),
+                    std::ptr::null(),
+                    argv.as_ptr(),
+                    environ,
+                )
+            };
+            assert_eq!(error, 0, "posix_spawn of {program:?}");
+        }
+    }
+    TASKS as f64 / start.elapsed().as_secs_f64()
+}
+
+async fn hosted(
+    (sender, receiver): &mut (HostSender, HostReceiver),
+    program: &CString,
+    in_flight: u64,
+) -> f64 {
+    let start = Instant::now();
+    let launch = |key| Launch {
+        key,
+        argv: vec![program.to_bytes().to_vec()],
+        capture_bytes_max: 65_536,
+        ..Launch::default()
+    };
+    let (mut launched, mut ended) = (in_flight, 0);
+    let first: Vec<Launch> = (0..in_flight).map(launch).collect();
+    sender.launch(&first).await.unwrap();
+    let (mut batch, mut next) = (Vec::new(), Vec::new());
+    while ended < TASKS {
+        batch.clear();
+        receiver.recv(&mut batch).await.unwrap();
+        ended += batch.len() as u64;
+        let until = (launched + batch.len() as u64).min(TASKS);
+        next.clear();
+        next.extend((launched..until).map(launch));
+        launched = until;
+        if !next.is_empty() {
+            sender.launch(&next).await.unwrap();
+        }
+    }
+    TASKS as f64 / start.elapsed().as_secs_f64()
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1).filter(|one| one != "--bench").peekable();
+    if arguments.peek().is_some_and(|one| one == HOST_ARGUMENT) {
+        return host_main();
+    }
+    let program = CString::new(arguments.next().unwrap_or("/bin/true".into())).unwrap();
+    let in_flight = arguments.next().map_or(2, |text| text.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (mut bares, mut hosteds) = (Vec::new(), Vec::new());
+    runtime.block_on(async {
+        // The bare loop waits for any child, so the host is started for each round anew.
+        for round in 0..=ROUNDS {
+            let bare = bare(&program, in_flight);
+            let mut host = Host::start().await.unwrap();
+            let hosted = hosted(&mut host, &program, in_flight).await;
+            drop(host);
+            println!("bare {bare:6.0}/s   host {hosted:6.0}/s   {:.3}", hosted / bare);
+            // The first round warms the machine up.
+            if round > 0 {
+                bares.push(bare);
+                hosteds.push(hosted);
+            }
+        }
+    });
+    let (bare, hosted) = (median(bares), median(hosteds));
+    println!("median of {ROUNDS}, {in_flight} in flight, {program:?}:");
+    println!("bare {bare:6.0}/s   host {hosted:6.0}/s   {:.3}", hosted / bare);
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,403 @@
+//! The process host: takes launches from the executor, runs each in a slot, sends back the ends.
+//!
+//! Its threads: one reads the socket and hands each launch to a slot (a thread that stands by, or
+//! a new one); the slots run the tasks; the first one, the janitor, waits for the executor to go
+//! away and looks after what tasks leave behind. A slot's thread lives as long as the host, as
+//! the kernel kills a task when the thread that started it ends. The janitor starts no tasks, and
+//! what tasks leave behind becomes a child of the first thread, so it can wait for its own
+//! children without taking the end of a task away from a slot.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::EventfdFlags;
+
+use super::environment::Inherited;
+use super::orphans::Janitor;
+use super::record::{self, ForHost, Garbled, Incoming};
+use super::{Kill, RUNNING_TASKS_MAX, slot};
+
+/// Results that wait to be sent; over this, slots wait before they take another task.
+const OUTBOX_BYTES_MAX: usize = 64 << 20;
+
+/// How often the janitor looks whether tasks have left something behind.
+const JANITOR_PERIOD_MS: u64 = 1_000;
+
+/// Stack of the reader and of each slot, which hold their buffers on the heap.
+const THREAD_STACK_BYTES: usize = 256 << 10;
+
+/// The process host's `main`: to be called, before anything else is done, by a program whose
+/// first argument is [`HOST_ARGUMENT`](super::HOST_ARGUMENT). Returns when the executor has gone
+/// and nothing of any task is left.
+pub fn host_main() -> ExitCode {
+    // A panic in one thread would leave its task without a result for ever; without a host, the
+    // executor at least knows.
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+    let Some(instance) = std::env::args_os().nth(2) else {
+        eprintln!("falkon: the task host is started by falkon itself");
+        return ExitCode::from(2);
+    };
+    match serve(&instance) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("falkon: the task host failed: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn serve(instance: &OsStr) -> io::Result<()> {
+    reset_signals()?;
+    // Away from the terminal, whose signals are for the executor to act upon.
+    rustix::process::setsid()?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    rustix::thread::set_name(c"falkon-host")?;
+    let socket = take_socket()?;
+    let pool = Arc::new(Pool {
+        state: Mutex::default(),
+        closed: Condvar::new(),
+        outbox: Outbox::new(socket.try_clone()?),
+        inherited: Inherited::read(instance),
+        open_files: raise_open_files(),
+        pid: rustix::process::getpid().as_raw_nonzero().get(),
+    });
+    // With one slot in any case, a launch that finds no new thread waits for one to be free.
+    let seat = pool.new_slot()?;
+    {
+        let mut state = pool.lock();
+        state.idle.push(seat);
+        state.slots = 1;
+    }
+    let reading = Arc::clone(&pool);
+    std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(move || {
+        reading.read(socket);
+        reading.close();
+    })?;
+    pool.outbox.send(record::put_ready);
+
+    let mut janitor = Janitor::new();
+    while !pool.wait_closed(Duration::from_millis(JANITOR_PERIOD_MS)) {
+        janitor.look(&pool);
+    }
+    janitor.kill_all(&pool);
+    Ok(())
+}
+
+/// Blocks all signals for all threads to come, and undoes what was inherited: tasks start with
+/// the dispositions of the host.
+fn reset_signals() -> io::Result<()> {
+    // SAFETY: Plain values are passed to system calls; no other thread exists yet. Signals
+    // without a changeable disposition give an error that changes nothing.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        let error = libc::pthread_sigmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        if error != 0 {
+            return Err(io::Error::from_raw_os_error(error));
+        }
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
+    Ok(())
+}
+
+/// Takes the socket from standard input and puts `/dev/null` there, for tasks to inherit.
+fn take_socket() -> io::Result<UnixStream> {
+    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+    let null = std::fs::File::open("/dev/null")?;
+    // SAFETY: Puts one open descriptor in the place of another; that of standard input is used by
+    // nothing in the host.
+    if unsafe { libc::dup2(null.as_raw_fd(), 0) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(UnixStream::from(socket))
+}
+
+/// Raises the limit on open files as far as allowed; returns the former one if that changed it.
+fn raise_open_files() -> Option<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result, and a valid argument after it.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 || limit.rlim_cur >= limit.rlim_max
+        {
+            return None;
+        }
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        (libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0).then_some(limit)
+    }
+}
+
+/// All that the host's threads share.
+#[derive(Debug)]
+pub(super) struct Pool {
+    state: Mutex<State>,
+    closed: Condvar,
+    pub(super) outbox: Outbox,
+    pub(super) inherited: Inherited,
+    /// The limit on open files that tasks get, if it is not the host's own.
+    pub(super) open_files: Option<libc::rlimit>,
+    /// The host's process number.
+    pub(super) pid: libc::pid_t,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Slots without a task, the last one used at the end.
+    idle: Vec<Arc<Seat>>,
+    running: HashMap<u64, Running>,
+    waiting: VecDeque<Waiting>,
+    slots: usize,
+    /// Tasks given to slots so far; the number of each.
+    starts: u64,
+    closing: bool,
+}
+
+#[derive(Debug)]
+struct Running {
+    seat: Arc<Seat>,
+    start: u64,
+    /// An order to end it that its slot has not taken yet.
+    kill: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    key: u64,
+    order: Vec<u8>,
+    killed: bool,
+}
+
+/// Where a slot waits for its next task, and is woken during one.
+#[derive(Debug)]
+pub(super) struct Seat {
+    next: Mutex<Option<Vec<u8>>>,
+    bell: Condvar,
+    /// An eventfd: look for an order to end the task.
+    pub(super) wake: OwnedFd,
+}
+
+/// A task for a slot.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    /// The launch, as it came.
+    pub(super) order: Vec<u8>,
+    /// It was killed while it waited.
+    pub(super) killed: bool,
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic aborts the host, so a poisoned lock is never met.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads records until the executor is gone or says what makes no sense.
+    fn read(self: &Arc<Self>, mut socket: UnixStream) {
+        let mut incoming = Incoming::default();
+        loop {
+            match socket.read(incoming.room()) {
+                Ok(0) => return,
+                Ok(count) => incoming.filled(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            }
+            if let Err(Garbled) = self.take(&mut incoming) {
+                eprintln!("falkon: the task host got a garbled message and stops");
+                return;
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, incoming: &mut Incoming) -> Result<(), Garbled> {
+        while let Some(record) = incoming.next()? {
+            match record::read_for_host(record)? {
+                ForHost::Launch { key } => self.launch(key, record.to_vec())?,
+                ForHost::Kill(kill) => self.kill(kill),
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(self: &Arc<Self>, key: u64, order: Vec<u8>) -> Result<(), Garbled> {
+        let mut state = self.lock();
+        if state.running.contains_key(&key) {
+            return Err(Garbled);
+        }
+        let mut seat = state.idle.pop();
+        if seat.is_none() && state.slots < RUNNING_TASKS_MAX {
+            // If the system gives no more threads, the task waits for one that is there.
+            seat = self.new_slot().ok();
+            state.slots += usize::from(seat.is_some());
+        }
+        match seat {
+            Some(seat) => {
+                state.run(key, Arc::clone(&seat));
+                drop(state);
+                seat.give(order);
+            }
+            None => state.waiting.push_back(Waiting { key, order, killed: false }),
+        }
+        Ok(())
+    }
+
+    fn new_slot(self: &Arc<Self>) -> io::Result<Arc<Seat>> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
+        let slot = slot::Slot::new(Arc::clone(self), Arc::clone(&seat))?;
+        std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(move || slot.run())?;
+        Ok(seat)
+    }
+
+    fn kill(&self, Kill { key, grace }: Kill) {
+        let mut state = self.lock();
+        if let Some(running) = state.running.get_mut(&key) {
+            running.kill = Some(running.kill.map_or(grace, |earlier| earlier.min(grace)));
+            running.seat.wake();
+        } else if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
+            waiting.killed = true;
+        }
+    }
+
+    /// The executor is gone: what runs is killed, what waits is dropped.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        state.waiting.clear();
+        for running in state.running.values_mut() {
+            running.kill = Some(Duration::ZERO);
+            running.seat.wake();
+        }
+        self.closed.notify_all();
+    }
+
+    /// Waits until the host is closing, at most `period`.
+    fn wait_closed(&self, period: Duration) -> bool {
+        let waited = self.closed.wait_timeout_while(self.lock(), period, |state| !state.closing);
+        waited.unwrap_or_else(PoisonError::into_inner).0.closing
+    }
+
+    /// An order to end the task `key` that has come since the last call.
+    pub(super) fn kill_order(&self, key: u64) -> Option<Duration> {
+        self.lock().running.get_mut(&key)?.kill.take()
+    }
+
+    /// Task `key` has ended. Must be called before its end is sent, as the key is free from then.
+    pub(super) fn ended(&self, key: u64) {
+        self.lock().running.remove(&key);
+    }
+
+    /// Waits for the next task for a slot.
+    pub(super) fn next(&self, seat: &Arc<Seat>) -> Assignment {
+        let mut state = self.lock();
+        if let Some(Waiting { key, order, killed }) = state.waiting.pop_front() {
+            state.run(key, Arc::clone(seat));
+            return Assignment { order, killed };
+        }
+        state.idle.push(Arc::clone(seat));
+        drop(state);
+        seat.take()
+    }
+
+    /// Whether any task is running.
+    pub(super) fn busy(&self) -> bool {
+        !self.lock().running.is_empty()
+    }
+
+    /// Whether the task `key` is running.
+    pub(super) fn runs(&self, key: u64) -> bool {
+        self.lock().running.contains_key(&key)
+    }
+
+    /// The number of the next start, and of the oldest that is still running.
+    pub(super) fn starts(&self) -> (u64, Option<u64>) {
+        let state = self.lock();
+        (state.starts, state.running.values().map(|running| running.start).min())
+    }
+}
+
+impl State {
+    fn run(&mut self, key: u64, seat: Arc<Seat>) {
+        // A task that slips in while the host closes is killed as soon as it runs.
+        let kill = self.closing.then_some(Duration::ZERO);
+        if self.closing {
+            seat.wake();
+        }
+        self.running.insert(key, Running { seat, start: self.starts, kill });
+        self.starts += 1;
+    }
+}
+
+impl Seat {
+    fn wake(&self) {
+        // Only a counter at its end, which is as good as woken, makes this fail.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn give(&self, order: Vec<u8>) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+        self.bell.notify_one();
+    }
+
+    /// Waits for the task that the reader gives to this slot.
+    pub(super) fn take(&self) -> Assignment {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match next.take() {
+                Some(order) => return Assignment { order, killed: false },
+                None => next = self.bell.wait(next).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+/// What waits to be sent. Whoever adds to it while nobody writes, writes until it is empty.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    socket: UnixStream,
+    state: Mutex<OutboxState>,
+    room: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct OutboxState {
+    bytes: Vec<u8>,
+    writing: bool,
+}
+
+impl Outbox {
+    fn new(socket: UnixStream) -> Outbox {
+        Outbox { socket, state: Mutex::default(), room: Condvar::new() }
+    }
+
+    /// Sends what `put` appends, now or together with what another thread is sending.
+    pub(super) fn send(&self, put: impl FnOnce(&mut Vec<u8>)) {
+        let full = |state: &mut OutboxState| state.bytes.len() > OUTBOX_BYTES_MAX;
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.room.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
+        put(&mut state.bytes);
+        if state.writing {
+            return;
+        }
+        state.writing = true;
+        while !state.bytes.is_empty() {
+            let bytes = std::mem::take(&mut state.bytes);
+            drop(state);
+            self.room.notify_all();
+            // If the executor is gone, the reader has seen it too and nobody wants the results.
+            let _ = (&self.socket).write_all(&bytes);
+            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+        state.writing = false;
+    }
+}

@@ -1,0 +1,341 @@
+//! The executor's end: starting a host, sending launches, receiving ends, cleaning up.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::Shutdown;
+use rustix::process::{Pid, Signal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::record::{self, BUFFER_KEPT_BYTES_MAX, ForExecutor, Garbled, Incoming};
+use super::{Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, TASK_KEY_VARIABLE, orphans};
+
+/// How long a new host may take until it answers.
+const HOST_READY_MS_MAX: u64 = 10_000;
+
+/// How long a host may take to end all tasks and itself before it is killed.
+const HOST_STOP_MS_MAX: u64 = 10_000;
+
+/// An executor's process host, see the [module](super).
+#[derive(Debug)]
+pub struct Host;
+
+impl Host {
+    /// Starts a process host for this process: a child that executes this program again.
+    ///
+    /// It inherits the environment, the working directory, the limits and standard error as they
+    /// are now, and its tasks inherit them from it. This process becomes a reaper of orphans
+    /// (`PR_SET_CHILD_SUBREAPER`), to be able to clean up after a host that was killed.
+    ///
+    /// Must be called within a tokio runtime with IO and time enabled.
+    pub async fn start() -> Result<(HostSender, HostReceiver), HostError> {
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)
+            .map_err(|error| HostError::Prepare(io::Error::other(error)))?;
+        let instance = format!("{:016x}", u64::from_le_bytes(random));
+        let own = rustix::process::getpid();
+        rustix::process::set_child_subreaper(Some(own))
+            .map_err(|error| HostError::Prepare(error.into()))?;
+        let (ours, theirs) = BlockingStream::pair().map_err(HostError::Prepare)?;
+        let control = OwnedFd::from(ours.try_clone().map_err(HostError::Prepare)?);
+        ours.set_nonblocking(true).map_err(HostError::Prepare)?;
+        let stream = UnixStream::from_std(ours).map_err(HostError::Prepare)?;
+
+        let child = Command::new("/proc/self/exe")
+            .args([HOST_ARGUMENT, &instance])
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(HostError::Spawn)?;
+        let pid = Pid::from_child(&child);
+        let shared = Arc::new(Shared {
+            pid,
+            control,
+            key_prefix: format!("{TASK_KEY_VARIABLE}={instance}:").into_bytes(),
+            in_flight: Mutex::default(),
+            stopped: Mutex::default(),
+        });
+        let (read, write) = stream.into_split();
+        let sender = HostSender { shared: Arc::clone(&shared), write, unsent: Vec::new(), sent: 0 };
+        let mut receiver =
+            HostReceiver { shared, read, incoming: Incoming::default(), closed: false };
+        let limit = Duration::from_millis(HOST_READY_MS_MAX);
+        match tokio::time::timeout(limit, receiver.ready()).await {
+            Ok(true) => Ok((sender, receiver)),
+            _ => Err(HostError::NotReady),
+        }
+    }
+}
+
+/// What both halves share.
+#[derive(Debug)]
+struct Shared {
+    pid: Pid,
+    /// The socket, to shut it down whatever the halves are doing.
+    control: OwnedFd,
+    key_prefix: Vec<u8>,
+    in_flight: Mutex<HashSet<u64>>,
+    /// The host has ended, nothing of it is left, and it has been waited for.
+    stopped: Mutex<bool>,
+}
+
+impl Shared {
+    fn in_flight(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the host and all that its tasks left; waits for it. Does nothing the second time.
+    fn stop(&self) {
+        let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *stopped, true) {
+            return;
+        }
+        // The host takes the end of the stream as the word to stop.
+        let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
+        let within = |ms| Instant::now() + Duration::from_millis(ms);
+        if !orphans::wait_ended(self.pid, within(HOST_STOP_MS_MAX)) {
+            let _ = rustix::process::kill_process(self.pid, Signal::KILL);
+            orphans::wait_ended(self.pid, within(HOST_STOP_MS_MAX));
+        }
+        orphans::sweep(self.pid, &self.key_prefix);
+        orphans::reap(self.pid, within(0));
+    }
+}
+
+/// Sends tasks to a host. Dropping it, or the [`HostReceiver`], kills all tasks and waits until
+/// nothing of them is left, which takes milliseconds unless a process hangs in the kernel.
+#[derive(Debug)]
+pub struct HostSender {
+    shared: Arc<Shared>,
+    write: OwnedWriteHalf,
+    /// Whole records; `sent` bytes of them have gone out.
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+impl HostSender {
+    /// Sends a batch of tasks to be run, all at once: how many run at a time is up to the caller
+    /// (and [`RUNNING_TASKS_MAX`](super::RUNNING_TASKS_MAX)).
+    ///
+    /// On an error none of the batch is launched. A host that is gone is not an error here: its
+    /// tasks, and these, come back from [`HostReceiver::recv`] as lost. Cancel safe: the batch
+    /// is launched in any case, at the latest with the next call.
+    pub async fn launch(&mut self, batch: &[Launch]) -> Result<(), LaunchError> {
+        {
+            let mut in_flight = self.shared.in_flight();
+            if in_flight.len() + batch.len() > IN_FLIGHT_TASKS_MAX {
+                return Err(LaunchError::TooMany);
+            }
+            for (at, launch) in batch.iter().enumerate() {
+                if !in_flight.insert(launch.key) {
+                    for launch in &batch[..at] {
+                        in_flight.remove(&launch.key);
+                    }
+                    return Err(LaunchError::KeyInUse { key: launch.key });
+                }
+            }
+        }
+        for launch in batch {
+            record::put_launch(&mut self.unsent, launch);
+        }
+        self.flush().await;
+        Ok(())
+    }
+
+    /// Ends a task: `SIGTERM` to its process group and, if it has not ended after `grace`,
+    /// `SIGKILL`; a `grace` of zero is `SIGKILL` at once. A task that has ended, or whose end is
+    /// on its way, is left alone. Cancel safe like [`Self::launch`].
+    pub async fn kill(&mut self, key: u64, grace: Duration) {
+        record::put_kill(&mut self.unsent, Kill { key, grace });
+        self.flush().await;
+    }
+
+    async fn flush(&mut self) {
+        while self.sent < self.unsent.len() {
+            match self.write.write(&self.unsent[self.sent..]).await {
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The host is gone; the receiver sees it too.
+                Err(_) => break,
+            }
+        }
+        self.unsent.clear();
+        self.unsent.shrink_to(BUFFER_KEPT_BYTES_MAX);
+        self.sent = 0;
+    }
+}
+
+impl Drop for HostSender {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+/// Receives the ends of tasks from a host. Dropping it is as dropping the [`HostSender`].
+#[derive(Debug)]
+pub struct HostReceiver {
+    shared: Arc<Shared>,
+    read: OwnedReadHalf,
+    incoming: Incoming,
+    closed: bool,
+}
+
+impl HostReceiver {
+    /// Waits for at least one task to end and appends all ends that are there to `ended`.
+    ///
+    /// When the host is gone, first what it still sent is returned; then everything that it left
+    /// running is killed and waited for (which blocks the thread for that time), and from then on
+    /// this returns [`HostLost`]. Cancel safe.
+    pub async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostLost> {
+        let before = ended.len();
+        loop {
+            if self.take(ended).is_err() {
+                self.closed = true;
+            }
+            if ended.len() > before {
+                return Ok(());
+            }
+            if self.closed {
+                self.shared.stop();
+                let mut keys: Vec<u64> = self.shared.in_flight().drain().collect();
+                keys.sort_unstable();
+                return Err(HostLost { keys });
+            }
+            self.fill().await;
+        }
+    }
+
+    /// Reads once, whatever is there.
+    async fn fill(&mut self) {
+        match self.read.read(self.incoming.room()).await {
+            Ok(0) => self.closed = true,
+            Ok(count) => self.incoming.filled(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => self.closed = true,
+        }
+    }
+
+    fn take(&mut self, ended: &mut Vec<Ended>) -> Result<(), Garbled> {
+        let mut in_flight = self.shared.in_flight();
+        while let Some(record) = self.incoming.next()? {
+            match record::read_for_executor(record)? {
+                ForExecutor::Ended(one) if in_flight.remove(&one.key) => ended.push(one),
+                _ => return Err(Garbled),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the host says that it is up; false if it ends or says something else.
+    async fn ready(&mut self) -> bool {
+        loop {
+            match self.incoming.next().map(|record| record.map(record::read_for_executor)) {
+                Ok(Some(record)) => return record == Ok(ForExecutor::Ready),
+                Ok(None) if !self.closed => {}
+                _ => return false,
+            }
+            self.fill().await;
+        }
+    }
+}
+
+impl Drop for HostReceiver {
+    fn drop(&mut self) {
+        self.shared.stop();
+    }
+}
+
+/// Why a process host could not be started.
+#[derive(Debug)]
+pub enum HostError {
+    /// The socket or another preparation failed.
+    Prepare(io::Error),
+    /// The program could not be executed again.
+    Spawn(io::Error),
+    /// It was executed but did not answer; it says why on standard error.
+    NotReady,
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostError::Prepare(_) => {
+                f.write_str("cannot prepare the process that runs tasks; check the limit on open files")
+            }
+            HostError::Spawn(_) => f.write_str(
+                "cannot start the process that runs tasks; check the limit on processes and that /proc is mounted",
+            ),
+            HostError::NotReady => f.write_str(
+                "the process that runs tasks was started but did not answer; its message is on standard error",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for HostError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HostError::Prepare(error) | HostError::Spawn(error) => Some(error),
+            HostError::NotReady => None,
+        }
+    }
+}
+
+/// Why a batch was not launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaunchError {
+    /// A task with this key is with the host already, or is in the batch twice.
+    KeyInUse {
+        /// The key.
+        key: u64,
+    },
+    /// More than [`IN_FLIGHT_TASKS_MAX`] tasks would be with the host.
+    TooMany,
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaunchError::KeyInUse { key } => {
+                write!(
+                    f,
+                    "a task with the key {key} is already with the process host; use another key or wait for its end"
+                )
+            }
+            LaunchError::TooMany => write!(
+                f,
+                "more than {IN_FLIGHT_TASKS_MAX} tasks would be with the process host; wait for some to end"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+/// The process host is gone, and with it the tasks that were with it. Nothing of them runs any
+/// more; start another host to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLost {
+    /// The keys of the tasks that were launched and whose end was not received, ascending.
+    pub keys: Vec<u64>,
+}
+
+impl fmt::Display for HostLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the process that runs tasks has ended and {} tasks were lost with it; start another and run them again",
+            self.keys.len()
+        )
+    }
+}
+
+impl std::error::Error for HostLost {}

@@ -1,0 +1,420 @@
+//! What the executor and its process host say to each other, as bytes.
+//!
+//! Both directions are a sequence of records: a length (u32, of what follows), a kind (u8), the
+//! fields. All numbers are little-endian, all byte strings are preceded by their length (u32).
+//! Many records are sent in one write. Strings that end up in system calls of the host carry
+//! their closing NUL with them, so that the host can use them where they lie.
+//!
+//! Both ends are the same binary, so there is no version; but a garbled record is an error and
+//! never a panic.
+
+use std::ffi::CStr;
+use std::time::Duration;
+
+use super::{CAPTURE_BYTES_MAX, Captured, Ended, Kill, Launch, Outcome, Stage, Usage};
+use super::{LAUNCH_BYTES_MAX, capture::Stream};
+
+/// Longest record; a longer one means that the stream is garbled.
+pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(2 * CAPTURE_BYTES_MAX as usize + (1 << 20) < RECORD_BYTES_MAX);
+// An empty argument counts as one byte of a launch and is sent as six.
+const _: () = assert!(6 * LAUNCH_BYTES_MAX < RECORD_BYTES_MAX);
+
+const HEADER_BYTES: usize = 4;
+
+const KIND_LAUNCH: u8 = 1;
+const KIND_REFUSED: u8 = 2;
+const KIND_KILL: u8 = 3;
+const KIND_READY: u8 = 4;
+const KIND_ENDED: u8 = 5;
+
+const OUTCOME_EXIT: u8 = 0;
+const OUTCOME_SIGNAL: u8 = 1;
+const OUTCOME_NOT_STARTED: u8 = 2;
+
+/// A record that cannot be what the other side sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Garbled;
+
+/// A record for the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ForHost {
+    /// A launch; the fields are read by [`Order::read`] in the slot that runs it.
+    Launch { key: u64 },
+    /// End a task.
+    Kill(Kill),
+}
+
+/// A record for the executor.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ForExecutor {
+    /// The host is up.
+    Ready,
+    /// A task ended.
+    Ended(Ended),
+}
+
+/// Splits the first whole record off `bytes`: its kind and fields, and how long it is with its
+/// length in front. `None` if the bytes do not hold a whole one yet.
+pub(super) fn split(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Garbled> {
+    let Some((length, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > RECORD_BYTES_MAX {
+        return Err(Garbled);
+    }
+    Ok(rest.get(..length).map(|record| (record, HEADER_BYTES + length)))
+}
+
+fn put_record(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    out.push(kind);
+    fields(out);
+    // The bounds above keep every record far below u32::MAX.
+    let length = (out.len() - start - HEADER_BYTES) as u32;
+    out[start..start + HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        put_bytes(out, bytes);
+    }
+}
+
+fn put_terminated(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32 + 1);
+    out.extend_from_slice(bytes);
+    out.push(0);
+}
+
+fn put_optional_terminated(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        put_terminated(out, bytes);
+    }
+}
+
+/// Why a launch cannot be passed on to the system, as an error number.
+fn refusal(launch: &Launch) -> Option<i32> {
+    let strings = || {
+        let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten();
+        let env = launch.env.iter().flat_map(|(name, value)| [name, value]);
+        launch.argv.iter().chain(paths).chain(env)
+    };
+    if strings().map(|string| string.len() + 1).sum::<usize>() > LAUNCH_BYTES_MAX {
+        return Some(libc::E2BIG);
+    }
+    let name_is_bad = |name: &Vec<u8>| name.is_empty() || name.contains(&b'=');
+    let bad = launch.argv.is_empty()
+        || strings().any(|string| string.contains(&0))
+        || launch.env.iter().any(|(name, _)| name_is_bad(name));
+    bad.then_some(libc::EINVAL)
+}
+
+/// Appends a launch; one that the system cannot take goes as a refusal, which the host only sends
+/// back, so that all ends come the same way.
+pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
+    if let Some(errno) = refusal(launch) {
+        return put_record(out, KIND_REFUSED, |out| {
+            put_u64(out, launch.key);
+            put_u32(out, errno as u32);
+        });
+    }
+    put_record(out, KIND_LAUNCH, |out| {
+        put_u64(out, launch.key);
+        put_u64(out, launch.capture_bytes_max.min(CAPTURE_BYTES_MAX));
+        put_optional_terminated(out, launch.cwd.as_deref());
+        put_optional_terminated(out, launch.stdin.as_deref());
+        put_optional(out, launch.spill.as_deref());
+        put_u32(out, launch.argv.len() as u32);
+        for argument in &launch.argv {
+            put_terminated(out, argument);
+        }
+        put_u32(out, launch.env.len() as u32);
+        for (name, value) in &launch.env {
+            put_u32(out, name.len() as u32);
+            put_u32(out, (name.len() + value.len() + 2) as u32);
+            out.extend_from_slice(name);
+            out.push(b'=');
+            out.extend_from_slice(value);
+            out.push(0);
+        }
+    });
+}
+
+/// Appends an order to end a task.
+pub(super) fn put_kill(out: &mut Vec<u8>, kill: Kill) {
+    put_record(out, KIND_KILL, |out| {
+        put_u64(out, kill.key);
+        put_u64(out, u64::try_from(kill.grace.as_micros()).unwrap_or(u64::MAX));
+    });
+}
+
+/// Appends the word that the host is up.
+pub(super) fn put_ready(out: &mut Vec<u8>) {
+    put_record(out, KIND_READY, |_| {});
+}
+
+/// What a slot reports of a task, beside its streams.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Report {
+    pub(super) key: u64,
+    pub(super) outcome: Outcome,
+    pub(super) started: u64,
+    pub(super) ended: u64,
+    pub(super) usage: Usage,
+}
+
+/// Appends the end of a task.
+pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2]) {
+    put_record(out, KIND_ENDED, |out| {
+        put_u64(out, report.key);
+        let (kind, stage, number) = match report.outcome {
+            Outcome::Exit(status) => (OUTCOME_EXIT, 0, status),
+            Outcome::Signal(signal) => (OUTCOME_SIGNAL, 0, signal),
+            Outcome::NotStarted { stage, errno } => (OUTCOME_NOT_STARTED, stage as u8, errno),
+        };
+        out.extend_from_slice(&[kind, stage]);
+        put_u32(out, number as u32);
+        put_u64(out, report.started);
+        put_u64(out, report.ended);
+        put_u64(out, report.usage.user_us);
+        put_u64(out, report.usage.system_us);
+        put_u64(out, report.usage.rss_max_bytes);
+        for stream in streams {
+            put_bytes(out, stream.head());
+            put_u64(out, stream.total_bytes());
+            put_optional(out, stream.spill());
+            out.push(u8::from(stream.spill_error().is_some()));
+            put_u32(out, stream.spill_error().unwrap_or(0) as u32);
+        }
+    });
+}
+
+/// Reads a record that came to the host.
+pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
+    let mut fields = Fields(record);
+    match fields.u8()? {
+        KIND_LAUNCH | KIND_REFUSED => Ok(ForHost::Launch { key: fields.u64()? }),
+        KIND_KILL => {
+            let (key, grace) = (fields.u64()?, Duration::from_micros(fields.u64()?));
+            fields.finish(ForHost::Kill(Kill { key, grace }))
+        }
+        _ => Err(Garbled),
+    }
+}
+
+/// The key of a launch that [`read_for_host`] has accepted.
+pub(super) fn launch_key(record: &[u8]) -> u64 {
+    match read_for_host(record) {
+        Ok(ForHost::Launch { key }) => key,
+        _ => unreachable!("only launches are given to slots"),
+    }
+}
+
+/// Reads a record that came to the executor.
+pub(super) fn read_for_executor(record: &[u8]) -> Result<ForExecutor, Garbled> {
+    let mut fields = Fields(record);
+    match fields.u8()? {
+        KIND_READY => fields.finish(ForExecutor::Ready),
+        KIND_ENDED => {
+            let ended = read_ended(&mut fields)?;
+            fields.finish(ForExecutor::Ended(ended))
+        }
+        _ => Err(Garbled),
+    }
+}
+
+fn read_ended(fields: &mut Fields<'_>) -> Result<Ended, Garbled> {
+    let key = fields.u64()?;
+    let (kind, stage, number) = (fields.u8()?, fields.u8()?, fields.u32()? as i32);
+    let outcome = match kind {
+        OUTCOME_EXIT => Outcome::Exit(number),
+        OUTCOME_SIGNAL => Outcome::Signal(number),
+        OUTCOME_NOT_STARTED => {
+            let stage = Stage::from_byte(stage).ok_or(Garbled)?;
+            Outcome::NotStarted { stage, errno: number }
+        }
+        _ => return Err(Garbled),
+    };
+    let (started, ended) = (fields.u64()?, fields.u64()?);
+    let usage =
+        Usage { user_us: fields.u64()?, system_us: fields.u64()?, rss_max_bytes: fields.u64()? };
+    let (stdout, stderr) = (read_captured(fields)?, read_captured(fields)?);
+    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage })
+}
+
+fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
+    let head = fields.bytes()?.to_vec();
+    let total_bytes = fields.u64()?;
+    let spill = fields.optional(Fields::bytes)?.map(<[u8]>::to_vec);
+    let failed = fields.u8()? != 0;
+    let errno = fields.u32()? as i32;
+    Ok(Captured { head, total_bytes, spill, spill_error: failed.then_some(errno) })
+}
+
+/// A launch as the host reads it, in place.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    pub(super) key: u64,
+    pub(super) capture_bytes_max: usize,
+    pub(super) cwd: Option<&'a CStr>,
+    pub(super) stdin: Option<&'a CStr>,
+    pub(super) spill: Option<&'a [u8]>,
+    arguments: u32,
+    rest: Fields<'a>,
+}
+
+/// One environment variable of an [`Order`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variable<'a> {
+    pub(super) name: &'a [u8],
+    /// `NAME=VALUE`.
+    pub(super) setting: &'a CStr,
+}
+
+impl<'a> Order<'a> {
+    /// Reads a launch up to its arguments; for a refused one, the error number to send back.
+    pub(super) fn read(record: &'a [u8]) -> Result<Result<Order<'a>, i32>, Garbled> {
+        let mut fields = Fields(record);
+        let kind = fields.u8()?;
+        let key = fields.u64()?;
+        if kind == KIND_REFUSED {
+            let errno = fields.u32()? as i32;
+            return fields.finish(Err(errno));
+        }
+        let capture_bytes_max = fields.u64()?.min(CAPTURE_BYTES_MAX) as usize;
+        let cwd = fields.optional(Fields::terminated)?;
+        let stdin = fields.optional(Fields::terminated)?;
+        let spill = fields.optional(Fields::bytes)?;
+        let arguments = fields.u32()?;
+        Ok(Ok(Order { key, capture_bytes_max, cwd, stdin, spill, arguments, rest: fields }))
+    }
+
+    /// Reads the arguments and the environment.
+    pub(super) fn strings(
+        mut self,
+        mut argument: impl FnMut(&'a CStr),
+        mut variable: impl FnMut(Variable<'a>),
+    ) -> Result<(), Garbled> {
+        for _ in 0..self.arguments {
+            argument(self.rest.terminated()?);
+        }
+        for _ in 0..self.rest.u32()? {
+            let name_len = self.rest.u32()? as usize;
+            let setting = self.rest.terminated()?;
+            let name = setting.to_bytes().get(..name_len).ok_or(Garbled)?;
+            variable(Variable { name, setting });
+        }
+        self.rest.finish(())
+    }
+}
+
+/// Takes fields off the front of a record.
+#[derive(Debug, Clone, Copy)]
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+        let (chunk, rest) = self.0.split_first_chunk::<N>().ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(*chunk)
+    }
+
+    fn u8(&mut self) -> Result<u8, Garbled> {
+        Ok(self.chunk::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, Garbled> {
+        Ok(u32::from_le_bytes(self.chunk()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Garbled> {
+        Ok(u64::from_le_bytes(self.chunk()?))
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Garbled> {
+        let length = self.u32()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn terminated(&mut self) -> Result<&'a CStr, Garbled> {
+        CStr::from_bytes_with_nul(self.bytes()?).map_err(|_| Garbled)
+    }
+
+    fn optional<T>(
+        &mut self,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<T, Garbled>,
+    ) -> Result<Option<T>, Garbled> {
+        Ok(if self.u8()? != 0 { Some(read(self)?) } else { None })
+    }
+
+    fn finish<T>(self, value: T) -> Result<T, Garbled> {
+        if self.0.is_empty() { Ok(value) } else { Err(Garbled) }
+    }
+}
+
+/// Free space offered to a read, at least.
+const READ_BYTES: usize = 64 << 10;
+
+/// An emptied buffer larger than this gives its memory back.
+pub(super) const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that came in, of which whole records are taken.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    bytes: Vec<u8>,
+    taken: usize,
+    filled: usize,
+}
+
+impl Incoming {
+    /// Room for the next read; [`Self::filled`] says how much of it was used.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+            if self.bytes.len() > BUFFER_KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        }
+        if self.bytes.len() - self.filled < READ_BYTES {
+            self.bytes.copy_within(self.taken..self.filled, 0);
+            (self.taken, self.filled) = (0, self.filled - self.taken);
+            let wanted = (self.filled + READ_BYTES).max(2 * self.filled);
+            self.bytes.resize(wanted.max(self.bytes.len()), 0);
+        }
+        &mut self.bytes[self.filled..]
+    }
+
+    pub(super) fn filled(&mut self, count: usize) {
+        self.filled += count;
+        debug_assert!(self.filled <= self.bytes.len());
+    }
+
+    /// The next whole record, without its length.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
+        match split(&self.bytes[self.taken..self.filled])? {
+            Some((record, length)) => {
+                self.taken += length;
+                Ok(Some(record))
+            }
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A slot: a thread that runs one task after the other.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::PipeFlags;
+
+use super::capture::Stream;
+use super::environment::Image;
+use super::host::{Assignment, Pool, Seat};
+use super::record::{self, Order, Report};
+use super::spawn::{self, Child, Setup, Stack};
+use super::{Outcome, Stage, Usage};
+
+/// Most that is read from a stream at once; what a pipe holds unless its size was changed.
+const READ_BYTES: usize = 64 << 10;
+
+const US_PER_S: u64 = 1_000_000;
+
+/// A slot and the memory that it uses for each task again.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pool: Arc<Pool>,
+    seat: Arc<Seat>,
+    stack: Stack,
+    streams: [Stream; 2],
+    buffer: Vec<u8>,
+}
+
+/// How a step of starting a task failed.
+type NotStarted = (Stage, i32);
+
+impl Slot {
+    pub(super) fn new(pool: Arc<Pool>, seat: Arc<Seat>) -> io::Result<Slot> {
+        let (stack, buffer) = (Stack::new()?, vec![0; READ_BYTES]);
+        Ok(Slot { pool, seat, stack, streams: Default::default(), buffer })
+    }
+
+    /// Runs the tasks that come to this slot's seat, without end.
+    pub(super) fn run(mut self) {
+        let mut image = Image::default();
+        let mut assignment = self.seat.take();
+        loop {
+            let report = self.run_task(&mut image, &assignment);
+            self.pool.ended(report.key);
+            let [stdout, stderr] = &self.streams;
+            self.pool.outbox.send(|out| record::put_ended(out, &report, [stdout, stderr]));
+            assignment = self.pool.next(&self.seat);
+        }
+    }
+
+    fn run_task(&mut self, image: &mut Image, assignment: &Assignment) -> Report {
+        let started = now_us();
+        let key = record::launch_key(&assignment.order);
+        for stream in &mut self.streams {
+            stream.begin(0, None, "");
+        }
+        let result = if assignment.killed {
+            Err((Stage::Waiting, libc::ECANCELED))
+        } else {
+            self.start_and_follow(image, key, &assignment.order)
+        };
+        for stream in &mut self.streams {
+            stream.finish();
+        }
+        let (outcome, usage, ended) = result.unwrap_or_else(|(stage, errno)| {
+            (Outcome::NotStarted { stage, errno }, Usage::default(), now_us())
+        });
+        Report { key, outcome, started, ended, usage }
+    }
+
+    fn start_and_follow(
+        &mut self,
+        image: &mut Image,
+        key: u64,
+        record: &[u8],
+    ) -> Result<(Outcome, Usage, u64), NotStarted> {
+        let garbled = |_| (Stage::Arguments, libc::EINVAL);
+        let order = Order::read(record).map_err(garbled)?;
+        let order = order.map_err(|errno| (Stage::Arguments, errno))?;
+        let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
+        let [stdout, stderr] = &mut self.streams;
+        stdout.begin(head_bytes_max, order.spill, ".stdout");
+        stderr.begin(head_bytes_max, order.spill, ".stderr");
+        let stdin = match order.stdin {
+            Some(path) => Some(open_stdin(cwd, path).map_err(|errno| (Stage::Stdin, errno))?),
+            None => None,
+        };
+        image.prepare(&self.pool.inherited, order).map_err(garbled)?;
+        // The slot keeps the ends that are written to as well: so the pipes never end, and a
+        // task that ends wakes the slot once and not three times.
+        let stdout = new_pipe()?;
+        let stderr = new_pipe()?;
+        let setup = Setup {
+            cwd,
+            stdin: stdin.as_ref().map(AsFd::as_fd),
+            stdout: stdout.1.as_fd(),
+            stderr: stderr.1.as_fd(),
+            host: self.pool.pid,
+            open_files: self.pool.open_files,
+        };
+        // SAFETY: `image` was prepared above from `record` and the pool's `inherited`, which both
+        // live on; the host blocks all signals before it makes threads.
+        let child = unsafe { spawn::spawn(&mut self.stack, image, &setup) }?;
+        self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
+        let ended = now_us();
+        // While the task has not been waited for, its number and so its group's is not used
+        // again. What it left in its group goes with it.
+        kill_group(&child, libc::SIGKILL);
+        let (outcome, usage) = reap(&child);
+        Ok((outcome, usage, ended))
+    }
+
+    /// Reads what the task writes and ends it when that is ordered, until it has ended.
+    fn follow(&mut self, key: u64, child: &Child, pipes: [BorrowedFd<'_>; 2]) {
+        // SIGKILL is due at this time.
+        let mut deadline: Option<u64> = None;
+        let seat = Arc::clone(&self.seat);
+        // The task stands first: the kernel looks at these in their order, so all that the task
+        // wrote before it ended is seen together with its end.
+        let mut fds = [
+            PollFd::new(&child.pidfd, PollFlags::IN),
+            PollFd::from_borrowed_fd(pipes[0], PollFlags::IN),
+            PollFd::from_borrowed_fd(pipes[1], PollFlags::IN),
+            PollFd::new(&seat.wake, PollFlags::IN),
+        ];
+        loop {
+            let left = deadline.map(|deadline| time_left(deadline.saturating_sub(now_us())));
+            // Signals are blocked and the arguments are right: only a want of memory can make
+            // this fail, and then the next round may succeed.
+            let _ = rustix::event::poll(&mut fds, left.as_ref());
+            let ended = !fds[0].revents().is_empty();
+            for (at, pipe) in pipes.into_iter().enumerate() {
+                if fds[1 + at].revents().contains(PollFlags::IN) {
+                    self.read(at, pipe, ended);
+                }
+            }
+            if ended {
+                return;
+            }
+            if !fds[3].revents().is_empty() {
+                let _ = rustix::io::read(&seat.wake, &mut [0; 8]);
+                if let Some(grace) = self.pool.kill_order(key) {
+                    if !grace.is_zero() {
+                        kill_group(child, libc::SIGTERM);
+                    }
+                    let due = now_us().saturating_add(grace.as_micros() as u64);
+                    deadline = Some(deadline.map_or(due, |earlier| earlier.min(due)));
+                }
+            }
+            if deadline.is_some_and(|deadline| deadline <= now_us()) {
+                kill_group(child, libc::SIGKILL);
+                deadline = None;
+            }
+        }
+    }
+
+    /// Reads from a stream that has something: once or, if the task has ended, all that is there
+    /// now. There may be no end to what it left behind writes.
+    fn read(&mut self, at: usize, pipe: BorrowedFd<'_>, ended: bool) {
+        let mut left = match ended {
+            true => rustix::io::ioctl_fionread(pipe).unwrap_or(0),
+            false => 1,
+        };
+        while left > 0 {
+            // Nobody else reads from the pipe, so this does not wait for more than there is.
+            let Ok(count) = rustix::io::read(pipe, &mut self.buffer[..]) else { return };
+            self.streams[at].take(&self.buffer[..count]);
+            left = left.saturating_sub(count as u64);
+            if count == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Opens a file for standard input, a relative one from the task's working directory. A named
+/// pipe must not hold up the slot until somebody writes to it.
+fn open_stdin(cwd: Option<&std::ffi::CStr>, path: &std::ffi::CStr) -> Result<OwnedFd, i32> {
+    let open = || {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match cwd {
+            Some(cwd) if !path.to_bytes().starts_with(b"/") => {
+                let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let cwd = rustix::fs::open(cwd, place, Mode::empty())?;
+                rustix::fs::openat(cwd, path, flags, Mode::empty())?
+            }
+            _ => rustix::fs::open(path, flags, Mode::empty())?,
+        };
+        rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+        Ok(file)
+    };
+    open().map_err(rustix::io::Errno::raw_os_error)
+}
+
+fn new_pipe() -> Result<(OwnedFd, OwnedFd), NotStarted> {
+    rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+        .map_err(|errno| (Stage::Pipes, errno.raw_os_error()))
+}
+
+fn kill_group(child: &Child, signal: i32) {
+    // SAFETY: A system call on plain values. The child leads its process group and has not been
+    // waited for, so the number means its group and no other.
+    unsafe { libc::kill(-child.pid, signal) };
+}
+
+/// Waits for a child that has ended.
+fn reap(child: &Child) -> (Outcome, Usage) {
+    let mut status = 0;
+    // SAFETY: An all-zero rusage is a valid value, and both are valid places for results. The
+    // child is this thread's own and nobody else waits for it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::wait4(child.pid, &mut status, 0, &mut usage);
+        usage
+    };
+    let outcome = if libc::WIFSIGNALED(status) {
+        Outcome::Signal(libc::WTERMSIG(status))
+    } else {
+        Outcome::Exit(libc::WEXITSTATUS(status))
+    };
+    let us = |time: libc::timeval| time.tv_sec as u64 * US_PER_S + time.tv_usec as u64;
+    let usage = Usage {
+        user_us: us(usage.ru_utime),
+        system_us: us(usage.ru_stime),
+        rss_max_bytes: usage.ru_maxrss as u64 * 1024,
+    };
+    (outcome, usage)
+}
+
+/// Microseconds of `CLOCK_MONOTONIC`.
+fn now_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid place for the result; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * US_PER_S + time.tv_nsec as u64 / 1000
+}
+
+fn time_left(us: u64) -> Timespec {
+    // One more, as a poll that returns too early would be made again and again.
+    let left = Duration::from_micros(us.saturating_add(1));
+    Timespec::try_from(left).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
+}
