@@ -205,6 +205,10 @@ fn valid_end(reader: &mut Reader, number: u64, judgement: Judgement) -> Result<u
             Step::Bad(flaw) => flaw,
         };
         let offset = reader.offset();
+        if flaw == Flaw::CutShort {
+            // A valid header says that the record goes on behind the end, so nothing follows it.
+            return Ok(offset);
+        }
         let next_good = reader.next_good(offset + 1).map_err(failed("read", &path))?;
         let Some(next) = next_good else { return Ok(offset) };
         if judgement.salvage {
