@@ -1,5 +1,7 @@
 //! The journal against a model, and against every way of damaging a small one.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -456,6 +458,40 @@ fn a_missing_segment_is_named() {
 }
 
 #[test]
+fn stray_files_neither_stop_nor_swell_a_journal() {
+    let dir = temp();
+    let records = numbered(2, 50);
+    commit_each(&mut open(dir.path(), Options::default()).unwrap().0, &records);
+    for name in ["18446744073709551615.log", "00000000.log", "0.snapshot", "00000001.log~", "x"] {
+        fs::write(dir.path().join(name), b"not ours").unwrap();
+    }
+    assert_eq!(read(dir.path()).unwrap().records, records);
+    // This one is named like a segment, after a gap that no loop may walk through.
+    fs::write(dir.path().join("999999999999.log"), b"").unwrap();
+    let refusal = read(dir.path());
+    assert!(matches!(refusal, Err(Refusal::Open(OpenError::SegmentMissing { .. }))));
+    let (_, found) = open(dir.path(), salvaging()).unwrap();
+    assert_eq!((found.records, found.skipped.places), (records, 1));
+}
+
+#[test]
+fn salvage_keeps_what_a_damaged_snapshot_was_to_replace() {
+    let dir = temp();
+    let (mut journal, _) = open(dir.path(), Options::default()).unwrap();
+    commit_each(&mut journal, &numbered(3, 50));
+    let before = copy_dir(dir.path());
+    journal.begin_snapshot().unwrap().finish().unwrap();
+    commit_each(&mut journal, &[b"later".to_vec()]);
+    drop(journal);
+    fs::copy(before.path().join("00000001.log"), dir.path().join("00000001.log")).unwrap();
+    flip(&dir.path().join("00000002.snapshot"), 20, 0);
+    assert!(matches!(read(dir.path()), Err(Refusal::Open(OpenError::Corrupt(_)))));
+    let (_, found) = open(dir.path(), salvaging()).unwrap();
+    assert_eq!((found.records, found.skipped.places), (vec![b"later".to_vec()], 1));
+    assert!(dir.path().join("00000001.log").exists());
+}
+
+#[test]
 fn another_format_version_is_refused_by_its_number() {
     let dir = temp();
     commit_each(&mut open(dir.path(), Options::default()).unwrap().0, &numbered(2, 5));
@@ -479,6 +515,31 @@ fn a_segment_under_another_name_is_refused() {
         panic!("read");
     };
     assert_eq!(corruption.flaw, Flaw::FileHeader);
+}
+
+#[test]
+fn a_stale_block_never_passes_for_a_record() {
+    let (dir, other) = (temp(), temp());
+    let records = numbered(3, 50);
+    for journal in [&dir, &other] {
+        let (mut journal, _) = open(journal.path(), Options::default()).unwrap();
+        commit_together(&mut journal, &records);
+    }
+    let path = last_segment(dir.path());
+    let whole = fs::read(&path).unwrap();
+    let record =
+        |n: usize| FILE_HEADER_BYTES as usize + n * 62..FILE_HEADER_BYTES as usize + (n + 1) * 62;
+    // A whole record of this file at another place, and one of another journal at the same place.
+    let foreign = fs::read(last_segment(other.path())).unwrap();
+    for stale in [&whole[record(1)], &foreign[record(2)]] {
+        let mut bytes = whole.clone();
+        bytes[record(2)].copy_from_slice(stale);
+        fs::write(&path, bytes).unwrap();
+        let copy = copy_dir(dir.path());
+        let found = read(copy.path()).unwrap();
+        assert_eq!(found.records, records[..2]);
+        assert_eq!(found.torn.unwrap().bytes, 62);
+    }
 }
 
 // --- After a crash of the machine ----------------------------------------------------------

@@ -1,6 +1,8 @@
 //! Real processes: one that is killed at random moments while it appends, one that runs out of
 //! room. The test binary starts itself again, and an environment variable says what it then is.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -133,6 +135,7 @@ fn run_out_of_room(dir: &Path, make_room: impl FnOnce()) {
     let dir = dir.join("journal");
     let small = || Options { segment_bytes_max: 200_000, ..Options::default() };
     let (mut journal, mut next) = count(&dir, small());
+    let mut committed = next;
     let error = loop {
         assert!(next < 100_000, "the room has no end");
         journal.append(&[&record(next)]).unwrap();
@@ -140,6 +143,7 @@ fn run_out_of_room(dir: &Path, make_room: impl FnOnce()) {
         if let Err(error) = journal.commit() {
             break error;
         }
+        committed = next;
     };
     let text = error.to_string();
     let CommitError::NoRoom { path, waiting_bytes, .. } = error else { panic!("{text}") };
@@ -148,6 +152,11 @@ fn run_out_of_room(dir: &Path, make_room: impl FnOnce()) {
     assert_eq!(waiting_bytes, journal.waiting_bytes() as u64);
     let length = fs::metadata(&path).unwrap().len();
     assert_eq!(journal.disk_use().total_bytes, size_of_files(&dir), "no tail at {length}");
+    // A start needs no room: what was committed is there, and the rest is appended again.
+    drop(journal);
+    let (mut journal, found) = count(&dir, small());
+    assert_eq!(found, committed);
+    (committed..next).for_each(|number| journal.append(&[&record(number)]).unwrap());
     // More comes in while there is no room, and is kept as well.
     for _ in 0..20 {
         journal.append(&[&record(next)]).unwrap();

@@ -52,12 +52,16 @@ pub(super) fn recover(dir: &Dir, judgement: Judgement) -> Result<Recovered, Open
     let base = snapshot.unwrap_or(1);
     let mut files = Vec::new();
     let mut snapshot_bytes = 0;
+    let mut keep_from = base;
     if let Some(base) = snapshot {
         let path = dir.entry_path(Entry::Snapshot(base));
-        snapshot_bytes = check_snapshot(&path, base, judgement)?;
+        let checked = check_snapshot(&path, base, judgement)?;
+        snapshot_bytes = checked.unwrap_or(0);
+        // What a damaged snapshot should replace may be all that is left: it stays for its owner.
+        keep_from = if checked.is_some() { base } else { 1 };
         files.push(ReplayFile { path, kind: FileKind::Snapshot, number: base, end: None });
     }
-    remove_replaced(dir, &entries, base)?;
+    remove_replaced(dir, &entries, keep_from)?;
     let numbers: Vec<u64> = entries
         .iter()
         .filter_map(|entry| match entry {
@@ -68,18 +72,23 @@ pub(super) fn recover(dir: &Dir, judgement: Judgement) -> Result<Recovered, Open
     let fresh = snapshot.is_none() && numbers.is_empty();
     let last = numbers.last().copied().unwrap_or(base);
     let mut closed = BTreeMap::new();
-    for number in base..last {
-        let path = dir.entry_path(Entry::Segment(number));
-        match std::fs::metadata(&path) {
-            Ok(metadata) => _ = closed.insert(number, metadata.len()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if !judgement.salvage {
-                    return Err(OpenError::SegmentMissing { path });
-                }
+    let mut expected = base;
+    for &number in &numbers {
+        if number != expected {
+            // However many are missing in a row, they are one gap.
+            let path = dir.entry_path(Entry::Segment(expected));
+            if !judgement.salvage {
+                return Err(OpenError::SegmentMissing { path });
             }
-            Err(error) => return Err(failed("read", &path)(error)),
+            files.push(ReplayFile { path, kind: FileKind::Segment, number: expected, end: None });
         }
-        files.push(ReplayFile { path, kind: FileKind::Segment, number, end: None });
+        expected = number + 1;
+        if number != last {
+            let path = dir.entry_path(Entry::Segment(number));
+            let metadata = std::fs::metadata(&path).map_err(failed("read", &path))?;
+            closed.insert(number, metadata.len());
+            files.push(ReplayFile { path, kind: FileKind::Segment, number, end: None });
+        }
     }
     if numbers.is_empty() {
         let path = dir.entry_path(Entry::Segment(last));
@@ -93,10 +102,11 @@ pub(super) fn recover(dir: &Dir, judgement: Judgement) -> Result<Recovered, Open
     Ok(Recovered { writer, files, closed, snapshot_bytes, torn })
 }
 
-fn check_snapshot(path: &Path, base: u64, judgement: Judgement) -> Result<u64, OpenError> {
+/// Size of a snapshot; `None` if its header is damaged and the owner wants to go on all the same.
+fn check_snapshot(path: &Path, base: u64, judgement: Judgement) -> Result<Option<u64>, OpenError> {
     match Reader::open(path, FileKind::Snapshot, base, None) {
-        Ok(reader) => Ok(reader.end()),
-        Err(ReaderError::Header) if judgement.salvage => Ok(0),
+        Ok(reader) => Ok(Some(reader.end())),
+        Err(ReaderError::Header) if judgement.salvage => Ok(None),
         Err(error) => Err(unreadable(path, error)),
     }
 }
@@ -124,8 +134,6 @@ fn remove_replaced(dir: &Dir, entries: &[Entry], base: u64) -> Result<(), OpenEr
             Entry::SnapshotPart(_) => true,
             Entry::Segment(number) | Entry::Snapshot(number) => *number < base,
         })
-        // Without a snapshot the base is 1, and a segment 0 is none of ours.
-        .filter(|entry| *entry != Entry::Segment(0))
         .collect();
     if replaced.is_empty() {
         return Ok(());

@@ -15,6 +15,9 @@ const SNAPSHOT_ENDING: &str = "snapshot";
 /// Ending of a snapshot that is still being written.
 const SNAPSHOT_PART_ENDING: &str = "snapshot.part";
 
+/// Greatest number that a file of the journal has; files named beyond it are not the journal's.
+const FILE_NUMBER_MAX: u64 = 999_999_999_999;
+
 /// A journal's directory, held open so that renames in it can be synced.
 #[derive(Debug)]
 pub(super) struct Dir {
@@ -77,7 +80,7 @@ fn parse_name(name: &str) -> Option<Entry> {
     if digits.len() < 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let number = digits.parse().ok()?;
+    let number = digits.parse().ok().filter(|number| (1..=FILE_NUMBER_MAX).contains(number))?;
     match ending {
         SEGMENT_ENDING => Some(Entry::Segment(number)),
         SNAPSHOT_ENDING => Some(Entry::Snapshot(number)),

@@ -166,7 +166,7 @@ impl Drop for Snapshot {
 fn remove_before(dir: &Dir, base: u64) -> u64 {
     let Ok(entries) = dir.entries() else { return 1 };
     let replaced = entries.into_iter().filter(|entry| match entry {
-        Entry::Segment(number) | Entry::Snapshot(number) => (1..base).contains(number),
+        Entry::Segment(number) | Entry::Snapshot(number) => *number < base,
         Entry::SnapshotPart(_) => false,
     });
     replaced.filter(|entry| dir.remove(*entry).is_err()).count() as u64
