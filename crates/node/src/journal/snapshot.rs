@@ -1,0 +1,173 @@
+//! Compaction: a file of records that replaces every segment before it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::error::SnapshotError;
+use super::format::{RECORD_BYTES_MAX, push_record, push_snapshot_end};
+use super::lock::Lock;
+use super::segment::{Dir, Entry, Writer};
+
+/// Bytes that a snapshot gathers before it writes them.
+const SNAPSHOT_BUFFER_BYTES: usize = 1 << 20;
+
+/// Least growth since the last snapshot that makes another worth while, in bytes.
+pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
+
+/// Growth since the last snapshot, in snapshot sizes, that makes another worth while.
+pub const SNAPSHOT_AFTER_RATIO: u64 = 2;
+
+/// Which files there are besides the current segment, and how large; shared by the journal and the
+/// snapshot that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// Sizes of the segments before the current one, by number.
+    pub(super) closed: BTreeMap<u64, u64>,
+    /// Size of the latest snapshot, 0 without one.
+    pub(super) snapshot_bytes: u64,
+    /// A snapshot is being written.
+    pub(super) running: bool,
+}
+
+/// Locks a ledger, which every critical section leaves consistent.
+pub(super) fn lock_ledger(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+    ledger.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How much a journal takes on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes of all files.
+    pub total_bytes: u64,
+    /// Bytes of the latest snapshot, 0 without one.
+    pub snapshot_bytes: u64,
+    /// Bytes written since the latest snapshot.
+    pub since_snapshot_bytes: u64,
+    /// A snapshot is being written now.
+    pub snapshot_running: bool,
+}
+
+impl DiskUse {
+    /// Whether a snapshot would shrink the journal enough to be worth its cost.
+    pub fn snapshot_due(&self) -> bool {
+        let enough = SNAPSHOT_AFTER_BYTES_MIN.max(SNAPSHOT_AFTER_RATIO * self.snapshot_bytes);
+        !self.snapshot_running && self.since_snapshot_bytes > enough
+    }
+}
+
+/// What a finished snapshot did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotReport {
+    /// Records in it.
+    pub records: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Bytes of the files that it replaced.
+    pub replaced_bytes: u64,
+    /// Replaced files that could not be removed; the next snapshot or restart tries again.
+    pub undeleted_files: u64,
+}
+
+/// A snapshot that is being written, in as many steps and on whatever thread suits the owner; the
+/// journal takes appends meanwhile. Dropping it gives it up and changes nothing.
+#[derive(Debug)]
+pub struct Snapshot {
+    writer: Writer,
+    buffer: Vec<u8>,
+    records: u64,
+    dir: Arc<Dir>,
+    ledger: Arc<Mutex<Ledger>>,
+    /// Keeps other processes out even if the journal is closed first.
+    _lock: Arc<Lock>,
+}
+
+impl Snapshot {
+    /// Begins the snapshot that replaces everything before segment `base`.
+    pub(super) fn begin(
+        base: u64,
+        dir: Arc<Dir>,
+        ledger: Arc<Mutex<Ledger>>,
+        lock: Arc<Lock>,
+    ) -> Result<Snapshot, SnapshotError> {
+        let entry = Entry::SnapshotPart(base);
+        let writer = Writer::create(&dir, entry).map_err(|source| SnapshotError::Io {
+            doing: "create",
+            path: dir.entry_path(entry),
+            source,
+        })?;
+        lock_ledger(&ledger).running = true;
+        Ok(Snapshot { writer, buffer: Vec::new(), records: 0, dir, ledger, _lock: lock })
+    }
+
+    /// Adds one record, the parts joined. After an error it was not added: try again when the
+    /// cause is mended, or drop the snapshot.
+    pub fn append(&mut self, parts: &[&[u8]]) -> Result<(), SnapshotError> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        if bytes > RECORD_BYTES_MAX {
+            return Err(SnapshotError::TooLong { bytes });
+        }
+        if self.buffer.len() >= SNAPSHOT_BUFFER_BYTES {
+            self.flush()?;
+        }
+        let offset = self.writer.end + self.buffer.len() as u64;
+        push_record(&mut self.buffer, self.writer.seal, offset, parts);
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Puts the snapshot on stable storage and in force, then removes what it replaces. This waits
+    /// for the disk; an owner that must not stall calls it on another thread.
+    pub fn finish(mut self) -> Result<SnapshotReport, SnapshotError> {
+        let offset = self.writer.end + self.buffer.len() as u64;
+        push_snapshot_end(&mut self.buffer, self.writer.seal, offset, self.records);
+        self.flush()?;
+        self.writer.file.sync_all().map_err(|source| self.failed("sync", source))?;
+        let base = self.writer.number;
+        let path = self.dir.entry_path(Entry::Snapshot(base));
+        std::fs::rename(&self.writer.path, &path)
+            .map_err(|source| self.failed("rename", source))?;
+        // Until this has succeeded, a crash may leave either name, so both states stay whole.
+        self.dir.sync().map_err(|source| self.failed("sync the name of", source))?;
+        let replaced_bytes = {
+            let mut ledger = lock_ledger(&self.ledger);
+            let kept = ledger.closed.split_off(&base);
+            let replaced = std::mem::replace(&mut ledger.closed, kept);
+            let before = std::mem::replace(&mut ledger.snapshot_bytes, self.writer.end);
+            before + replaced.values().sum::<u64>()
+        };
+        let undeleted_files = remove_before(&self.dir, base);
+        let (records, bytes) = (self.records, self.writer.end);
+        Ok(SnapshotReport { records, bytes, replaced_bytes, undeleted_files })
+    }
+
+    fn flush(&mut self) -> Result<(), SnapshotError> {
+        let outcome = self.writer.write(&self.buffer);
+        outcome.map_err(|source| self.failed("write", source))?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn failed(&self, doing: &'static str, source: io::Error) -> SnapshotError {
+        SnapshotError::Io { doing, path: self.writer.path.to_path_buf(), source }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // A finished snapshot has another name by now; what cannot be removed here is removed when
+        // the journal is opened.
+        let _left_behind = self.dir.remove(Entry::SnapshotPart(self.writer.number));
+        lock_ledger(&self.ledger).running = false;
+    }
+}
+
+/// Removes all segments and snapshots before `base`; returns how many are left.
+fn remove_before(dir: &Dir, base: u64) -> u64 {
+    let Ok(entries) = dir.entries() else { return 1 };
+    let replaced = entries.into_iter().filter(|entry| match entry {
+        Entry::Segment(number) | Entry::Snapshot(number) => *number < base,
+        Entry::SnapshotPart(_) => false,
+    });
+    replaced.filter(|entry| dir.remove(*entry).is_err()).count() as u64
+}
