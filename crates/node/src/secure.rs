@@ -1,1 +1,89 @@
-//! Security: access files, the handshake, and protected frames.
+//! Secured connections: everything between a socket and a stream of
+//! authenticated frames of a known [`Role`].
+//!
+//! A connection comes about in four steps, in this order:
+//! 1. A fixed preamble of 16 bytes each way, in clear: who speaks, which
+//!    protocol version, which security [`Level`].
+//! 2. At [`Level::Encrypt`], a TLS 1.3 handshake in which the client accepts
+//!    exactly the certificate that its access file names.
+//! 3. A mutual challenge-response with the secret of the role, at every level:
+//!    nobody without a secret gets past it. The server proves itself first, so
+//!    a false server learns nothing that it could use.
+//! 4. Frames: a length and a body, at [`Level::Authenticate`] followed by a
+//!    message authentication code that also covers the frame's place in the
+//!    stream.
+//!
+//! [`Acceptor`] is the server's side and [`connect`] the client's;
+//! [`Identity`] is what a dispatcher keeps, [`AccessFile`] what it hands out.
+//!
+//! After falkon-sc07 §4.6, which compares no security, authentication and
+//! authentication with encryption.
+
+mod accept;
+mod access;
+mod connect;
+mod frames;
+mod handshake;
+mod identity;
+mod level;
+mod preamble;
+mod private_file;
+mod read;
+mod role;
+mod secret;
+mod tls;
+mod write;
+
+pub use accept::{AcceptError, Acceptor, AcceptorError};
+pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
+pub use connect::{ConnectError, ConnectFailure, FailedAttempt, connect, connect_over};
+pub use frames::{Session, plain};
+pub use handshake::{Breakdown, Stage};
+pub use identity::{Identity, IdentityError};
+pub use level::{Level, LevelError};
+pub use private_file::FileError;
+pub use read::{Batch, FrameReader, ReadError};
+pub use role::{Role, UnknownRole};
+pub use secret::{DispatcherId, Fingerprint, NotHex, Secret};
+pub use write::{FrameWriter, QueueError, WriteError};
+
+/// The largest body of a frame, in bytes.
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// The largest message of the handshake, in bytes: what a peer that has proved
+/// nothing yet can make us read at once.
+pub const HANDSHAKE_MESSAGE_BYTES_MAX: usize = 1 << 10;
+
+/// How long a whole handshake may take, in milliseconds, on either side.
+pub const HANDSHAKE_MS_MAX: u64 = 10_000;
+
+/// How long reaching one address may take, in milliseconds, before the next
+/// one is tried.
+pub const CONNECT_MS_MAX: u64 = 5_000;
+
+/// How many connections may be in their handshake at once; further ones are
+/// told that the dispatcher is busy.
+pub const HANDSHAKES_MAX: usize = 1024;
+
+/// How many connections at once are told that the dispatcher is busy; further
+/// ones are closed without a word.
+pub const BUSY_ANSWERS_MAX: usize = 64;
+
+/// How long telling a peer that the dispatcher is busy may take, in
+/// milliseconds.
+pub const BUSY_ANSWER_MS_MAX: u64 = 1_000;
+
+/// The usual size of a connection's read buffer, in bytes. It grows for larger
+/// frames and shrinks again.
+pub const READ_BUFFER_BYTES: usize = 256 << 10;
+
+/// How many bytes may wait in a [`FrameWriter`] before it takes no further
+/// frame; the last frame taken may go over this by its own size.
+pub const WRITE_QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// The largest access or identity file that is read, in bytes.
+pub const ACCESS_FILE_BYTES_MAX: usize = 64 << 10;
+
+// A frame of the greatest size can be queued, and its length fits its prefix.
+const _: () = assert!(FRAME_BYTES_MAX <= WRITE_QUEUE_BYTES_MAX);
+const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);

@@ -1,0 +1,315 @@
+//! The server's side: from an accepted stream to a session.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::frames::{ReadHalf, Side, WriteHalf, halves, protected, tcp_halves};
+use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
+use super::preamble::{Preamble, Status};
+use super::{
+    BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, Role, Session, tls,
+};
+
+/// Lets peers in that prove themselves. One per listening dispatcher, shared by
+/// all its connections.
+pub struct Acceptor {
+    identity: Arc<Identity>,
+    level: Level,
+    version: u16,
+    /// There is one exactly at [`Level::Encrypt`].
+    tls: Option<TlsAcceptor>,
+    handshakes: Semaphore,
+    busy_answers: Semaphore,
+}
+
+/// The identity's certificate and private key do not make a TLS server.
+#[derive(Debug)]
+pub struct AcceptorError(pub rustls::Error);
+
+impl fmt::Display for AcceptorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the certificate and private key in identity.json do not fit together: {}",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for AcceptorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Why a connection was not let in. The peer has been told as much of it as is
+/// good for it to know; the connection is closed.
+#[derive(Debug)]
+pub enum AcceptError {
+    /// [`HANDSHAKES_MAX`] connections are in their handshake.
+    Busy,
+    /// The peer speaks another version of the protocol.
+    Version {
+        /// The peer's.
+        theirs: u16,
+        /// This dispatcher's.
+        ours: u16,
+    },
+    /// The peer's access file says another security level.
+    Level {
+        /// The peer's; `None` if this release does not know it.
+        theirs: Option<Level>,
+        /// This dispatcher's.
+        ours: Level,
+    },
+    /// The peer does not have the secret of the role that it claims.
+    NotProved {
+        /// The claimed role.
+        role: Role,
+    },
+    /// The peer has the secret of an instance that does not exist (any more).
+    UnknownInstance {
+        /// The instance's number.
+        instance: u64,
+    },
+    /// The handshake came to nothing.
+    Handshake {
+        /// How far it had come.
+        stage: Stage,
+        /// What happened.
+        source: Breakdown,
+    },
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AcceptError::Busy => {
+                write!(f, "turned away: {HANDSHAKES_MAX} connections are in their handshake")
+            }
+            AcceptError::Version { theirs, ours } => write!(
+                f,
+                "the peer speaks protocol {theirs}, this dispatcher speaks {ours}: \
+                 use the same release on both sides"
+            ),
+            AcceptError::Level { theirs: Some(theirs), ours } => write!(
+                f,
+                "the peer's access file says security level {theirs}, this dispatcher has \
+                 {ours}: copy the current access file to the peer"
+            ),
+            AcceptError::Level { theirs: None, ours } => write!(
+                f,
+                "the peer asks for a security level that is not known here, this dispatcher has \
+                 {ours}"
+            ),
+            AcceptError::NotProved { role } => {
+                write!(f, "refused: the peer does not have the secret of role {role}")
+            }
+            AcceptError::UnknownInstance { instance } => {
+                write!(f, "refused: there is no instance {instance} (any more)")
+            }
+            // The server has proved itself and the client left: it took us for
+            // somebody else.
+            AcceptError::Handshake { stage: Stage::Proof, source: Breakdown::HungUp } => f
+                .write_str(
+                    "the peer left when it saw our proof: its access file is probably of another \
+                 dispatcher or an old one",
+                ),
+            AcceptError::Handshake { stage, source } => {
+                write!(f, "no session: {source} (at the {stage})")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AcceptError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AcceptError::Handshake { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<(Stage, Breakdown)> for AcceptError {
+    fn from((stage, source): (Stage, Breakdown)) -> AcceptError {
+        AcceptError::Handshake { stage, source }
+    }
+}
+
+impl From<ServeError> for AcceptError {
+    fn from(error: ServeError) -> AcceptError {
+        match error {
+            ServeError::NotProved(role) => AcceptError::NotProved { role },
+            ServeError::UnknownInstance(instance) => AcceptError::UnknownInstance { instance },
+            ServeError::Breakdown(stage, source) => AcceptError::Handshake { stage, source },
+        }
+    }
+}
+
+impl Acceptor {
+    /// An acceptor for connections of one level and protocol version.
+    ///
+    /// # Errors
+    /// [`AcceptorError`] at [`Level::Encrypt`] if the identity's certificate
+    /// cannot be used.
+    pub fn new(
+        identity: Arc<Identity>,
+        level: Level,
+        version: u16,
+    ) -> Result<Acceptor, AcceptorError> {
+        let tls = match level {
+            Level::Encrypt => Some(tls::acceptor(&identity).map_err(AcceptorError)?),
+            Level::None | Level::Authenticate => None,
+        };
+        Ok(Acceptor {
+            identity,
+            level,
+            version,
+            tls,
+            handshakes: Semaphore::new(HANDSHAKES_MAX),
+            busy_answers: Semaphore::new(BUSY_ANSWERS_MAX),
+        })
+    }
+
+    /// The level of the sessions.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Carries out the handshake on an accepted TCP connection, within
+    /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). At most
+    /// [`HANDSHAKES_MAX`] run at once; further peers are told to come back.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; the connection is then closed.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        is_instance_known: impl FnOnce(u64) -> bool,
+    ) -> Result<Session, AcceptError> {
+        let prepared = stream.set_nodelay(true).and_then(|()| stream.peer_addr());
+        let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
+        self.admit(stream, tcp_halves, peer, is_instance_known).await
+    }
+
+    /// Like [`accept`](Acceptor::accept), over any stream. `peer` names the
+    /// other side in messages.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; the stream is then dropped.
+    pub async fn accept_over<S>(
+        &self,
+        stream: S,
+        peer: String,
+        is_instance_known: impl FnOnce(u64) -> bool,
+    ) -> Result<Session, AcceptError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        self.admit(stream, halves, peer, is_instance_known).await
+    }
+
+    async fn admit<S>(
+        &self,
+        mut stream: S,
+        halves_of: fn(S) -> (ReadHalf, WriteHalf),
+        peer: String,
+        is_instance_known: impl FnOnce(u64) -> bool,
+    ) -> Result<Session, AcceptError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let Ok(_permit) = self.handshakes.try_acquire() else {
+            self.answer_busy(&mut stream).await;
+            return Err(AcceptError::Busy);
+        };
+        let deadline = Deadline::start();
+        let mut opening = deadline.step(Stage::Preamble, self.answer(&mut stream)).await??;
+        let serve_secret = |role| self.identity.secret(role);
+        let (role, keys, streams) = match &self.tls {
+            Some(acceptor) => {
+                let mut stream = deadline.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
+                let binding = tls::server_binding(&stream, self.identity.fingerprint());
+                opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
+                let (role, keys) = handshake::serve(
+                    &mut stream,
+                    &opening,
+                    deadline,
+                    serve_secret,
+                    is_instance_known,
+                )
+                .await?;
+                (role, keys, halves(stream))
+            }
+            None => {
+                let (role, keys) = handshake::serve(
+                    &mut stream,
+                    &opening,
+                    deadline,
+                    serve_secret,
+                    is_instance_known,
+                )
+                .await?;
+                (role, keys, halves_of(stream))
+            }
+        };
+        let (reader, writer) = protected(streams, self.level, Side::Server, keys);
+        Ok(Session { role, peer, level: self.level, reader, writer })
+    }
+
+    /// Reads the client's preamble and answers it. The outer error is of the
+    /// connection, the inner one a disagreement, of which the client is told.
+    async fn answer<S>(&self, stream: &mut S) -> Result<Result<Opening, AcceptError>, Breakdown>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let client = Preamble::receive(stream).await?;
+        let (ours, level) = (self.version, self.level);
+        let (status, error) = if client.version != ours {
+            let theirs = client.version;
+            (Status::OtherVersion, Some(AcceptError::Version { theirs, ours }))
+        } else if client.level != level.code() {
+            let theirs = Level::from_code(client.level);
+            (Status::OtherLevel, Some(AcceptError::Level { theirs, ours: level }))
+        } else {
+            (Status::Fine, None)
+        };
+        let server = Preamble::new(ours, level, status);
+        server.send(stream).await?;
+        Ok(match error {
+            Some(error) => Err(error),
+            None => Ok(Opening { client, server, binding: None }),
+        })
+    }
+
+    /// Tells a peer that there are too many. Its preamble is read first:
+    /// closing a connection with unread bytes would discard the answer.
+    async fn answer_busy<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: &mut S) {
+        let Ok(_permit) = self.busy_answers.try_acquire() else { return };
+        let answer = async {
+            Preamble::receive(stream).await?;
+            Preamble::new(self.version, self.level, Status::Busy).send(stream).await
+        };
+        // The peer is turned away whether or not it hears of it.
+        let _ = timeout(Duration::from_millis(BUSY_ANSWER_MS_MAX), answer).await;
+    }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acceptor")
+            .field("identity", &self.identity)
+            .field("level", &self.level)
+            .field("version", &self.version)
+            .finish_non_exhaustive()
+    }
+}

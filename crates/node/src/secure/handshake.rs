@@ -1,0 +1,438 @@
+//! The mutual challenge-response, at every level.
+//!
+//! | | message | bytes after the length |
+//! |---|---|---|
+//! | client → server | hello | 1, role (9), nonce (32) |
+//! | server → client | challenge | 2, nonce (32), server's proof (32) |
+//! | client → server | proof | 3, client's proof (32) |
+//! | server → client | welcome | 4, welcome's proof (32) |
+//! | server → client | refused, instead of welcome | 5, reason |
+//!
+//! A proof is a keyed BLAKE3 hash, under the secret of the role, of a label for
+//! its place and of the transcript: both preambles, the role, both nonces and,
+//! inside TLS, the certificate's fingerprint and a key exported from the TLS
+//! session. Thus a proof cannot be used at another place, in another connection,
+//! at another level or by somebody in between.
+//!
+//! The server proves itself first and the client shows nothing before that has
+//! been checked, so a false server gets a role, a number and a nonce. A server
+//! answers a hello alike whether or not the instance exists, and a false proof
+//! alike whatever was false; that an instance does not exist is told only to a
+//! peer that has its secret.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout_at};
+
+use super::preamble::{PREAMBLE_BYTES, Preamble};
+use super::secret::fill_randomly;
+use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, HANDSHAKE_MS_MAX, Role, Secret};
+
+/// A part of the handshake, for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The 16 bytes in clear.
+    Preamble,
+    /// The TLS handshake.
+    Tls,
+    /// Who the client says it is.
+    Hello,
+    /// The server's proof.
+    Challenge,
+    /// The client's proof.
+    Proof,
+    /// The server's last word.
+    Welcome,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Preamble => "preamble",
+            Stage::Tls => "TLS handshake",
+            Stage::Hello => "hello",
+            Stage::Challenge => "challenge",
+            Stage::Proof => "proof",
+            Stage::Welcome => "welcome",
+        })
+    }
+}
+
+/// Why a step of the handshake came to nothing, for reasons other than a plain
+/// answer of the peer.
+#[derive(Debug)]
+pub enum Breakdown {
+    /// [`HANDSHAKE_MS_MAX`] went by.
+    Deadline,
+    /// The peer closed the connection.
+    HungUp,
+    /// The peer does not speak Falkon's protocol.
+    NotFalkon,
+    /// The peer announced a message of more than [`HANDSHAKE_MESSAGE_BYTES_MAX`].
+    TooLong {
+        /// The announced length in bytes.
+        bytes: usize,
+    },
+    /// The peer sent something that has no place here.
+    Malformed,
+    /// TLS failed.
+    Tls(rustls::Error),
+    /// The connection, or the system's random source, failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for Breakdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Breakdown::Deadline => {
+                write!(f, "the handshake was not finished within {} s", HANDSHAKE_MS_MAX / 1000)
+            }
+            Breakdown::HungUp => f.write_str("the other side hung up"),
+            Breakdown::NotFalkon => f.write_str("the other side does not speak Falkon's protocol"),
+            Breakdown::TooLong { bytes } => write!(
+                f,
+                "the other side announced {bytes} bytes where at most \
+                 {HANDSHAKE_MESSAGE_BYTES_MAX} are allowed"
+            ),
+            Breakdown::Malformed => f.write_str("the other side sent a malformed message"),
+            Breakdown::Tls(source) => write!(f, "TLS failed: {source}"),
+            Breakdown::Io(source) => write!(f, "the connection failed: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Breakdown {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Breakdown::Io(source) => Some(source),
+            Breakdown::Tls(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Breakdown {
+    fn from(error: io::Error) -> Breakdown {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(tls) = tls {
+            return Breakdown::Tls(tls.clone());
+        }
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => Breakdown::HungUp,
+            _ => Breakdown::Io(error),
+        }
+    }
+}
+
+/// The end of the time that one handshake has.
+#[derive(Clone, Copy)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    pub(super) fn start() -> Deadline {
+        Deadline(Instant::now() + Duration::from_millis(HANDSHAKE_MS_MAX))
+    }
+
+    /// Runs one step, and says at which stage it broke down if it did.
+    pub(super) async fn step<T, E: Into<Breakdown>>(
+        self,
+        stage: Stage,
+        step: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, (Stage, Breakdown)> {
+        match timeout_at(self.0, step).await {
+            Ok(result) => result.map_err(|error| (stage, error.into())),
+            Err(_) => Err((stage, Breakdown::Deadline)),
+        }
+    }
+}
+
+/// What ties the proofs to one TLS session.
+pub(super) struct Binding {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) exported: [u8; 32],
+}
+
+/// What both sides know of a connection before the hello.
+pub(super) struct Opening {
+    pub(super) client: Preamble,
+    pub(super) server: Preamble,
+    pub(super) binding: Option<Binding>,
+}
+
+impl Opening {
+    /// The hash of all that the proofs stand for. Every part has a fixed size,
+    /// but for the binding, which is there or not; a byte says which.
+    fn transcript(&self, role: Role, client_nonce: &[u8; 32], server_nonce: &[u8; 32]) -> [u8; 32] {
+        let mut bytes = Vec::with_capacity(2 * PREAMBLE_BYTES + 9 + 4 * 32 + 1);
+        bytes.extend_from_slice(&self.client.bytes);
+        bytes.extend_from_slice(&self.server.bytes);
+        bytes.extend_from_slice(&role.encode());
+        bytes.extend_from_slice(client_nonce);
+        bytes.extend_from_slice(server_nonce);
+        match &self.binding {
+            None => bytes.push(0),
+            Some(binding) => {
+                bytes.push(1);
+                bytes.extend_from_slice(&binding.fingerprint.0);
+                bytes.extend_from_slice(&binding.exported);
+            }
+        }
+        blake3::derive_key("falkon 2026 handshake transcript", &bytes)
+    }
+}
+
+const SERVER_PROOF: &[u8; 16] = b"server's proof  ";
+const CLIENT_PROOF: &[u8; 16] = b"client's proof  ";
+const WELCOME_PROOF: &[u8; 16] = b"server's welcome";
+
+/// The keys of a connection's two directions.
+pub(super) struct Keys {
+    pub(super) to_server: Secret,
+    pub(super) to_client: Secret,
+}
+
+impl Keys {
+    /// The transcript has both nonces, so no two connections share a key.
+    fn of(secret: &Secret, transcript: &[u8; 32]) -> Keys {
+        Keys {
+            to_server: secret.derive("falkon 2026 frames from client to server", transcript),
+            to_client: secret.derive("falkon 2026 frames from server to client", transcript),
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Message {
+    Hello { role: Role, nonce: [u8; 32] },
+    Challenge { nonce: [u8; 32], proof: blake3::Hash },
+    Proof { proof: blake3::Hash },
+    Welcome { proof: blake3::Hash },
+    Refused { reason: Reason },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    NotProved,
+    UnknownInstance,
+}
+
+impl Message {
+    /// The message with its length before it.
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; 4];
+        match self {
+            Message::Hello { role, nonce } => {
+                bytes.push(1);
+                bytes.extend_from_slice(&role.encode());
+                bytes.extend_from_slice(nonce);
+            }
+            Message::Challenge { nonce, proof } => {
+                bytes.push(2);
+                bytes.extend_from_slice(nonce);
+                bytes.extend_from_slice(proof.as_bytes());
+            }
+            Message::Proof { proof } => {
+                bytes.push(3);
+                bytes.extend_from_slice(proof.as_bytes());
+            }
+            Message::Welcome { proof } => {
+                bytes.push(4);
+                bytes.extend_from_slice(proof.as_bytes());
+            }
+            Message::Refused { reason } => {
+                let reason = match reason {
+                    Reason::NotProved => 0,
+                    Reason::UnknownInstance => 1,
+                };
+                bytes.extend_from_slice(&[5, reason]);
+            }
+        }
+        let length = (bytes.len() - 4) as u32;
+        bytes[..4].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    fn decode(body: &[u8]) -> Option<Message> {
+        let (kind, rest) = body.split_first()?;
+        let hash = |bytes: &[u8]| bytes.try_into().ok().map(blake3::Hash::from_bytes);
+        Some(match kind {
+            1 => {
+                let (role, nonce) = rest.split_first_chunk()?;
+                Message::Hello { role: Role::decode(*role)?, nonce: nonce.try_into().ok()? }
+            }
+            2 => {
+                let (nonce, proof) = rest.split_first_chunk()?;
+                Message::Challenge { nonce: *nonce, proof: hash(proof)? }
+            }
+            3 => Message::Proof { proof: hash(rest)? },
+            4 => Message::Welcome { proof: hash(rest)? },
+            5 => match rest {
+                [0] => Message::Refused { reason: Reason::NotProved },
+                [1] => Message::Refused { reason: Reason::UnknownInstance },
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+
+    async fn send<S: AsyncWrite + Unpin>(&self, stream: &mut S) -> Result<(), Breakdown> {
+        stream.write_all(&self.encode()).await?;
+        stream.flush().await?;
+        Ok(())
+    }
+
+    /// Reads one message and not a byte more: what follows belongs to the
+    /// frames.
+    async fn receive<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Message, Breakdown> {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).await?;
+        let bytes = u32::from_le_bytes(length) as usize;
+        let mut body = [0; HANDSHAKE_MESSAGE_BYTES_MAX];
+        let body = body.get_mut(..bytes).ok_or(Breakdown::TooLong { bytes })?;
+        stream.read_exact(body).await?;
+        Message::decode(body).ok_or(Breakdown::Malformed)
+    }
+}
+
+/// Why the server's side let nobody in.
+pub(super) enum ServeError {
+    NotProved(Role),
+    UnknownInstance(u64),
+    Breakdown(Stage, Breakdown),
+}
+
+/// Why the client's side did not get in.
+pub(super) enum JoinError {
+    NotProved,
+    UnknownInstance,
+    Breakdown(Stage, Breakdown),
+}
+
+impl From<(Stage, Breakdown)> for ServeError {
+    fn from((stage, cause): (Stage, Breakdown)) -> ServeError {
+        ServeError::Breakdown(stage, cause)
+    }
+}
+
+impl From<(Stage, Breakdown)> for JoinError {
+    fn from((stage, cause): (Stage, Breakdown)) -> JoinError {
+        JoinError::Breakdown(stage, cause)
+    }
+}
+
+/// The server's side: finds out who the client is.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    opening: &Opening,
+    deadline: Deadline,
+    secret_of: impl FnOnce(Role) -> Secret,
+    is_instance_known: impl FnOnce(u64) -> bool,
+) -> Result<(Role, Keys), ServeError> {
+    let hello = deadline.step(Stage::Hello, Message::receive(stream)).await?;
+    let Message::Hello { role, nonce: client_nonce } = hello else {
+        return Err((Stage::Hello, Breakdown::Malformed).into());
+    };
+    let mut nonce = [0; 32];
+    fill_randomly(&mut nonce).map_err(|error| (Stage::Challenge, error.into()))?;
+    let secret = secret_of(role);
+    let transcript = opening.transcript(role, &client_nonce, &nonce);
+    let challenge = Message::Challenge { nonce, proof: secret.proof(SERVER_PROOF, &transcript) };
+    deadline.step(Stage::Challenge, challenge.send(stream)).await?;
+
+    let answer = deadline.step(Stage::Proof, Message::receive(stream)).await?;
+    let Message::Proof { proof } = answer else {
+        return Err((Stage::Proof, Breakdown::Malformed).into());
+    };
+    if proof != secret.proof(CLIENT_PROOF, &transcript) {
+        let refused = Message::Refused { reason: Reason::NotProved };
+        // Whether or not the refusal arrives, the refusal is what to report.
+        let _ = deadline.step(Stage::Welcome, refused.send(stream)).await;
+        return Err(ServeError::NotProved(role));
+    }
+    if let Role::Instance(id) = role
+        && !is_instance_known(id)
+    {
+        let refused = Message::Refused { reason: Reason::UnknownInstance };
+        let _ = deadline.step(Stage::Welcome, refused.send(stream)).await;
+        return Err(ServeError::UnknownInstance(id));
+    }
+    let welcome = Message::Welcome { proof: secret.proof(WELCOME_PROOF, &transcript) };
+    deadline.step(Stage::Welcome, welcome.send(stream)).await?;
+    Ok((role, Keys::of(&secret, &transcript)))
+}
+
+/// The client's side: shows that it has the secret of `role`, to a server that
+/// has shown so first.
+pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    opening: &Opening,
+    deadline: Deadline,
+    role: Role,
+    secret: &Secret,
+) -> Result<Keys, JoinError> {
+    let mut nonce = [0; 32];
+    fill_randomly(&mut nonce).map_err(|error| (Stage::Hello, error.into()))?;
+    deadline.step(Stage::Hello, Message::Hello { role, nonce }.send(stream)).await?;
+
+    let challenge = deadline.step(Stage::Challenge, Message::receive(stream)).await?;
+    let Message::Challenge { nonce: server_nonce, proof } = challenge else {
+        return Err((Stage::Challenge, Breakdown::Malformed).into());
+    };
+    let transcript = opening.transcript(role, &nonce, &server_nonce);
+    if proof != secret.proof(SERVER_PROOF, &transcript) {
+        return Err(JoinError::NotProved);
+    }
+    let answer = Message::Proof { proof: secret.proof(CLIENT_PROOF, &transcript) };
+    deadline.step(Stage::Proof, answer.send(stream)).await?;
+
+    match deadline.step(Stage::Welcome, Message::receive(stream)).await? {
+        Message::Welcome { proof } if proof == secret.proof(WELCOME_PROOF, &transcript) => {
+            Ok(Keys::of(secret, &transcript))
+        }
+        Message::Refused { reason: Reason::UnknownInstance } => Err(JoinError::UnknownInstance),
+        Message::Welcome { .. } | Message::Refused { reason: Reason::NotProved } => {
+            Err(JoinError::NotProved)
+        }
+        _ => Err((Stage::Welcome, Breakdown::Malformed).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_message_has_one_encoding(body in prop::collection::vec(any::<u8>(), 0..80), kind in 0u8..7) {
+            let mut body = body;
+            if let Some(first) = body.first_mut() {
+                *first = kind;
+            }
+            if let Some(message) = Message::decode(&body) {
+                prop_assert_eq!(&message.encode()[4..], &body[..]);
+            }
+        }
+
+        #[test]
+        fn messages_read_back(nonce: [u8; 32], proof: [u8; 32], id: u64) {
+            let proof = blake3::Hash::from_bytes(proof);
+            for message in [
+                Message::Hello { role: Role::Instance(id), nonce },
+                Message::Challenge { nonce, proof },
+                Message::Proof { proof },
+                Message::Welcome { proof },
+                Message::Refused { reason: Reason::NotProved },
+                Message::Refused { reason: Reason::UnknownInstance },
+            ] {
+                prop_assert_eq!(Message::decode(&message.encode()[4..]), Some(message));
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A dispatcher's identity: what it keeps in its directory so that the secrets
+//! and the certificate stay the same over restarts.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::access::{StoredSecret, to_json};
+use super::private_file::{self, FileError};
+use super::secret::fill_randomly;
+use super::{AccessError, AccessFile, DispatcherId, Fingerprint, Level, Role, Secret};
+
+/// The version of `identity.json` that this release reads and writes.
+const IDENTITY_FORMAT: u32 = 1;
+
+const IDENTITY_FILE: &str = "identity.json";
+
+/// What a dispatcher is known by: its number, the key that all secrets follow
+/// from, and its certificate.
+pub struct Identity {
+    dispatcher: DispatcherId,
+    master: Secret,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// Why an identity could not be loaded or made.
+#[derive(Debug)]
+pub enum IdentityError {
+    /// Its file could not be read or written, or others may read it.
+    File(FileError),
+    /// Its file is not JSON, or not an identity.
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with its line and column.
+        source: serde_json::Error,
+    },
+    /// Its file's format has another version.
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The version that it says.
+        format: u64,
+    },
+    /// The certificate or private key in its file cannot be read.
+    Pem {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system's random source failed.
+    Random(io::Error),
+    /// The certificate could not be made.
+    Certificate(rcgen::Error),
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// What can be done about a file that is beyond repair.
+        const RENEW: &str = "restore it from a copy, or move it away to get a new identity \
+                             (all access files must then be handed out again)";
+        match self {
+            IdentityError::File(source) => source.fmt(f),
+            IdentityError::Malformed { path, source } => {
+                write!(f, "{} is damaged: {source}; {RENEW}", path.display())
+            }
+            IdentityError::Format { path, format } => write!(
+                f,
+                "{} has format {format} and this falkon reads format {IDENTITY_FORMAT}: \
+                 use the release that wrote it",
+                path.display()
+            ),
+            IdentityError::Pem { path } => write!(
+                f,
+                "the certificate or private key in {} is damaged; {RENEW}",
+                path.display()
+            ),
+            IdentityError::Random(source) => {
+                write!(f, "the system gave no random numbers: {source}")
+            }
+            IdentityError::Certificate(source) => write!(f, "cannot make a certificate: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for IdentityError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            IdentityError::File(source) => Some(source),
+            IdentityError::Malformed { source, .. } => Some(source),
+            IdentityError::Random(source) => Some(source),
+            IdentityError::Certificate(source) => Some(source),
+            IdentityError::Format { .. } | IdentityError::Pem { .. } => None,
+        }
+    }
+}
+
+impl Identity {
+    /// Loads the identity that is kept in `directory`, or makes one and keeps
+    /// it there if there is none yet. The caller sees to it that only one
+    /// dispatcher uses the directory at a time.
+    ///
+    /// # Errors
+    /// [`IdentityError`]; a damaged file is never replaced.
+    pub fn open(directory: &Path) -> Result<Identity, IdentityError> {
+        let path = directory.join(IDENTITY_FILE);
+        match private_file::read(&path) {
+            Ok(bytes) => Identity::from_json(&bytes, &path),
+            Err(FileError::Missing { .. }) => {
+                let stored = Stored::generate()?;
+                private_file::write(&path, &to_json(&stored)).map_err(IdentityError::File)?;
+                stored.into_identity(&path)
+            }
+            Err(error) => Err(IdentityError::File(error)),
+        }
+    }
+
+    fn from_json(bytes: &[u8], path: &Path) -> Result<Identity, IdentityError> {
+        let malformed = |source| IdentityError::Malformed { path: path.to_owned(), source };
+        let Format { format } = serde_json::from_slice(bytes).map_err(malformed)?;
+        if format != u64::from(IDENTITY_FORMAT) {
+            return Err(IdentityError::Format { path: path.to_owned(), format });
+        }
+        serde_json::from_slice::<Stored>(bytes).map_err(malformed)?.into_identity(path)
+    }
+
+    /// The dispatcher's number.
+    #[must_use]
+    pub fn dispatcher(&self) -> DispatcherId {
+        self.dispatcher
+    }
+
+    /// The fingerprint of the certificate.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate)
+    }
+
+    /// The secret of a role, or of an instance. It follows from the master key,
+    /// so nothing has to be kept for it.
+    #[must_use]
+    pub fn secret(&self, role: Role) -> Secret {
+        match role {
+            Role::Instance(id) => {
+                self.master.derive("falkon 2026 instance secret", &id.to_le_bytes())
+            }
+            fixed => self.master.derive("falkon 2026 role secret", fixed.to_string().as_bytes()),
+        }
+    }
+
+    /// An access file with the secrets of the given roles.
+    #[must_use]
+    pub fn access_file(&self, level: Level, addresses: &[String], roles: &[Role]) -> AccessFile {
+        let secrets: BTreeMap<Role, Secret> =
+            roles.iter().map(|role| (*role, self.secret(*role))).collect();
+        AccessFile::new(self.dispatcher, addresses.to_vec(), level, self.fingerprint(), secrets)
+    }
+
+    /// Writes the dispatcher's access files into `directory`: `access.json` for
+    /// the owner with the secrets of all fixed roles, and one with its own
+    /// secret alone for each of client, executor and observer
+    /// (`access-client.json` and so on).
+    ///
+    /// # Errors
+    /// [`AccessError::File`] if the system refuses to write one.
+    pub fn write_access_files(
+        &self,
+        directory: &Path,
+        level: Level,
+        addresses: &[String],
+    ) -> Result<(), AccessError> {
+        for role in Role::FIXED {
+            let (name, roles) = match role {
+                Role::Owner => ("access.json".to_owned(), Role::FIXED.to_vec()),
+                role => (format!("access-{role}.json"), vec![role]),
+            };
+            self.access_file(level, addresses, &roles).write(&directory.join(name))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn certificate(&self) -> CertificateDer<'static> {
+        self.certificate.clone()
+    }
+
+    pub(super) fn key(&self) -> PrivateKeyDer<'static> {
+        self.key.clone_key()
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity")
+            .field("dispatcher", &self.dispatcher)
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u32,
+    dispatcher: DispatcherId,
+    master: StoredSecret,
+    certificate: String,
+    private_key: Zeroizing<String>,
+}
+
+impl Stored {
+    fn generate() -> Result<Stored, IdentityError> {
+        let mut dispatcher = [0; 16];
+        fill_randomly(&mut dispatcher).map_err(IdentityError::Random)?;
+        let master = Secret::random().map_err(IdentityError::Random)?;
+        // Clients know the certificate by its fingerprint alone, so neither its
+        // name nor its dates mean anything; a clock set back does no harm.
+        let made = rcgen::generate_simple_self_signed(vec![super::tls::SERVER_NAME.to_owned()])
+            .map_err(IdentityError::Certificate)?;
+        Ok(Stored {
+            format: IDENTITY_FORMAT,
+            dispatcher: DispatcherId(dispatcher),
+            master: StoredSecret(master),
+            certificate: made.cert.pem(),
+            private_key: Zeroizing::new(made.signing_key.serialize_pem()),
+        })
+    }
+
+    fn into_identity(self, path: &Path) -> Result<Identity, IdentityError> {
+        let damaged = |_| IdentityError::Pem { path: path.to_owned() };
+        Ok(Identity {
+            dispatcher: self.dispatcher,
+            certificate: CertificateDer::from_pem_slice(self.certificate.as_bytes())
+                .map_err(damaged)?,
+            key: PrivateKeyDer::from_pem_slice(self.private_key.as_bytes()).map_err(damaged)?,
+            master: self.master.0,
+        })
+    }
+}

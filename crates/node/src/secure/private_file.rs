@@ -1,0 +1,156 @@
+//! Files that only their owner may read, written so that a crash leaves either
+//! the old content or the new.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::ACCESS_FILE_BYTES_MAX;
+use super::secret::{encode_hex, fill_randomly};
+
+/// Why a private file could not be read or written.
+#[derive(Debug)]
+pub enum FileError {
+    /// There is no such file.
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// Others than the owner may read or change it.
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It is larger than [`ACCESS_FILE_BYTES_MAX`].
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not a regular file.
+    NotAFile {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The system refused to read it.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The system refused to write it.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileError::Missing { path } => write!(f, "there is no file {}", path.display()),
+            FileError::Exposed { path, mode } => write!(
+                f,
+                "{0} holds secrets and others may read or change it (mode {mode:04o}): \
+                 chmod 600 {0}, and if others could have read it, renew it",
+                path.display()
+            ),
+            FileError::TooLarge { path } => write!(
+                f,
+                "{} is larger than {ACCESS_FILE_BYTES_MAX} bytes, so it is not such a file",
+                path.display()
+            ),
+            FileError::NotAFile { path } => write!(f, "{} is not a file", path.display()),
+            FileError::Read { path, source } => {
+                write!(f, "cannot read {}: {source}", path.display())
+            }
+            FileError::Write { path, source } => {
+                write!(f, "cannot write {}: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            FileError::Read { source, .. } | FileError::Write { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a file after checking, on the opened file itself, that only its owner
+/// can.
+pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
+    let unreadable = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => FileError::Missing { path: path.to_owned() },
+        _ => FileError::Read { path: path.to_owned(), source },
+    };
+    // Without O_NONBLOCK, opening a FIFO would wait for its writer.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(FileError::NotAFile { path: path.to_owned() });
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(FileError::Exposed { path: path.to_owned(), mode });
+    }
+    // Reserved in full, so that no copy is left behind unwiped by growing.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(ACCESS_FILE_BYTES_MAX + 1));
+    file.take(ACCESS_FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > ACCESS_FILE_BYTES_MAX {
+        return Err(FileError::TooLarge { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// Writes a file of mode 0600, whole or not at all: under another name first,
+/// to disk, then renamed. Directories that are missing are made with mode 0700.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let attempt = || -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let draft = draft_name(path, directory)?;
+        let written = write_draft(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+        if let Err(error) = written {
+            // Nothing better can be done about a draft that cannot be removed.
+            let _ = fs::remove_file(&draft);
+            return Err(error);
+        }
+        // The new name lives in the directory, which goes to disk by itself.
+        File::open(directory)?.sync_all()
+    };
+    attempt().map_err(|source| FileError::Write { path: path.to_owned(), source })
+}
+
+fn write_draft(draft: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn draft_name(path: &Path, directory: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 8];
+    fill_randomly(&mut random)?;
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    name.push(format!(".{}.tmp", encode_hex(&random)));
+    Ok(directory.join(name))
+}

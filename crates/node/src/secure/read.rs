@@ -1,0 +1,233 @@
+//! The receiving half: reads as much as there is and hands out whole frames
+//! where they lie.
+
+use std::fmt;
+use std::io;
+
+use tokio::io::AsyncReadExt;
+
+use super::frames::{LENGTH_BYTES, MAC_BYTES, NUMBER_BYTES, ReadHalf, Seal};
+use super::{FRAME_BYTES_MAX, READ_BUFFER_BYTES};
+
+/// For how many reads in a row a large buffer must have been needless before it
+/// is given back.
+const QUIET_READS: u32 = 64;
+
+/// Receives frames.
+pub struct FrameReader {
+    stream: ReadHalf,
+    seal: Option<Seal>,
+    /// At least [`NUMBER_BYTES`] that are dealt with, then what was received.
+    buffer: Vec<u8>,
+    /// Where in the buffer the first frame that was not handed out starts.
+    start: usize,
+    /// Reads in a row that needed no large buffer.
+    quiet: u32,
+}
+
+/// Why no further frame can be received. Asking again gives the same answer,
+/// except after [`ReadError::Io`].
+#[derive(Debug)]
+pub enum ReadError {
+    /// The frame is not what the peer sent at this place: it was changed,
+    /// replayed, reordered, or something was left out.
+    Tampered {
+        /// The frame's number in its direction, from 0.
+        number: u64,
+    },
+    /// A frame's announced body is larger than [`FRAME_BYTES_MAX`].
+    TooLarge {
+        /// The announced length in bytes.
+        bytes: usize,
+    },
+    /// The connection ended in the middle of a frame, or without the farewell
+    /// that TLS demands.
+    CutShort,
+    /// The connection failed.
+    Io(io::Error),
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadError::Tampered { number } => write!(
+                f,
+                "message {number} was changed on its way (its authentication code does not fit): \
+                 the connection is closed"
+            ),
+            ReadError::TooLarge { bytes } => write!(
+                f,
+                "the peer announced a message of {bytes} bytes, the largest allowed is \
+                 {FRAME_BYTES_MAX}: the connection is closed"
+            ),
+            ReadError::CutShort => f.write_str("the connection ended in the middle of a message"),
+            ReadError::Io(source) => write!(f, "the connection failed while receiving: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReadError::Io(source) => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// One or more whole frames, in the order they were sent; yields their bodies,
+/// which lie in the reader's buffer.
+#[derive(Clone, Debug)]
+pub struct Batch<'a> {
+    /// Whole frames that have been checked.
+    bytes: &'a [u8],
+    /// How many of them.
+    frames: usize,
+    code_bytes: usize,
+}
+
+impl<'a> Iterator for Batch<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.bytes.split_first_chunk()?;
+        let (body, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        self.bytes = rest.get(self.code_bytes..)?;
+        self.frames -= 1;
+        Some(body)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.frames, Some(self.frames))
+    }
+}
+
+impl ExactSizeIterator for Batch<'_> {}
+
+impl FrameReader {
+    pub(super) fn new(stream: ReadHalf, seal: Option<Seal>) -> FrameReader {
+        FrameReader { stream, seal, buffer: vec![0; NUMBER_BYTES], start: NUMBER_BYTES, quiet: 0 }
+    }
+
+    /// Waits until there is a frame, and returns all whole frames that have
+    /// been received by then. `None` when the peer has closed the connection
+    /// between two frames.
+    ///
+    /// Nothing is lost if it is cancelled. A frame that came before a bad one
+    /// is handed out; the next call then gives the error.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn read_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
+        loop {
+            let (end, frames) = self.check_frames()?;
+            if frames > 0 {
+                let bytes = self.start..end;
+                self.start = end;
+                let code_bytes = self.code_bytes();
+                return Ok(Some(Batch { bytes: &self.buffer[bytes], frames, code_bytes }));
+            }
+            self.make_room();
+            match self.stream.read_buf(&mut self.buffer).await {
+                Ok(0) if self.start == self.buffer.len() => return Ok(None),
+                Ok(0) => return Err(ReadError::CutShort),
+                Ok(_) => {}
+                // This is how TLS says that the peer went without a farewell.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(ReadError::CutShort);
+                }
+                Err(error) => return Err(ReadError::Io(error)),
+            }
+        }
+    }
+
+    /// Checks the whole frames in the buffer up to the first bad one, which is
+    /// an error only if it is the first of all. Returns the end of the good
+    /// ones, and how many they are.
+    fn check_frames(&mut self) -> Result<(usize, usize), ReadError> {
+        let code_bytes = self.code_bytes();
+        let (mut at, mut frames) = (self.start, 0);
+        while let Some(bytes) = body_bytes(&self.buffer[at..]) {
+            if bytes > FRAME_BYTES_MAX {
+                if frames == 0 {
+                    return Err(ReadError::TooLarge { bytes });
+                }
+                break;
+            }
+            let body_end = at + LENGTH_BYTES + bytes;
+            if self.buffer.len() < body_end + code_bytes {
+                break;
+            }
+            if let Some(seal) = &mut self.seal {
+                // The bytes before the frame are lent to its number: they are
+                // the last frame's code, which has been checked, or nothing.
+                let code = seal.code(&mut self.buffer[at - NUMBER_BYTES..body_end]);
+                if !constant_time_eq::constant_time_eq(
+                    &code,
+                    &self.buffer[body_end..body_end + code_bytes],
+                ) {
+                    if frames == 0 {
+                        return Err(ReadError::Tampered { number: seal.number() });
+                    }
+                    break;
+                }
+                seal.advance();
+            }
+            at = body_end + code_bytes;
+            frames += 1;
+        }
+        Ok((at, frames))
+    }
+
+    /// Makes room for the rest of the frame that comes next, and for what may
+    /// follow it. Called when there is no whole frame.
+    fn make_room(&mut self) {
+        let pending = self.buffer.len() - self.start;
+        if self.start > NUMBER_BYTES {
+            self.buffer.copy_within(self.start.., NUMBER_BYTES);
+            self.buffer.truncate(NUMBER_BYTES + pending);
+            self.start = NUMBER_BYTES;
+        }
+
+        let frame = match body_bytes(&self.buffer[self.start..]) {
+            Some(bytes) => LENGTH_BYTES + bytes + self.code_bytes(),
+            None => LENGTH_BYTES,
+        };
+        let needed = NUMBER_BYTES + frame;
+        if needed > READ_BUFFER_BYTES {
+            self.quiet = 0;
+        } else {
+            self.quiet = self.quiet.saturating_add(1);
+            if self.quiet >= QUIET_READS && self.buffer.capacity() > READ_BUFFER_BYTES {
+                self.buffer.shrink_to(READ_BUFFER_BYTES);
+            }
+        }
+        if self.buffer.capacity() < needed.max(READ_BUFFER_BYTES) {
+            // A large frame gets room for the start of the next one as well.
+            let capacity = if needed > READ_BUFFER_BYTES {
+                needed + READ_BUFFER_BYTES
+            } else {
+                READ_BUFFER_BYTES
+            };
+            self.buffer.reserve_exact(capacity - self.buffer.len());
+        }
+    }
+
+    fn code_bytes(&self) -> usize {
+        if self.seal.is_some() { MAC_BYTES } else { 0 }
+    }
+}
+
+impl fmt::Debug for FrameReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameReader")
+            .field("buffered_bytes", &(self.buffer.len() - self.start))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The length of the body of the frame that starts here, if it has been
+/// received.
+fn body_bytes(frame: &[u8]) -> Option<usize> {
+    frame.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
+}
