@@ -1,5 +1,9 @@
 //! The IO shell around the core: sockets, security, journal, processes.
 
+pub mod client;
+pub mod clock;
+pub mod dispatcher;
+pub mod executor;
 pub mod journal;
 pub mod process;
 pub mod secure;

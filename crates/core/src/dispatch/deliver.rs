@@ -53,8 +53,8 @@ impl Results {
     }
 
     /// Results from position `from` on, which must begin a run, as many as go
-    /// into one message.
-    fn batch(&self, from: u64) -> Vec<Finished> {
+    /// into one message or record.
+    pub(super) fn batch(&self, from: u64) -> Vec<Finished> {
         let index = self.runs.partition_point(|(at, _)| *at < from);
         let mut bytes = 0;
         let mut batch = Vec::new();
@@ -68,15 +68,16 @@ impl Results {
         batch
     }
 
-    /// The results not journaled yet, which then count as journaled.
+    /// The next results not journaled yet, as many as go into one record; they
+    /// then count as journaled.
     fn take_unjournaled(&mut self) -> Option<(u64, Vec<Finished>)> {
         let from = self.journaled;
         if from == self.end {
             return None;
         }
-        let index = self.runs.partition_point(|(at, _)| *at < from);
-        self.journaled = self.end;
-        Some((from, self.runs.iter().skip(index).map(|(_, run)| run.clone()).collect()))
+        let batch = self.batch(from);
+        self.journaled += batch.iter().map(|run| run.count).sum::<u64>();
+        Some((from, batch))
     }
 
     /// Counts everything as journaled: it was read from there.
@@ -201,7 +202,7 @@ impl Dispatcher {
         let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
         for id in ids {
             let Some(instance) = self.instances.get_mut(&id) else { continue };
-            if let Some((from, results)) = instance.results.take_unjournaled() {
+            while let Some((from, results)) = instance.results.take_unjournaled() {
                 self.actions.push_back(Action::Journal(Record::Finished {
                     instance: id,
                     from,

@@ -323,7 +323,6 @@ impl Dispatcher {
         let mut finished = instance.finished.clone();
         let mut failed = instance.failed.clone();
         let mut ended = instance.ended;
-        let mut held = Vec::new();
         let mut named = RunSet::default();
         for (_, run) in instance.results.iter() {
             finished.remove(run.first.0, run.count);
@@ -332,7 +331,6 @@ impl Dispatcher {
             if let Some(executor) = run.executor {
                 named.insert(executor.0, 1);
             }
-            held.push(run.clone());
         }
         for (first, count) in named.iter() {
             for executor in (first..first + count).map(ExecutorId) {
@@ -364,9 +362,11 @@ impl Dispatcher {
             records.push(Record::Cancelled { instance: id, runs });
         }
         let mut from = instance.results.start();
-        for results in held.chunks(crate::limits::DELIVERY_RUNS_MAX) {
-            records.push(Record::Finished { instance: id, from, results: results.to_vec() });
-            from += results.iter().map(|run| run.count).sum::<u64>();
+        while from < instance.results.end() {
+            let results = instance.results.batch(from);
+            let count: u64 = results.iter().map(|run| run.count).sum();
+            records.push(Record::Finished { instance: id, from, results });
+            from += count;
         }
     }
 }

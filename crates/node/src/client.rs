@@ -1,0 +1,349 @@
+//! A client's connection to a dispatcher.
+//!
+//! Requests may be made by many tasks at once; results arrive on a channel of
+//! their own. When the connection is lost every request under way fails with
+//! [`ClientError::Lost`] and the channel ends: connect again, submit what was
+//! not accepted again under the same ids, and subscribe from where the results
+//! stopped.
+
+use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
+use falkon_core::dispatch::{Delivery, InstanceOptions, Selection};
+use falkon_core::task::{InstanceId, Submission, TaskId};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, ToClient};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// Requests waiting to be written; more wait in their callers.
+const REQUESTS_QUEUED_MAX: usize = 64;
+/// Deliveries waiting to be taken in; the dispatcher's window keeps them few.
+const DELIVERIES_QUEUED_MAX: usize = 1024;
+
+/// Why a request failed.
+#[derive(Debug)]
+pub enum ClientError {
+    /// No connection could be made.
+    Connect(ConnectError),
+    /// The connection was lost; the request may or may not have been carried
+    /// out.
+    Lost,
+    /// The dispatcher refused.
+    Refused(Refusal),
+    /// The dispatcher answered another question.
+    Protocol,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Connect(error) => write!(f, "{error}"),
+            ClientError::Lost => write!(f, "the connection to the dispatcher was lost"),
+            ClientError::Refused(reason) => write!(f, "the dispatcher refused: {reason}"),
+            ClientError::Protocol => {
+                write!(f, "the dispatcher's answer does not fit the request")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ClientError::Connect(error) => Some(error),
+            ClientError::Refused(reason) => Some(reason),
+            ClientError::Lost | ClientError::Protocol => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    answers: HashMap<u64, oneshot::Sender<ToClient>>,
+    next_request: u64,
+    /// The connection is gone: nothing will be answered any more.
+    over: bool,
+}
+
+/// A connection to a dispatcher. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    queue: mpsc::Sender<FromClient>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+/// Results as they come.
+pub type Deliveries = mpsc::Receiver<Delivery>;
+
+impl Client {
+    /// Connects as `role`.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] says why, per address.
+    pub async fn connect(
+        access: &AccessFile,
+        role: Role,
+    ) -> Result<(Client, Deliveries), ClientError> {
+        let session = connect(access, role, PROTOCOL_VERSION).await.map_err(ClientError::Connect)?;
+        Ok(Client::over(session.reader, session.writer))
+    }
+
+    /// Uses a connection that is established already.
+    #[must_use]
+    pub fn over(reader: FrameReader, writer: FrameWriter) -> (Client, Deliveries) {
+        let (queue, requests) = mpsc::channel(REQUESTS_QUEUED_MAX);
+        let (deliver, deliveries) = mpsc::channel(DELIVERIES_QUEUED_MAX);
+        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        let client = Client { queue, waiting: waiting.clone() };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = read(reader, waiting.clone(), deliver) => {}
+                () = write(writer, requests) => {}
+            }
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.over = true;
+            waiting.answers.clear();
+        });
+        (client, deliveries)
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ask(
+        &self,
+        message: impl FnOnce(u64) -> FromClient,
+    ) -> Result<ToClient, ClientError> {
+        self.begin(message).await?.answer().await
+    }
+
+    /// Sends a request; its answer comes later.
+    async fn begin(
+        &self,
+        message: impl FnOnce(u64) -> FromClient,
+    ) -> Result<Pending, ClientError> {
+        let (sender, answer) = oneshot::channel();
+        let request = {
+            let mut waiting = self.waiting();
+            if waiting.over {
+                return Err(ClientError::Lost);
+            }
+            let request = waiting.next_request;
+            waiting.next_request += 1;
+            waiting.answers.insert(request, sender);
+            request
+        };
+        self.queue.send(message(request)).await.map_err(|_| ClientError::Lost)?;
+        Ok(Pending(answer))
+    }
+
+    /// Creates an instance. Returns its number and the secret that opens it.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn create(
+        &self,
+        options: InstanceOptions,
+    ) -> Result<(InstanceId, Vec<u8>), ClientError> {
+        match self.ask(|request| FromClient::Create { request, options }).await? {
+            ToClient::Created { instance, secret, .. } => Ok((instance, secret)),
+            _ => Err(ClientError::Protocol),
+        }
+    }
+
+    /// Sends tasks. The first gets the id `first`, which must be one past
+    /// those submitted before. Wait for the returned [`Pending`] to know them
+    /// accepted; several submissions may be on their way at once.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn submit(
+        &self,
+        instance: InstanceId,
+        first: TaskId,
+        submission: Submission,
+    ) -> Result<Pending, ClientError> {
+        self.begin(|request| FromClient::Submit { request, instance, first, submission }).await
+    }
+
+    /// Says that no more tasks will come.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn seal(&self, instance: InstanceId) -> Result<(), ClientError> {
+        let answer = self.ask(|request| FromClient::Seal { request, instance }).await?;
+        done(answer)
+    }
+
+    /// Asks for results from the `from`-th on.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn subscribe(&self, instance: InstanceId, from: u64) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Subscribe { request, instance, from }).await?)
+    }
+
+    /// Says that the first `upto` results are safe here.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub async fn acknowledge(&self, instance: InstanceId, upto: u64) -> Result<(), ClientError> {
+        let message = FromClient::Acknowledge { instance, upto };
+        self.queue.send(message).await.map_err(|_| ClientError::Lost)
+    }
+
+    /// Cancels tasks.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn cancel(
+        &self,
+        instance: InstanceId,
+        selection: Selection,
+    ) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Cancel { request, instance, selection }).await?)
+    }
+
+    /// Frees an instance with everything in it.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn destroy(&self, instance: InstanceId) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Destroy { request, instance }).await?)
+    }
+
+    /// How things are: with one instance, or with all.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn status(&self, instance: Option<InstanceId>) -> Result<Status, ClientError> {
+        match self.ask(|request| FromClient::Status { request, instance }).await? {
+            ToClient::Status { status, .. } => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// What tasks are, at most [`falkon_wire::message::TASKS_ASKED_MAX`] at a
+    /// time.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn tasks(
+        &self,
+        instance: InstanceId,
+        first: TaskId,
+        count: u64,
+    ) -> Result<Vec<TaskInfo>, ClientError> {
+        match self.ask(|request| FromClient::Tasks { request, instance, first, count }).await? {
+            ToClient::Tasks { tasks, .. } => Ok(tasks),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Ends the dispatcher.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn stop(&self) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Stop { request }).await?)
+    }
+}
+
+/// An answer that is awaited.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<ToClient>);
+
+impl Pending {
+    async fn answer(self) -> Result<ToClient, ClientError> {
+        match self.0.await {
+            Ok(ToClient::Refused { reason, .. }) => Err(ClientError::Refused(reason)),
+            Ok(answer) => Ok(answer),
+            Err(_) => Err(ClientError::Lost),
+        }
+    }
+
+    /// Waits until the tasks are accepted: from then on each will end exactly
+    /// once.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn accepted(self) -> Result<(), ClientError> {
+        match self.answer().await? {
+            ToClient::Accepted { .. } => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+fn done(answer: ToClient) -> Result<(), ClientError> {
+    match answer {
+        ToClient::Done { .. } => Ok(()),
+        other => Err(unexpected(other)),
+    }
+}
+
+fn unexpected(answer: ToClient) -> ClientError {
+    match answer {
+        ToClient::Refused { reason, .. } => ClientError::Refused(reason),
+        _ => ClientError::Protocol,
+    }
+}
+
+async fn read(
+    mut reader: FrameReader,
+    waiting: Arc<Mutex<Waiting>>,
+    deliver: mpsc::Sender<Delivery>,
+) {
+    // Whatever ends the connection, callers learn of it as Lost.
+    while let Ok(Some(batch)) = reader.read_batch().await {
+        let mut deliveries = Vec::new();
+        for frame in batch {
+            let Ok(message) = ToClient::from_bytes(frame) else { return };
+            let request = match &message {
+                ToClient::Created { request, .. }
+                | ToClient::Accepted { request, .. }
+                | ToClient::Done { request }
+                | ToClient::Refused { request, .. }
+                | ToClient::Status { request, .. }
+                | ToClient::Tasks { request, .. } => *request,
+                ToClient::Results(_) => {
+                    if let ToClient::Results(delivery) = message {
+                        deliveries.push(delivery);
+                    }
+                    continue;
+                }
+            };
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(answer) = waiting.answers.remove(&request) {
+                // Whoever asked may have given up.
+                let _ = answer.send(message);
+            }
+        }
+        for delivery in deliveries {
+            if deliver.send(delivery).await.is_err() {
+                // Nobody wants results; requests go on.
+                break;
+            }
+        }
+    }
+}
+
+async fn write(mut writer: FrameWriter, mut requests: mpsc::Receiver<FromClient>) {
+    let mut batch = Vec::new();
+    while requests.recv_many(&mut batch, REQUESTS_QUEUED_MAX).await > 0 {
+        for message in batch.drain(..) {
+            if writer.queue_with(|out| message.encode(out)).is_err() {
+                // Too large or too much: submissions are cut to fit a frame
+                // and the queue is flushed, so this cannot be.
+                return;
+            }
+            if writer.flush().await.is_err() {
+                return;
+            }
+        }
+    }
+    // The last handle was dropped: say goodbye.
+    let _ = writer.close().await;
+}

@@ -1,0 +1,554 @@
+//! A dispatcher as a service: connections in, the core in the middle, the
+//! journal beside it.
+//!
+//! One task, the driver, owns the core and the journal. Each connection has a
+//! reader, which decodes messages and hands them to the driver, and a writer,
+//! which encodes what the driver hands it. In each round the driver takes in
+//! all messages that are there, lets the core act, writes the journal once,
+//! and only then passes on what the core wants sent.
+
+mod connection;
+mod permission;
+mod store;
+
+use crate::clock::Clock;
+use crate::secure::{
+    AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
+};
+use connection::{Inbound, Message, Outgoing, Peer};
+use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Reply};
+use falkon_core::task::{InstanceId, TaskId, Time};
+use falkon_wire::command::Template;
+use falkon_wire::message::{
+    ExecutorStatus, FromClient, FromExecutor, InstanceStatus, PROTOCOL_VERSION, Refusal, Status,
+    TASKS_ASKED_MAX, TaskInfo, ToClient, ToExecutor,
+};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+pub use store::{StoreError, StoreOptions};
+
+/// Batches of messages waiting for the driver; readers wait beyond that.
+const INBOX_BATCHES_MAX: usize = 1024;
+/// Batches of messages taken in per round.
+const ROUND_BATCHES_MAX: usize = 256;
+/// Connections at once, the ones still shaking hands not counted.
+pub const CONNECTIONS_MAX: usize = 262_144;
+/// Pause before a journal that could not be written is tried again.
+const JOURNAL_RETRY_MS: u64 = 500;
+
+/// Time that connections get to take in what was queued for them at the end.
+const GOODBYE_MS_MAX: u64 = 1000;
+
+/// Receives one line of log.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// What a dispatcher is started with.
+pub struct Options {
+    /// Keeps the journal; `None` for a dispatcher that ends with its process.
+    pub store: Option<StoreOptions>,
+    /// Who it is: instances get their secrets from it.
+    pub identity: Option<Arc<Identity>>,
+    /// Where log lines go.
+    pub log: Log,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// A running dispatcher.
+#[derive(Clone)]
+pub struct Handle {
+    inbox: mpsc::Sender<Inbound>,
+    next_connection: Arc<AtomicU64>,
+    /// Instances that there are, for handshakes with an instance's secret.
+    instances: Arc<Mutex<HashSet<u64>>>,
+    connections: Arc<AtomicU64>,
+    log: Log,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+/// Why a dispatcher could not go on.
+#[derive(Debug)]
+pub enum DispatcherError {
+    /// The journal could not be opened or read.
+    Store(StoreError),
+}
+
+impl fmt::Display for DispatcherError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DispatcherError::Store(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for DispatcherError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DispatcherError::Store(error) => error.source(),
+        }
+    }
+}
+
+/// Opens the journal, recovers what it holds, and starts the driver on the
+/// current runtime. The second value tells when the dispatcher has stopped.
+///
+/// # Errors
+/// The journal cannot be opened, locked, or read.
+pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<()>), DispatcherError> {
+    let clock = Clock::start();
+    let mut core = Dispatcher::new();
+    let store = match options.store {
+        None => None,
+        Some(store) => Some(
+            Store::open(store, &mut core, clock.now(), &options.log)
+                .map_err(DispatcherError::Store)?,
+        ),
+    };
+    let (inbox, messages) = mpsc::channel(INBOX_BATCHES_MAX);
+    let (stopped, when_stopped) = oneshot::channel();
+    let instances = core.instance_views().map(|instance| instance.id().0).collect();
+    let handle = Handle {
+        inbox,
+        next_connection: Arc::new(AtomicU64::new(0)),
+        instances: Arc::new(Mutex::new(instances)),
+        connections: Arc::new(AtomicU64::new(0)),
+        log: options.log.clone(),
+    };
+    let driver = Driver {
+        core,
+        clock,
+        started: clock.now(),
+        store,
+        identity: options.identity,
+        peers: BTreeMap::new(),
+        outgoing: Vec::new(),
+        instances: handle.instances.clone(),
+        connections: handle.connections.clone(),
+        log: options.log,
+        stopping: None,
+    };
+    tokio::spawn(async move {
+        driver.run(messages).await;
+        // Nobody may be waiting for it.
+        let _ = stopped.send(());
+    });
+    Ok((handle, when_stopped))
+}
+
+impl Handle {
+    /// Adds a connection whose peer has proved to be of `role`.
+    pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
+        let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone());
+    }
+
+    /// Accepts connections for ever.
+    pub async fn serve(self, listener: TcpListener, acceptor: Arc<Acceptor>) {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    (self.log)(&format!("cannot accept connections for now: {error}"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
+                continue;
+            }
+            let handle = self.clone();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let instances = handle.instances.clone();
+                let known = move |id: u64| {
+                    instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+                };
+                match acceptor.accept(stream, known).await {
+                    Ok(session) => handle.attach(
+                        session.role,
+                        &session.peer,
+                        session.reader,
+                        session.writer,
+                    ),
+                    Err(error) => handle.refused(&error),
+                }
+            });
+        }
+    }
+
+    fn refused(&self, error: &AcceptError) {
+        (self.log)(&format!("refused a connection: {error}"));
+    }
+
+    /// Ends the dispatcher as if it had been asked to by its owner.
+    pub async fn stop(&self) {
+        // If the driver is gone, it has stopped.
+        let _ = self.inbox.send(Inbound::Stop).await;
+    }
+}
+
+/// Makes an acceptor for this release's protocol.
+///
+/// # Errors
+/// The identity's certificate and key do not fit together.
+pub fn acceptor(
+    identity: &Arc<Identity>,
+    level: crate::secure::Level,
+) -> Result<Arc<Acceptor>, AcceptorError> {
+    Acceptor::new(identity.clone(), level, PROTOCOL_VERSION).map(Arc::new)
+}
+
+struct Driver {
+    core: Dispatcher,
+    clock: Clock,
+    started: Time,
+    store: Option<Store>,
+    identity: Option<Arc<Identity>>,
+    peers: BTreeMap<ConnectionId, Peer>,
+    /// What this round wants sent, once the journal is written.
+    outgoing: Vec<(ConnectionId, Outgoing)>,
+    instances: Arc<Mutex<HashSet<u64>>>,
+    connections: Arc<AtomicU64>,
+    log: Log,
+    stopping: Option<(ConnectionId, u64)>,
+}
+
+impl Driver {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) {
+        let mut batches = Vec::new();
+        loop {
+            let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
+            let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+            tokio::select! {
+                biased;
+                count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
+                    if count == 0 {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep_until(due.unwrap_or(far)) => {}
+            }
+            let now = self.clock.now();
+            let mut stop = false;
+            for inbound in batches.drain(..) {
+                stop |= self.take(now, inbound);
+            }
+            if self.core.poll_timeout().is_some_and(|(at, _)| at <= now) {
+                self.core.handle_timeout(now);
+            }
+            self.act();
+            if !self.settle().await {
+                return;
+            }
+            self.send();
+            if let Some((connection, request)) = self.stopping.take() {
+                self.push(connection, ToClient::Done { request });
+                self.send();
+                stop = true;
+            }
+            if stop {
+                if let Some(store) = &mut self.store {
+                    store.close(&self.log);
+                }
+                self.say_goodbye(&mut inbox).await;
+                return;
+            }
+        }
+    }
+
+    /// Lets go of all peers: their connections close once what is queued for
+    /// them was written, or after a moment.
+    async fn say_goodbye(&mut self, inbox: &mut mpsc::Receiver<Inbound>) {
+        self.peers.clear();
+        let all_gone = async {
+            while self.connections.load(Ordering::Relaxed) > 0 {
+                match inbox.recv().await {
+                    Some(Inbound::Closed { .. }) => {
+                        self.connections.fetch_sub(1, Ordering::Relaxed);
+                    }
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        };
+        // Peers that do not read lose the goodbye, nothing else.
+        let _ = tokio::time::timeout(Duration::from_millis(GOODBYE_MS_MAX), all_gone).await;
+    }
+
+    /// Takes one batch in. Returns whether to stop.
+    fn take(&mut self, now: Time, inbound: Inbound) -> bool {
+        match inbound {
+            Inbound::Opened { connection, peer } => {
+                if peer.role == Role::Executor {
+                    peer.send(Outgoing::Executor(ToExecutor::Welcome { now }));
+                }
+                self.peers.insert(connection, peer);
+            }
+            Inbound::Closed { connection, why } => {
+                self.connections.fetch_sub(1, Ordering::Relaxed);
+                if let Some(peer) = self.peers.remove(&connection)
+                    && let Some(why) = why
+                {
+                    (self.log)(&format!("connection from {} closed: {why}", peer.name));
+                }
+                self.core.handle(now, Event::Closed { connection });
+            }
+            Inbound::Messages { connection, messages } => {
+                for message in messages {
+                    match message {
+                        Message::Client(message) => self.client_says(now, connection, message),
+                        Message::Executor(message) => {
+                            let event = match message {
+                                FromExecutor::Join(join) => {
+                                    (self.log)(&format!(
+                                        "executor {} joined with {}",
+                                        join.name, join.capacity
+                                    ));
+                                    Event::Join { connection, join }
+                                }
+                                FromExecutor::Update(update) => Event::Update { connection, update },
+                            };
+                            self.core.handle(now, event);
+                        }
+                    }
+                }
+            }
+            Inbound::Stop => return true,
+        }
+        false
+    }
+
+    fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
+        let Some(peer) = self.peers.get(&connection) else { return };
+        if !permission::allows(peer.role, &peer.instances, &message) {
+            (self.log)(&format!("refused a request of {}: its role does not allow it", peer.name));
+            if let Some(request) = permission::request_of(&message) {
+                let reason = Refusal::NotAllowed;
+                self.push(connection, ToClient::Refused { request, reason });
+            }
+            return;
+        }
+        let event = match message {
+            FromClient::Create { request, options } => Event::Create { connection, request, options },
+            FromClient::Submit { request, instance, first, submission } => {
+                Event::Submit { connection, request, instance, first, submission }
+            }
+            FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
+            FromClient::Subscribe { request, instance, from } => {
+                Event::Subscribe { connection, request, instance, from }
+            }
+            FromClient::Acknowledge { instance, upto } => {
+                Event::Acknowledge { connection, instance, upto }
+            }
+            FromClient::Cancel { request, instance, selection } => {
+                Event::Cancel { connection, request, instance, selection }
+            }
+            FromClient::Destroy { request, instance } => {
+                self.known_instances(|known| known.remove(&instance.0));
+                Event::Destroy { connection, request, instance }
+            }
+            FromClient::Status { request, instance } => {
+                let status = self.status(instance);
+                self.push(connection, ToClient::Status { request, status });
+                return;
+            }
+            FromClient::Tasks { request, instance, first, count } => {
+                let tasks = self.tasks(instance, first, count);
+                self.push(connection, ToClient::Tasks { request, tasks });
+                return;
+            }
+            FromClient::Stop { request } => {
+                (self.log)("asked to stop");
+                self.stopping = Some((connection, request));
+                return;
+            }
+        };
+        self.core.handle(now, event);
+    }
+
+    fn known_instances<R>(&self, change: impl FnOnce(&mut HashSet<u64>) -> R) -> R {
+        change(&mut self.instances.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn push(&mut self, connection: ConnectionId, message: ToClient) {
+        self.outgoing.push((connection, Outgoing::Client(message)));
+    }
+
+    /// Lets the core act until it has nothing more to do.
+    fn act(&mut self) {
+        while let Some(action) = self.core.poll_action() {
+            match action {
+                Action::Journal(record) => {
+                    if let Some(store) = &mut self.store {
+                        store.append(&record);
+                    }
+                }
+                Action::Reply { connection, request, reply } => {
+                    let message = self.answer(connection, request, reply);
+                    self.push(connection, message);
+                }
+                Action::Deliver { connection, delivery } => {
+                    self.push(connection, ToClient::Results(delivery));
+                }
+                Action::Order { connection, order } => {
+                    let message = Outgoing::Executor(ToExecutor::Order(order));
+                    self.outgoing.push((connection, message));
+                }
+                Action::Close { connection, reason } => {
+                    if let Some(peer) = self.peers.remove(&connection) {
+                        (self.log)(&format!("closing the connection to {}: {reason}", peer.name));
+                        peer.close();
+                    }
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, connection: ConnectionId, request: u64, reply: Reply) -> ToClient {
+        match reply {
+            Reply::Created(instance) => {
+                self.known_instances(|known| known.insert(instance.0));
+                if let Some(peer) = self.peers.get_mut(&connection) {
+                    peer.instances.insert(instance);
+                }
+                let secret = self.identity.as_ref().map_or_else(Vec::new, |identity| {
+                    identity.secret(Role::Instance(instance.0)).as_bytes().to_vec()
+                });
+                ToClient::Created { request, instance, secret }
+            }
+            Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
+            Reply::Done => ToClient::Done { request },
+            Reply::Refused(error) => {
+                ToClient::Refused { request, reason: Refusal::Request(error) }
+            }
+        }
+    }
+
+    /// Writes the journal, however long that takes: while its disk is full
+    /// nothing is acknowledged and nothing more is taken in. Returns false if
+    /// it can never be written again.
+    async fn settle(&mut self) -> bool {
+        let Some(store) = &mut self.store else { return true };
+        let mut complained = false;
+        loop {
+            match store.commit() {
+                Ok(()) => break,
+                Err(error) if error.is_final() => {
+                    (self.log)(&format!("the journal has failed, ending: {error}"));
+                    return false;
+                }
+                Err(error) => {
+                    if !complained {
+                        (self.log)(&format!("waiting until the journal can be written: {error}"));
+                        complained = true;
+                    }
+                    tokio::time::sleep(Duration::from_millis(JOURNAL_RETRY_MS)).await;
+                }
+            }
+        }
+        if complained {
+            (self.log)("the journal can be written again");
+        }
+        store.compact_if_due(&self.core, &self.log);
+        true
+    }
+
+    fn send(&mut self) {
+        for (connection, message) in self.outgoing.drain(..) {
+            let Some(peer) = self.peers.get(&connection) else { continue };
+            if !peer.send(message) {
+                (self.log)(&format!("{} does not read what it is sent: closing", peer.name));
+                if let Some(peer) = self.peers.remove(&connection) {
+                    peer.close();
+                }
+            }
+        }
+    }
+
+    fn status(&self, only: Option<InstanceId>) -> Status {
+        let instances = self
+            .core
+            .instance_views()
+            .filter(|instance| only.is_none_or(|only| only == instance.id()))
+            .map(|instance| {
+                let (held_bytes, clogged) = instance.results_held();
+                InstanceStatus {
+                    id: instance.id().0,
+                    name: instance.options().name.clone(),
+                    counts: instance.counts(),
+                    sealed: instance.is_sealed(),
+                    complete: instance.is_complete(),
+                    held_bytes,
+                    clogged,
+                    unschedulable: instance.unschedulable(),
+                }
+            })
+            .collect();
+        let executors = self
+            .core
+            .executor_views()
+            .map(|executor| {
+                let (tasks, prefetched) = executor.load();
+                ExecutorStatus {
+                    id: executor.id(),
+                    name: executor.name().to_owned(),
+                    capacity: executor.capacity().clone(),
+                    free: executor.free().clone(),
+                    tasks,
+                    prefetched,
+                    connected: executor.is_connected(),
+                }
+            })
+            .collect();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: self.started,
+            now: self.clock.now(),
+            instances,
+            executors,
+        }
+    }
+
+    fn tasks(&self, instance: InstanceId, first: TaskId, count: u64) -> Vec<TaskInfo> {
+        let Some(view) = self.core.instance_view(instance) else { return Vec::new() };
+        let count = count.min(TASKS_ASKED_MAX);
+        let mut tasks = Vec::new();
+        for task in (first.0..first.0.saturating_add(count)).map(TaskId) {
+            let Some(state) = view.task_state(task) else { break };
+            let mut name = None;
+            let mut argv = Vec::new();
+            if let Some((submission, row)) = view.submission_of(task) {
+                name = submission
+                    .names
+                    .as_ref()
+                    .and_then(|names| names.at(row))
+                    .map(<[u8]>::to_vec);
+                // A template that does not decode was some client's business;
+                // its tasks fail with that error on their executor.
+                argv = <Template as falkon_wire::codec::Wire>::from_bytes(&submission.template)
+                    .and_then(|template| template.expand(&submission.rows, row, task.0 + 1))
+                    .map(|command| command.argv)
+                    .unwrap_or_default();
+            }
+            tasks.push(TaskInfo { task, name, state: state.to_owned(), argv });
+        }
+        tasks
+    }
+}

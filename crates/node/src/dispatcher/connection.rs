@@ -1,0 +1,176 @@
+//! One connection of a dispatcher: its reader and its writer.
+
+use crate::secure::{FrameReader, FrameWriter, QueueError, Role, WRITE_QUEUE_BYTES_MAX};
+use falkon_core::dispatch::ConnectionId;
+use falkon_core::task::InstanceId;
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{mpsc, oneshot};
+
+/// Messages waiting for a peer that does not read before it is given up.
+/// Orders and results are bounded by credit; this bounds answers to requests.
+const PEER_MESSAGES_MAX: usize = 65_536;
+/// Messages encoded between two writes.
+const WRITE_MESSAGES_MAX: usize = 1024;
+
+/// What a peer said.
+#[derive(Debug)]
+pub(super) enum Message {
+    Client(FromClient),
+    Executor(FromExecutor),
+}
+
+/// What readers hand to the driver.
+#[derive(Debug)]
+pub(super) enum Inbound {
+    Opened { connection: ConnectionId, peer: Peer },
+    Messages { connection: ConnectionId, messages: Vec<Message> },
+    Closed { connection: ConnectionId, why: Option<String> },
+    Stop,
+}
+
+/// What the driver hands to writers.
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Client(ToClient),
+    Executor(ToExecutor),
+}
+
+/// The driver's end of a connection. Dropping it ends the connection once
+/// everything queued was written.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) role: Role,
+    pub(super) name: String,
+    /// Instances created over this connection.
+    pub(super) instances: HashSet<InstanceId>,
+    queue: mpsc::UnboundedSender<Outgoing>,
+    queued: Arc<AtomicUsize>,
+    hang_up: oneshot::Sender<()>,
+}
+
+impl Peer {
+    /// Queues a message; false if too many are waiting.
+    pub(super) fn send(&self, message: Outgoing) -> bool {
+        if self.queued.fetch_add(1, Ordering::Relaxed) >= PEER_MESSAGES_MAX {
+            return false;
+        }
+        // A writer that has ended reports so through its reader.
+        let _ = self.queue.send(message);
+        true
+    }
+
+    /// Ends the connection without waiting for what is queued.
+    pub(super) fn close(self) {
+        let _ = self.hang_up.send(());
+    }
+}
+
+/// Starts the reader and the writer of a connection.
+pub(super) fn spawn(
+    connection: ConnectionId,
+    role: Role,
+    name: String,
+    reader: FrameReader,
+    writer: FrameWriter,
+    inbox: mpsc::Sender<Inbound>,
+) {
+    let (queue, messages) = mpsc::unbounded_channel();
+    let (hang_up, hung_up) = oneshot::channel();
+    let queued = Arc::new(AtomicUsize::new(0));
+    let peer =
+        Peer { role, name, instances: HashSet::new(), queue, queued: queued.clone(), hang_up };
+    tokio::spawn(async move {
+        if inbox.send(Inbound::Opened { connection, peer }).await.is_err() {
+            return;
+        }
+        // Whichever side ends, the other ends with it: dropping the halves
+        // closes the connection.
+        let why = tokio::select! {
+            why = read(connection, role, reader, &inbox) => why,
+            why = write(writer, messages, queued) => why,
+            _ = wait_for(hung_up) => None,
+        };
+        // If the driver is gone nobody needs to know.
+        let _ = inbox.send(Inbound::Closed { connection, why }).await;
+    });
+}
+
+/// Waits for the word to hang up; a peer that was merely dropped gives none.
+async fn wait_for(hung_up: oneshot::Receiver<()>) {
+    if hung_up.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn read(
+    connection: ConnectionId,
+    role: Role,
+    mut reader: FrameReader,
+    inbox: &mpsc::Sender<Inbound>,
+) -> Option<String> {
+    loop {
+        let batch = match reader.read_batch().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut messages = Vec::with_capacity(batch.len());
+        let mut broken = None;
+        for frame in batch {
+            let message = match role {
+                Role::Executor => FromExecutor::from_bytes(frame).map(Message::Executor),
+                _ => FromClient::from_bytes(frame).map(Message::Client),
+            };
+            match message {
+                Ok(message) => messages.push(message),
+                Err(error) => {
+                    broken = Some(format!("it sent what is no message: {error}"));
+                    break;
+                }
+            }
+        }
+        if inbox.send(Inbound::Messages { connection, messages }).await.is_err() {
+            return None;
+        }
+        if broken.is_some() {
+            return broken;
+        }
+    }
+}
+
+async fn write(
+    mut writer: FrameWriter,
+    mut messages: mpsc::UnboundedReceiver<Outgoing>,
+    queued: Arc<AtomicUsize>,
+) -> Option<String> {
+    let mut batch = Vec::new();
+    loop {
+        let count = messages.recv_many(&mut batch, WRITE_MESSAGES_MAX).await;
+        if count == 0 {
+            // The driver let go: say goodbye properly.
+            return writer.close().await.err().map(|error| error.to_string());
+        }
+        for message in batch.drain(..) {
+            if writer.queued_bytes() >= WRITE_QUEUE_BYTES_MAX
+                && let Err(error) = writer.flush().await
+            {
+                return Some(error.to_string());
+            }
+            let encoded = writer.queue_with(|out| match &message {
+                Outgoing::Client(message) => message.encode(out),
+                Outgoing::Executor(message) => message.encode(out),
+            });
+            if let Err(QueueError::TooLarge { bytes }) = encoded {
+                return Some(format!("a message of {bytes} bytes is too large to be sent"));
+            }
+        }
+        queued.fetch_sub(count, Ordering::Relaxed);
+        if let Err(error) = writer.flush().await {
+            return Some(error.to_string());
+        }
+    }
+}

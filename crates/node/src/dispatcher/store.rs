@@ -1,0 +1,209 @@
+//! The dispatcher's journal: records in, state back, compaction.
+
+use super::Log;
+use crate::journal::{
+    AppendError, CommitError, Journal, OpenError, Options as JournalOptions, ReplayError,
+};
+use falkon_core::dispatch::{Dispatcher, Record, RecoverError};
+use falkon_core::task::Time;
+use falkon_wire::codec::{DecodeError, Wire};
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where and how the journal is kept.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Acknowledge only what survives a crash of the machine, not just of the
+    /// process: each round waits for the disk.
+    pub machine_durable: bool,
+    /// Go on behind damage instead of refusing to start.
+    pub salvage: bool,
+}
+
+/// Why a journal could not be opened and read.
+#[derive(Debug)]
+pub enum StoreError {
+    /// It could not be opened.
+    Open(OpenError),
+    /// It could not be read to its end.
+    Replay(ReplayError),
+    /// A record is none that this release knows.
+    Record(DecodeError),
+    /// Its records do not follow from one another.
+    Recover(RecoverError),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Open(error) => write!(f, "{error}"),
+            StoreError::Replay(error) => write!(f, "{error}"),
+            StoreError::Record(error) => write!(
+                f,
+                "the journal holds a record that this release cannot read ({error}); it was \
+                 written by another release: start that one, or use another directory"
+            ),
+            StoreError::Recover(error) => {
+                write!(f, "the journal contradicts itself: {error}; use another directory")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StoreError::Open(error) => Some(error),
+            StoreError::Replay(error) => Some(error),
+            StoreError::Record(error) => Some(error),
+            StoreError::Recover(error) => Some(error),
+        }
+    }
+}
+
+/// Why a round could not be written.
+#[derive(Debug)]
+pub(super) enum SettleError {
+    Append(AppendError),
+    Commit(CommitError),
+}
+
+impl SettleError {
+    /// Whether trying again is useless.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            SettleError::Append(AppendError::TooLong { .. }) => true,
+            SettleError::Append(AppendError::BufferFull { .. }) => false,
+            SettleError::Commit(error) => matches!(error, CommitError::Poisoned(_)),
+        }
+    }
+}
+
+impl fmt::Display for SettleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettleError::Append(error) => write!(f, "{error}"),
+            SettleError::Commit(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+pub(super) struct Store {
+    journal: Journal,
+    machine_durable: bool,
+    encoded: Vec<u8>,
+    /// Records of this round that are not in the journal's buffer yet.
+    waiting: Vec<Vec<u8>>,
+}
+
+impl Store {
+    /// Opens the journal and brings `core`, which is new, to the state it
+    /// holds.
+    pub(super) fn open(
+        options: StoreOptions,
+        core: &mut Dispatcher,
+        now: Time,
+        log: &Log,
+    ) -> Result<Store, StoreError> {
+        let journal_options = JournalOptions { salvage: options.salvage, ..Default::default() };
+        let (journal, mut replay) =
+            Journal::open(&options.dir, journal_options).map_err(StoreError::Open)?;
+        let mut records = 0u64;
+        while let Some(bytes) = replay.next_record().map_err(StoreError::Replay)? {
+            let record = Record::from_bytes(bytes).map_err(StoreError::Record)?;
+            core.recover(record).map_err(StoreError::Recover)?;
+            records += 1;
+        }
+        if let Some(torn) = replay.torn() {
+            log(&format!(
+                "journal: cut off {} bytes at the end of {} that were being written when the \
+                 dispatcher ended",
+                torn.bytes,
+                torn.path.display()
+            ));
+        }
+        core.recovered(now);
+        if records > 0 {
+            log(&format!("recovered from {records} journal records"));
+        }
+        Ok(Store {
+            journal,
+            machine_durable: options.machine_durable,
+            encoded: Vec::new(),
+            waiting: Vec::new(),
+        })
+    }
+
+    /// Takes a record; it counts once [`Store::commit`] has succeeded.
+    pub(super) fn append(&mut self, record: &Record) {
+        self.encoded.clear();
+        record.encode(&mut self.encoded);
+        if !self.waiting.is_empty() || self.journal.append(&[&self.encoded]).is_err() {
+            self.waiting.push(std::mem::take(&mut self.encoded));
+        }
+    }
+
+    /// Writes all records taken.
+    pub(super) fn commit(&mut self) -> Result<(), SettleError> {
+        self.commit_buffer()?;
+        while !self.waiting.is_empty() {
+            let mut taken = 0;
+            for record in &self.waiting {
+                match self.journal.append(&[record]) {
+                    Ok(()) => taken += 1,
+                    Err(AppendError::BufferFull { .. }) if taken > 0 => break,
+                    Err(error) => return Err(SettleError::Append(error)),
+                }
+            }
+            self.waiting.drain(..taken);
+            self.commit_buffer()?;
+        }
+        Ok(())
+    }
+
+    fn commit_buffer(&mut self) -> Result<(), SettleError> {
+        let done =
+            if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
+        done.map(|_| ()).map_err(SettleError::Commit)
+    }
+
+    /// Replaces the journal by a snapshot when that shrinks it enough. The
+    /// snapshot is written by a thread of its own.
+    pub(super) fn compact_if_due(&mut self, core: &Dispatcher, log: &Log) {
+        if !self.journal.disk_use().snapshot_due() {
+            return;
+        }
+        let mut snapshot = match self.journal.begin_snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                log(&format!("cannot compact the journal for now: {error}"));
+                return;
+            }
+        };
+        let records = core.snapshot();
+        let log = log.clone();
+        std::thread::spawn(move || {
+            let mut encoded = Vec::new();
+            for record in records {
+                encoded.clear();
+                record.encode(&mut encoded);
+                if let Err(error) = snapshot.append(&[&encoded]) {
+                    log(&format!("cannot compact the journal for now: {error}"));
+                    return;
+                }
+            }
+            if let Err(error) = snapshot.finish() {
+                log(&format!("cannot compact the journal for now: {error}"));
+            }
+        });
+    }
+
+    /// Puts everything on stable storage before the dispatcher ends.
+    pub(super) fn close(&mut self, log: &Log) {
+        if let Err(error) = self.journal.sync() {
+            log(&format!("the journal's end is not on stable storage: {error}"));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! An executor as a service: a session with the dispatcher, processes through
+//! the process host, timers for builtins, the core in the middle.
+
+mod tasks;
+
+use crate::clock::Clock;
+use crate::process::{Ended, HostError};
+use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
+use falkon_core::execute::{Action, Event, Executor};
+use falkon_core::task::{Resources, Time};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use tasks::Tasks;
+use tokio::sync::{mpsc, oneshot};
+
+pub use crate::dispatcher::Log;
+
+/// First and longest pause before connecting again.
+const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// Messages waiting for the writer of a session that does not get through;
+/// more wait in the core.
+const SESSION_MESSAGES_MAX: usize = 64;
+
+/// What an executor is started with.
+pub struct Options {
+    /// For people: host and process.
+    pub name: String,
+    /// What it offers.
+    pub capacity: Resources,
+    /// Where output goes that is too long to be sent.
+    pub scratch: PathBuf,
+    /// Bytes of each output stream that are sent.
+    pub capture_bytes_max: u64,
+    /// Gives up after so long without a dispatcher; `None` never does.
+    pub give_up: Option<Duration>,
+    /// Where log lines go.
+    pub log: Log,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// How an executor reaches its dispatcher.
+#[derive(Debug)]
+pub enum Link {
+    /// Over the network, again and again.
+    Access(Box<AccessFile>),
+    /// Within the process, once.
+    Here(FrameReader, FrameWriter),
+}
+
+/// Why an executor ended other than by being asked to.
+#[derive(Debug)]
+pub enum ExecutorError {
+    /// The dispatcher cannot be reached, or will never let it in.
+    Connect(ConnectError),
+    /// The dispatcher was not reached for too long.
+    GaveUp(Duration),
+    /// The process host cannot be started.
+    Host(HostError),
+    /// The link within the process is gone.
+    Over,
+}
+
+impl fmt::Display for ExecutorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExecutorError::Connect(error) => write!(f, "{error}"),
+            ExecutorError::GaveUp(time) => {
+                write!(f, "the dispatcher was not reached for {} s", time.as_secs())
+            }
+            ExecutorError::Host(error) => write!(f, "{error}"),
+            ExecutorError::Over => write!(f, "the dispatcher has ended"),
+        }
+    }
+}
+
+impl std::error::Error for ExecutorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ExecutorError::Connect(error) => Some(error),
+            ExecutorError::Host(error) => Some(error),
+            ExecutorError::GaveUp(_) | ExecutorError::Over => None,
+        }
+    }
+}
+
+/// What a session's reader hands to the driver.
+enum FromSession {
+    Said(Vec<ToExecutor>),
+    Ended(Option<String>),
+}
+
+/// A session's two ends, as the driver sees them.
+struct Session {
+    said: mpsc::Receiver<FromSession>,
+    say: mpsc::Sender<FromExecutor>,
+}
+
+/// Runs an executor until it is told to `leave`, or cannot go on.
+///
+/// # Errors
+/// The dispatcher is out of reach or refuses, or processes cannot be run.
+pub async fn run(
+    options: Options,
+    link: Link,
+    mut leave: oneshot::Receiver<()>,
+) -> Result<(), ExecutorError> {
+    let mut random = [0; 8];
+    // Without randomness a number from the clock will do: it only has to
+    // differ from other executors of this dispatcher.
+    if getrandom::fill(&mut random).is_err() {
+        random = Clock::start().now().0.to_le_bytes();
+    }
+    let incarnation = u64::from_le_bytes(random).max(1);
+    let core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
+    let mut driver = Driver {
+        core,
+        clock: Clock::start(),
+        tasks: Tasks::new(&options),
+        session: None,
+        say: Vec::new(),
+        left: false,
+    };
+    let (sessions, mut connected) = mpsc::channel(1);
+    let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
+    let mut leaving = false;
+    let mut ended = Vec::new();
+    while !driver.left {
+        let due = driver.due();
+        tokio::select! {
+            biased;
+            _ = &mut leave, if !leaving => {
+                leaving = true;
+                driver.core.handle(driver.clock.now(), Event::Leave);
+                if driver.session.is_none() {
+                    break;
+                }
+            }
+            said = said(&mut driver.session) => driver.hear(said),
+            session = connected.recv(), if driver.session.is_none() => match session {
+                Some(session) => driver.session = Some(session),
+                None => break,
+            },
+            result = driver.tasks.recv(&mut ended) => {
+                result.map_err(ExecutorError::Host)?;
+                driver.take_ended(&mut ended);
+            }
+            () = tokio::time::sleep_until(due) => {}
+        }
+        driver.turn().await.map_err(ExecutorError::Host)?;
+    }
+    driver.tasks.stop();
+    if driver.left || leaving {
+        connector.abort();
+        return Ok(());
+    }
+    match connector.await {
+        Ok(Err(error)) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What the session says; waits for ever if there is none.
+async fn said(session: &mut Option<Session>) -> FromSession {
+    match session {
+        Some(session) => session.said.recv().await.unwrap_or(FromSession::Ended(None)),
+        None => std::future::pending().await,
+    }
+}
+
+struct Driver {
+    core: Executor,
+    clock: Clock,
+    tasks: Tasks,
+    session: Option<Session>,
+    /// Messages that the session's writer has no room for yet.
+    say: Vec<FromExecutor>,
+    left: bool,
+}
+
+impl Driver {
+    fn due(&self) -> tokio::time::Instant {
+        let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+        let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
+        due.into_iter().flatten().min().map_or(far, |at| self.clock.instant(at).into())
+    }
+
+    fn hear(&mut self, said: FromSession) {
+        match said {
+            FromSession::Said(messages) => {
+                for message in messages {
+                    match message {
+                        ToExecutor::Welcome { now } => {
+                            self.set_clock(now);
+                            self.core.handle(self.clock.now(), Event::Connected);
+                        }
+                        ToExecutor::Order(order) => {
+                            self.core.handle(self.clock.now(), Event::Order(order));
+                        }
+                    }
+                }
+            }
+            FromSession::Ended(_) => {
+                self.session = None;
+                self.say.clear();
+                self.core.handle(self.clock.now(), Event::Disconnected);
+            }
+        }
+    }
+
+    /// Takes over the dispatcher's clock; timers under way keep their length.
+    fn set_clock(&mut self, now: Time) {
+        let before = self.clock.now();
+        self.clock = Clock::reading(now);
+        self.tasks.shift_timers(before, now);
+    }
+
+    fn take_ended(&mut self, ended: &mut Vec<Ended>) {
+        let now = self.clock.now();
+        for ended in ended.drain(..) {
+            if let Some(event) = self.tasks.ended(ended, &self.clock) {
+                self.core.handle(now, event);
+            }
+        }
+    }
+
+    /// Lets the core act until it has nothing more to do, then passes on what
+    /// it wants done.
+    async fn turn(&mut self) -> Result<(), HostError> {
+        loop {
+            let now = self.clock.now();
+            if self.core.poll_timeout().is_some_and(|(at, _)| at <= now) {
+                self.core.handle_timeout(now);
+            }
+            while let Some(event) = self.tasks.expired(now) {
+                self.core.handle(now, event);
+            }
+            while self.say.len() < SESSION_MESSAGES_MAX {
+                let Some(action) = self.core.poll_action() else { break };
+                self.act(action);
+            }
+            self.tasks.launch().await?;
+            self.speak().await;
+            match self.tasks.next_event() {
+                Some(event) => self.core.handle(now, event),
+                None => return Ok(()),
+            }
+            while let Some(event) = self.tasks.next_event() {
+                self.core.handle(now, event);
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Join(join) => self.say.push(FromExecutor::Join(join)),
+            Action::Update(update) => self.say.push(FromExecutor::Update(update)),
+            Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
+            Action::Forget(template) => self.tasks.forget(template),
+            Action::Start(start) => self.tasks.start(start, &self.clock),
+            Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
+            Action::Left => self.left = true,
+        }
+    }
+
+    async fn speak(&mut self) {
+        let Some(session) = &self.session else {
+            self.say.clear();
+            return;
+        };
+        for message in self.say.drain(..) {
+            // A session that has ended is noticed when it is next read.
+            if session.say.send(message).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Makes sessions, one after another.
+async fn keep_connected(
+    link: Link,
+    give_up: Option<Duration>,
+    log: Log,
+    sessions: mpsc::Sender<Session>,
+) -> Result<(), ExecutorError> {
+    let access = match link {
+        Link::Access(access) => access,
+        Link::Here(reader, writer) => {
+            hold_session(reader, writer, &sessions).await;
+            return Err(ExecutorError::Over);
+        }
+    };
+    let mut pause = RECONNECT_MS.0;
+    let mut last = tokio::time::Instant::now();
+    let mut first = true;
+    loop {
+        match connect(&access, Role::Executor, PROTOCOL_VERSION).await {
+            Ok(session) => {
+                log(&format!("connected to the dispatcher at {}", session.peer));
+                pause = RECONNECT_MS.0;
+                let why = hold_session(session.reader, session.writer, &sessions).await;
+                if sessions.is_closed() {
+                    return Ok(());
+                }
+                let why = why.unwrap_or_else(|| "it closed the connection".to_owned());
+                log(&format!("the dispatcher is gone ({why}); connecting again"));
+                last = tokio::time::Instant::now();
+                first = false;
+            }
+            // At the first attempt a refusal is for good; later the dispatcher
+            // may be in the middle of a restart.
+            Err(error) if first && !error.is_transient() => {
+                return Err(ExecutorError::Connect(error));
+            }
+            Err(error) => {
+                if give_up.is_some_and(|limit| last.elapsed() >= limit) {
+                    return Err(match give_up {
+                        Some(limit) if !first => ExecutorError::GaveUp(limit),
+                        _ => ExecutorError::Connect(error),
+                    });
+                }
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        pause = (pause * 2).min(RECONNECT_MS.1);
+    }
+}
+
+/// Carries messages of one session until it ends; says why it did.
+async fn hold_session(
+    reader: FrameReader,
+    writer: FrameWriter,
+    sessions: &mpsc::Sender<Session>,
+) -> Option<String> {
+    let (hear, said) = mpsc::channel(SESSION_MESSAGES_MAX);
+    let (say, to_say) = mpsc::channel(SESSION_MESSAGES_MAX);
+    if sessions.send(Session { said, say }).await.is_err() {
+        return None;
+    }
+    let why = tokio::select! {
+        why = read(reader, hear.clone()) => why,
+        why = write(writer, to_say) => why,
+    };
+    // The driver may have ended meanwhile.
+    let _ = hear.send(FromSession::Ended(why.clone())).await;
+    why
+}
+
+async fn read(mut reader: FrameReader, hear: mpsc::Sender<FromSession>) -> Option<String> {
+    loop {
+        let batch = match reader.read_batch().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        };
+        let mut messages = Vec::with_capacity(batch.len());
+        for frame in batch {
+            match ToExecutor::from_bytes(frame) {
+                Ok(message) => messages.push(message),
+                Err(error) => return Some(format!("it sent what is no message: {error}")),
+            }
+        }
+        if hear.send(FromSession::Said(messages)).await.is_err() {
+            return None;
+        }
+    }
+}
+
+async fn write(
+    mut writer: FrameWriter,
+    mut messages: mpsc::Receiver<FromExecutor>,
+) -> Option<String> {
+    let mut batch = Vec::new();
+    while messages.recv_many(&mut batch, SESSION_MESSAGES_MAX).await > 0 {
+        for message in batch.drain(..) {
+            if let Err(error) = writer.queue_with(|out| message.encode(out)) {
+                return Some(error.to_string());
+            }
+            // One update may be large; the queue holds one at a time.
+            if writer.queued_bytes() > (1 << 20)
+                && let Err(error) = writer.flush().await
+            {
+                return Some(error.to_string());
+            }
+        }
+        if let Err(error) = writer.flush().await {
+            return Some(error.to_string());
+        }
+    }
+    writer.close().await.err().map(|error| error.to_string())
+}

@@ -1,0 +1,406 @@
+//! Tasks that an executor has started: processes and builtins.
+
+use super::Options;
+use crate::clock::Clock;
+use crate::process::{
+    Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
+    Outcome as ProcessOutcome, Stage,
+};
+use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
+use falkon_core::result::{Captured, Detail, Outcome};
+use falkon_core::task::{Kind, Time};
+use falkon_wire::codec::Wire;
+use falkon_wire::command::{Command, Template};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Longest `@sleep`, so that times stay far from overflow.
+const SLEEP_SECONDS_MAX: f64 = 1e9;
+
+/// A process under way.
+struct Process {
+    key: TaskKey,
+    /// Files that must be there in the end.
+    outputs: Vec<PathBuf>,
+    program: Vec<u8>,
+    cwd: Option<Vec<u8>>,
+    stdin: Option<Vec<u8>>,
+}
+
+pub(super) struct Tasks {
+    templates: HashMap<TemplateId, Result<Template, String>>,
+    host: Option<(HostSender, HostReceiver)>,
+    processes: HashMap<u64, Process>,
+    launch_keys: HashMap<TaskKey, u64>,
+    next_launch: u64,
+    launches: Vec<Launch>,
+    kills: Vec<(u64, Duration)>,
+    /// `@sleep` tasks by when they wake.
+    timers: BTreeSet<(Time, TaskKey)>,
+    sleeping: BTreeMap<TaskKey, (Time, Time)>,
+    /// What has happened and the core does not know yet.
+    events: VecDeque<Event>,
+    scratch: PathBuf,
+    capture_bytes_max: u64,
+    has_gpus: bool,
+    own_gpus: Vec<String>,
+}
+
+impl Tasks {
+    pub(super) fn new(options: &Options) -> Tasks {
+        let own_gpus = std::env::var("CUDA_VISIBLE_DEVICES")
+            .map(|list| list.split(',').map(str::to_owned).collect())
+            .unwrap_or_default();
+        Tasks {
+            templates: HashMap::new(),
+            host: None,
+            processes: HashMap::new(),
+            launch_keys: HashMap::new(),
+            next_launch: 0,
+            launches: Vec::new(),
+            kills: Vec::new(),
+            timers: BTreeSet::new(),
+            sleeping: BTreeMap::new(),
+            events: VecDeque::new(),
+            scratch: options.scratch.clone(),
+            capture_bytes_max: options.capture_bytes_max,
+            has_gpus: options.capacity.gpus > 0,
+            own_gpus,
+        }
+    }
+
+    pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
+        let decoded = Template::from_bytes(bytes)
+            .map_err(|error| format!("the task's template cannot be read: {error}"));
+        self.templates.insert(template, decoded);
+    }
+
+    pub(super) fn forget(&mut self, template: TemplateId) {
+        self.templates.remove(&template);
+    }
+
+    /// The next thing that the core must hear.
+    pub(super) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The clock jumped from `before` to `after`: timers go with it.
+    pub(super) fn shift_timers(&mut self, before: Time, after: Time) {
+        let shift = |at: Time| Time((at.0 + after.0).saturating_sub(before.0));
+        self.timers = self.timers.iter().map(|(at, key)| (shift(*at), *key)).collect();
+        for (started, until) in self.sleeping.values_mut() {
+            (*started, *until) = (shift(*started), shift(*until));
+        }
+    }
+
+    /// A sleep that is over.
+    pub(super) fn expired(&mut self, now: Time) -> Option<Event> {
+        let &(at, key) = self.timers.first()?;
+        if at > now {
+            return None;
+        }
+        self.timers.remove(&(at, key));
+        let (started, _) = self.sleeping.remove(&key)?;
+        Some(Event::Ended { key, outcome: Outcome::Exit(0), started, ended: now, detail: None })
+    }
+
+    pub(super) fn start(&mut self, start: Start, clock: &Clock) {
+        let now = clock.now();
+        let result = match start.class.kind {
+            Kind::Noop => self.check_rows(&start).map(|()| {
+                self.end(start.key, Outcome::Exit(0), now, String::new());
+            }),
+            Kind::Sleep => self.sleep(&start, now),
+            Kind::Process => self.prepare_launch(&start),
+        };
+        if let Err(error) = result {
+            self.end(start.key, Outcome::NotRun, now, error);
+        }
+    }
+
+    fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, error: String) {
+        let detail = (!error.is_empty())
+            .then(|| Arc::new(Detail { error, ..Detail::default() }));
+        self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
+    }
+
+    fn command(&self, start: &Start, at: u64) -> Result<Command, String> {
+        let template = self
+            .templates
+            .get(&start.template)
+            .ok_or("the task's template was not sent")?
+            .as_ref()
+            .map_err(Clone::clone)?;
+        template
+            .expand(&start.rows, start.row + at, start.key.task.0 + at + 1)
+            .map_err(|error| format!("the task's command cannot be read: {error}"))
+    }
+
+    /// A no-op still has to be a command.
+    fn check_rows(&self, start: &Start) -> Result<(), String> {
+        if matches!(self.templates.get(&start.template), Some(Ok(Template::Each))) {
+            for at in 0..start.count {
+                self.command(start, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, start: &Start, now: Time) -> Result<(), String> {
+        let command = self.command(start, 0)?;
+        let text = command.argv.get(1).map(|text| String::from_utf8_lossy(text).into_owned());
+        let seconds = text
+            .as_deref()
+            .and_then(|text| text.trim().parse::<f64>().ok())
+            .filter(|seconds| (0.0..=SLEEP_SECONDS_MAX).contains(seconds))
+            .ok_or_else(|| {
+                format!("@sleep takes a number of seconds, not {:?}", text.unwrap_or_default())
+            })?;
+        let until = now.after((seconds * 1e6) as u64);
+        self.timers.insert((until, start.key));
+        self.sleeping.insert(start.key, (now, until));
+        Ok(())
+    }
+
+    fn prepare_launch(&mut self, start: &Start) -> Result<(), String> {
+        let command = self.command(start, 0)?;
+        let base = command.cwd.as_deref().map_or(Path::new(""), |cwd| {
+            Path::new(OsStr::from_bytes(cwd))
+        });
+        for input in &command.inputs {
+            let path = base.join(OsStr::from_bytes(input));
+            if let Err(error) = std::fs::metadata(&path) {
+                return Err(format!("the input {} cannot be read: {error}", path.display()));
+            }
+        }
+        let launch_key = self.next_launch;
+        self.next_launch += 1;
+        let mut env = command.env;
+        let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
+        set("FALKON_INSTANCE", start.key.instance.to_string());
+        set("FALKON_TASK", start.key.task.to_string());
+        set("FALKON_ATTEMPT", start.attempt.to_string());
+        if self.has_gpus {
+            set("CUDA_VISIBLE_DEVICES", self.gpu_list(&start.gpus));
+        }
+        let spill = self
+            .scratch
+            .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
+            .into_os_string()
+            .into_vec();
+        self.launch_keys.insert(start.key, launch_key);
+        self.processes.insert(
+            launch_key,
+            Process {
+                key: start.key,
+                outputs: command
+                    .outputs
+                    .iter()
+                    .map(|output| base.join(OsStr::from_bytes(output)))
+                    .collect(),
+                program: command.argv.first().cloned().unwrap_or_default(),
+                cwd: command.cwd.clone(),
+                stdin: command.stdin.clone(),
+            },
+        );
+        self.launches.push(Launch {
+            key: launch_key,
+            argv: command.argv,
+            env,
+            cwd: command.cwd,
+            stdin: command.stdin,
+            capture_bytes_max: self.capture_bytes_max,
+            spill: Some(spill),
+        });
+        Ok(())
+    }
+
+    /// GPUs by the names that this executor was given them under.
+    fn gpu_list(&self, gpus: &[u32]) -> String {
+        let names: Vec<String> = gpus
+            .iter()
+            .map(|gpu| {
+                self.own_gpus.get(*gpu as usize).cloned().unwrap_or_else(|| gpu.to_string())
+            })
+            .collect();
+        names.join(",")
+    }
+
+    pub(super) fn kill(&mut self, key: TaskKey, grace_micros: u64, clock: &Clock) {
+        if let Some((started, until)) = self.sleeping.remove(&key) {
+            self.timers.remove(&(until, key));
+            self.events.push_back(Event::Ended {
+                key,
+                outcome: Outcome::Signal(libc::SIGTERM),
+                started,
+                ended: clock.now(),
+                detail: None,
+            });
+        } else if let Some(launch) = self.launch_keys.get(&key) {
+            self.kills.push((*launch, Duration::from_micros(grace_micros)));
+        }
+    }
+
+    /// Hands everything that was prepared to the process host, which is
+    /// started when it is first needed.
+    pub(super) async fn launch(&mut self) -> Result<(), HostError> {
+        if self.launches.is_empty() && self.kills.is_empty() {
+            return Ok(());
+        }
+        let host = match &mut self.host {
+            Some(host) => host,
+            none => none.insert(Host::start().await?),
+        };
+        for launches in self.launches.chunks(IN_FLIGHT_TASKS_MAX) {
+            if let Err(error) = host.0.launch(launches).await {
+                // The core bounds what is under way by the executor's room, so
+                // this is a room larger than a host takes.
+                let error = error.to_string();
+                for launch in launches {
+                    if let Some(process) = self.processes.remove(&launch.key) {
+                        self.launch_keys.remove(&process.key);
+                        self.events.push_back(Event::Ended {
+                            key: process.key,
+                            outcome: Outcome::NotRun,
+                            started: Time::default(),
+                            ended: Time::default(),
+                            detail: Some(Arc::new(Detail {
+                                error: error.clone(),
+                                ..Detail::default()
+                            })),
+                        });
+                    }
+                }
+            }
+        }
+        self.launches.clear();
+        for (key, grace) in self.kills.drain(..) {
+            host.0.kill(key, grace).await;
+        }
+        Ok(())
+    }
+
+    /// Waits for processes to end. If the host is lost, its tasks end with it
+    /// and another is started when it is needed.
+    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostError> {
+        let Some((_, receiver)) = &mut self.host else {
+            return std::future::pending().await;
+        };
+        if let Err(lost) = receiver.recv(ended).await {
+            self.host = None;
+            for key in lost.keys {
+                ended.push(Ended {
+                    key,
+                    outcome: ProcessOutcome::Signal(libc::SIGKILL),
+                    started: 0,
+                    ended: 0,
+                    stdout: crate::process::Captured::default(),
+                    stderr: crate::process::Captured::default(),
+                    usage: crate::process::Usage::default(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a process's end means for its task.
+    pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
+        let process = self.processes.remove(&ended.key)?;
+        self.launch_keys.remove(&process.key);
+        let mut error = String::new();
+        let outcome = match ended.outcome {
+            ProcessOutcome::Exit(0) => {
+                let missing = process.outputs.iter().find(|path| std::fs::metadata(path).is_err());
+                match missing {
+                    None => Outcome::Exit(0),
+                    Some(path) => {
+                        error = format!(
+                            "it exited with 0 but did not write its output {}",
+                            path.display()
+                        );
+                        Outcome::NotRun
+                    }
+                }
+            }
+            ProcessOutcome::Exit(code) => Outcome::Exit(code),
+            ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
+            ProcessOutcome::NotStarted { stage, errno } => {
+                error = not_started(&process, stage, errno);
+                Outcome::NotRun
+            }
+        };
+        let stdout = captured(ended.stdout, "stdout", &mut error);
+        let stderr = captured(ended.stderr, "stderr", &mut error);
+        let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
+        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error }));
+        let now = clock.now();
+        let (started, ended) = match ended.ended {
+            0 => (now, now),
+            _ => (clock.at_monotonic(ended.started), clock.at_monotonic(ended.ended)),
+        };
+        Some(Event::Ended { key: process.key, outcome, started, ended, detail })
+    }
+
+    /// Ends everything that runs, and waits until it has ended.
+    pub(super) fn stop(&mut self) {
+        self.host = None;
+    }
+}
+
+fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {
+    if let Some(errno) = stream.spill_error {
+        let reason = std::io::Error::from_raw_os_error(errno);
+        if !error.is_empty() {
+            error.push_str("; ");
+        }
+        error.push_str(&format!("its {name} is cut, because it could not be written: {reason}"));
+    }
+    Captured { head: stream.head, total_bytes: stream.total_bytes, file: stream.spill }
+}
+
+/// What went wrong, in words that name the thing.
+fn not_started(process: &Process, stage: Stage, errno: i32) -> String {
+    let reason = std::io::Error::from_raw_os_error(errno);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let program = text(&process.program);
+    match (stage, errno) {
+        (Stage::Exec, libc::ENOENT) => {
+            format!("no such command: {program} (check the spelling, and PATH on the executor)")
+        }
+        (Stage::Exec, libc::EACCES) if Path::new(&program).is_dir() => {
+            format!("cannot run {program}: it is a directory")
+        }
+        (Stage::Exec, libc::EACCES) => {
+            format!("cannot run {program}: it is not executable (chmod +x {program})")
+        }
+        (Stage::Exec, _) => format!("cannot run {program}: {reason}"),
+        (Stage::Chdir, _) => format!(
+            "cannot change to the working directory {}: {reason}",
+            text(process.cwd.as_deref().unwrap_or_default())
+        ),
+        (Stage::Stdin, _) => format!(
+            "cannot open standard input {}: {reason}",
+            text(process.stdin.as_deref().unwrap_or_default())
+        ),
+        (Stage::Arguments, libc::E2BIG) => {
+            format!("the arguments and environment of {program} are too long for this system")
+        }
+        (Stage::Arguments, _) => format!(
+            "the arguments or environment of {program} cannot be passed on: an argument holds a \
+             NUL byte, or a variable's name is empty or holds '='"
+        ),
+        (Stage::Waiting, _) => "it was killed before it started".to_owned(),
+        (Stage::Pipes | Stage::Fork, _) => format!(
+            "cannot make a process for {program}: {reason} (check the limits on open files and \
+             processes)"
+        ),
+    }
+}
