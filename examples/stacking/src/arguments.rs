@@ -23,7 +23,7 @@ Image stacking: cuts faint objects out of many images and adds them up.
   stacking serial DIR
       does all of a survey's cuts and the stack in this one process, for comparison
 
-Exit status: 0 done, 1 something failed or a check did not pass, 2 wrong arguments.
+Exit status: 0 done, 1 something failed or a check did not pass, 2 arguments not understood.
 ";
 
 /// What to do.

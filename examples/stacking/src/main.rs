@@ -29,7 +29,7 @@ use stack::Outcome;
 
 /// Something failed, or a check did not pass.
 const FAILED: u8 = 1;
-/// The arguments are wrong.
+/// The arguments were not understood.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,18 +1,19 @@
-//! The picture: a single frame and stacks of more and more frames side by side.
+//! The picture: a single frame and stacks of more and more frames side by side, and a chart of how
+//! the signal-to-noise grows.
 
+mod canvas;
+mod chart;
 mod font;
 
 use std::fmt;
 
-use crate::stack::measure::Stack;
+use crate::stack::measure::{Level, Stack};
+use canvas::{Canvas, Colour};
 
-type Colour = [u8; 3];
-
-/// Screen pixels per pixel of a stack.
-const ZOOM: usize = 8;
+/// A stack is enlarged up to this; one that is larger is shown as it is.
+const PANEL_MAX_PX: usize = 328;
 const MARGIN_PX: usize = 20;
 const GAP_PX: usize = 16;
-const TEXT_ZOOM: usize = 2;
 /// From the top of one line of text to that of the next.
 const LINE_PX: usize = 24;
 /// The lines of text below a panel.
@@ -56,38 +57,52 @@ impl std::error::Error for PictureError {
     }
 }
 
-/// Draws stacks, `size_px` wide, side by side, and gives the PNG file. Each panel is stretched
-/// linearly from somewhat below its own noise to somewhat above it or to its peak.
-pub(crate) fn draw(stacks: &[Stack], size_px: usize) -> Result<Vec<u8>, PictureError> {
-    let panel_px = size_px * ZOOM;
-    let width =
-        2 * MARGIN_PX + stacks.len() * (panel_px + GAP_PX) - GAP_PX.min(stacks.len() * GAP_PX);
+/// Draws stacks, `size_px` wide, side by side with the chart of `levels` after them, and gives the
+/// PNG file. Each stack is stretched linearly from somewhat below its own noise to somewhat above it
+/// or to its peak.
+pub(crate) fn draw(
+    stacks: &[Stack],
+    levels: &[Level],
+    size_px: usize,
+) -> Result<Vec<u8>, PictureError> {
+    let zoom = (PANEL_MAX_PX / size_px).max(1);
+    let panel_px = size_px * zoom;
+    let width = 2 * MARGIN_PX + stacks.len() * (panel_px + GAP_PX) + panel_px;
     let height = 2 * MARGIN_PX + panel_px + LINES * LINE_PX;
-    let mut canvas = Canvas { width, height, pixels: vec![PAPER; width * height] };
+    let mut canvas = Canvas::new(width, height, PAPER);
+    let left = |place: usize| MARGIN_PX + place * (panel_px + GAP_PX);
+    let text_top = |line: usize| MARGIN_PX + panel_px + LINE_PX / 2 + line * LINE_PX;
     for (place, stack) in stacks.iter().enumerate() {
-        let left = MARGIN_PX + place * (panel_px + GAP_PX);
-        let low = -STRETCH_BELOW_SIGMAS * stack.pixel_noise;
-        let high = stack.peak.max(STRETCH_ABOVE_SIGMAS * stack.pixel_noise);
+        let left = left(place);
+        let [low, high] = stretch(stack);
         for (index, value) in stack.pixels.iter().enumerate() {
             // The first row is the lowest.
             let (column, row) = (index % size_px, size_px - 1 - index / size_px);
             let colour = colour((value - low) / (high - low));
-            canvas.fill([left + column * ZOOM, MARGIN_PX + row * ZOOM], [ZOOM, ZOOM], colour);
+            canvas.fill([left + column * zoom, MARGIN_PX + row * zoom], [zoom, zoom], colour);
         }
         let frames = match stack.n {
             1 => "a single frame".to_owned(),
             n => format!("{n} frames"),
         };
         let sn = format!("S/N {:.1}", stack.peak / stack.peak_error);
+        canvas.write([left, text_top(0)], &frames, BRIGHT_INK);
+        canvas.write([left, text_top(1)], &sn, BRIGHT_INK);
         let stretch = format!("{low:.1} to +{high:.1} adu");
-        for (line, (text, ink)) in
-            [(frames, BRIGHT_INK), (sn, BRIGHT_INK), (stretch, PALE_INK)].into_iter().enumerate()
-        {
-            let top = MARGIN_PX + panel_px + LINE_PX / 2 + line * LINE_PX;
-            canvas.write([left, top], &text, ink);
-        }
+        canvas.write([left, text_top(2)], &stretch, PALE_INK);
     }
-    canvas.encode()
+    let left = left(stacks.len());
+    chart::draw(&mut canvas, [left, MARGIN_PX], panel_px, levels, PALE_INK);
+    canvas.write([left, text_top(0)], "S/N by number of frames", BRIGHT_INK);
+    canvas.write([left, text_top(1)], "points: mean as measured", PALE_INK);
+    canvas.write([left, text_top(2)], "line: root of n expected", PALE_INK);
+    canvas.encode().map_err(PictureError)
+}
+
+/// The values that a panel's darkest and brightest colours stand for.
+fn stretch(stack: &Stack) -> [f64; 2] {
+    let high = stack.peak.max(STRETCH_ABOVE_SIGMAS * stack.pixel_noise);
+    [-STRETCH_BELOW_SIGMAS * stack.pixel_noise, high]
 }
 
 /// The colour of a value whose stretch is 0 to 1.
@@ -103,50 +118,6 @@ fn colour(value: f64) -> Colour {
     [mix(0), mix(1), mix(2)]
 }
 
-struct Canvas {
-    width: usize,
-    height: usize,
-    pixels: Vec<Colour>,
-}
-
-impl Canvas {
-    /// Fills a rectangle; what lies outside is left out.
-    fn fill(&mut self, [left, top]: [usize; 2], [width, height]: [usize; 2], colour: Colour) {
-        let right = (left + width).min(self.width);
-        for row in top..(top + height).min(self.height) {
-            if let Some(run) =
-                self.pixels.get_mut(row * self.width + left..row * self.width + right)
-            {
-                run.fill(colour);
-            }
-        }
-    }
-
-    fn write(&mut self, [left, top]: [usize; 2], text: &str, ink: Colour) {
-        for (place, character) in text.chars().enumerate() {
-            for (row, bits) in font::glyph(character).into_iter().enumerate() {
-                for column in
-                    (0..font::ADVANCE_PX - 1).filter(|column| bits >> (4 - column) & 1 == 1)
-                {
-                    let x = left + (place * font::ADVANCE_PX + column) * TEXT_ZOOM;
-                    self.fill([x, top + row * TEXT_ZOOM], [TEXT_ZOOM, TEXT_ZOOM], ink);
-                }
-            }
-        }
-    }
-
-    fn encode(self) -> Result<Vec<u8>, PictureError> {
-        let mut bytes = Vec::new();
-        let mut encoder = png::Encoder::new(&mut bytes, self.width as u32, self.height as u32);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_depth(png::BitDepth::Eight);
-        let mut writer = encoder.write_header().map_err(PictureError)?;
-        writer.write_image_data(self.pixels.as_flattened()).map_err(PictureError)?;
-        writer.finish().map_err(PictureError)?;
-        Ok(bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,15 +129,5 @@ mod tests {
         assert_eq!(colour(1.0), COLOURS[8]);
         assert_eq!(colour(2.0), COLOURS[8]);
         colour(f64::NAN);
-    }
-
-    #[test]
-    fn drawing_over_the_edge_is_cut_off() {
-        let mut canvas = Canvas { width: 4, height: 3, pixels: vec![PAPER; 12] };
-        canvas.fill([2, 2], [10, 10], BRIGHT_INK);
-        canvas.fill([9, 0], [2, 2], BRIGHT_INK);
-        canvas.write([1, 1], "overlong text", BRIGHT_INK);
-        assert_eq!(canvas.pixels.len(), 12);
-        assert_eq!(canvas.pixels[11], BRIGHT_INK);
     }
 }

@@ -153,7 +153,7 @@ pub(crate) fn stack_cutouts(
     let mut shown: Vec<Stack> =
         panel_sizes(members.len()).into_iter().map(|n| filter.stack(&members[..n])).collect();
     shown.push(measured.whole.clone());
-    let png = picture::draw(&shown, size_px).map_err(StackError::Picture)?;
+    let png = picture::draw(&shown, &measured.levels, size_px).map_err(StackError::Picture)?;
     for (path, bytes) in [
         (&options.out, stack_to_fits(&measured, size_px)),
         (&options.png, png),

@@ -242,7 +242,7 @@ fn exposure_header(number: usize, seed: u64, wcs: &Wcs, noise: f64) -> Header {
     let mut header = Header::default();
     header.push_text("OBJECT", "COSMOS patch", "what the telescope looked at");
     header.push_text("ORIGIN", "stacking generate", "a made-up image");
-    header.push_integer("SEED", seed as i64, "of the survey it belongs to");
+    header.push_text("SEED", &seed.to_string(), "of the survey it belongs to");
     header.push_integer("EXPNUM", number as i64, "number of the exposure");
     header.push_text("FILTER", "r", "");
     header.push_real("EXPTIME", EXPOSURE_SECONDS, "[s] exposure time");

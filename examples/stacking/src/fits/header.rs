@@ -238,7 +238,8 @@ fn encode_card(card: &Card) -> [u8; CARD_BYTES] {
             format!("{:<VALUE_CHARS$}", format!("'{quoted:<8}'"))
         }
     };
-    let line = format!("{:<8}= {value} / {}", card.keyword, card.comment);
+    let separator = if card.comment.is_empty() { "" } else { " / " };
+    let line = format!("{:<8}= {value}{separator}{}", card.keyword, card.comment);
     let mut bytes = [b' '; CARD_BYTES];
     for (byte, from) in bytes.iter_mut().zip(line.bytes()) {
         *byte = from;
