@@ -3,8 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
+use super::sync::Syncer;
 use super::{CommitError, Journal, Options, Position, SnapshotError, SyncError};
 
 /// Defines a sync that fails while its flag is set; one per test, as tests run side by side.
@@ -77,4 +78,17 @@ fn a_sync_that_fails_at_a_roll_over_is_told_too() {
     assert!(told.recv().unwrap().is_err());
     BROKEN.store(false, Ordering::SeqCst);
     assert!(matches!(journal.commit(), Err(CommitError::Poisoned(_))));
+}
+
+#[test]
+fn a_sync_that_succeeds_after_one_failed_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path: Arc<std::path::Path> = dir.path().join("file").into();
+    let file = Arc::new(File::create(&path).unwrap());
+    let start = Position { segment: 1, offset: 0 };
+    let syncer = Syncer::start(file, path.clone(), start, File::sync_data, None).unwrap();
+    syncer.poison(SyncError::failed(&path, io::Error::from_raw_os_error(libc::EIO)));
+    assert!(matches!(syncer.sync_now(), Err(SyncError::Failed { .. })));
+    assert!(matches!(syncer.check(), Err(SyncError::Failed { .. })));
+    assert_eq!(syncer.watch().synced(), start);
 }
