@@ -1,0 +1,361 @@
+//! Frames: over real TCP at every level, and over streams that cut, change and
+//! mix them.
+
+#![allow(clippy::unwrap_used, reason = "a test or a benchmark fails by panicking")]
+
+use std::sync::Arc;
+
+use falkon_node::secure::{
+    Acceptor, FRAME_BYTES_MAX, FrameReader, FrameWriter, Identity, Level, QueueError, ReadError,
+    Role, Session, WRITE_QUEUE_BYTES_MAX, connect, connect_over, plain,
+};
+use proptest::prelude::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy_bidirectional, duplex};
+use tokio::net::TcpListener;
+
+const LEVELS: [Level; 3] = [Level::None, Level::Authenticate, Level::Encrypt];
+const VERSION: u16 = 3;
+
+fn run<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn acceptor(level: Level) -> (Arc<Identity>, Acceptor) {
+    let dir = tempfile::tempdir().unwrap();
+    let identity = Arc::new(Identity::open(dir.path()).unwrap());
+    let acceptor = Acceptor::new(Arc::clone(&identity), level, VERSION).unwrap();
+    (identity, acceptor)
+}
+
+/// A client's and a server's session over TCP.
+async fn tcp_sessions(level: Level) -> (Session, Session) {
+    let (identity, acceptor) = acceptor(level);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let access = identity.access_file(level, &[address], &[Role::Executor]);
+    let (client, server) = tokio::join!(connect(&access, Role::Executor, VERSION), async {
+        let (stream, _) = listener.accept().await.unwrap();
+        acceptor.accept(stream, |_| false).await
+    });
+    (client.unwrap(), server.unwrap())
+}
+
+/// A client's and a server's session whose streams end in the caller's hands:
+/// what the client sends arrives at the first, and what is written to the second
+/// arrives at the server.
+async fn tapped_sessions(level: Level) -> (Session, Session, DuplexStream, DuplexStream) {
+    let (identity, acceptor) = acceptor(level);
+    let access = identity.access_file(level, &["tap".to_owned()], &[Role::Client]);
+    let (near_client, mut from_client) = duplex(1 << 20);
+    let (near_server, mut to_server) = duplex(1 << 20);
+    let handshakes = async {
+        tokio::join!(
+            connect_over(near_client, "tap".to_owned(), &access, Role::Client, VERSION),
+            acceptor.accept_over(near_server, "tap".to_owned(), |_| false),
+        )
+    };
+    let (client, server) = tokio::select! {
+        sessions = handshakes => sessions,
+        copied = copy_bidirectional(&mut from_client, &mut to_server) => {
+            panic!("the streams ended early: {copied:?}")
+        }
+    };
+    (client.unwrap(), server.unwrap(), from_client, to_server)
+}
+
+/// A body that differs from others of the same length and at every place.
+fn body(index: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ index) as u8).collect()
+}
+
+async fn send_all(writer: &mut FrameWriter, sizes: &[usize], per_flush: usize) {
+    for (index, size) in sizes.iter().enumerate() {
+        let body = body(index, *size);
+        if index % 2 == 0 {
+            writer.queue(&body).unwrap();
+        } else {
+            writer.queue_with(|buffer| buffer.extend_from_slice(&body)).unwrap();
+        }
+        if index % per_flush == per_flush - 1 || writer.queued_bytes() > 1 << 20 {
+            writer.flush().await.unwrap();
+            assert_eq!(writer.queued_bytes(), 0);
+        }
+    }
+    writer.flush().await.unwrap();
+}
+
+async fn receive_all(reader: &mut FrameReader, sizes: &[usize]) {
+    let mut index = 0;
+    while index < sizes.len() {
+        let batch = reader.read_batch().await.unwrap().expect("more frames were sent");
+        assert!(batch.len() > 0);
+        let (announced, first) = (batch.len(), index);
+        for frame in batch {
+            assert!(frame == body(index, sizes[index]), "frame {index} of {sizes:?}");
+            index += 1;
+        }
+        assert_eq!(index - first, announced);
+    }
+}
+
+async fn next_error(reader: &mut FrameReader) -> ReadError {
+    reader.read_batch().await.map(|batch| batch.map(|b| b.len())).unwrap_err()
+}
+
+fn sizes() -> impl Strategy<Value = Vec<usize>> {
+    let size = prop_oneof![
+        4 => Just(0),
+        20 => 1usize..200,
+        4 => 200usize..70_000,
+        1 => 200_000usize..600_000,
+    ];
+    prop::collection::vec(size, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn frames_arrive_whole_and_in_order_both_ways(
+        there in sizes(), back in sizes(), per_flush in 1usize..20, level in 0usize..3,
+    ) {
+        run(async {
+            let (mut client, mut server) = tcp_sessions(LEVELS[level]).await;
+            tokio::join!(
+                send_all(&mut client.writer, &there, per_flush),
+                receive_all(&mut server.reader, &there),
+                send_all(&mut server.writer, &back, per_flush),
+                receive_all(&mut client.reader, &back),
+            );
+            let (closed, end) = tokio::join!(client.writer.close(), server.reader.read_batch());
+            closed.unwrap();
+            assert!(end.unwrap().is_none());
+        });
+    }
+
+    /// Whatever the pieces in which bytes arrive, the same frames come out, and
+    /// what is left over is an end in mid-frame.
+    #[test]
+    fn framing_does_not_depend_on_how_bytes_arrive(
+        sizes in prop::collection::vec(0usize..50, 0..40), piece in 1usize..80, cut in 0usize..60,
+    ) {
+        run(async {
+            let mut bytes = Vec::new();
+            let mut ends = Vec::new();
+            for (index, size) in sizes.iter().enumerate() {
+                bytes.extend_from_slice(&(*size as u32).to_le_bytes());
+                bytes.extend_from_slice(&body(index, *size));
+                ends.push(bytes.len());
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let whole = ends.iter().filter(|end| **end <= bytes.len()).count();
+            let at_boundary = bytes.len() == whole.checked_sub(1).map_or(0, |last| ends[last]);
+
+            let (near, mut far) = duplex(piece);
+            let (mut reader, _writer) = plain(near);
+            let sending = async move { far.write_all(&bytes).await.unwrap() };
+            let receiving = async {
+                receive_all(&mut reader, &sizes[..whole]).await;
+                match reader.read_batch().await {
+                    Ok(None) => assert!(at_boundary),
+                    Err(ReadError::CutShort) => assert!(!at_boundary),
+                    other => panic!("{other:?}"),
+                }
+            };
+            tokio::join!(sending, receiving);
+        });
+    }
+
+    /// One bit flipped anywhere in the stream: the frames before it arrive, no
+    /// frame from it on does.
+    #[test]
+    fn a_flipped_bit_is_noticed(
+        sizes in prop::collection::vec(0usize..60, 1..8), place: prop::sample::Index, bit in 0u8..8,
+    ) {
+        run(async {
+            let (mut client, mut server, mut from_client, mut to_server) =
+                tapped_sessions(Level::Authenticate).await;
+            send_all(&mut client.writer, &sizes, usize::MAX).await;
+            let mut bytes = vec![0; sizes.iter().map(|size| size + 20).sum()];
+            from_client.read_exact(&mut bytes).await.unwrap();
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+            to_server.write_all(&bytes).await.unwrap();
+            drop(to_server);
+
+            let mut end = 0;
+            let good = sizes.iter().take_while(|size| { end += **size + 20; end <= place }).count();
+            receive_all(&mut server.reader, &sizes[..good]).await;
+            // A changed length may also point past the end.
+            let error = next_error(&mut server.reader).await;
+            assert!(!matches!(error, ReadError::Io(_)), "{error}");
+            let again = next_error(&mut server.reader).await;
+            assert_eq!(error.to_string(), again.to_string());
+        });
+    }
+
+    /// Any other sequence of the same sealed frames (a replay, a swap, an
+    /// omission) is cut off where it leaves the true one.
+    #[test]
+    fn frames_out_of_their_place_are_noticed(picks in prop::collection::vec(0usize..5, 1..8)) {
+        run(async {
+            let (mut client, mut server, mut from_client, mut to_server) =
+                tapped_sessions(Level::Authenticate).await;
+            let sizes = [30; 5];
+            send_all(&mut client.writer, &sizes, 2).await;
+            let mut bytes = vec![0; 50 * 5];
+            from_client.read_exact(&mut bytes).await.unwrap();
+            for pick in &picks {
+                to_server.write_all(&bytes[pick * 50..][..50]).await.unwrap();
+            }
+            drop(to_server);
+            let good = picks.iter().enumerate().take_while(|(at, pick)| at == *pick).count();
+            receive_all(&mut server.reader, &sizes[..good]).await;
+            match server.reader.read_batch().await {
+                Ok(None) => assert_eq!(good, picks.len()),
+                Err(ReadError::Tampered { number }) => assert_eq!(number as usize, good),
+                other => panic!("{other:?}"),
+            };
+        });
+    }
+}
+
+#[test]
+fn the_largest_frame_passes_at_every_level_and_small_ones_after_it() {
+    for level in LEVELS {
+        run(async {
+            let (mut client, mut server) = tcp_sessions(level).await;
+            let mut sizes = vec![5, FRAME_BYTES_MAX, 0];
+            // Enough rounds for both buffers to be given back.
+            sizes.extend([7; 200]);
+            sizes.push(1 << 20);
+            tokio::join!(
+                send_all(&mut client.writer, &sizes, 1),
+                receive_all(&mut server.reader, &sizes),
+            );
+        });
+    }
+}
+
+#[test]
+fn a_body_over_the_largest_is_not_queued_and_the_queue_stays_as_it_was() {
+    run(async {
+        let (mut client, mut server) = tcp_sessions(Level::Authenticate).await;
+        client.writer.queue(b"before").unwrap();
+        let queued = client.writer.queued_bytes();
+        let over = vec![0; FRAME_BYTES_MAX + 1];
+        let too_large = Err(QueueError::TooLarge { bytes: over.len() });
+        assert_eq!(client.writer.queue(&over), too_large);
+        assert_eq!(client.writer.queue_with(|buffer| buffer.extend_from_slice(&over)), too_large);
+        assert_eq!(client.writer.queued_bytes(), queued);
+        client.writer.queue(b"after").unwrap();
+        client.writer.flush().await.unwrap();
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            let batch = server.reader.read_batch().await.unwrap().unwrap();
+            received.extend(batch.map(<[u8]>::to_vec));
+        }
+        assert_eq!(received, [b"before".to_vec(), b"after".to_vec()]);
+    });
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    run(async {
+        let (near, mut far) = duplex(1 << 16);
+        let (_reader, mut writer) = plain(near);
+        let body = vec![1; 1 << 20];
+        let mut frames = 0;
+        while writer.queue(&body).is_ok() {
+            frames += 1;
+        }
+        assert_eq!(writer.queue(b""), Err(QueueError::Full));
+        let queued = writer.queued_bytes();
+        assert!((WRITE_QUEUE_BYTES_MAX..WRITE_QUEUE_BYTES_MAX + body.len() + 4).contains(&queued));
+
+        // A flush that is given up half-way loses and repeats nothing.
+        let mut received = vec![0; 3 << 20];
+        tokio::select! {
+            biased;
+            _ = far.read_exact(&mut received) => {}
+            flushed = writer.flush() => panic!("{flushed:?}"),
+        }
+        assert!(writer.queued_bytes() < queued);
+        writer.queue(&body).unwrap();
+        let mut rest = vec![0; (frames + 1) * (body.len() + 4) - received.len()];
+        let (flushed, read) = tokio::join!(writer.flush(), far.read_exact(&mut rest));
+        flushed.unwrap();
+        read.unwrap();
+        received.extend(rest);
+        for frame in received.chunks(body.len() + 4) {
+            assert_eq!(frame[..4], (body.len() as u32).to_le_bytes());
+            assert!(frame[4..] == body);
+        }
+    });
+}
+
+#[test]
+fn an_oversized_length_is_refused_after_the_frames_before_it() {
+    run(async {
+        let (near, mut far) = duplex(1 << 16);
+        let (mut reader, _writer) = plain(near);
+        let mut bytes = vec![2, 0, 0, 0, b'o', b'k'];
+        bytes.extend_from_slice(&(FRAME_BYTES_MAX as u32 + 1).to_le_bytes());
+        far.write_all(&bytes).await.unwrap();
+        let batch: Vec<_> = reader.read_batch().await.unwrap().unwrap().collect();
+        assert_eq!(batch, [b"ok"]);
+        for _ in 0..2 {
+            let error = next_error(&mut reader).await;
+            assert!(matches!(error, ReadError::TooLarge { bytes } if bytes == FRAME_BYTES_MAX + 1));
+        }
+    });
+}
+
+#[test]
+fn a_connection_cut_without_farewell_is_an_error_inside_tls() {
+    run(async {
+        let (client, mut server) = tcp_sessions(Level::Encrypt).await;
+        drop(client);
+        assert!(matches!(next_error(&mut server.reader).await, ReadError::CutShort));
+    });
+}
+
+#[test]
+fn an_encrypted_stream_shows_nothing_of_its_frames_and_notices_changes() {
+    run(async {
+        let (mut client, mut server, mut from_client, mut to_server) =
+            tapped_sessions(Level::Encrypt).await;
+        let secret = [b'x'; 4000];
+        client.writer.queue(&secret).unwrap();
+        client.writer.flush().await.unwrap();
+        let mut bytes = vec![0; secret.len() + 4];
+        from_client.read_exact(&mut bytes).await.unwrap();
+        let longest = bytes.split(|byte| *byte != b'x').map(<[u8]>::len).max();
+        assert!(longest < Some(16), "{longest:?}");
+        bytes[100] ^= 1;
+        to_server.write_all(&bytes).await.unwrap();
+        drop((from_client, to_server));
+        let error = next_error(&mut server.reader).await;
+        assert!(matches!(error, ReadError::CutShort | ReadError::Io(_)), "{error}");
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn a_megabyte_of_noise_in_a_session_is_never_a_frame(seed: [u8; 32], level in 1usize..3) {
+        run(async {
+            let (_client, mut server, _from_client, mut to_server) =
+                tapped_sessions(LEVELS[level]).await;
+            let mut noise = vec![0; 1 << 20];
+            blake3::Hasher::new_keyed(&seed).finalize_xof().fill(&mut noise);
+            // The server may hang up before it has read all of it.
+            let (_, error) = tokio::join!(
+                async move { let _ = to_server.write_all(&noise).await; },
+                next_error(&mut server.reader),
+            );
+            assert!(!error.to_string().is_empty());
+        });
+    }
+}
