@@ -5,6 +5,8 @@
 //!
 //! `cargo bench -p falkon-node --bench spawn [-- PROGRAM [IN_FLIGHT]]`
 
+#![allow(clippy::unwrap_used, reason = "a benchmark may fail at once")]
+
 use std::ffi::CString;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -77,6 +79,21 @@ async fn hosted(
     TASKS as f64 / start.elapsed().as_secs_f64()
 }
 
+/// Processor time of this process and of all children it has waited for, in microseconds.
+fn processor_us() -> f64 {
+    let us = |who| {
+        // SAFETY: An all-zero rusage is a valid value and a valid place for the result.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(who, &mut usage);
+            usage
+        };
+        let us = |time: libc::timeval| time.tv_sec as f64 * 1e6 + time.tv_usec as f64;
+        us(usage.ru_utime) + us(usage.ru_stime)
+    };
+    us(libc::RUSAGE_SELF) + us(libc::RUSAGE_CHILDREN)
+}
+
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
@@ -94,11 +111,20 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         // The bare loop waits for any child, so the host is started for each round anew.
         for round in 0..=ROUNDS {
+            let start = processor_us();
             let bare = bare(&program, in_flight);
+            let middle = processor_us();
             let mut host = Host::start().await.unwrap();
             let hosted = hosted(&mut host, &program, in_flight).await;
+            // Waits for the host, whose time then counts as that of a child.
             drop(host);
-            println!("bare {bare:6.0}/s   host {hosted:6.0}/s   {:.3}", hosted / bare);
+            let each = |us: f64| us / TASKS as f64;
+            println!(
+                "bare {bare:6.0}/s   host {hosted:6.0}/s   {:.3}   processor {:3.0} and {:3.0} us each",
+                hosted / bare,
+                each(middle - start),
+                each(processor_us() - middle),
+            );
             // The first round warms the machine up.
             if round > 0 {
                 bares.push(bare);

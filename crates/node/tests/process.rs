@@ -2,6 +2,8 @@
 //! executors that are killed, so it has a `main` of its own:
 //! `cargo test --test process [-- NAME_PART…]`.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
+
 mod process {
     pub(crate) mod ends;
     pub(crate) mod orphans;

@@ -401,3 +401,35 @@ impl Outbox {
         state.writing = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_free_slot_tasks_wait_in_order_and_can_be_killed() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        let full = State { slots: RUNNING_TASKS_MAX, ..State::default() };
+        let pool = Arc::new(Pool {
+            state: Mutex::new(full),
+            closed: Condvar::new(),
+            outbox: Outbox::new(socket),
+            inherited: Inherited::read(OsStr::new("test")),
+            open_files: None,
+            pid: 1,
+        });
+        for key in 1..=3 {
+            pool.launch(key, vec![key as u8]).unwrap();
+        }
+        pool.kill(Kill { key: 2, grace: Duration::from_secs(1) });
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
+        for key in 1..=3_u64 {
+            let Assignment { order, killed } = pool.next(&seat);
+            assert_eq!((order, killed), (vec![key as u8], key == 2));
+            assert_eq!(pool.launch(key, Vec::new()), Err(Garbled), "the key is in use");
+            pool.ended(key);
+        }
+        assert!(!pool.busy());
+    }
+}

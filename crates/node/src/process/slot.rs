@@ -29,7 +29,15 @@ pub(super) struct Slot {
     stack: Stack,
     streams: [Stream; 2],
     buffer: Vec<u8>,
+    /// The pipes for the next task's output, made while there is none to wait for it.
+    pipes: Option<[Pipe; 2]>,
+    /// What the last task leaves to be closed.
+    done: Option<([Pipe; 2], Child)>,
 }
+
+/// The end to read from and the end to write to. A slot keeps both: so the pipe never ends, and
+/// a task that ends wakes its slot once and not three times.
+type Pipe = (OwnedFd, OwnedFd);
 
 /// How a step of starting a task failed.
 type NotStarted = (Stage, i32);
@@ -37,7 +45,7 @@ type NotStarted = (Stage, i32);
 impl Slot {
     pub(super) fn new(pool: Arc<Pool>, seat: Arc<Seat>) -> io::Result<Slot> {
         let (stack, buffer) = (Stack::new()?, vec![0; READ_BYTES]);
-        Ok(Slot { pool, seat, stack, streams: Default::default(), buffer })
+        Ok(Slot { pool, seat, stack, streams: Default::default(), buffer, pipes: None, done: None })
     }
 
     /// Runs the tasks that come to this slot's seat, without end.
@@ -49,6 +57,9 @@ impl Slot {
             self.pool.ended(report.key);
             let [stdout, stderr] = &self.streams;
             self.pool.outbox.send(|out| record::put_ended(out, &report, [stdout, stderr]));
+            // While the executor thinks about what is next, there is time for this.
+            self.done = None;
+            self.pipes = self.pipes.take().or_else(|| new_pipes().ok());
             assignment = self.pool.next(&self.seat);
         }
     }
@@ -91,10 +102,11 @@ impl Slot {
             None => None,
         };
         image.prepare(&self.pool.inherited, order).map_err(garbled)?;
-        // The slot keeps the ends that are written to as well: so the pipes never end, and a
-        // task that ends wakes the slot once and not three times.
-        let stdout = new_pipe()?;
-        let stderr = new_pipe()?;
+        let pipes = match self.pipes.take() {
+            Some(pipes) => pipes,
+            None => new_pipes()?,
+        };
+        let [stdout, stderr] = &pipes;
         let setup = Setup {
             cwd,
             stdin: stdin.as_ref().map(AsFd::as_fd),
@@ -112,6 +124,7 @@ impl Slot {
         // again. What it left in its group goes with it.
         kill_group(&child, libc::SIGKILL);
         let (outcome, usage) = reap(&child);
+        self.done = Some((pipes, child));
         Ok((outcome, usage, ended))
     }
 
@@ -197,9 +210,12 @@ fn open_stdin(cwd: Option<&std::ffi::CStr>, path: &std::ffi::CStr) -> Result<Own
     open().map_err(rustix::io::Errno::raw_os_error)
 }
 
-fn new_pipe() -> Result<(OwnedFd, OwnedFd), NotStarted> {
-    rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
-        .map_err(|errno| (Stage::Pipes, errno.raw_os_error()))
+fn new_pipes() -> Result<[Pipe; 2], NotStarted> {
+    let pipe = || {
+        rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|errno| (Stage::Pipes, errno.raw_os_error()))
+    };
+    Ok([pipe()?, pipe()?])
 }
 
 fn kill_group(child: &Child, signal: i32) {

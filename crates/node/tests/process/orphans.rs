@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use falkon_node::process::{Ended, Host, HostLost, Launch, Outcome, Stage};
 
-use super::rig::{Mark, Rig, bytes, command, host_of, kill_now, shell, until};
+use super::rig::{Mark, Rig, bytes, command, host_of, send, shell, until};
 
 /// With this, a mark and a script for tasks the test is an executor with four tasks.
 pub(crate) const EXECUTOR_ARGUMENT: &str = "executor-to-be-killed";
@@ -185,7 +185,7 @@ pub(crate) fn a_killed_host_leaves_nothing_and_is_reported() {
     mark.wait_for(3 * TREE_PROCESSES);
     // A child that is not the host's must not be touched.
     let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
-    kill_now(host_of(std::process::id()));
+    send(host_of(std::process::id()), libc::SIGKILL);
     assert_eq!(rig.recv(), Err(HostLost { keys: vec![1, 2, 3] }));
     assert_eq!(mark.processes(), [] as [i32; 0]);
     assert_eq!(other.try_wait().unwrap(), None);
@@ -201,9 +201,11 @@ pub(crate) fn executor_and_host_killed_together_leave_no_task() {
     let mark = Mark::new();
     let mut executor = start_executor(&mark, "exec sleep 1000");
     mark.wait_for(4);
-    let host = host_of(executor.id());
-    kill_now(host);
+    // An executor that stands still when its host is killed cannot help, as one that is killed
+    // at the same time.
+    send(executor.id() as i32, libc::SIGSTOP);
+    send(host_of(executor.id()), libc::SIGKILL);
+    mark.wait_gone();
     executor.kill().unwrap();
     executor.wait().unwrap();
-    mark.wait_gone();
 }

@@ -152,7 +152,7 @@ pub(crate) fn host_of(parent: u32) -> i32 {
     all_processes().into_iter().find(is_host).expect("a process host")
 }
 
-pub(crate) fn kill_now(pid: i32) {
+pub(crate) fn send(pid: i32, signal: i32) {
     // SAFETY: A system call on plain values.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
 }
