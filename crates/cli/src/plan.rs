@@ -7,8 +7,9 @@
 //!   `--each-line`, and nothing per combination of several sources: rows are
 //!   made when they are submitted;
 //! - the encoded command, the name and eight bytes for each task of a task
-//!   file or workflow (about 100 bytes for a short command), and four more
-//!   with four per dependency if there are dependencies;
+//!   file or workflow (some 150 bytes for a command of six words with an input
+//!   and an output), and four more with four per dependency if there are
+//!   dependencies;
 //! - while it is being made, some 50 bytes more for each id and declared file.
 
 pub(crate) mod args;

@@ -112,7 +112,15 @@ fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
 }
 
 fn words(command: &Command) -> String {
-    command.argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    let mut words: Vec<String> = command.argv.iter().map(|word| quoted(word)).collect();
+    if let Some(program) = words.first_mut()
+        && program.contains('=')
+        && !program.contains('\'')
+    {
+        // A bare `A=B` in front would be an assignment.
+        *program = format!("'{program}'");
+    }
+    words.join(" ")
 }
 
 /// A line that does in a shell what the task does.

@@ -46,16 +46,13 @@ impl Iterator for Submissions<'_> {
 
 impl Submissions<'_> {
     fn of_product(&self, product: &Product) -> Submission {
-        let left = self.plan.count() - self.next;
-        let (index, run) = match &self.plan.selection {
-            None => (self.next, left),
-            Some(selection) => selection.run_at(self.next).unwrap_or((self.next, left)),
-        };
+        let (index, run) = self.run_at(self.next);
         let selected = self.plan.selection.is_some();
         // A selected task's position is not its number.
         let numbered = selected && product.is_numbered();
-        let computed =
-            product.factors().filter(|_| !selected || (!numbered && run >= COMPUTED_RUN_TASKS_MIN));
+        let factors = product.factors().filter(|_| !numbered);
+        let computable = factors.is_some();
+        let computed = factors.filter(|_| !selected || run >= COMPUTED_RUN_TASKS_MIN);
         let mut template = self.plan.template.clone();
         let (rows, count) = match computed {
             Some(factors) => {
@@ -67,7 +64,7 @@ impl Submissions<'_> {
                 if numbered {
                     template = Arc::new(product.template_with_number_in_row().to_bytes());
                 }
-                let rows = self.product_rows(product, numbered);
+                let rows = self.product_rows(product, numbered, computable);
                 let count = rows.len();
                 (Rows::Packed(rows), count)
             }
@@ -83,11 +80,31 @@ impl Submissions<'_> {
         }
     }
 
-    fn product_rows(&self, product: &Product, numbered: bool) -> Packed {
+    /// The index of the task at `position`, which is not past the end, and how
+    /// many follow it without a gap, itself counted.
+    fn run_at(&self, position: u64) -> (u64, u64) {
+        let whole = (position, self.plan.count() - position);
+        let selection = self.plan.selection.as_ref();
+        selection.and_then(|selection| selection.run_at(position)).unwrap_or(whole)
+    }
+
+    /// Stored rows for the next tasks; if they could be computed instead, only
+    /// up to where that is worth a submission.
+    fn product_rows(&self, product: &Product, numbered: bool, computable: bool) -> Packed {
         let (mut blob, mut ends) = (Vec::new(), Vec::new());
         let last = self.plan.count().min(self.next + SUBMISSION_TASKS_MAX);
+        let mut run_left = 0;
+        let mut index = 0;
         for position in self.next..last {
-            product.put_row(self.plan.index_of(position), numbered, &mut blob);
+            if run_left == 0 {
+                (index, run_left) = self.run_at(position);
+                if computable && run_left >= COMPUTED_RUN_TASKS_MIN {
+                    break;
+                }
+            }
+            product.put_row(index, numbered, &mut blob);
+            index += 1;
+            run_left -= 1;
             // A row is at most some values of 128 KiB.
             ends.push(blob.len() as u32);
             if blob.len() >= SUBMISSION_ROWS_BYTES {

@@ -258,7 +258,7 @@ impl Defaults {
         let put = |place: &mut u64, value: Option<u64>| *place = value.unwrap_or(*place);
         let resources = &mut class.resources;
         resources.cpus_milli = fields.cpus.map_or(resources.cpus_milli, |cpus| cpus.0);
-        resources.gpus = fields.gpus.unwrap_or(resources.gpus);
+        resources.gpus = fields.gpus.map_or(resources.gpus, |gpus| gpus.0);
         put(&mut resources.memory_bytes, fields.memory.map(|memory| memory.0));
         for (name, count) in fields.resources.iter().flat_map(|map| &map.0) {
             resources.custom.retain(|(other, _)| other.as_str() != name.0);
@@ -269,8 +269,8 @@ impl Defaults {
         put(&mut class.timeout_micros, fields.timeout.map(|timeout| timeout.0));
         let estimate = fields.runtime_estimate.map(|estimate| coarse_estimate(estimate.0));
         put(&mut class.estimate_micros, estimate);
-        class.retries = fields.retries.unwrap_or(class.retries);
-        class.priority = fields.priority.unwrap_or(class.priority);
+        class.retries = fields.retries.map_or(class.retries, |retries| retries.0);
+        class.priority = fields.priority.map_or(class.priority, |priority| priority.0);
         class
     }
 }

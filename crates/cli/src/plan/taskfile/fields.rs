@@ -23,13 +23,13 @@ pub(super) struct TaskFields<'a> {
     pub(super) outputs: Option<Vec<Text<'a>>>,
     pub(super) after: Option<Vec<Text<'a>>>,
     pub(super) cpus: Option<Cpus>,
-    pub(super) gpus: Option<u32>,
+    pub(super) gpus: Option<Count>,
     pub(super) memory: Option<Memory>,
     pub(super) resources: Option<Map<'a, u64>>,
     pub(super) runtime_estimate: Option<Duration>,
     pub(super) timeout: Option<Duration>,
-    pub(super) retries: Option<u32>,
-    pub(super) priority: Option<i32>,
+    pub(super) retries: Option<Count>,
+    pub(super) priority: Option<Priority>,
 }
 
 /// The names of all fields.
@@ -370,6 +370,52 @@ macro_rules! amount {
         }
     };
 }
+
+/// A whole number within the bounds of its type.
+macro_rules! whole {
+    ($(#[$doc:meta])* $name:ident($type:ty), $expecting:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct $name(pub(super) $type);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Whole;
+
+                impl Visitor<'_> for Whole {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expecting)
+                    }
+
+                    fn visit_u64<E: de::Error>(self, number: u64) -> Result<$name, E> {
+                        let wrong = |_| E::invalid_value(de::Unexpected::Unsigned(number), &self);
+                        number.try_into().map($name).map_err(wrong)
+                    }
+
+                    fn visit_i64<E: de::Error>(self, number: i64) -> Result<$name, E> {
+                        let wrong = |_| E::invalid_value(de::Unexpected::Signed(number), &self);
+                        number.try_into().map($name).map_err(wrong)
+                    }
+                }
+
+                from.deserialize_any(Whole)
+            }
+        }
+    };
+}
+
+whole!(
+    /// How many of something.
+    Count(u32),
+    "a whole number from 0 to 4294967295"
+);
+whole!(
+    /// Higher goes first.
+    Priority(i32),
+    "a whole number from -2147483648 to 2147483647"
+);
 
 amount!(
     /// Microseconds.
