@@ -1,5 +1,6 @@
 //! The command line `falkon`.
 
+#[allow(dead_code)]
 mod plan;
 
 fn main() {}

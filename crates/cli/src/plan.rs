@@ -1,1 +1,321 @@
-//! Plans: what the sources on a command line expand to.
+//! From a command line to tasks: sources and placeholders, task files,
+//! workflows.
+//!
+//! A [`Plan`] is what runs and what a dry run prints. It costs
+//! - nothing per task for `--range`, however many there are;
+//! - a value's bytes and four more for each value of `--each` and
+//!   `--each-line`, and nothing per combination of several sources: rows are
+//!   made when they are submitted;
+//! - the encoded command, the name and eight bytes for each task of a task
+//!   file or workflow (some 150 bytes for a command of six words with an input
+//!   and an output), and four more with four per dependency if there are
+//!   dependencies;
+//! - while it is being made, some 50 bytes more for each id and declared file.
+
+pub(crate) mod args;
+mod column;
+mod error;
+mod files;
+mod graph;
+mod listed;
+mod placeholder;
+mod product;
+mod quantity;
+mod render;
+mod selection;
+mod shell;
+mod source;
+mod submissions;
+mod taskfile;
+mod workflow;
+
+pub(crate) use args::PlanArgs;
+pub(crate) use error::PlanError;
+
+use args::SourceArg;
+use falkon_core::task::TaskClass;
+use falkon_wire::codec::Wire;
+use falkon_wire::command::{Command, Template};
+use graph::{Dependencies, GraphBuilder};
+use listed::{ListBuilder, Listed};
+use product::Product;
+use selection::Selection;
+use source::Source;
+use std::ffi::OsStr;
+use std::io::{BufRead, Read};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a plan is made from besides its arguments.
+pub(crate) struct Surroundings<'a> {
+    /// Standard input, for sources that are `-`.
+    pub(crate) stdin: &'a mut dyn BufRead,
+    /// Whether standard input is a pipe or file: its lines are a source if the
+    /// command line has none.
+    pub(crate) stdin_is_piped: bool,
+    /// The folder from which relative paths are seen, absolute.
+    pub(crate) current_dir: &'a Path,
+}
+
+/// Tasks in order, checked: ids are unique, dependencies exist and have no
+/// cycle, no two tasks declare one output.
+///
+/// A task has a *position* in this plan, from 0: it is the id it gets in a new
+/// instance. It also has an *index*, its position in the plan that the command
+/// line gives; the two differ only after [`Plan::select`], and what `{#}`
+/// stands for is always the index and one.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    body: Arc<Body>,
+    dependencies: Arc<Dependencies>,
+    /// The encoded template of a product or list.
+    template: Arc<Vec<u8>>,
+    /// What is left of the whole plan; `None` is all.
+    selection: Option<Selection>,
+}
+
+#[derive(Debug)]
+enum Body {
+    Product(Product),
+    Listed(Listed),
+}
+
+impl Plan {
+    /// The plan of a command line.
+    ///
+    /// # Errors
+    /// Says what is wrong with it; nothing has run.
+    pub(crate) fn new(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Plan, PlanError> {
+        check_combination(args)?;
+        let current_dir = surroundings.current_dir.as_os_str().as_bytes().to_vec();
+        if args.sources.tasks.is_some() || args.sources.workflow.is_some() {
+            return Plan::from_list(args, surroundings);
+        }
+        if args.command.is_empty() && args.sources.sources.is_empty() {
+            return Err(PlanError::NoCommand);
+        }
+        let sources = sources(args, surroundings)?;
+        let product = Product::new(args, sources)?;
+        let dependencies = product.dependencies(&current_dir)?;
+        let template = Template::Command(product.template.clone()).to_bytes();
+        Ok(Plan {
+            body: Arc::new(Body::Product(product)),
+            dependencies: Arc::new(dependencies),
+            template: Arc::new(template),
+            selection: None,
+        })
+    }
+
+    fn from_list(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Plan, PlanError> {
+        let current_dir = surroundings.current_dir;
+        let mut list = ListBuilder::default();
+        let mut graph = GraphBuilder::new(current_dir.as_os_str().as_bytes());
+        let options = &args.options;
+        let shown;
+        if let Some(path) = &args.sources.workflow {
+            shown = path.display().to_string();
+            let mut bytes = Vec::new();
+            source::open(path)?
+                .take(workflow::WORKFLOW_BYTES_MAX + 1)
+                .read_to_end(&mut bytes)
+                .map_err(|source| PlanError::Read { path: shown.clone(), source })?;
+            if bytes.len() as u64 > workflow::WORKFLOW_BYTES_MAX {
+                let bytes_max = workflow::WORKFLOW_BYTES_MAX;
+                return Err(PlanError::LargeFile { path: shown, bytes_max });
+            }
+            let folder = files::folder_of(current_dir, path);
+            let folder = folder.as_os_str().as_bytes();
+            workflow::read(&bytes, &shown, folder, options, &mut list, &mut graph)?;
+        } else {
+            let path = args.sources.tasks.as_deref().unwrap_or(Path::new("-"));
+            shown = path.display().to_string();
+            match path == Path::new("-") {
+                true => {
+                    let name = "standard input";
+                    taskfile::read(surroundings.stdin, name, options, &mut list, &mut graph)?;
+                }
+                false => {
+                    let mut file = source::open(path)?;
+                    taskfile::read(&mut file, &shown, options, &mut list, &mut graph)?;
+                }
+            }
+        }
+        let listed = list.finish();
+        if listed.count == 0 {
+            return Err(PlanError::EmptySource { source: format!("`{shown}`") });
+        }
+        let name = |index: u64| {
+            let name = listed.find(index).and_then(|(chunk, offset)| chunk.name(offset));
+            let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
+            name.unwrap_or_else(|| format!("#{}", index + 1))
+        };
+        let dependencies = graph.finish(listed.count, name)?;
+        Ok(Plan {
+            body: Arc::new(Body::Listed(listed)),
+            dependencies: Arc::new(dependencies),
+            template: Arc::new(Template::Each.to_bytes()),
+            selection: None,
+        })
+    }
+
+    /// How many tasks.
+    pub(crate) fn count(&self) -> u64 {
+        self.selection.as_ref().map_or(self.whole_count(), Selection::len)
+    }
+
+    /// How many tasks the command line gives, selected or not.
+    pub(crate) fn whole_count(&self) -> u64 {
+        match &*self.body {
+            Body::Product(product) => product.count,
+            Body::Listed(listed) => listed.count,
+        }
+    }
+
+    /// The index of the task at `position`, which must be below
+    /// [`Plan::count`].
+    pub(crate) fn index_of(&self, position: u64) -> u64 {
+        match &self.selection {
+            None => position,
+            Some(selection) => selection.run_at(position).map_or(position, |(index, _)| index),
+        }
+    }
+
+    /// The index of the task at `position`; `None` past the end.
+    fn checked_index(&self, position: u64) -> Option<u64> {
+        (position < self.count()).then(|| self.index_of(position))
+    }
+
+    /// The complete command of the task at `position`; `None` past the end.
+    pub(crate) fn command(&self, position: u64) -> Option<Command> {
+        let index = self.checked_index(position)?;
+        match &*self.body {
+            Body::Product(product) => product.command(index),
+            Body::Listed(listed) => listed.command(index),
+        }
+    }
+
+    /// The user's name for the task at `position`, if it has one.
+    pub(crate) fn name(&self, position: u64) -> Option<&str> {
+        let index = self.checked_index(position)?;
+        let Body::Listed(listed) = &*self.body else { return None };
+        let (chunk, offset) = listed.find(index)?;
+        std::str::from_utf8(chunk.name(offset)?).ok()
+    }
+
+    /// The class of the task at `position`; `None` past the end.
+    pub(crate) fn class(&self, position: u64) -> Option<&TaskClass> {
+        let index = self.checked_index(position)?;
+        match &*self.body {
+            Body::Product(product) => Some(&product.class),
+            Body::Listed(listed) => {
+                let (chunk, offset) = listed.find(index)?;
+                listed.classes.get(chunk.class(offset))
+            }
+        }
+    }
+
+    /// The positions of the tasks that the one at `position` waits for;
+    /// those left out by [`Plan::select`] are not among them.
+    pub(crate) fn after(&self, position: u64) -> Vec<u64> {
+        if self.dependencies.is_empty() {
+            return Vec::new();
+        }
+        let Some(index) = self.checked_index(position) else { return Vec::new() };
+        let on = self.dependencies.of(index).iter().map(|on| u64::from(*on));
+        match &self.selection {
+            None => on.collect(),
+            Some(selection) => on.filter_map(|on| selection.position_of(on)).collect(),
+        }
+    }
+
+    /// 128 bits that are the same exactly if the task does the same: its
+    /// command with environment, folder and files, and its kind. What governs
+    /// only when and where it runs (resources, limits, retries, priority) is
+    /// left out, so that changing it does not make finished work worthless.
+    pub(crate) fn digest(&self, position: u64) -> Option<[u8; 16]> {
+        let mut bytes = self.command(position)?.to_bytes();
+        bytes.push(self.class(position)?.kind as u8);
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..16]);
+        Some(digest)
+    }
+
+    /// This plan restricted to tasks whose *indices* are in `indices`, in the
+    /// order they had. Dependencies on tasks left out are dropped.
+    pub(crate) fn select(&self, indices: impl IntoIterator<Item = Range<u64>>) -> Plan {
+        let selected = Selection::new(indices, self.whole_count());
+        let selection = match &self.selection {
+            None => selected,
+            Some(before) => before.and(&selected),
+        };
+        Plan { selection: Some(selection), ..self.clone() }
+    }
+}
+
+/// Refuses what cannot stand side by side.
+fn check_combination(args: &PlanArgs) -> Result<(), PlanError> {
+    let sources = &args.sources;
+    let list = match (&sources.tasks, &sources.workflow) {
+        (None, None) => None,
+        (Some(_), None) => Some("--tasks"),
+        (None, Some(_)) => Some("--workflow"),
+        (Some(_), Some(_)) => {
+            return Err(PlanError::ListExcludes { list: "--tasks", other: "--workflow" });
+        }
+    };
+    let Some(list) = list else {
+        let stdins = sources.sources.iter().filter(|source| match source {
+            SourceArg::Lines(file) => file == OsStr::new("-"),
+            _ => false,
+        });
+        return if stdins.count() > 1 { Err(PlanError::StdinTwice) } else { Ok(()) };
+    };
+    if !args.command.is_empty() {
+        return Err(PlanError::ListExcludes { list, other: "a command after `--`" });
+    }
+    if list == "--workflow" && args.options.shell {
+        return Err(PlanError::ListExcludes { list, other: "--shell" });
+    }
+    match sources.sources.first() {
+        None => Ok(()),
+        Some(SourceArg::Each(_)) => Err(PlanError::ListExcludes { list, other: "--each" }),
+        Some(SourceArg::Lines(_)) => Err(PlanError::ListExcludes { list, other: "--each-line" }),
+        Some(SourceArg::Range(_)) => Err(PlanError::ListExcludes { list, other: "--range" }),
+    }
+}
+
+/// The values of the command line's sources, none of them empty.
+fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source>, PlanError> {
+    let given = &args.sources.sources;
+    if given.is_empty() && surroundings.stdin_is_piped {
+        let lines = source::lines(surroundings.stdin, "standard input")?;
+        // Something that is piped by habit, such as an empty file.
+        return Ok(if lines.len() == 0 { Vec::new() } else { vec![Source::Values(lines)] });
+    }
+    let mut sources = Vec::with_capacity(given.len());
+    for arg in given {
+        sources.push(match arg {
+            SourceArg::Range(range) => Source::Range(*range),
+            SourceArg::Each(patterns) => source::files(patterns, args.command.is_empty())?,
+            SourceArg::Lines(file) => {
+                let (lines, shown) = if file == OsStr::new("-") {
+                    let shown = "standard input".to_owned();
+                    (source::lines(surroundings.stdin, &shown)?, shown)
+                } else {
+                    let shown = file.to_string_lossy().into_owned();
+                    (source::lines(&mut source::open(Path::new(file))?, &shown)?, shown)
+                };
+                if lines.len() == 0 {
+                    return Err(PlanError::EmptySource { source: format!("`{shown}`") });
+                }
+                Source::Values(lines)
+            }
+        });
+    }
+    Ok(sources)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! The options that say what to run: shared by `falkon run` and
+//! `falkon submit`.
+
+use super::quantity::{cpus_milli, duration_micros, memory_bytes, resource};
+use super::source::range;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use falkon_core::task::Range;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What to run, and how often.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct PlanArgs {
+    /// Where the values come from.
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// What every task gets.
+    #[command(flatten)]
+    pub(crate) options: TaskOptions,
+    /// The program to run and its arguments, or a builtin: @noop, @sleep SECONDS
+    ///
+    /// Each combination of the sources' values is a task. In the arguments
+    /// (and in --env, --cwd, --stdin, --input, --output) these stand for the
+    /// value: {} all of it, {/} its base name, {.} without extension, {/.}
+    /// base name without extension, {//} its directory; {1}, {2/}, … for the
+    /// first, second, … of several sources; {#} is the task's number. Other
+    /// braces are plain text. If the program would not see any of them, the
+    /// values are appended as its last arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// One source of values, as it stands on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SourceArg {
+    /// `--each`: patterns or names of files.
+    Each(Vec<OsString>),
+    /// `--each-line`: a file, or `-`.
+    Lines(OsString),
+    /// `--range`.
+    Range(Range),
+}
+
+/// Where values or tasks come from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SourceArgs {
+    /// Sources in the order of the command line; the last varies fastest.
+    pub(crate) sources: Vec<SourceArg>,
+    /// `--tasks`: a file of complete tasks, or `-`.
+    pub(crate) tasks: Option<PathBuf>,
+    /// `--workflow`: a WfFormat file.
+    pub(crate) workflow: Option<PathBuf>,
+}
+
+const SOURCES: &str = "Sources";
+
+// Written by hand, because the order of different options matters.
+impl Args for SourceArgs {
+    fn augment_args(command: Command) -> Command {
+        let source = |name: &'static str| Arg::new(name).long(name).help_heading(SOURCES);
+        command
+            .arg(
+                source("each")
+                    .value_name("GLOB")
+                    .num_args(1..)
+                    .action(ArgAction::Append)
+                    .value_parser(value_parser!(OsString))
+                    .help("A task per file: names or patterns (*, ?, [a-z], **), sorted")
+                    .long_help(
+                        "A task per file. Names and patterns (*, ?, [a-z], and ** for any \
+                         folders) up to the next option are one source; quote a pattern to have \
+                         it expanded here instead of by the shell. Several sources, of any kind, \
+                         combine: every value of one with every value of the others, the last \
+                         changing fastest.",
+                    ),
+            )
+            .arg(
+                source("each-line")
+                    .value_name("FILE")
+                    .action(ArgAction::Append)
+                    .value_parser(value_parser!(OsString))
+                    .help("A task per line of FILE (`-`: standard input)")
+                    .long_help(
+                        "A task per line of FILE, taken exactly as it is; `-` is standard input. \
+                         Without any source, lines piped into standard input are one.",
+                    ),
+            )
+            .arg(
+                source("range")
+                    .value_name("A-B[:STEP]")
+                    .action(ArgAction::Append)
+                    .allow_hyphen_values(true)
+                    .value_parser(range)
+                    .help("A task per number from A to B, both included")
+                    .long_help(
+                        "A task per number from A to B, both included, in steps of STEP (1 by \
+                         default): 1-100, 0-90:10, 10-1:-1, -5-5. Ranges cost nothing, whatever \
+                         their length.",
+                    ),
+            )
+            .arg(
+                source("tasks")
+                    .value_name("FILE")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("A list of tasks, JSON Lines or TOML (`-`: standard input)")
+                    .long_help(
+                        "A list of complete tasks: JSON Lines (one object per line) or TOML \
+                         ([[task]] tables), told apart by the extension .toml or the contents; \
+                         `-` is standard input. Fields: id, command (a program, or a list with \
+                         its arguments), args, shell, env, cwd, stdin, inputs, outputs, after \
+                         (ids), cpus, gpus, memory, resources, runtime_estimate, timeout, \
+                         retries, priority. A task runs after those it names in `after` and \
+                         those whose outputs are its inputs. Options of the command line are \
+                         defaults for the tasks.",
+                    ),
+            )
+            .arg(
+                source("workflow")
+                    .value_name("FILE")
+                    .value_parser(value_parser!(PathBuf))
+                    .help("A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON)")
+                    .long_help(
+                        "A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON). Its commands run \
+                         in the file's folder unless --cwd says otherwise. Options of the \
+                         command line come before what the file recorded.",
+                    ),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for SourceArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<SourceArgs, clap::Error> {
+        let mut placed: Vec<(usize, SourceArg)> = Vec::new();
+        let mut indices = matches.indices_of("each").into_iter().flatten();
+        for patterns in matches.get_occurrences::<OsString>("each").into_iter().flatten() {
+            let patterns: Vec<OsString> = patterns.cloned().collect();
+            let places: Vec<usize> = indices.by_ref().take(patterns.len()).collect();
+            placed.push((places.first().copied().unwrap_or(0), SourceArg::Each(patterns)));
+        }
+        let files = matches.get_many::<OsString>("each-line").into_iter().flatten();
+        let indices = matches.indices_of("each-line").into_iter().flatten();
+        placed.extend(indices.zip(files.cloned().map(SourceArg::Lines)));
+        let ranges = matches.get_many::<Range>("range").into_iter().flatten();
+        let indices = matches.indices_of("range").into_iter().flatten();
+        placed.extend(indices.zip(ranges.copied().map(SourceArg::Range)));
+        placed.sort_by_key(|(place, _)| *place);
+        Ok(SourceArgs {
+            sources: placed.into_iter().map(|(_, source)| source).collect(),
+            tasks: matches.get_one::<PathBuf>("tasks").cloned(),
+            workflow: matches.get_one::<PathBuf>("workflow").cloned(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// What every task gets, unless its entry in a task file says otherwise.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Tasks")]
+pub(crate) struct TaskOptions {
+    /// Run the command in /bin/sh; placeholders are quoted
+    ///
+    /// The command's words, joined by spaces, are a script. A placeholder
+    /// stands for exactly its value, whatever characters that has and whether
+    /// or not the script puts it between quotes; values never run as code.
+    #[arg(long)]
+    pub(crate) shell: bool,
+    /// CPUs a task holds while it runs, also a fraction [default: 1]
+    #[arg(long, value_name = "N", value_parser = cpus_milli, allow_negative_numbers = true)]
+    pub(crate) cpus: Option<u32>,
+    /// GPUs a task holds while it runs [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) gpus: Option<u32>,
+    /// Memory a task holds while it runs, in bytes or as 512MiB, 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = memory_bytes, allow_negative_numbers = true)]
+    pub(crate) memory: Option<u64>,
+    /// How much of a custom resource a task holds while it runs; may be repeated
+    #[arg(long, value_name = "NAME=COUNT", value_parser = resource)]
+    pub(crate) resource: Vec<(String, u64)>,
+    /// Kill and fail a task that runs longer: 30, 30s, 5m, 1h30m; 0 is no limit
+    #[arg(long, value_name = "TIME", value_parser = duration_micros, allow_negative_numbers = true)]
+    pub(crate) timeout: Option<u64>,
+    /// How many more times a task that failed is tried [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) retries: Option<u32>,
+    /// Tasks with a higher number go first [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
+    /// About how long a task runs (helps to spread tasks well)
+    #[arg(long, value_name = "TIME", value_parser = duration_micros, allow_negative_numbers = true)]
+    pub(crate) estimate: Option<u64>,
+    /// Set a variable in the tasks' environment; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<OsString>,
+    /// Working directory of the tasks
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
+    /// File that a task reads as standard input [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stdin: Option<OsString>,
+    /// File that must be there before a task starts; may be repeated
+    ///
+    /// A task that reads a file that another declares as output runs after it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Vec<OsString>,
+    /// File that must be there after a task ended well; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        plan: PlanArgs,
+    }
+
+    fn parse(words: &[&str]) -> Result<PlanArgs, clap::Error> {
+        Line::try_parse_from(["falkon"].iter().chain(words)).map(|line| line.plan)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Line::command().debug_assert();
+    }
+
+    #[test]
+    fn sources_keep_their_order() {
+        let args = parse(&[
+            "--each",
+            "a",
+            "b",
+            "--range",
+            "-5--1:2",
+            "--cpus",
+            "0.5",
+            "--each",
+            "c",
+            "--each-line",
+            "-",
+            "--range",
+            "1-3",
+            "--",
+            "cmd",
+            "--each",
+            "x",
+        ])
+        .unwrap();
+        assert_eq!(
+            args.sources.sources,
+            [
+                SourceArg::Each(vec!["a".into(), "b".into()]),
+                SourceArg::Range(Range { start: -5, step: 2, count: 3 }),
+                SourceArg::Each(vec!["c".into()]),
+                SourceArg::Lines("-".into()),
+                SourceArg::Range(Range { start: 1, step: 1, count: 3 }),
+            ]
+        );
+        assert_eq!(args.command, ["cmd", "--each", "x"]);
+        assert_eq!(args.options.cpus, Some(500));
+    }
+
+    #[test]
+    fn wrong_values_are_explained() {
+        for (words, part) in [
+            (&["--memory", "12Q"][..], "`12Q` is not an amount of memory"),
+            (&["--timeout", "-5"], "`-5` is not a duration"),
+            (&["--cpus", "-1"], "`-1` is not a number of cpus"),
+            (&["--range", "1-"], "`1-` is not a range"),
+            (&["--retries", "-1"], "-1 is not in 0.."),
+            (&["--resource", "x"], "`x` is not a resource"),
+        ] {
+            let text = parse(words).unwrap_err().to_string();
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(parse(&["--priority", "-5"]).unwrap().options.priority, Some(-5));
+    }
+
+    #[test]
+    fn words_need_not_be_utf8() {
+        let odd = OsString::from_vec(b"\xff".to_vec());
+        let words: Vec<OsString> =
+            vec!["falkon".into(), "--each".into(), odd.clone(), "--".into(), odd.clone()];
+        let args = Line::try_parse_from(words).unwrap().plan;
+        assert_eq!(args.sources.sources, [SourceArg::Each(vec![odd.clone()])]);
+        assert_eq!(args.command, [odd]);
+    }
+}

@@ -1,0 +1,308 @@
+//! One command for every combination of the sources' values.
+
+use super::args::{PlanArgs, TaskOptions};
+use super::error::PlanError;
+use super::graph::{Dependencies, GraphBuilder};
+use super::placeholder::{compile, is_literal};
+use super::shell;
+use super::source::Source;
+use falkon_core::task::{Kind, Range, Resources, TaskClass};
+use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// Tasks of a plan whose declared outputs are checked against each other, at
+/// most: the check takes some 50 bytes for each.
+pub(crate) const OUTPUT_TASKS_MAX: u64 = 1 << 26;
+/// Tasks of a plan at most: far below what ids hold, so that sums cannot
+/// overflow.
+pub(crate) const PLAN_TASKS_MAX: u64 = 1 << 62;
+
+/// A command with placeholders, and what takes their places.
+#[derive(Debug)]
+pub(crate) struct Product {
+    sources: Vec<Source>,
+    /// The command; values are by source.
+    pub(crate) template: CommandTemplate,
+    /// What all tasks are.
+    pub(crate) class: TaskClass,
+    /// How many tasks: the product of the sources' lengths.
+    pub(crate) count: u64,
+}
+
+impl Product {
+    /// The plan of `args`' command over `sources`.
+    ///
+    /// # Errors
+    /// The command or an option is wrong, or there are too many tasks.
+    pub(crate) fn new(args: &PlanArgs, sources: Vec<Source>) -> Result<Product, PlanError> {
+        let count = sources
+            .iter()
+            .try_fold(1u64, |product, source| product.checked_mul(source.len()))
+            .filter(|count| *count <= PLAN_TASKS_MAX)
+            .ok_or(PlanError::TooManyTasks)?;
+        let (template, kind) = command(args, sources.len())?;
+        let class = class(&args.options, kind);
+        let product = Product { sources, template, class, count };
+        if kind == Kind::Sleep {
+            for index in [0, count.saturating_sub(1)] {
+                let argv = product.command(index).map(|command| command.argv).unwrap_or_default();
+                check_sleep(&argv)?;
+            }
+        }
+        Ok(product)
+    }
+
+    /// The value of each source for the task at `index`, handed to `take`.
+    fn with_values<R>(&self, index: u64, take: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+        if index >= self.count {
+            return None;
+        }
+        let mut rest = index;
+        // Numbers are written one after another, then referred to.
+        let mut written = Vec::new();
+        let mut places = Vec::with_capacity(self.sources.len());
+        for source in self.sources.iter().rev() {
+            let at = rest % source.len();
+            rest /= source.len();
+            let start = written.len();
+            if let Source::Range(range) = source {
+                // Writing to memory does not fail.
+                let _ = write!(written, "{}", range.value(at));
+            }
+            places.push((source, at, start..written.len()));
+        }
+        let values: Option<Vec<&[u8]>> = places
+            .into_iter()
+            .rev()
+            .map(|(source, at, place)| match source {
+                Source::Values(column) => column.at(at),
+                Source::Range(_) => Some(&written[place]),
+            })
+            .collect();
+        Some(take(&values?))
+    }
+
+    /// The row of the task at `index` appended to `out`, with its number from
+    /// 1 as a last value if `numbered`.
+    pub(crate) fn put_row(&self, index: u64, numbered: bool, out: &mut Vec<u8>) {
+        let number = (index + 1).to_string();
+        self.with_values(index, |values| match numbered {
+            false => falkon_wire::command::pack_row(values, out),
+            true => {
+                let mut values = values.to_vec();
+                values.push(number.as_bytes());
+                falkon_wire::command::pack_row(&values, out);
+            }
+        });
+    }
+
+    /// The command of the task at `index`.
+    pub(crate) fn command(&self, index: u64) -> Option<Command> {
+        // The template was compiled for exactly these sources.
+        self.with_values(index, |values| self.template.fill(values, index + 1).ok())?
+    }
+
+    /// The ranges, if there are only ranges: rows need not be stored.
+    pub(crate) fn factors(&self) -> Option<Vec<Range>> {
+        self.sources
+            .iter()
+            .map(|source| match source {
+                Source::Range(range) => Some(*range),
+                Source::Values(_) => None,
+            })
+            .collect()
+    }
+
+    /// Whether a task's number occurs in its command.
+    pub(crate) fn is_numbered(&self) -> bool {
+        let mut texts = texts(&self.template);
+        texts.any(|text| text.contains(&Piece::Number))
+    }
+
+    /// The template for rows that carry the number as a last value.
+    pub(crate) fn template_with_number_in_row(&self) -> Template {
+        let source = u32::try_from(self.sources.len()).unwrap_or(u32::MAX);
+        let text = |text: &Text| -> Text {
+            text.iter()
+                .map(|piece| match piece {
+                    Piece::Number => Piece::Value { source, form: Form::Whole },
+                    piece => piece.clone(),
+                })
+                .collect()
+        };
+        let all = |texts: &[Text]| texts.iter().map(text).collect();
+        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = &self.template;
+        Template::Command(CommandTemplate {
+            argv: all(argv),
+            env: env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
+            cwd: cwd.as_ref().map(text),
+            stdin: stdin.as_ref().map(text),
+            inputs: all(inputs),
+            outputs: all(outputs),
+        })
+    }
+
+    /// Dependencies through declared files.
+    ///
+    /// # Errors
+    /// Two tasks declare one output, or wait for each other, or there are too
+    /// many to check.
+    pub(crate) fn dependencies(&self, current_dir: &[u8]) -> Result<Dependencies, PlanError> {
+        if self.template.outputs.is_empty() || self.count < 2 {
+            return Ok(Dependencies::default());
+        }
+        if self.count > OUTPUT_TASKS_MAX {
+            return Err(PlanError::TooManyOutputs { tasks: self.count });
+        }
+        let CommandTemplate { cwd, inputs, outputs, .. } = self.template.clone();
+        let files = CommandTemplate { cwd, inputs, outputs, ..CommandTemplate::default() };
+        let mut graph = GraphBuilder::new(current_dir);
+        for index in 0..self.count {
+            let filled =
+                self.with_values(index, |values| files.fill(values, index + 1).ok()).flatten();
+            if let Some(command) = filled {
+                let Command { cwd, inputs, outputs, .. } = command;
+                graph.files(index as u32, cwd.as_deref(), &inputs, &outputs);
+            }
+        }
+        Ok(graph.finish(self.count, |index| format!("#{}", index + 1))?)
+    }
+}
+
+/// All texts of a template.
+fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
+    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = template;
+    argv.iter()
+        .chain(env.iter().map(|(_, value)| value))
+        .chain(cwd)
+        .chain(stdin)
+        .chain(inputs)
+        .chain(outputs)
+}
+
+/// The command of the command line as a template over so many `sources`, and
+/// what kind of task it is.
+fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), PlanError> {
+    let program = args.command.first().filter(|program| !program.is_empty());
+    let program = program.ok_or(PlanError::NoCommand)?.as_bytes();
+    let kind = kind(program)?;
+    let mut template = options(&args.options, sources)?;
+    let seen =
+        texts(&CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() })
+            .any(|text| !is_literal(text));
+    if args.options.shell {
+        if kind != Kind::Process {
+            let name = String::from_utf8_lossy(program).into_owned();
+            return Err(PlanError::BuiltinInShell { name });
+        }
+        let words: Vec<&[u8]> = args.command.iter().map(|word| word.as_bytes()).collect();
+        template.argv = shell::compile(&words.join(&b' '), sources, !seen)?;
+        return Ok((template, kind));
+    }
+    template.argv = args
+        .command
+        .iter()
+        .map(|word| compile(word.as_bytes(), sources))
+        .collect::<Result<_, _>>()?;
+    let seen = seen || template.argv.iter().any(|text| !is_literal(text));
+    let wants_values = match kind {
+        Kind::Process => true,
+        Kind::Noop => false,
+        Kind::Sleep => template.argv.len() == 1,
+    };
+    if !seen && wants_values {
+        let sources = u32::try_from(sources).unwrap_or(u32::MAX);
+        let value = |source| vec![Piece::Value { source, form: Form::Whole }];
+        template.argv.extend((0..sources).map(value));
+    }
+    Ok((template, kind))
+}
+
+/// What options say about a command; `argv` is left empty.
+///
+/// # Errors
+/// A placeholder names no source, or a variable has no name.
+pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTemplate, PlanError> {
+    let text = |word: &OsString| compile(word.as_bytes(), sources);
+    let texts = |words: &[OsString]| words.iter().map(text).collect::<Result<Vec<_>, _>>();
+    let mut env: Vec<(Vec<u8>, Text)> = Vec::new();
+    for variable in &options.env {
+        let bytes = variable.as_bytes();
+        let wrong = || PlanError::Env { text: variable.to_string_lossy().into_owned() };
+        let at = bytes.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
+        let at = at.ok_or_else(wrong)?;
+        let (name, value) = (bytes[..at].to_vec(), compile(&bytes[at + 1..], sources)?);
+        // As for `env`, the last of several values counts.
+        env.retain(|(other, _)| *other != name);
+        env.push((name, value));
+    }
+    Ok(CommandTemplate {
+        argv: Vec::new(),
+        env,
+        cwd: options.cwd.as_ref().map(text).transpose()?,
+        stdin: options.stdin.as_ref().map(text).transpose()?,
+        inputs: texts(&options.input)?,
+        outputs: texts(&options.output)?,
+    })
+}
+
+/// What kind of task has this in the program's place.
+///
+/// # Errors
+/// It begins with `@` and is no builtin.
+pub(crate) fn kind(program: &[u8]) -> Result<Kind, PlanError> {
+    match program {
+        b"@noop" => Ok(Kind::Noop),
+        b"@sleep" => Ok(Kind::Sleep),
+        [b'@', ..] => {
+            Err(PlanError::UnknownBuiltin { name: String::from_utf8_lossy(program).into_owned() })
+        }
+        _ => Ok(Kind::Process),
+    }
+}
+
+/// Checks the arguments of an `@sleep`: one finite number of seconds.
+///
+/// # Errors
+/// They are something else.
+pub(crate) fn check_sleep(argv: &[Vec<u8>]) -> Result<(), PlanError> {
+    let given = argv.get(1..).unwrap_or_default();
+    let seconds = match given {
+        [seconds] => std::str::from_utf8(seconds).ok().and_then(|text| text.parse::<f64>().ok()),
+        _ => None,
+    };
+    if seconds.is_some_and(|seconds| seconds.is_finite() && seconds >= 0.0) {
+        return Ok(());
+    }
+    let words: Vec<String> = given.iter().map(|word| shell::quoted(word)).collect();
+    let given =
+        if words.is_empty() { "nothing".to_owned() } else { format!("`{}`", words.join(" ")) };
+    Err(PlanError::Sleep { given })
+}
+
+/// The class that options give to tasks of a kind.
+pub(crate) fn class(options: &TaskOptions, kind: Kind) -> TaskClass {
+    let default = TaskClass::default();
+    let mut custom: Vec<(String, u64)> = Vec::new();
+    for (name, count) in &options.resource {
+        custom.retain(|(other, _)| other != name);
+        custom.push((name.clone(), *count));
+    }
+    custom.retain(|(_, count)| *count > 0);
+    custom.sort_unstable();
+    TaskClass {
+        kind,
+        resources: Resources {
+            cpus_milli: options.cpus.unwrap_or(default.resources.cpus_milli),
+            gpus: options.gpus.unwrap_or(0),
+            memory_bytes: options.memory.unwrap_or(0),
+            custom,
+        },
+        priority: options.priority.unwrap_or(0),
+        retries: options.retries.unwrap_or(0),
+        timeout_micros: options.timeout.unwrap_or(0),
+        estimate_micros: options.estimate.map_or(0, super::quantity::coarse_estimate),
+    }
+}

@@ -1,0 +1,260 @@
+//! Amounts as people write them: durations, memory, CPUs, named counts.
+
+use falkon_core::task::MILLI;
+use std::fmt;
+
+/// Microseconds in a second.
+const SECOND_MICROS: f64 = 1e6;
+
+/// Why a text is not an amount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QuantityError {
+    /// Not a length of time.
+    Duration(String),
+    /// Not an amount of memory.
+    Memory(String),
+    /// Not a number of CPUs.
+    Cpus(String),
+    /// Not `NAME=COUNT`.
+    Resource(String),
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QuantityError::Duration(text) => write!(
+                f,
+                "`{text}` is not a duration: write seconds (30, 0.5) or units (250ms, 5m, 1h30m, 2d)"
+            ),
+            QuantityError::Memory(text) => write!(
+                f,
+                "`{text}` is not an amount of memory: write bytes or a unit \
+                 (512MiB, 2GiB, 1.5G; kB, MB and GB count in thousands)"
+            ),
+            QuantityError::Cpus(text) => write!(
+                f,
+                "`{text}` is not a number of cpus: write a number above 0 with at most \
+                 three decimals, such as 4 or 0.5"
+            ),
+            QuantityError::Resource(text) => write!(
+                f,
+                "`{text}` is not a resource: write NAME=COUNT with a whole count, \
+                 such as licences=2"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+/// Splits a number (digits, perhaps with one point) off the front of `text`.
+fn number(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    if !digits.bytes().any(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((digits.parse().ok()?, rest))
+}
+
+/// `value` as a whole number in `0..=u64::MAX`, rounded up: what is asked for
+/// is never rounded down to nothing.
+fn whole(value: f64) -> Option<u64> {
+    // 2^64 is exact in a double; everything below it converts.
+    (value.is_finite() && (0.0..18_446_744_073_709_551_616.0).contains(&value))
+        .then(|| value.ceil() as u64)
+}
+
+/// Microseconds in so many seconds; `None` for what is negative, not finite or
+/// beyond 64 bits.
+pub(crate) fn seconds_to_micros(seconds: f64) -> Option<u64> {
+    // Decimal fractions are not exact in binary: round to a thousandth of a
+    // microsecond before rounding up, so that 0.3 s is 300,000 µs.
+    let micros = seconds * SECOND_MICROS;
+    if micros > 0.0 && micros < 1e12 {
+        return whole((micros * 1e3).round() / 1e3).map(|micros| micros.max(1));
+    }
+    whole(micros)
+}
+
+/// Microseconds in a duration: plain seconds (`90`, `0.5`) or numbers with
+/// units (`250ms`, `30s`, `1h30m`, `2d`).
+///
+/// # Errors
+/// The text is no such duration, or beyond 64 bits of microseconds.
+pub(crate) fn duration_micros(text: &str) -> Result<u64, QuantityError> {
+    let wrong = || QuantityError::Duration(text.to_owned());
+    let mut rest = text.trim();
+    let mut total = 0u64;
+    let mut plain = true;
+    loop {
+        let (value, after) = number(rest).ok_or_else(wrong)?;
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let seconds = match unit {
+            "" if plain && after.is_empty() => 1.0,
+            "us" | "µs" => 1e-6,
+            "ms" => 1e-3,
+            "s" | "sec" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            "d" => 86400.0,
+            _ => return Err(wrong()),
+        };
+        let micros = seconds_to_micros(value * seconds).ok_or_else(wrong)?;
+        total = total.checked_add(micros).ok_or_else(wrong)?;
+        plain = false;
+        if after.is_empty() {
+            return Ok(total);
+        }
+        rest = after;
+    }
+}
+
+/// Bytes in an amount of memory: plain bytes, or a number with a unit. `KiB`,
+/// `MiB`, … and `K`, `M`, … count in 1024s, `kB`, `MB`, … in thousands.
+///
+/// # Errors
+/// The text is no such amount, or beyond 64 bits.
+pub(crate) fn memory_bytes(text: &str) -> Result<u64, QuantityError> {
+    let wrong = || QuantityError::Memory(text.to_owned());
+    let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let (prefix, thousands) = match unit.as_str() {
+        "" | "b" => ("", false),
+        unit => match unit.strip_suffix("ib") {
+            Some(prefix) => (prefix, false),
+            None => match unit.strip_suffix('b') {
+                Some(prefix) => (prefix, true),
+                None => (unit, false),
+            },
+        },
+    };
+    let power = match prefix {
+        "" if unit.is_empty() || unit == "b" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        "p" => 5,
+        _ => return Err(wrong()),
+    };
+    let factor: f64 = if thousands { 1000.0 } else { 1024.0 };
+    whole(value * factor.powi(power)).ok_or_else(wrong)
+}
+
+/// Thousandths of a CPU in a number of CPUs, which may be a fraction.
+///
+/// # Errors
+/// It is not a number above 0, or too large.
+pub(crate) fn cpus_milli(text: &str) -> Result<u32, QuantityError> {
+    text.trim()
+        .parse::<f64>()
+        .ok()
+        .and_then(cpus_to_milli)
+        .ok_or_else(|| QuantityError::Cpus(text.to_owned()))
+}
+
+/// Thousandths of a CPU in `cpus`; `None` unless it is above 0 and has at most
+/// three decimals.
+pub(crate) fn cpus_to_milli(cpus: f64) -> Option<u32> {
+    let milli = cpus * f64::from(MILLI);
+    let rounded = milli.round();
+    let exact = (milli - rounded).abs() < 1e-6 * milli.abs().max(1.0);
+    (exact && rounded >= 1.0 && rounded <= f64::from(u32::MAX)).then_some(rounded as u32)
+}
+
+/// A custom resource, `NAME=COUNT`.
+///
+/// # Errors
+/// There is no name, or the count is not a whole number.
+pub(crate) fn resource(text: &str) -> Result<(String, u64), QuantityError> {
+    let wrong = || QuantityError::Resource(text.to_owned());
+    let (name, count) = text.split_once('=').ok_or_else(wrong)?;
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(wrong());
+    }
+    Ok((name.to_owned(), count.trim().parse().map_err(|_| wrong())?))
+}
+
+/// An estimate of run time, rounded to within a sixteenth of itself. Tasks
+/// that differ only in their estimate by less share a class, and there can be
+/// only some hundreds of classes however many tasks give one.
+pub(crate) fn coarse_estimate(micros: u64) -> u64 {
+    let bits = u64::BITS - micros.leading_zeros();
+    let Some(shift) = bits.checked_sub(4).filter(|shift| *shift > 0) else { return micros };
+    let half = 1u64 << (shift - 1);
+    (micros.saturating_add(half) >> shift) << shift
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_read() {
+        for (text, micros) in [
+            ("30", 30_000_000),
+            ("30s", 30_000_000),
+            ("0.5", 500_000),
+            ("0.3", 300_000),
+            ("0", 0),
+            ("0.0000001", 1),
+            ("5m", 300_000_000),
+            ("1h30m", 5_400_000_000),
+            ("250ms", 250_000),
+            ("1d1s", 86_401_000_000),
+            ("7us", 7),
+        ] {
+            assert_eq!(duration_micros(text), Ok(micros), "{text}");
+        }
+        for text in ["", "s", "-5", "1h30", "5 fortnights", "1e3", ".", "1..2", "nan", "1e400d"] {
+            assert_eq!(duration_micros(text), Err(QuantityError::Duration(text.to_owned())));
+        }
+        assert!(duration_micros("99999999999999999999d").is_err());
+    }
+
+    #[test]
+    fn memory_is_read() {
+        for (text, bytes) in [
+            ("12", 12),
+            ("12B", 12),
+            ("2GiB", 2 << 30),
+            ("2G", 2 << 30),
+            ("2 gib", 2 << 30),
+            ("2GB", 2_000_000_000),
+            ("1.5KiB", 1536),
+            ("3kB", 3000),
+        ] {
+            assert_eq!(memory_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["12Q", "", "GiB", "-1", "ib", "1ib", "1iB2", "999999P"] {
+            assert_eq!(memory_bytes(text), Err(QuantityError::Memory(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn cpus_and_resources_are_read() {
+        assert_eq!(cpus_milli("0.5"), Ok(500));
+        assert_eq!(cpus_milli("4"), Ok(4000));
+        assert_eq!(cpus_milli("0.1"), Ok(100));
+        for text in ["0", "-1", "", "x", "0.0001", "inf", "nan", "1e20"] {
+            assert!(cpus_milli(text).is_err(), "{text}");
+        }
+        assert_eq!(resource("licences=2"), Ok(("licences".to_owned(), 2)));
+        for text in ["licences", "=2", "a=-1", "a=1.5"] {
+            assert!(resource(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn coarse_estimates_stay_near(micros in any::<u64>()) {
+            let coarse = coarse_estimate(micros);
+            prop_assert!(coarse.abs_diff(micros) <= micros / 16 + 1);
+            prop_assert_eq!(coarse_estimate(coarse), coarse);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A plan for people: labels and the dry run.
+
+use super::Plan;
+use super::shell::quoted;
+use falkon_core::task::{Kind, Resources, TaskClass};
+use falkon_wire::command::Command;
+use std::io::{self, Write};
+
+/// The longest label, in characters.
+const LABEL_CHARS_MAX: usize = 60;
+/// How many dependencies a line of the dry run names.
+const AFTER_NAMES_MAX: usize = 8;
+
+impl Plan {
+    /// A short text for the task at `position`: its name, else its command.
+    pub(crate) fn label(&self, position: u64) -> String {
+        let text = match (self.name(position), self.command(position)) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(command)) => words(&command),
+            (None, None) => String::new(),
+        };
+        match text.char_indices().nth(LABEL_CHARS_MAX) {
+            None => text,
+            Some(_) => text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect(),
+        }
+    }
+
+    /// Writes a line per task: number, name, the command as a shell takes it,
+    /// and as a comment its class, declared files and dependencies. Ends quietly
+    /// when nobody reads any further.
+    ///
+    /// # Errors
+    /// Writing fails for another reason than a closed pipe.
+    pub(crate) fn write_dry_run(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut line = String::new();
+        for position in 0..self.count() {
+            line.clear();
+            self.put_line(position, &mut line);
+            line.push('\n');
+            match out.write_all(line.as_bytes()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                result => result?,
+            }
+        }
+        match out.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            result => result,
+        }
+    }
+
+    fn put_line(&self, position: u64, line: &mut String) {
+        let Some(command) = self.command(position) else { return };
+        line.push_str(&(self.index_of(position) + 1).to_string());
+        line.push('\t');
+        if let Some(name) = self.name(position) {
+            line.push_str(&quoted(name.as_bytes()));
+        }
+        line.push('\t');
+        line.push_str(&shell_line(&command));
+        let mut notes = Vec::new();
+        if let Some(class) = self.class(position) {
+            put_class(class, &mut notes);
+        }
+        let list =
+            |paths: &[Vec<u8>]| paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" ");
+        if !command.inputs.is_empty() {
+            notes.push(format!("reads {}", list(&command.inputs)));
+        }
+        if !command.outputs.is_empty() {
+            notes.push(format!("writes {}", list(&command.outputs)));
+        }
+        let after = self.after(position);
+        if !after.is_empty() {
+            let name = |on: &u64| match self.name(*on) {
+                Some(name) => quoted(name.as_bytes()),
+                None => format!("#{}", self.index_of(*on) + 1),
+            };
+            let mut names: Vec<String> = after.iter().take(AFTER_NAMES_MAX).map(name).collect();
+            if let Some(more) = after.len().checked_sub(AFTER_NAMES_MAX).filter(|more| *more > 0) {
+                names.push(format!("and {more} more"));
+            }
+            notes.push(format!("after {}", names.join(" ")));
+        }
+        if !notes.is_empty() {
+            line.push_str("  # ");
+            line.push_str(&notes.join("; "));
+        }
+    }
+}
+
+/// What is not the default of a class.
+fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
+    if class.resources != Resources::cpus(1) {
+        notes.push(class.resources.to_string());
+    }
+    let seconds = |micros: u64| format!("{} s", micros as f64 / 1e6);
+    if class.timeout_micros > 0 {
+        notes.push(format!("timeout {}", seconds(class.timeout_micros)));
+    }
+    if class.estimate_micros > 0 {
+        notes.push(format!("about {}", seconds(class.estimate_micros)));
+    }
+    if class.retries > 0 {
+        notes.push(format!("retries {}", class.retries));
+    }
+    if class.priority != 0 {
+        notes.push(format!("priority {}", class.priority));
+    }
+    if class.kind != Kind::Process {
+        notes.push("builtin".to_owned());
+    }
+}
+
+fn words(command: &Command) -> String {
+    let mut words: Vec<String> = command.argv.iter().map(|word| quoted(word)).collect();
+    if let Some(program) = words.first_mut()
+        && program.contains('=')
+        && !program.contains('\'')
+    {
+        // A bare `A=B` in front would be an assignment.
+        *program = format!("'{program}'");
+    }
+    words.join(" ")
+}
+
+/// A line that does in a shell what the task does.
+fn shell_line(command: &Command) -> String {
+    let mut line = String::new();
+    for (name, value) in &command.env {
+        line.push_str(&format!("{}={} ", quoted(name), quoted(value)));
+    }
+    if !line.is_empty() {
+        // `env` takes names that a shell does not.
+        line.insert_str(0, "env ");
+    }
+    line.push_str(&words(command));
+    if let Some(stdin) = &command.stdin {
+        line.push_str(&format!(" < {}", quoted(stdin)));
+    }
+    match &command.cwd {
+        Some(cwd) => format!("(cd {} && {line})", quoted(cwd)),
+        None => line,
+    }
+}
