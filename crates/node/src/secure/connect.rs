@@ -124,10 +124,11 @@ impl fmt::Display for ConnectError {
     }
 }
 
+/// What helps against every access file that does not fit.
+const COPY: &str = "copy the current one from its directory";
+
 impl fmt::Display for FailedAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What helps against every access file that does not fit.
-        const COPY: &str = "copy the current one from its directory";
         let at = &self.address;
         match &self.failure {
             ConnectFailure::Unreachable(source) => match source.kind() {
@@ -150,22 +151,7 @@ impl fmt::Display for FailedAttempt {
                 "this falkon speaks protocol {ours}, the dispatcher at {at} speaks {theirs}: \
                  use the same release on both sides"
             ),
-            ConnectFailure::Level { ours, theirs: Some(theirs) } if theirs < ours => write!(
-                f,
-                "the dispatcher at {at} offers only security level {theirs} and the access file \
-                 demands {ours}: if the dispatcher was restarted with another level, {COPY}; if \
-                 not, this is not the dispatcher"
-            ),
-            ConnectFailure::Level { ours, theirs: Some(theirs) } => write!(
-                f,
-                "the dispatcher at {at} demands security level {theirs} and the access file says \
-                 {ours}: {COPY}"
-            ),
-            ConnectFailure::Level { ours, theirs: None } => write!(
-                f,
-                "the dispatcher at {at} demands a security level that this falkon does not know, \
-                 and the access file says {ours}: use the same release on both sides"
-            ),
+            ConnectFailure::Level { ours, theirs } => write_level(f, at, *ours, *theirs),
             ConnectFailure::Busy => write!(
                 f,
                 "the dispatcher at {at} is busy with too many new connections: try again in a \
@@ -188,27 +174,58 @@ impl fmt::Display for FailedAttempt {
                 f,
                 "the dispatcher at {at} has no instance {instance} (any more): was it destroyed?"
             ),
-            ConnectFailure::Handshake { source: Breakdown::NotFalkon, .. } => {
-                write!(f, "{at} did not answer like a falkon dispatcher: is the address right?")
-            }
-            ConnectFailure::Handshake { stage: Stage::Preamble, source: Breakdown::HungUp } => {
-                write!(
-                    f,
-                    "{at} hung up and did not answer like a falkon dispatcher: is the address \
-                     right, or is it overloaded?"
-                )
-            }
-            ConnectFailure::Handshake { stage: Stage::Preamble, source: Breakdown::Deadline } => {
-                write!(
-                    f,
-                    "{at} took the connection and did not answer like a falkon dispatcher: is the \
-                     address right, or does it hang?"
-                )
-            }
-            ConnectFailure::Handshake { stage, source } => {
-                write!(f, "no session with the dispatcher at {at}: {source} (at the {stage})")
-            }
+            ConnectFailure::Handshake { stage, source } => write_breakdown(f, at, *stage, source),
         }
+    }
+}
+
+fn write_level(
+    f: &mut fmt::Formatter<'_>,
+    at: &str,
+    ours: Level,
+    theirs: Option<Level>,
+) -> fmt::Result {
+    match theirs {
+        Some(theirs) if theirs < ours => write!(
+            f,
+            "the dispatcher at {at} offers only security level {theirs} and the access file \
+             demands {ours}: if the dispatcher was restarted with another level, {COPY}; if not, \
+             this is not the dispatcher"
+        ),
+        Some(theirs) => write!(
+            f,
+            "the dispatcher at {at} demands security level {theirs} and the access file says \
+             {ours}: {COPY}"
+        ),
+        None => write!(
+            f,
+            "the dispatcher at {at} demands a security level that this falkon does not know, and \
+             the access file says {ours}: use the same release on both sides"
+        ),
+    }
+}
+
+fn write_breakdown(
+    f: &mut fmt::Formatter<'_>,
+    at: &str,
+    stage: Stage,
+    source: &Breakdown,
+) -> fmt::Result {
+    match (stage, source) {
+        (_, Breakdown::NotFalkon) => {
+            write!(f, "{at} did not answer like a falkon dispatcher: is the address right?")
+        }
+        (Stage::Preamble, Breakdown::HungUp) => write!(
+            f,
+            "{at} hung up and did not answer like a falkon dispatcher: is the address right, or \
+             is it overloaded?"
+        ),
+        (Stage::Preamble, Breakdown::Deadline) => write!(
+            f,
+            "{at} took the connection and did not answer like a falkon dispatcher: is the address \
+             right, or does it hang?"
+        ),
+        _ => write!(f, "no session with the dispatcher at {at}: {source} (at the {stage})"),
     }
 }
 

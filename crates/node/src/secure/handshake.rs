@@ -406,7 +406,35 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Level;
+    use super::super::preamble::Status;
     use super::*;
+
+    #[test]
+    fn the_transcript_covers_all_that_the_two_sides_said_and_the_tls_session() {
+        let preamble = |level| Preamble::new(1, level, Status::Fine);
+        let binding = |print, key| Binding { fingerprint: Fingerprint(print), exported: key };
+        let transcript = |client, server, binding, role, nonces: ([u8; 32], [u8; 32])| {
+            let opening = Opening { client: preamble(client), server: preamble(server), binding };
+            opening.transcript(role, &nonces.0, &nonces.1)
+        };
+        let (a, b) = ([1; 32], [2; 32]);
+        let (low, high) = (Level::None, Level::Encrypt);
+        let all = [
+            transcript(low, low, None, Role::Client, (a, b)),
+            transcript(high, low, None, Role::Client, (a, b)),
+            transcript(low, high, None, Role::Client, (a, b)),
+            transcript(low, low, None, Role::Observer, (a, b)),
+            transcript(low, low, None, Role::Client, (b, b)),
+            transcript(low, low, None, Role::Client, (a, a)),
+            transcript(low, low, Some(binding(a, a)), Role::Client, (a, b)),
+            transcript(low, low, Some(binding(b, a)), Role::Client, (a, b)),
+            transcript(low, low, Some(binding(a, b)), Role::Client, (a, b)),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(!all[..index].contains(one), "{index}");
+        }
+    }
 
     proptest! {
         #[test]

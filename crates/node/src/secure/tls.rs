@@ -127,8 +127,8 @@ fn has_aes() -> bool {
     return false;
 }
 
-/// Accepts one certificate, and from it every proof but its own signature is
-/// the matter of [`super::handshake`].
+/// Accepts one certificate, whatever its name, dates and issuer say, and checks
+/// that the server holds its private key.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Fingerprint,
