@@ -1,7 +1,9 @@
 //! Tasks per second through the process host, against a bare loop of `posix_spawn` and `waitpid`.
 //!
 //! Both keep the same number of processes in flight; rounds alternate, so that a change in the
-//! machine's load meets both, and the medians are compared. Nothing is asserted.
+//! machine's load meets both, and the medians are compared. Nothing is asserted. On a machine that
+//! is busy otherwise the figures favour the host: the kernel shares processors by session, and
+//! the host has one of its own.
 //!
 //! `cargo bench -p falkon-node --bench spawn [-- PROGRAM [IN_FLIGHT]]`
 

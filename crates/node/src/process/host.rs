@@ -471,7 +471,7 @@ mod tests {
         for key in 1..=3 {
             pool.launch(key, None, vec![key as u8]).unwrap();
         }
-        // 4 and 5 come after 1, one after the other.
+        // 4, 5 and 6 come after 1, one after the other.
         for key in 4..=6 {
             pool.launch(key, Some(1), vec![key as u8]).unwrap();
         }
