@@ -7,7 +7,7 @@
 //! what tasks leave behind becomes a child of the first thread, so it can wait for its own
 //! children without taking the end of a task away from a slot.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -156,7 +156,12 @@ struct State {
     /// Slots without a task, the last one used at the end.
     idle: Vec<Arc<Seat>>,
     running: HashMap<u64, Running>,
+    /// What waits for a slot.
     waiting: VecDeque<Waiting>,
+    /// What waits for a task to end, by the key of that task.
+    followers: HashMap<u64, Waiting>,
+    /// The keys of all of these.
+    held: HashSet<u64>,
     slots: usize,
     /// Tasks given to slots so far; the number of each.
     starts: u64,
@@ -174,21 +179,20 @@ struct Running {
 #[derive(Debug)]
 struct Waiting {
     key: u64,
-    order: Vec<u8>,
-    killed: bool,
+    assignment: Assignment,
 }
 
 /// Where a slot waits for its next task, and is woken during one.
 #[derive(Debug)]
 pub(super) struct Seat {
-    next: Mutex<Option<Vec<u8>>>,
+    next: Mutex<Option<Assignment>>,
     bell: Condvar,
     /// An eventfd: look for an order to end the task.
     pub(super) wake: OwnedFd,
 }
 
 /// A task for a slot.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Assignment {
     /// The launch, as it came.
     pub(super) order: Vec<u8>,
@@ -222,33 +226,49 @@ impl Pool {
     fn take(self: &Arc<Self>, incoming: &mut Incoming) -> Result<(), Garbled> {
         while let Some(record) = incoming.next()? {
             match record::read_for_host(record)? {
-                ForHost::Launch { key } => self.launch(key, record.to_vec())?,
+                ForHost::Launch { key, after } => self.launch(key, after, record.to_vec())?,
                 ForHost::Kill(kill) => self.kill(kill),
             }
         }
         Ok(())
     }
 
-    fn launch(self: &Arc<Self>, key: u64, order: Vec<u8>) -> Result<(), Garbled> {
+    fn launch(
+        self: &Arc<Self>,
+        key: u64,
+        after: Option<u64>,
+        order: Vec<u8>,
+    ) -> Result<(), Garbled> {
         let mut state = self.lock();
-        if state.running.contains_key(&key) {
+        if !state.held.insert(key) {
             return Err(Garbled);
         }
+        let one = Waiting { key, assignment: Assignment { order, killed: false } };
+        match after {
+            Some(after) if after != key && state.held.contains(&after) => {
+                let last = state.last_follower(after);
+                state.followers.insert(last, one);
+            }
+            _ => self.place(state, one),
+        }
+        Ok(())
+    }
+
+    /// Gives a task to a slot that is free or new; if there can be none, it waits for one.
+    fn place(self: &Arc<Self>, mut state: MutexGuard<'_, State>, one: Waiting) {
         let mut seat = state.idle.pop();
         if seat.is_none() && state.slots < RUNNING_TASKS_MAX {
-            // If the system gives no more threads, the task waits for one that is there.
             seat = self.new_slot().ok();
             state.slots += usize::from(seat.is_some());
         }
         match seat {
             Some(seat) => {
-                state.run(key, Arc::clone(&seat));
+                state.run(one.key, Arc::clone(&seat));
                 drop(state);
-                seat.give(order);
+                seat.give(one.assignment);
             }
-            None => state.waiting.push_back(Waiting { key, order, killed: false }),
+            None => state.waiting.push_back(one),
         }
-        Ok(())
     }
 
     fn new_slot(self: &Arc<Self>) -> io::Result<Arc<Seat>> {
@@ -259,13 +279,17 @@ impl Pool {
         Ok(seat)
     }
 
-    fn kill(&self, Kill { key, grace }: Kill) {
+    fn kill(self: &Arc<Self>, Kill { key, grace }: Kill) {
         let mut state = self.lock();
         if let Some(running) = state.running.get_mut(&key) {
             running.kill = Some(running.kill.map_or(grace, |earlier| earlier.min(grace)));
             running.seat.wake();
         } else if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
-            waiting.killed = true;
+            waiting.assignment.killed = true;
+        } else if let Some(mut follower) = state.take_follower(key) {
+            // Only slots send, so one of them gets it to send it back.
+            follower.assignment.killed = true;
+            self.place(state, follower);
         }
     }
 
@@ -274,6 +298,7 @@ impl Pool {
         let mut state = self.lock();
         state.closing = true;
         state.waiting.clear();
+        state.followers.clear();
         for running in state.running.values_mut() {
             running.kill = Some(Duration::ZERO);
             running.seat.wake();
@@ -292,17 +317,23 @@ impl Pool {
         self.lock().running.get_mut(&key)?.kill.take()
     }
 
-    /// Task `key` has ended. Must be called before its end is sent, as the key is free from then.
-    pub(super) fn ended(&self, key: u64) {
-        self.lock().running.remove(&key);
+    /// Task `key` has ended in the slot of `seat`; returns the one that comes after it, for the
+    /// same slot. Must be called before the end is sent, as the key is free from then.
+    pub(super) fn ended(&self, key: u64, seat: &Arc<Seat>) -> Option<Assignment> {
+        let mut state = self.lock();
+        state.running.remove(&key);
+        state.held.remove(&key);
+        let follower = state.followers.remove(&key)?;
+        state.run(follower.key, Arc::clone(seat));
+        Some(follower.assignment)
     }
 
     /// Waits for the next task for a slot.
     pub(super) fn next(&self, seat: &Arc<Seat>) -> Assignment {
         let mut state = self.lock();
-        if let Some(Waiting { key, order, killed }) = state.waiting.pop_front() {
-            state.run(key, Arc::clone(seat));
-            return Assignment { order, killed };
+        if let Some(one) = state.waiting.pop_front() {
+            state.run(one.key, Arc::clone(seat));
+            return one.assignment;
         }
         state.idle.push(Arc::clone(seat));
         drop(state);
@@ -327,6 +358,25 @@ impl Pool {
 }
 
 impl State {
+    /// The last of the tasks that come one after the other after `key`.
+    fn last_follower(&self, key: u64) -> u64 {
+        let mut last = key;
+        while let Some(follower) = self.followers.get(&last) {
+            last = follower.key;
+        }
+        last
+    }
+
+    /// Takes a task out that waits for another to end; what comes after it moves up.
+    fn take_follower(&mut self, key: u64) -> Option<Waiting> {
+        let before = *self.followers.iter().find(|(_, one)| one.key == key)?.0;
+        let taken = self.followers.remove(&before);
+        if let Some(next) = self.followers.remove(&key) {
+            self.followers.insert(before, next);
+        }
+        taken
+    }
+
     fn run(&mut self, key: u64, seat: Arc<Seat>) {
         // A task that slips in while the host closes is killed as soon as it runs.
         let kill = self.closing.then_some(Duration::ZERO);
@@ -344,8 +394,8 @@ impl Seat {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    fn give(&self, order: Vec<u8>) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+    fn give(&self, assignment: Assignment) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(assignment);
         self.bell.notify_one();
     }
 
@@ -354,7 +404,7 @@ impl Seat {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             match next.take() {
-                Some(order) => return Assignment { order, killed: false },
+                Some(assignment) => return assignment,
                 None => next = self.bell.wait(next).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -419,16 +469,27 @@ mod tests {
             pid: 1,
         });
         for key in 1..=3 {
-            pool.launch(key, vec![key as u8]).unwrap();
+            pool.launch(key, None, vec![key as u8]).unwrap();
+        }
+        // 4, 5 and 6 come after 1, one after the other.
+        for key in 4..=6 {
+            pool.launch(key, Some(1), vec![key as u8]).unwrap();
         }
         pool.kill(Kill { key: 2, grace: Duration::from_secs(1) });
+        pool.kill(Kill { key: 5, grace: Duration::from_secs(1) });
+        for key in 1..=6 {
+            assert_eq!(pool.launch(key, None, Vec::new()), Err(Garbled), "the key is in use");
+        }
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
-        for key in 1..=3_u64 {
-            let Assignment { order, killed } = pool.next(&seat);
-            assert_eq!((order, killed), (vec![key as u8], key == 2));
-            assert_eq!(pool.launch(key, Vec::new()), Err(Garbled), "the key is in use");
-            pool.ended(key);
+        let assignment = |key: u64, killed| Assignment { order: vec![key as u8], killed };
+        assert_eq!(pool.next(&seat), assignment(1, false));
+        assert_eq!(pool.ended(1, &seat), Some(assignment(4, false)));
+        assert_eq!(pool.ended(4, &seat), Some(assignment(6, false)));
+        assert_eq!(pool.ended(6, &seat), None);
+        for (key, killed) in [(2, true), (3, false), (5, true)] {
+            assert_eq!(pool.next(&seat), assignment(key, killed));
+            assert_eq!(pool.ended(key, &seat), None);
         }
         assert!(!pool.busy());
     }

@@ -40,7 +40,7 @@ pub(super) struct Garbled;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForHost {
     /// A launch; the fields are read by [`Order::read`] in the slot that runs it.
-    Launch { key: u64 },
+    Launch { key: u64, after: Option<u64> },
     /// End a task.
     Kill(Kill),
 }
@@ -131,11 +131,16 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
     if let Some(errno) = refusal(launch) {
         return put_record(out, KIND_REFUSED, |out| {
             put_u64(out, launch.key);
+            out.push(0);
             put_u32(out, errno as u32);
         });
     }
     put_record(out, KIND_LAUNCH, |out| {
         put_u64(out, launch.key);
+        out.push(u8::from(launch.after.is_some()));
+        if let Some(after) = launch.after {
+            put_u64(out, after);
+        }
         put_u64(out, launch.capture_bytes_max.min(CAPTURE_BYTES_MAX));
         put_optional_terminated(out, launch.cwd.as_deref());
         put_optional_terminated(out, launch.stdin.as_deref());
@@ -209,7 +214,10 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
 pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
     let mut fields = Fields(record);
     match fields.u8()? {
-        KIND_LAUNCH | KIND_REFUSED => Ok(ForHost::Launch { key: fields.u64()? }),
+        KIND_LAUNCH | KIND_REFUSED => {
+            let (key, after) = (fields.u64()?, fields.optional(Fields::u64)?);
+            Ok(ForHost::Launch { key, after })
+        }
         KIND_KILL => {
             let (key, grace) = (fields.u64()?, Duration::from_micros(fields.u64()?));
             fields.finish(ForHost::Kill(Kill { key, grace }))
@@ -221,7 +229,7 @@ pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
 /// The key of a launch that [`read_for_host`] has accepted.
 pub(super) fn launch_key(record: &[u8]) -> u64 {
     match read_for_host(record) {
-        Ok(ForHost::Launch { key }) => key,
+        Ok(ForHost::Launch { key, .. }) => key,
         _ => unreachable!("only launches are given to slots"),
     }
 }
@@ -293,6 +301,7 @@ impl<'a> Order<'a> {
         let mut fields = Fields(record);
         let kind = fields.u8()?;
         let key = fields.u64()?;
+        fields.optional(Fields::u64)?;
         if kind == KIND_REFUSED {
             let errno = fields.u32()? as i32;
             return fields.finish(Err(errno));
@@ -434,15 +443,17 @@ mod tests {
         let name = string().prop_filter("a name", |name| !name.is_empty() && !name.contains(&b'='));
         let env = vec((name, string()), 0..5);
         let option = || proptest::option::of(string());
-        (any::<u64>(), vec(string(), 1..5), env, option(), option(), any::<u64>(), option())
-            .prop_map(|(key, argv, env, cwd, stdin, capture_bytes_max, spill)| Launch {
-                key,
-                argv,
-                env,
-                cwd,
-                stdin,
-                capture_bytes_max,
-                spill,
+        (
+            any::<(u64, Option<u64>)>(),
+            vec(string(), 1..5),
+            env,
+            option(),
+            option(),
+            any::<u64>(),
+            option(),
+        )
+            .prop_map(|((key, after), argv, env, cwd, stdin, capture_bytes_max, spill)| {
+                Launch { key, after, argv, env, cwd, stdin, capture_bytes_max, spill }
             })
     }
 
@@ -489,8 +500,8 @@ mod tests {
                 rest = later;
                 while let Some(record) = incoming.next().unwrap() {
                     match read_for_host(record).unwrap() {
-                        ForHost::Launch { key } => {
-                            arrived.push(read_launch(record));
+                        ForHost::Launch { key, after } => {
+                            arrived.push(Launch { after, ..read_launch(record) });
                             prop_assert_eq!(launch_key(record), key);
                         }
                         ForHost::Kill(kill) => killed = Some(kill),

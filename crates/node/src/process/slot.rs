@@ -54,13 +54,13 @@ impl Slot {
         let mut assignment = self.seat.take();
         loop {
             let report = self.run_task(&mut image, &assignment);
-            self.pool.ended(report.key);
+            let follower = self.pool.ended(report.key, &self.seat);
             let [stdout, stderr] = &self.streams;
             self.pool.outbox.send(|out| record::put_ended(out, &report, [stdout, stderr]));
             // While the executor thinks about what is next, there is time for this.
             self.done = None;
             self.pipes = self.pipes.take().or_else(|| new_pipes().ok());
-            assignment = self.pool.next(&self.seat);
+            assignment = follower.unwrap_or_else(|| self.pool.next(&self.seat));
         }
     }
 

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use falkon_node::process::{Launch, LaunchError, Outcome, RUNNING_TASKS_MAX, Stage};
 
@@ -241,6 +242,29 @@ pub(crate) fn more_tasks_than_slots_all_run() {
     assert!(all.values().all(|ended| ended.outcome == outcome));
 }
 
+pub(crate) fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
+    let mut rig = Rig::new();
+    let after = |key, after| Launch { key, after: Some(after), ..command(["true"]) };
+    let first = Launch { key: 1, ..command(["sleep", "1000"]) };
+    rig.launch(&[first, after(2, 1), after(3, 1), after(4, 1)]);
+    rig.kill(3, Duration::ZERO);
+    let taken_back = rig.recv().unwrap();
+    assert_eq!(taken_back.len(), 1);
+    assert_eq!(taken_back[0].key, 3);
+    assert_eq!(taken_back[0].outcome, not_started(Stage::Waiting, libc::ECANCELED));
+    rig.kill(1, Duration::ZERO);
+    let mut chain = Vec::new();
+    while chain.len() < 3 {
+        chain.extend(rig.recv().unwrap());
+    }
+    let outcomes: Vec<_> = chain.iter().map(|one| (one.key, one.outcome)).collect();
+    let done = Outcome::Exit(0);
+    assert_eq!(outcomes, [(1, Outcome::Signal(libc::SIGKILL)), (2, done), (4, done)]);
+    assert!(chain.is_sorted_by(|one, next| one.ended <= next.started));
+    // After one that is not there: at once.
+    assert_eq!(rig.outcome(after(5, 4)), done);
+}
+
 pub(crate) fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
     let mut rig = Rig::new();
     let sleep = |key| Launch { key, ..command(["sleep", "1000"]) };
@@ -248,7 +272,7 @@ pub(crate) fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
     let batch = [sleep(2), sleep(1)];
     let refused = rig.runtime.block_on(rig.sender.launch(&batch));
     assert_eq!(refused, Err(LaunchError::KeyInUse { key: 1 }));
-    rig.kill(1, std::time::Duration::ZERO);
+    rig.kill(1, Duration::ZERO);
     let ended = rig.recv().unwrap();
     assert_eq!(ended.len(), 1);
     // Both keys are free.
