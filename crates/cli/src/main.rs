@@ -1,6 +1,110 @@
 //! The command line `falkon`.
+//!
+//! Exit status: 0 everything succeeded, 1 some tasks failed or were cancelled,
+//! 2 the command line or its files are wrong and nothing ran, 3 Falkon itself
+//! failed.
 
-#[allow(dead_code)]
+mod access;
+mod campaign;
+mod embedded;
+mod exit;
 mod plan;
+mod progress;
+mod query;
+mod results;
+mod run;
+mod service;
+mod submit;
 
-fn main() {}
+use clap::{CommandFactory, Parser, Subcommand};
+use exit::Exit;
+use std::process::ExitCode;
+
+/// Runs very many short tasks on whatever machines there are.
+///
+/// `falkon run` needs nothing else: it runs tasks on this machine. To use many
+/// machines, start a dispatcher (`falkon start`), executors on the machines
+/// (`falkon executor`), and submit (`falkon submit`).
+///
+/// Exit status: 0 all tasks succeeded; 1 some failed or were cancelled; 2 the
+/// command line or a file it names is wrong, nothing ran; 3 Falkon itself
+/// failed.
+#[derive(Parser, Debug)]
+#[command(name = "falkon", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run tasks here and now; nothing has to be started first
+    Run(Box<run::RunArgs>),
+    /// Start a dispatcher
+    Start(service::start::StartArgs),
+    /// Start an executor: it runs a dispatcher's tasks on this machine
+    Executor(service::executor::ExecutorArgs),
+    /// Submit tasks to a dispatcher; prints the instance they belong to
+    Submit(Box<submit::SubmitArgs>),
+    /// Wait until an instance's tasks have ended
+    Wait(query::WaitArgs),
+    /// Show a dispatcher's instances and executors
+    Status(query::StatusArgs),
+    /// Show the tasks of an instance
+    Tasks(query::TasksArgs),
+    /// Print an instance's results as they come
+    Results(query::ResultsArgs),
+    /// Cancel an instance's tasks
+    Cancel(query::CancelArgs),
+    /// Free an instance with its tasks and results
+    Destroy(query::DestroyArgs),
+    /// Stop a dispatcher; started again with the same directory it goes on
+    Stop(query::StopArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+fn main() -> ExitCode {
+    // The process host is this program, executed again by itself.
+    if std::env::args_os().nth(1).is_some_and(|argument| {
+        argument == falkon_node::process::HOST_ARGUMENT
+    }) {
+        return falkon_node::process::host_main();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, and success to the user.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            // Nobody may be reading.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    let exit = match cli.command {
+        Command::Run(args) => run::run(*args),
+        Command::Start(args) => service::start::start(args),
+        Command::Executor(args) => service::executor::executor(args),
+        Command::Submit(args) => submit::submit(*args),
+        Command::Wait(args) => query::wait(args),
+        Command::Status(args) => query::status(args),
+        Command::Tasks(args) => query::tasks(args),
+        Command::Results(args) => query::results(args),
+        Command::Cancel(args) => query::cancel(args),
+        Command::Destroy(args) => query::destroy(args),
+        Command::Stop(args) => query::stop(args),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "falkon",
+                &mut std::io::stdout(),
+            );
+            Exit::Success
+        }
+    };
+    exit.into()
+}

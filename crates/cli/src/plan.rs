@@ -31,6 +31,7 @@ mod workflow;
 
 pub(crate) use args::PlanArgs;
 pub(crate) use error::PlanError;
+pub(crate) use quantity::{duration_micros, memory_bytes, resource};
 
 use args::SourceArg;
 use falkon_core::task::TaskClass;

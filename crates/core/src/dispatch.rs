@@ -602,6 +602,12 @@ impl<'a> InstanceView<'a> {
         self.instance.is_complete()
     }
 
+    /// Whether any of its tasks that are still known has a name.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.instance.batches.values().any(|batch| batch.submission.names.is_some())
+    }
+
     /// Bytes of results held, and whether they hold dispatch up.
     #[must_use]
     pub fn results_held(&self) -> (u64, bool) {

@@ -495,6 +495,7 @@ impl Driver {
                     counts: instance.counts(),
                     sealed: instance.is_sealed(),
                     complete: instance.is_complete(),
+                    named: instance.is_named(),
                     held_bytes,
                     clogged,
                     unschedulable: instance.unschedulable(),

@@ -94,7 +94,7 @@ impl std::error::Error for ExecutorError {
 /// What a session's reader hands to the driver.
 enum FromSession {
     Said(Vec<ToExecutor>),
-    Ended(Option<String>),
+    Ended,
 }
 
 /// A session's two ends, as the driver sees them.
@@ -170,7 +170,7 @@ pub async fn run(
 /// What the session says; waits for ever if there is none.
 async fn said(session: &mut Option<Session>) -> FromSession {
     match session {
-        Some(session) => session.said.recv().await.unwrap_or(FromSession::Ended(None)),
+        Some(session) => session.said.recv().await.unwrap_or(FromSession::Ended),
         None => std::future::pending().await,
     }
 }
@@ -207,7 +207,7 @@ impl Driver {
                     }
                 }
             }
-            FromSession::Ended(_) => {
+            FromSession::Ended => {
                 self.session = None;
                 self.say.clear();
                 self.core.handle(self.clock.now(), Event::Disconnected);
@@ -350,7 +350,7 @@ async fn hold_session(
         why = write(writer, to_say) => why,
     };
     // The driver may have ended meanwhile.
-    let _ = hear.send(FromSession::Ended(why.clone())).await;
+    let _ = hear.send(FromSession::Ended).await;
     why
 }
 

@@ -235,6 +235,8 @@ pub struct InstanceStatus {
     pub sealed: bool,
     /// Every task has ended.
     pub complete: bool,
+    /// Some of its tasks have names.
+    pub named: bool,
     /// Bytes of results held.
     pub held_bytes: u64,
     /// Nothing is dispatched until results are fetched.
@@ -248,6 +250,7 @@ wire_struct!(InstanceStatus {
     counts,
     sealed,
     complete,
+    named,
     held_bytes,
     clogged,
     unschedulable,

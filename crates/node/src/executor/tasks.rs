@@ -213,6 +213,7 @@ impl Tasks {
         );
         self.launches.push(Launch {
             key: launch_key,
+            after: None,
             argv: command.argv,
             env,
             cwd: command.cwd,

@@ -1,0 +1,59 @@
+//! Finding the dispatcher: access files.
+
+use crate::exit::Exit;
+use clap::Args;
+use falkon_core::task::InstanceId;
+use falkon_node::client::{Client, ClientError, Deliveries};
+use falkon_node::secure::{AccessError, AccessFile, Places, Role};
+use std::path::PathBuf;
+
+/// Which dispatcher.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct AccessArgs {
+    /// The dispatcher's access file [default: $FALKON_ACCESS, else the one of a
+    /// dispatcher started without --dir]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access: Option<PathBuf>,
+}
+
+/// The places where access files are looked for, from the environment.
+pub(crate) fn places() -> Places {
+    Places {
+        falkon_access: std::env::var_os("FALKON_ACCESS"),
+        xdg_state_home: std::env::var_os("XDG_STATE_HOME"),
+        home: std::env::var_os("HOME"),
+    }
+}
+
+impl AccessArgs {
+    /// Reads the access file.
+    pub(crate) fn load(&self) -> Result<AccessFile, AccessError> {
+        AccessFile::load(&AccessFile::find(self.access.as_deref(), &places())?)
+    }
+
+    /// Reads the access file, or says why that fails.
+    pub(crate) fn load_or_exit(&self) -> Result<AccessFile, Exit> {
+        self.load().map_err(Exit::usage)
+    }
+}
+
+/// The role in which to do something with `instance` (or with all): the most
+/// specific that the file has a secret for.
+pub(crate) fn role_for(access: &AccessFile, instance: Option<InstanceId>) -> Role {
+    let roles: Vec<Role> = access.roles().collect();
+    let own = instance.map(|id| Role::Instance(id.0)).filter(|role| roles.contains(role));
+    let instance_role = || roles.iter().copied().find(|role| matches!(role, Role::Instance(_)));
+    own.or_else(|| roles.contains(&Role::Owner).then_some(Role::Owner))
+        .or_else(|| roles.contains(&Role::Client).then_some(Role::Client))
+        .or_else(|| roles.contains(&Role::Observer).then_some(Role::Observer))
+        .or_else(instance_role)
+        .unwrap_or(Role::Client)
+}
+
+/// Connects in the role that fits.
+pub(crate) async fn connect(
+    access: &AccessFile,
+    instance: Option<InstanceId>,
+) -> Result<(Client, Deliveries), ClientError> {
+    Client::connect(access, role_for(access, instance)).await
+}

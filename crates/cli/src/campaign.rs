@@ -1,0 +1,254 @@
+//! Getting a plan's tasks to a dispatcher and their results back.
+
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::results::{Sink, SinkError, TaskResult};
+use falkon_core::dispatch::{Delivery, RequestError};
+use falkon_core::result::{Counts, Status};
+use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
+use falkon_node::client::{Client, ClientError, Pending};
+use falkon_wire::message::Refusal;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Submissions on their way at once.
+const SUBMISSIONS_UNDER_WAY_MAX: usize = 8;
+/// Pause before a full queue is tried again.
+const BUSY_MS: u64 = 100;
+/// Failures that are described in the end.
+const FAILURES_SHOWN_MAX: usize = 10;
+/// Characters of standard error shown per failure.
+const STDERR_SHOWN_CHARS_MAX: usize = 160;
+
+/// Submits the tasks of `plan` from position `accepted` on, then seals the
+/// instance. `accepted` tells how many have been accepted, also when this
+/// fails: call it again with a new connection to go on.
+pub(crate) async fn submit(
+    client: &Client,
+    instance: InstanceId,
+    plan: &Plan,
+    accepted: &mut u64,
+) -> Result<(), ClientError> {
+    loop {
+        match submit_once(client, instance, plan, accepted).await {
+            Err(ClientError::Refused(Refusal::Request(RequestError::Busy { .. }))) => {
+                tokio::time::sleep(Duration::from_millis(BUSY_MS)).await;
+            }
+            Err(error) => return Err(error),
+            Ok(()) => return client.seal(instance).await,
+        }
+    }
+}
+
+async fn submit_once(
+    client: &Client,
+    instance: InstanceId,
+    plan: &Plan,
+    accepted: &mut u64,
+) -> Result<(), ClientError> {
+    let mut under_way: VecDeque<(u64, Pending)> = VecDeque::new();
+    let mut first = 0;
+    for submission in plan.submissions() {
+        let end = first + submission.count;
+        if end > *accepted {
+            if under_way.len() >= SUBMISSIONS_UNDER_WAY_MAX {
+                settle_one(&mut under_way, accepted).await?;
+            }
+            let pending = client.submit(instance, TaskId(first), submission).await?;
+            under_way.push_back((end, pending));
+        }
+        first = end;
+    }
+    while !under_way.is_empty() {
+        settle_one(&mut under_way, accepted).await?;
+    }
+    Ok(())
+}
+
+async fn settle_one(
+    under_way: &mut VecDeque<(u64, Pending)>,
+    accepted: &mut u64,
+) -> Result<(), ClientError> {
+    if let Some((end, pending)) = under_way.pop_front() {
+        pending.accepted().await?;
+        *accepted = (*accepted).max(end);
+    }
+    Ok(())
+}
+
+/// A failure as it is described in the end.
+#[derive(Debug)]
+struct Failure {
+    index: u64,
+    label: String,
+    reason: String,
+    stderr: String,
+}
+
+/// Takes results in: passes them to the sink, counts, remembers failures.
+pub(crate) struct Receiver<'a> {
+    /// Task results taken in so far: where to go on after a lost connection.
+    pub(crate) position: u64,
+    /// The dispatcher's latest counts.
+    pub(crate) counts: Counts,
+    /// Nothing will follow.
+    pub(crate) complete: bool,
+    plan: Option<&'a Plan>,
+    /// Whether results carry what `--resume` needs.
+    with_digests: bool,
+    /// Tasks have names that must be asked for.
+    named: bool,
+    /// Counts as complete when so many results are in.
+    stop_at: u64,
+    names: BTreeMap<u64, String>,
+    sink: Box<dyn Sink + 'a>,
+    progress: Progress,
+    executors: BTreeMap<ExecutorId, Arc<str>>,
+    failures: Vec<Failure>,
+    ended: Counts,
+}
+
+impl<'a> Receiver<'a> {
+    /// A receiver of results of `plan`'s tasks, if that is known.
+    pub(crate) fn new(
+        plan: Option<&'a Plan>,
+        sink: Box<dyn Sink + 'a>,
+        progress: Progress,
+        with_digests: bool,
+    ) -> Receiver<'a> {
+        Receiver {
+            position: 0,
+            counts: Counts::default(),
+            complete: false,
+            plan,
+            with_digests,
+            named: false,
+            stop_at: u64::MAX,
+            names: BTreeMap::new(),
+            sink,
+            progress,
+            executors: BTreeMap::new(),
+            failures: Vec::new(),
+            ended: Counts::default(),
+        }
+    }
+
+    /// Says that tasks have names, which must be told before their results.
+    pub(crate) fn set_named(&mut self, named: bool) {
+        self.named = named;
+    }
+
+    /// Whether names must be told before the next delivery is taken in.
+    pub(crate) fn wants_names(&self) -> bool {
+        self.named && self.plan.is_none()
+    }
+
+    /// Counts as complete when the first `results` are in.
+    pub(crate) fn stop_at(&mut self, results: u64) {
+        self.stop_at = results;
+        self.complete = self.position >= results;
+    }
+
+    /// Tells the users' names for tasks, where the plan is not known.
+    pub(crate) fn name_tasks(&mut self, names: impl IntoIterator<Item = (u64, String)>) {
+        self.names.extend(names);
+    }
+
+    /// How the tasks ended whose results were taken in.
+    pub(crate) fn ended(&self) -> &Counts {
+        &self.ended
+    }
+
+    /// Takes a delivery in. When this returns, its results are safe and can be
+    /// acknowledged up to `self.position`.
+    pub(crate) fn take(&mut self, delivery: Delivery) -> Result<(), SinkError> {
+        let delivered = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let delivered = Time(delivered.as_micros() as u64);
+        for (id, name) in delivery.executors {
+            self.executors.entry(id).or_insert_with(|| name.into());
+        }
+        let mut at = delivery.from;
+        for finished in &delivery.results {
+            let executor = finished.executor.and_then(|id| self.executors.get(&id).cloned());
+            // After a lost connection a run may come again of which a part is
+            // known.
+            let known = self.position.saturating_sub(at).min(finished.count);
+            at += finished.count;
+            for position in finished.first.0 + known..finished.first.0 + finished.count {
+                let index = self.plan.map_or(position, |plan| plan.index_of(position));
+                let mut result = TaskResult::of(finished, index, delivered);
+                result.executor = executor.clone();
+                match self.plan {
+                    Some(plan) => {
+                        result.name = plan.name(position).map(str::to_owned);
+                        if self.with_digests {
+                            result.digest = plan.digest(position);
+                        }
+                    }
+                    None => result.name = self.names.remove(&position),
+                }
+                self.take_one(&result, position)?;
+            }
+            self.position = self.position.max(at);
+        }
+        self.sink.flush()?;
+        self.counts = delivery.counts;
+        self.complete |= delivery.complete || self.position >= self.stop_at;
+        self.progress.update(&self.counts);
+        Ok(())
+    }
+
+    fn take_one(&mut self, result: &TaskResult, position: u64) -> Result<(), SinkError> {
+        let status = result.status();
+        self.ended.end(status, 1);
+        if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
+            let stderr = result.detail.as_deref().map(|detail| {
+                let text = String::from_utf8_lossy(&detail.stderr.head);
+                let text = text.trim_end();
+                let skip = text.chars().count().saturating_sub(STDERR_SHOWN_CHARS_MAX);
+                text.chars().skip(skip).collect::<String>()
+            });
+            self.failures.push(Failure {
+                index: result.index,
+                label: self.plan.map_or_else(|| result.id(), |plan| plan.label(position)),
+                reason: result.error().unwrap_or_default(),
+                stderr: stderr.unwrap_or_default(),
+            });
+        }
+        let sink = &mut self.sink;
+        self.progress.suspend(|| sink.take(result))
+    }
+
+    /// Describes, on standard error, how it went: the first failures, and one
+    /// line in all.
+    pub(crate) fn report(&self, before: u64, seconds: f64) {
+        self.progress.finish();
+        if !self.failures.is_empty() {
+            eprintln!("falkon: the first {} of {} failures:", self.failures.len(), self.ended.failed);
+        }
+        for failure in &self.failures {
+            eprintln!("  {:>6}  {}: {}", failure.index, failure.label, failure.reason);
+            for line in failure.stderr.lines() {
+                eprintln!("          | {line}");
+            }
+        }
+        let mut text = format!("falkon: {} done", self.ended.done);
+        if before > 0 {
+            text.push_str(&format!(" ({before} before)"));
+        }
+        if self.ended.failed > 0 {
+            text.push_str(&format!(", {} failed", self.ended.failed));
+        }
+        if self.ended.cancelled > 0 {
+            text.push_str(&format!(", {} cancelled", self.ended.cancelled));
+        }
+        let rate = self.ended.ended() as f64 / seconds.max(1e-9);
+        eprintln!("{text} in {seconds:.2} s ({rate:.0}/s)");
+    }
+
+    /// Takes the progress line away without a word.
+    pub(crate) fn hide(&self) {
+        self.progress.finish();
+    }
+}

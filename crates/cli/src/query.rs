@@ -1,0 +1,434 @@
+//! Looking after instances: wait, results, status, tasks, cancel, destroy,
+//! stop.
+
+mod show;
+
+use crate::access::{AccessArgs, connect};
+use crate::campaign::Receiver;
+use crate::exit::{Exit, runtime};
+use crate::progress::Progress;
+use crate::results::line::Json;
+use crate::results::terminal::Terminal;
+use crate::results::{Sink, SinkError, TaskResult};
+use crate::run::{Ending, Interrupts, finish};
+use clap::Args;
+use falkon_core::dispatch::{Delivery, Selection};
+use falkon_core::task::{InstanceId, TaskId};
+use falkon_node::client::{Client, ClientError, Deliveries};
+use falkon_node::secure::AccessFile;
+use falkon_wire::message::TASKS_ASKED_MAX;
+use std::time::{Duration, Instant};
+
+/// How long a dispatcher that was there may be away before it is given up.
+const AWAY_S_MAX: u64 = 60;
+/// First and longest pause before connecting again.
+const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// Waiting without news after which the user is told what is missing.
+const QUIET_S_MAX: u64 = 3;
+
+/// Connects again after a connection was lost.
+#[derive(Debug)]
+pub(crate) struct Reconnect {
+    pause_ms: u64,
+}
+
+impl Reconnect {
+    pub(crate) fn new() -> Reconnect {
+        Reconnect { pause_ms: RECONNECT_MS.0 }
+    }
+
+    /// Tries until the dispatcher is there again, or was away for
+    /// [`AWAY_S_MAX`].
+    pub(crate) async fn connect(
+        &mut self,
+        access: &AccessFile,
+        instance: Option<InstanceId>,
+    ) -> Result<(Client, Deliveries), ClientError> {
+        let since = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(self.pause_ms)).await;
+            match connect(access, instance).await {
+                Ok(connected) => {
+                    self.pause_ms = RECONNECT_MS.0;
+                    return Ok(connected);
+                }
+                Err(error) if since.elapsed() >= Duration::from_secs(AWAY_S_MAX) => {
+                    return Err(error);
+                }
+                Err(_) => self.pause_ms = (self.pause_ms * 2).min(RECONNECT_MS.1),
+            }
+        }
+    }
+}
+
+/// Receives an instance's results until it is complete, over as many
+/// connections as that takes.
+pub(crate) async fn follow(
+    access: &AccessFile,
+    instance: InstanceId,
+    receiver: &mut Receiver<'_>,
+    quiet: bool,
+) -> Ending {
+    let mut reconnect = Reconnect::new();
+    let mut interrupts = Interrupts::new();
+    let mut connected = match connect(access, Some(instance)).await {
+        Ok(connected) => connected,
+        Err(error) => return Ending::Client(error),
+    };
+    loop {
+        let (client, deliveries) = &mut connected;
+        let ended = tokio::select! {
+            ended = receive(client, deliveries, instance, receiver, quiet) => ended,
+            () = interrupts.next() => {
+                eprintln!(
+                    "falkon: not waiting any more; the tasks go on: falkon wait {instance} waits \
+                     again, falkon cancel {instance} cancels them"
+                );
+                Ok(Ending::Abandoned)
+            }
+        };
+        match ended {
+            Ok(ending) => return ending,
+            Err(ClientError::Lost) => match reconnect.connect(access, Some(instance)).await {
+                Ok(again) => connected = again,
+                Err(error) => return Ending::Client(error),
+            },
+            Err(error) => return Ending::Client(error),
+        }
+    }
+}
+
+/// Receives over one connection.
+async fn receive(
+    client: &Client,
+    deliveries: &mut Deliveries,
+    instance: InstanceId,
+    receiver: &mut Receiver<'_>,
+    quiet: bool,
+) -> Result<Ending, ClientError> {
+    client.subscribe(instance, receiver.position).await?;
+    let mut told = quiet;
+    while !receiver.complete {
+        let patience = Duration::from_secs(QUIET_S_MAX);
+        let Ok(delivery) = tokio::time::timeout(patience, deliveries.recv()).await else {
+            if !told {
+                told = tell_what_is_missing(client, instance).await?;
+            }
+            continue;
+        };
+        let Some(delivery) = delivery else { return Err(ClientError::Lost) };
+        if receiver.wants_names() {
+            let names = names_of(client, instance, &delivery).await?;
+            receiver.name_tasks(names);
+        }
+        if let Err(error) = receiver.take(delivery) {
+            return Ok(Ending::Sink(error));
+        }
+        client.acknowledge(instance, receiver.position).await?;
+    }
+    Ok(Ending::Complete)
+}
+
+/// The users' names for the tasks of a delivery.
+async fn names_of(
+    client: &Client,
+    instance: InstanceId,
+    delivery: &Delivery,
+) -> Result<Vec<(u64, String)>, ClientError> {
+    let mut names = Vec::new();
+    // Neighbours that ended apart are asked for together.
+    let mut wanted: Vec<(u64, u64)> =
+        delivery.results.iter().map(|run| (run.first.0, run.first.0 + run.count)).collect();
+    wanted.sort_unstable();
+    let mut at = 0;
+    for (first, end) in wanted {
+        at = at.max(first);
+        while at < end {
+            let tasks = client.tasks(instance, TaskId(at), TASKS_ASKED_MAX).await?;
+            let Some(last) = tasks.last() else { return Ok(names) };
+            at = last.task.0 + 1;
+            names.extend(tasks.into_iter().filter_map(|task| {
+                Some((task.task.0, String::from_utf8_lossy(&task.name?).into_owned()))
+            }));
+        }
+    }
+    Ok(names)
+}
+
+/// Tells the user why nothing happens, if there is a reason. Returns whether
+/// there was one.
+async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
+    let status = client.status(Some(instance)).await?;
+    if status.executors.is_empty() {
+        eprintln!("falkon: waiting for an executor: none is connected (start one with falkon executor)");
+        return Ok(true);
+    }
+    let Some(found) = status.instances.first() else { return Ok(false) };
+    for (need, count) in &found.unschedulable {
+        eprintln!("falkon: {count} tasks wait for an executor that offers {need}; none does");
+    }
+    if found.clogged {
+        eprintln!("falkon: no more tasks start until results have been fetched");
+    }
+    Ok(!found.unschedulable.is_empty() || found.clogged)
+}
+
+/// Connects, asks, and answers with an exit status.
+fn with_client<F>(access: &AccessArgs, instance: Option<u64>, ask: F) -> Exit
+where
+    F: AsyncFnOnce(Client) -> Result<Exit, ClientError>,
+{
+    let access = match access.load_or_exit() {
+        Ok(access) => access,
+        Err(exit) => return exit,
+    };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    runtime.block_on(async {
+        match connect(&access, instance.map(InstanceId)).await {
+            Ok((client, _deliveries)) => ask(client).await.unwrap_or_else(refusal),
+            Err(error) => Exit::failure(error),
+        }
+    })
+}
+
+/// What the user asked for that is not there is the user's error.
+fn refusal(error: ClientError) -> Exit {
+    match error {
+        ClientError::Refused(_) => Exit::usage(error),
+        _ => Exit::failure(error),
+    }
+}
+
+/// `falkon wait`
+#[derive(Args, Debug)]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance
+    #[arg(value_name = "ID")]
+    instance: u64,
+    /// No progress line, and no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Takes results in without a word.
+struct Silent;
+
+impl Sink for Silent {
+    fn take(&mut self, _: &TaskResult) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}
+
+pub(crate) fn wait(args: WaitArgs) -> Exit {
+    pass_on(&args.access, args.instance, Box::new(Silent), 0, args.quiet, true)
+}
+
+/// `falkon results`
+#[derive(Args, Debug)]
+pub(crate) struct ResultsArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance
+    #[arg(value_name = "ID")]
+    instance: u64,
+    /// Print a line of JSON per result; otherwise what tasks wrote
+    #[arg(long)]
+    json: bool,
+    /// Leave out the first N results
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// Print the results there are, and do not wait for more
+    #[arg(long)]
+    no_wait: bool,
+}
+
+pub(crate) fn results(args: ResultsArgs) -> Exit {
+    let sink: Box<dyn Sink> = if args.json {
+        Box::new(Json::new(std::io::stdout()))
+    } else {
+        Box::new(Terminal { owns_overflow: false })
+    };
+    pass_on(&args.access, args.instance, sink, args.from, true, !args.no_wait)
+}
+
+fn pass_on(
+    access: &AccessArgs,
+    instance: u64,
+    sink: Box<dyn Sink>,
+    from: u64,
+    quiet: bool,
+    to_the_end: bool,
+) -> Exit {
+    let access = match access.load_or_exit() {
+        Ok(access) => access,
+        Err(exit) => return exit,
+    };
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let instance = InstanceId(instance);
+    runtime.block_on(async {
+        let started = Instant::now();
+        let status = match connect(&access, Some(instance)).await {
+            Ok((client, _deliveries)) => client.status(Some(instance)).await,
+            Err(error) => Err(error),
+        };
+        let status = match status {
+            Ok(status) => status,
+            Err(error) => return refusal(error),
+        };
+        let Some(found) = status.instances.first() else {
+            return Exit::usage(format!("there is no instance {instance}"));
+        };
+        let progress = Progress::new(found.counts.total, !quiet);
+        let mut receiver = Receiver::new(None, sink, progress, false);
+        receiver.position = from;
+        receiver.set_named(found.named);
+        if !to_the_end {
+            receiver.stop_at(found.counts.ended());
+        }
+        let ending = follow(&access, instance, &mut receiver, quiet).await;
+        match ending {
+            Ending::Client(error) => refusal(error),
+            ending => finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet),
+        }
+    })
+}
+
+/// `falkon status`
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Only this instance
+    #[arg(value_name = "ID")]
+    instance: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn status(args: StatusArgs) -> Exit {
+    with_client(&args.access, args.instance, async |client: Client| {
+        let status = client.status(args.instance.map(InstanceId)).await?;
+        if args.instance.is_some() && status.instances.is_empty() {
+            return Ok(Exit::usage(format!(
+                "there is no instance {}",
+                args.instance.unwrap_or_default()
+            )));
+        }
+        Ok(show::status(&status, args.json))
+    })
+}
+
+/// `falkon tasks`
+#[derive(Args, Debug)]
+pub(crate) struct TasksArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance
+    #[arg(value_name = "ID")]
+    instance: u64,
+    /// The first task shown
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    from: u64,
+    /// How many are shown at most
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    count: u64,
+    /// Print a line of JSON per task
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn tasks(args: TasksArgs) -> Exit {
+    with_client(&args.access, Some(args.instance), async |client: Client| {
+        let instance = InstanceId(args.instance);
+        if client.status(Some(instance)).await?.instances.is_empty() {
+            return Ok(Exit::usage(format!("there is no instance {instance}")));
+        }
+        let end = args.from.saturating_add(args.count);
+        let mut at = args.from;
+        while at < end {
+            let tasks = client.tasks(instance, TaskId(at), end - at).await?;
+            let Some(last) = tasks.last() else { break };
+            at = last.task.0 + 1;
+            if let Some(exit) = show::tasks(&tasks, args.json) {
+                return Ok(exit);
+            }
+        }
+        Ok(Exit::Success)
+    })
+}
+
+/// `falkon cancel`
+#[derive(Args, Debug)]
+pub(crate) struct CancelArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance
+    #[arg(value_name = "ID")]
+    instance: u64,
+    /// Only these tasks, as FIRST or FIRST-LAST; may be repeated [default: all,
+    /// and the instance takes no more]
+    #[arg(long, value_name = "RANGE", value_parser = task_range)]
+    tasks: Vec<(u64, u64)>,
+}
+
+/// `7` or `7-9` as (first, count).
+fn task_range(text: &str) -> Result<(u64, u64), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) if first <= last && last < u64::MAX => Ok((first, last - first + 1)),
+        _ => Err("it takes a task's number, or FIRST-LAST".to_owned()),
+    }
+}
+
+pub(crate) fn cancel(args: CancelArgs) -> Exit {
+    with_client(&args.access, Some(args.instance), async |client: Client| {
+        let selection =
+            if args.tasks.is_empty() { Selection::All } else { Selection::Runs(args.tasks) };
+        client.cancel(InstanceId(args.instance), selection).await?;
+        Ok(Exit::Success)
+    })
+}
+
+/// `falkon destroy`
+#[derive(Args, Debug)]
+pub(crate) struct DestroyArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// The instance
+    #[arg(value_name = "ID")]
+    instance: u64,
+}
+
+pub(crate) fn destroy(args: DestroyArgs) -> Exit {
+    with_client(&args.access, Some(args.instance), async |client: Client| {
+        client.destroy(InstanceId(args.instance)).await?;
+        Ok(Exit::Success)
+    })
+}
+
+/// `falkon stop`
+#[derive(Args, Debug)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+pub(crate) fn stop(args: StopArgs) -> Exit {
+    with_client(&args.access, None, async |client: Client| {
+        client.stop().await?;
+        Ok(Exit::Success)
+    })
+}

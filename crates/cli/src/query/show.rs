@@ -1,0 +1,176 @@
+//! Status and tasks, for people and for programs.
+
+use crate::exit::Exit;
+use falkon_core::task::{MILLI, Resources};
+use falkon_wire::message::{InstanceStatus, Status, TaskInfo};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Prints `text`; a reader that has had enough is no error.
+fn print(text: &str) -> Option<Exit> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => None,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Some(Exit::Success),
+        Err(error) => Some(Exit::failure(format!("cannot print: {error}"))),
+    }
+}
+
+/// Prints how things are.
+pub(super) fn status(status: &Status, as_json: bool) -> Exit {
+    let text = if as_json { format!("{}\n", status_json(status)) } else { status_text(status) };
+    print(&text).unwrap_or(Exit::Success)
+}
+
+fn status_text(status: &Status) -> String {
+    let up = status.now.since(status.started) as f64 / 1e6;
+    let mut text = format!(
+        "dispatcher {}, up {}, {} executors, {} instances\n",
+        status.version,
+        crate::progress::span(up),
+        status.executors.len(),
+        status.instances.len()
+    );
+    if !status.instances.is_empty() {
+        text.push_str(&format!(
+            "\n{:>5}  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  STATE\n",
+            "ID", "NAME", "TASKS", "WAITING", "READY", "RUNNING", "DONE", "FAILED"
+        ));
+    }
+    for instance in &status.instances {
+        let counts = &instance.counts;
+        text.push_str(&format!(
+            "{:>5}  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
+            instance.id,
+            instance.name,
+            counts.total,
+            counts.waiting,
+            counts.ready,
+            counts.dispatched,
+            counts.done,
+            counts.failed + counts.cancelled,
+            state(instance)
+        ));
+        for (need, count) in &instance.unschedulable {
+            text.push_str(&format!("       {count} tasks need {need}: no executor offers that\n"));
+        }
+    }
+    if !status.executors.is_empty() {
+        text.push_str(&format!(
+            "\n{:>5}  {:<24} {:>8} {:>8} {:>8}  OFFERS\n",
+            "ID", "EXECUTOR", "FREE", "TASKS", "AHEAD"
+        ));
+    }
+    for executor in &status.executors {
+        text.push_str(&format!(
+            "{:>5}  {:<24} {:>8} {:>8} {:>8}  {}{}\n",
+            executor.id.0,
+            executor.name,
+            f64::from(executor.free.cpus_milli) / f64::from(MILLI),
+            executor.tasks,
+            executor.prefetched,
+            executor.capacity,
+            if executor.connected { "" } else { " (disconnected)" }
+        ));
+    }
+    text
+}
+
+fn state(instance: &InstanceStatus) -> &'static str {
+    match instance {
+        InstanceStatus { complete: true, .. } => "complete",
+        InstanceStatus { clogged: true, .. } => "held up: fetch results",
+        InstanceStatus { sealed: true, .. } => "running",
+        _ => "open",
+    }
+}
+
+fn resources_json(resources: &Resources) -> Value {
+    let custom: serde_json::Map<String, Value> =
+        resources.custom.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+    json!({
+        "cpus": f64::from(resources.cpus_milli) / f64::from(MILLI),
+        "gpus": resources.gpus,
+        "memory_bytes": resources.memory_bytes,
+        "custom": custom,
+    })
+}
+
+fn status_json(status: &Status) -> Value {
+    let instances: Vec<Value> = status
+        .instances
+        .iter()
+        .map(|instance| {
+            let counts = &instance.counts;
+            let unschedulable: Vec<Value> = instance
+                .unschedulable
+                .iter()
+                .map(|(need, count)| json!({ "needs": resources_json(need), "tasks": count }))
+                .collect();
+            json!({
+                "id": instance.id,
+                "name": instance.name,
+                "state": state(instance),
+                "tasks": counts.total,
+                "waiting": counts.waiting,
+                "ready": counts.ready,
+                "dispatched": counts.dispatched,
+                "done": counts.done,
+                "failed": counts.failed,
+                "cancelled": counts.cancelled,
+                "results_bytes": instance.held_bytes,
+                "unschedulable": unschedulable,
+            })
+        })
+        .collect();
+    let executors: Vec<Value> = status
+        .executors
+        .iter()
+        .map(|executor| {
+            json!({
+                "id": executor.id.0,
+                "name": executor.name,
+                "connected": executor.connected,
+                "offers": resources_json(&executor.capacity),
+                "free": resources_json(&executor.free),
+                "tasks": executor.tasks,
+                "prefetched": executor.prefetched,
+            })
+        })
+        .collect();
+    json!({
+        "version": status.version,
+        "started": status.started.0 as f64 / 1e6,
+        "now": status.now.0 as f64 / 1e6,
+        "instances": instances,
+        "executors": executors,
+    })
+}
+
+/// Prints tasks; an exit status if that is the end.
+pub(super) fn tasks(tasks: &[TaskInfo], as_json: bool) -> Option<Exit> {
+    let mut text = String::new();
+    for task in tasks {
+        let name = task.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
+        let argv: Vec<String> =
+            task.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        if as_json {
+            let line = json!({
+                "index": task.task.0,
+                "id": name.unwrap_or_else(|| task.task.0.to_string()),
+                "state": task.state,
+                "command": argv,
+            });
+            text.push_str(&format!("{line}\n"));
+        } else {
+            let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
+            text.push_str(&format!(
+                "{:>8}  {:<10}  {name}{}\n",
+                task.task.0,
+                task.state,
+                argv.join(" ")
+            ));
+        }
+    }
+    print(&text)
+}

@@ -1,0 +1,179 @@
+//! Results on their way to the user: as JSON, as files, on the terminal.
+
+pub(crate) mod directory;
+pub(crate) mod line;
+pub(crate) mod order;
+pub(crate) mod terminal;
+
+use falkon_core::result::{Detail, Finished, Outcome, Status};
+use falkon_core::task::Time;
+use std::sync::Arc;
+
+/// One task's result, as sinks see it.
+#[derive(Debug, Clone)]
+pub(crate) struct TaskResult {
+    /// Position in the plan that the command line gives, from 0.
+    pub(crate) index: u64,
+    /// The user's name for the task.
+    pub(crate) name: Option<String>,
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// Where it ran.
+    pub(crate) executor: Option<Arc<str>>,
+    /// How many attempts it took.
+    pub(crate) attempts: u32,
+    /// When it was queued, dispatched, started, ended, delivered.
+    pub(crate) times: Times,
+    /// What it wrote, and what went wrong.
+    pub(crate) detail: Option<Arc<Detail>>,
+    /// The digest of what ran, for `--resume`.
+    pub(crate) digest: Option<[u8; 16]>,
+}
+
+/// When each phase of a task began.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Times {
+    pub(crate) queued: Time,
+    pub(crate) dispatched: Time,
+    pub(crate) started: Time,
+    pub(crate) ended: Time,
+    pub(crate) delivered: Time,
+}
+
+impl TaskResult {
+    /// The result of the `offset`-th task of a run.
+    pub(crate) fn of(finished: &Finished, index: u64, delivered: Time) -> TaskResult {
+        TaskResult {
+            index,
+            name: None,
+            outcome: finished.outcome,
+            executor: None,
+            attempts: finished.attempts,
+            times: Times {
+                queued: finished.queued,
+                dispatched: finished.dispatched,
+                started: finished.started,
+                ended: finished.ended,
+                delivered,
+            },
+            detail: finished.detail.clone(),
+            digest: None,
+        }
+    }
+
+    /// The user's name for it, or its number.
+    pub(crate) fn id(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.index.to_string())
+    }
+
+    /// Done, failed or cancelled.
+    pub(crate) fn status(&self) -> Status {
+        self.outcome.status()
+    }
+
+    /// What went wrong, in words; `None` if nothing did.
+    pub(crate) fn error(&self) -> Option<String> {
+        let said = self.detail.as_ref().map(|detail| detail.error.as_str()).unwrap_or_default();
+        let cause = match self.outcome {
+            Outcome::Exit(0) => None,
+            Outcome::Exit(code) => Some(format!("exited with {code}")),
+            Outcome::Signal(signal) => Some(format!("killed by {}", signal_name(signal))),
+            Outcome::TimedOut => Some("ran into its timeout".to_owned()),
+            Outcome::NotRun => {
+                return Some(match said {
+                    "" => "could not be run".to_owned(),
+                    said => said.to_owned(),
+                });
+            }
+            Outcome::Lost => Some("was lost with its executor too often".to_owned()),
+            Outcome::UpstreamFailed(task) => {
+                Some(format!("a task it waits for did not succeed (number {})", task.0))
+            }
+            Outcome::Unschedulable => {
+                Some("needs more than any executor offers".to_owned())
+            }
+            Outcome::Cancelled => Some("cancelled".to_owned()),
+        };
+        match (cause, said) {
+            (None, "") => None,
+            (Some(cause), "") => Some(cause),
+            (None, said) => Some(said.to_owned()),
+            (Some(cause), said) => Some(format!("{cause}; {said}")),
+        }
+    }
+}
+
+/// A signal's name, as people know it.
+pub(crate) fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_owned()
+}
+
+/// Takes results in, one by one.
+pub(crate) trait Sink {
+    /// Takes one result.
+    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError>;
+
+    /// Makes everything taken safe; only then are results acknowledged.
+    fn flush(&mut self) -> Result<(), SinkError>;
+}
+
+/// Why results cannot be passed on.
+#[derive(Debug)]
+pub(crate) enum SinkError {
+    /// Nobody reads them any more.
+    Closed,
+    /// They cannot be written.
+    Write {
+        /// Where to.
+        what: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+impl SinkError {
+    pub(crate) fn of(what: &str) -> impl Fn(std::io::Error) -> SinkError + '_ {
+        move |source| match source.kind() {
+            std::io::ErrorKind::BrokenPipe => SinkError::Closed,
+            _ => SinkError::Write { what: what.to_owned(), source },
+        }
+    }
+}
+
+impl std::fmt::Display for SinkError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SinkError::Closed => write!(f, "nobody reads the results any more"),
+            SinkError::Write { what, source } => {
+                write!(f, "cannot write results to {what}: {source}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SinkError::Write { source, .. } => Some(source),
+            SinkError::Closed => None,
+        }
+    }
+}

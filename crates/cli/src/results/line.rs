@@ -1,0 +1,149 @@
+//! A result as one line of JSON: what `--json` prints and `results.jsonl`
+//! holds.
+
+use super::{Sink, SinkError, TaskResult, Times};
+use falkon_core::result::{Captured, Outcome, Status};
+use falkon_core::task::Time;
+use serde::Serialize;
+use std::io::Write;
+
+/// The fields of a line, in order.
+#[derive(Serialize)]
+pub(crate) struct Line<'a> {
+    id: String,
+    index: u64,
+    status: &'static str,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout: Option<std::borrow::Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr: Option<std::borrow::Cow<'a, str>>,
+    /// Present if `stdout` is not all there was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdout_cut: Option<Cut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stderr_cut: Option<Cut>,
+    /// In `results.jsonl`: where in the file `stdout` the task's output is, as
+    /// offset and length in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stdout_at: Option<(u64, u64)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stderr_at: Option<(u64, u64)>,
+    executor: Option<&'a str>,
+    attempts: u32,
+    times: JsonTimes,
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+}
+
+/// Output that is longer than what is kept.
+#[derive(Serialize)]
+struct Cut {
+    total_bytes: u64,
+    file: Option<String>,
+}
+
+/// Seconds since the Unix epoch; `null` for what did not happen.
+#[derive(Serialize)]
+struct JsonTimes {
+    queued: f64,
+    dispatched: Option<f64>,
+    started: Option<f64>,
+    ended: f64,
+    delivered: f64,
+}
+
+impl JsonTimes {
+    fn of(times: &Times, ran: bool) -> JsonTimes {
+        let seconds = |time: Time| time.0 as f64 / 1e6;
+        JsonTimes {
+            queued: seconds(times.queued),
+            dispatched: ran.then(|| seconds(times.dispatched)),
+            started: ran.then(|| seconds(times.started)),
+            ended: seconds(times.ended),
+            delivered: seconds(times.delivered),
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// A result's line, with or without what it wrote.
+    pub(crate) fn of(result: &'a TaskResult, with_output: bool) -> Line<'a> {
+        let stream = |pick: fn(&falkon_core::result::Detail) -> &Captured| {
+            let captured = result.detail.as_deref().map(pick);
+            let text = with_output.then(|| {
+                captured.map(|captured| String::from_utf8_lossy(&captured.head)).unwrap_or_default()
+            });
+            let cut = captured.filter(|captured| with_output && captured.is_cut());
+            let cut = cut.map(|captured| Cut {
+                total_bytes: captured.total_bytes,
+                file: captured
+                    .file
+                    .as_ref()
+                    .map(|file| String::from_utf8_lossy(file).into_owned()),
+            });
+            (text, cut)
+        };
+        let (stdout, stdout_cut) = stream(|detail| &detail.stdout);
+        let (stderr, stderr_cut) = stream(|detail| &detail.stderr);
+        Line {
+            id: result.id(),
+            index: result.index,
+            status: match result.status() {
+                Status::Done => "done",
+                Status::Failed => "failed",
+                Status::Cancelled => "cancelled",
+            },
+            exit_code: match result.outcome {
+                Outcome::Exit(code) => Some(code),
+                _ => None,
+            },
+            signal: match result.outcome {
+                Outcome::Signal(signal) => Some(signal),
+                _ => None,
+            },
+            stdout,
+            stderr,
+            stdout_cut,
+            stderr_cut,
+            stdout_at: None,
+            stderr_at: None,
+            executor: result.executor.as_deref(),
+            attempts: result.attempts,
+            times: JsonTimes::of(&result.times, result.attempts > 0),
+            error: result.error(),
+            digest: result.digest.map(|digest| {
+                digest.iter().map(|byte| format!("{byte:02x}")).collect()
+            }),
+        }
+    }
+
+    /// Writes the line.
+    pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// Prints a line of JSON per result.
+pub(crate) struct Json<W: Write> {
+    out: std::io::BufWriter<W>,
+}
+
+impl<W: Write> Json<W> {
+    pub(crate) fn new(out: W) -> Json<W> {
+        Json { out: std::io::BufWriter::with_capacity(1 << 16, out) }
+    }
+}
+
+impl<W: Write> Sink for Json<W> {
+    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
+        Line::of(result, true).write(&mut self.out).map_err(SinkError::of("standard output"))
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        self.out.flush().map_err(SinkError::of("standard output"))
+    }
+}

@@ -1,0 +1,60 @@
+//! What tasks wrote, passed on as they end: each task's output in one piece.
+
+use super::{Sink, SinkError, TaskResult};
+use falkon_core::result::Captured;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Copies a stream as far as it was kept: from the overflow file if there is
+/// one here, else the head. Returns the bytes written.
+pub(crate) fn copy_stream(captured: &Captured, out: &mut impl Write) -> std::io::Result<u64> {
+    if let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut())
+        && let Ok(mut file) = File::open(Path::new(OsStr::from_bytes(file)))
+    {
+        return std::io::copy(&mut file, out);
+    }
+    out.write_all(&captured.head)?;
+    Ok(captured.head.len() as u64)
+}
+
+/// Removes the overflow file that was copied.
+pub(crate) fn remove_overflow(captured: &Captured) {
+    if let Some(file) = &captured.file {
+        // Another program may have cleaned up before.
+        let _ = std::fs::remove_file(Path::new(OsStr::from_bytes(file)));
+    }
+}
+
+/// Passes output on to standard output and standard error.
+pub(crate) struct Terminal {
+    /// Overflow files are ours: they go when they were copied.
+    pub(crate) owns_overflow: bool,
+}
+
+impl Sink for Terminal {
+    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
+        let Some(detail) = &result.detail else { return Ok(()) };
+        if detail.stdout.total_bytes > 0 {
+            let mut out = std::io::stdout().lock();
+            copy_stream(&detail.stdout, &mut out)
+                .and_then(|_| out.flush())
+                .map_err(SinkError::of("standard output"))?;
+        }
+        if detail.stderr.total_bytes > 0 {
+            copy_stream(&detail.stderr, &mut std::io::stderr().lock())
+                .map_err(SinkError::of("standard error"))?;
+        }
+        if self.owns_overflow {
+            remove_overflow(&detail.stdout);
+            remove_overflow(&detail.stderr);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+}

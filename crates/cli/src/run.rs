@@ -1,0 +1,433 @@
+//! `falkon run`: tasks here and now.
+
+use crate::campaign::{self, Receiver};
+use crate::embedded::{self, Embedded, cpus};
+use crate::exit::{Exit, runtime};
+use crate::plan::{Plan, PlanArgs, Surroundings};
+use crate::progress::Progress;
+use crate::results::directory::Directory;
+use crate::results::line::Json;
+use crate::results::order::Ordered;
+use crate::results::terminal::Terminal;
+use crate::results::{Sink, SinkError};
+use clap::Args;
+use falkon_core::dispatch::{InstanceOptions, Selection};
+use falkon_core::task::{MILLI, Resources};
+use falkon_node::client::ClientError;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Bytes of each output stream kept in memory, by default.
+const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
+
+/// What happens to results.
+#[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Results")]
+pub(crate) struct OutputArgs {
+    /// Write results to this directory: results.jsonl, and what tasks wrote in
+    /// the files stdout and stderr
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    pub(crate) out: Option<PathBuf>,
+    /// With --out or --resume, also write a file per task and stream
+    #[arg(long)]
+    pub(crate) out_files: bool,
+    /// Go on with a run that wrote to DIR: run only what has not succeeded, or
+    /// has changed; give the same command line otherwise
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Print a line of JSON per result on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Pass results on in the order of the tasks, not as they end
+    #[arg(long)]
+    pub(crate) keep_order: bool,
+    /// No progress line, and no summary
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Bytes of each output stream kept with a result; what is longer goes to
+    /// a file
+    #[arg(long, value_name = "BYTES", default_value_t = CAPTURE_BYTES_DEFAULT)]
+    pub(crate) capture: u64,
+}
+
+/// `falkon run`
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Tasks side by side [default: one per CPU]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    jobs: Option<u32>,
+    /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES]
+    #[arg(long, value_name = "N")]
+    offer_gpus: Option<u32>,
+    /// Custom resources that tasks may use; may be repeated
+    #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
+    offer: Vec<(String, u64)>,
+    /// Go on when tasks fail (the default)
+    #[arg(long, conflicts_with = "fail_fast")]
+    keep_going: bool,
+    /// Cancel everything when a task has failed
+    #[arg(long)]
+    fail_fast: bool,
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: RunArgs) -> Exit {
+    let plan = match make_plan(&args.plan) {
+        Ok(plan) => plan,
+        Err(exit) => return exit,
+    };
+    if args.dry_run {
+        return dry_run(&plan);
+    }
+    match runtime() {
+        Ok(runtime) => runtime.block_on(run_plan(args, plan)),
+        Err(exit) => exit,
+    }
+}
+
+/// The plan of a command line, or what is wrong with it.
+pub(crate) fn make_plan(args: &PlanArgs) -> Result<Plan, Exit> {
+    let current_dir = std::env::current_dir()
+        .map_err(|error| Exit::failure(format!("cannot tell the current directory: {error}")))?;
+    let mut stdin = std::io::stdin().lock();
+    let surroundings = Surroundings {
+        stdin_is_piped: is_piped(),
+        stdin: &mut stdin,
+        current_dir: &current_dir,
+    };
+    Plan::new(args, surroundings).map_err(Exit::usage)
+}
+
+/// Whether standard input is something one pipes values through, rather than
+/// a terminal or a device such as `/dev/null`.
+fn is_piped() -> bool {
+    use rustix::fs::FileType;
+    rustix::fs::fstat(std::io::stdin()).is_ok_and(|stat| {
+        matches!(
+            FileType::from_raw_mode(stat.st_mode),
+            FileType::Fifo | FileType::RegularFile | FileType::Socket
+        )
+    })
+}
+
+/// Prints a plan.
+pub(crate) fn dry_run(plan: &Plan) -> Exit {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    match plan.write_dry_run(&mut out) {
+        Ok(()) => Exit::Success,
+        Err(error) => Exit::failure(format!("cannot print the plan: {error}")),
+    }
+}
+
+/// Opens the results directory, if one is asked for, and leaves out what has
+/// succeeded in it. Returns also how many that were.
+pub(crate) fn open_directory(
+    output: &OutputArgs,
+    plan: Plan,
+) -> Result<(Option<Directory>, Plan, u64), Exit> {
+    if let Some(path) = &output.resume {
+        let directory = Directory::resume(path, output.out_files).map_err(Exit::usage)?;
+        let unfinished = directory.unfinished(&plan).map_err(Exit::usage)?;
+        let rest = plan.select(unfinished);
+        let before = plan.count() - rest.count();
+        return Ok((Some(directory), rest, before));
+    }
+    let directory = output
+        .out
+        .as_deref()
+        .map(|path| Directory::create(path, output.out_files).map_err(Exit::usage))
+        .transpose()?;
+    Ok((directory, plan, 0))
+}
+
+/// Where results go.
+pub(crate) fn make_sink<'a>(
+    output: &OutputArgs,
+    directory: Option<Directory>,
+    plan: &Plan,
+    owns_overflow: bool,
+) -> Box<dyn Sink + 'a> {
+    let printed: Option<Box<dyn Sink>> = if output.json {
+        Some(Box::new(Json::new(std::io::stdout())))
+    } else if directory.is_none() {
+        Some(Box::new(Terminal { owns_overflow }))
+    } else {
+        None
+    };
+    let printed = printed.map(|sink| -> Box<dyn Sink> {
+        if !output.keep_order {
+            return sink;
+        }
+        let plan = plan.clone();
+        let indices = (0..plan.count()).map(move |position| plan.index_of(position));
+        Box::new(Ordered::new(sink, indices))
+    });
+    Box::new(Both { printed, directory })
+}
+
+/// Results go to what is printed, then to the directory, which may take the
+/// overflow files away.
+struct Both {
+    printed: Option<Box<dyn Sink>>,
+    directory: Option<Directory>,
+}
+
+impl Sink for Both {
+    fn take(&mut self, result: &crate::results::TaskResult) -> Result<(), SinkError> {
+        if let Some(printed) = &mut self.printed {
+            printed.take(result)?;
+        }
+        self.directory.as_mut().map_or(Ok(()), |directory| directory.take(result))
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        if let Some(printed) = &mut self.printed {
+            printed.flush()?;
+        }
+        self.directory.as_mut().map_or(Ok(()), Sink::flush)
+    }
+}
+
+impl Sink for Box<dyn Sink + '_> {
+    fn take(&mut self, result: &crate::results::TaskResult) -> Result<(), SinkError> {
+        (**self).take(result)
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        (**self).flush()
+    }
+}
+
+/// What this machine offers to its tasks.
+fn capacity(args: &RunArgs) -> Resources {
+    let jobs = args.jobs.unwrap_or_else(cpus);
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    let visible = visible.map_or(0, |list| list.split(',').filter(|gpu| !gpu.is_empty()).count());
+    let mut custom = args.offer.clone();
+    custom.sort();
+    Resources {
+        cpus_milli: jobs.saturating_mul(MILLI),
+        gpus: args.offer_gpus.unwrap_or(visible as u32),
+        memory_bytes: memory(),
+        custom,
+    }
+}
+
+/// Bytes of memory of this machine; 0 if it does not say.
+pub(crate) fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}
+
+/// A directory of our own for output that is too long to be kept in memory.
+fn make_scratch(directory: Option<&Directory>) -> Result<PathBuf, Exit> {
+    let path = match directory {
+        Some(directory) => directory.overflow(),
+        None => std::env::temp_dir().join(format!("falkon-{}", std::process::id())),
+    };
+    std::fs::create_dir_all(&path)
+        .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
+    Ok(path)
+}
+
+async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
+    let (directory, plan, before) = match open_directory(&args.output, plan) {
+        Ok(opened) => opened,
+        Err(exit) => return exit,
+    };
+    if plan.count() == 0 {
+        if !args.output.quiet {
+            eprintln!("falkon: nothing to do: all {before} tasks have succeeded before");
+        }
+        return Exit::Success;
+    }
+    let scratch = match make_scratch(directory.as_ref()) {
+        Ok(scratch) => scratch,
+        Err(exit) => return exit,
+    };
+    let started = Instant::now();
+    let embedded = Embedded::start(capacity(&args), scratch.clone(), args.output.capture);
+    let mut embedded = match embedded {
+        Ok(embedded) => embedded,
+        Err(error) => return Exit::failure(error),
+    };
+    let with_digests = directory.is_some();
+    let sink = make_sink(&args.output, directory, &plan, true);
+    // A task's own output and the progress line would overwrite each other on
+    // one terminal; the line steps aside for each.
+    let progress = Progress::new(plan.count(), !args.output.quiet);
+    let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
+    let outcome = drive(&mut embedded, &plan, &mut receiver, args.fail_fast).await;
+    embedded.stop().await;
+    leave_scratch(&scratch);
+    let seconds = started.elapsed().as_secs_f64();
+    finish(&receiver, outcome, before, seconds, args.output.quiet)
+}
+
+/// Removes the overflow directory if nothing in it is needed.
+fn leave_scratch(scratch: &Path) {
+    // It fails if files are left in it, which results then refer to.
+    let _ = std::fs::remove_dir(scratch);
+}
+
+/// How a run came to its end, apart from what its tasks did.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// All results are in.
+    Complete,
+    /// Asked to stop twice.
+    Abandoned,
+    /// Results cannot be passed on.
+    Sink(SinkError),
+    /// The dispatcher is gone or refuses.
+    Client(ClientError),
+    /// Processes cannot be run here.
+    Executor(String),
+}
+
+/// Says how it went, and turns it into an exit status.
+pub(crate) fn finish(
+    receiver: &Receiver<'_>,
+    ending: Ending,
+    before: u64,
+    seconds: f64,
+    quiet: bool,
+) -> Exit {
+    if quiet {
+        receiver.hide();
+    } else {
+        receiver.report(before, seconds);
+    }
+    match ending {
+        Ending::Complete if receiver.ended().failed + receiver.ended().cancelled == 0 => {
+            Exit::Success
+        }
+        Ending::Complete | Ending::Abandoned | Ending::Sink(SinkError::Closed) => {
+            Exit::TasksFailed
+        }
+        Ending::Sink(error) => Exit::failure(error),
+        Ending::Client(error) => Exit::failure(error),
+        Ending::Executor(error) => Exit::failure(error),
+    }
+}
+
+async fn drive(
+    embedded: &mut Embedded,
+    plan: &Plan,
+    receiver: &mut Receiver<'_>,
+    fail_fast: bool,
+) -> Ending {
+    let client = embedded.client.clone();
+    let options = InstanceOptions {
+        name: String::new(),
+        keep_results: false,
+        fail_unschedulable: true,
+    };
+    let instance = match client.create(options).await {
+        Ok((instance, _)) => instance,
+        Err(error) => return Ending::Client(error),
+    };
+    if let Err(error) = client.subscribe(instance, 0).await {
+        return Ending::Client(error);
+    }
+    let mut accepted = 0;
+    let mut submission =
+        std::pin::pin!(campaign::submit(&client, instance, plan, &mut accepted));
+    let mut submitted = false;
+    let mut cancelled = false;
+    let mut trouble = None;
+    let mut interrupts = Interrupts::new();
+    while !receiver.complete {
+        tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                if cancelled {
+                    return Ending::Abandoned;
+                }
+                eprintln!("falkon: stopping (once more to stop at once)");
+                cancelled = true;
+                if let Err(error) = client.cancel(instance, Selection::All).await {
+                    return Ending::Client(error);
+                }
+            }
+            delivery = embedded.deliveries.recv() => {
+                let Some(delivery) = delivery else { return Ending::Client(ClientError::Lost) };
+                if trouble.is_none()
+                    && let Err(error) = receiver.take(delivery.clone())
+                {
+                    trouble = Some(error);
+                }
+                receiver.complete |= delivery.complete;
+                let upto = delivery.from
+                    + delivery.results.iter().map(|run| run.count).sum::<u64>();
+                if let Err(error) = client.acknowledge(instance, upto).await {
+                    return Ending::Client(error);
+                }
+                let stop = trouble.is_some() || (fail_fast && receiver.ended().failed > 0);
+                if stop && !cancelled {
+                    cancelled = true;
+                    if let Err(error) = client.cancel(instance, Selection::All).await {
+                        return Ending::Client(error);
+                    }
+                }
+            }
+            result = &mut submission, if !submitted => {
+                submitted = true;
+                // A cancelled instance takes no more tasks, and needs none.
+                if let Err(error) = result && !cancelled {
+                    return Ending::Client(error);
+                }
+            }
+            error = embedded::failure(&mut embedded.executor) => {
+                let error = error.map_or_else(String::new, |error| error.to_string());
+                return Ending::Executor(format!("the executor has ended: {error}"));
+            }
+        }
+    }
+    trouble.map_or(Ending::Complete, Ending::Sink)
+}
+
+/// Ctrl-C and its kin.
+pub(crate) struct Interrupts {
+    signals: Option<[tokio::signal::unix::Signal; 2]>,
+}
+
+impl Interrupts {
+    pub(crate) fn new() -> Interrupts {
+        use tokio::signal::unix::{SignalKind, signal};
+        let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        Interrupts {
+            signals: match signals {
+                (Ok(interrupt), Ok(terminate)) => Some([interrupt, terminate]),
+                // Without handlers the signals end the process, as they always did.
+                _ => None,
+            },
+        }
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        match &mut self.signals {
+            Some([interrupt, terminate]) => {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn stdout_is_terminal() -> bool {
+    std::io::stdout().is_terminal()
+}

@@ -1,0 +1,127 @@
+//! `falkon submit`: tasks for a dispatcher that runs already.
+
+use crate::access::{AccessArgs, connect};
+use crate::campaign;
+use crate::exit::{Exit, runtime};
+use crate::plan::{Plan, PlanArgs};
+use crate::query::{self, Reconnect};
+use crate::run::{OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
+use clap::Args;
+use falkon_core::dispatch::InstanceOptions;
+use falkon_core::task::InstanceId;
+use falkon_node::client::ClientError;
+use falkon_node::secure::{AccessFile, Role, Secret};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// `falkon submit`
+#[derive(Args, Debug)]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    plan: PlanArgs,
+    /// Name shown to people
+    #[arg(long, value_name = "NAME", default_value = "")]
+    name: String,
+    /// Write an access file that opens this instance and nothing else
+    #[arg(long, value_name = "FILE")]
+    instance_access: Option<PathBuf>,
+    /// Print what would be submitted, and submit nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until all tasks have ended, and pass their results on as
+    /// `falkon run` does
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs the command.
+pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
+    if args.plan.options.cwd.is_none() && args.plan.sources.workflow.is_none() {
+        // Tasks run where they were submitted, as they do with batch
+        // schedulers.
+        args.plan.options.cwd =
+            std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
+    }
+    let plan = match make_plan(&args.plan) {
+        Ok(plan) => plan,
+        Err(exit) => return exit,
+    };
+    if args.dry_run {
+        return dry_run(&plan);
+    }
+    match runtime() {
+        Ok(runtime) => runtime.block_on(submit_plan(args, plan)).unwrap_or_else(|exit| exit),
+        Err(exit) => exit,
+    }
+}
+
+async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
+    let access = args.access.load_or_exit()?;
+    let owner = access.roles().any(|role| role == Role::Owner);
+    if !owner && args.instance_access.is_none() && !args.wait {
+        return Err(Exit::usage(
+            "this access file can create instances but not open them later: keep the new \
+             instance's own with --instance-access FILE, or wait with --wait",
+        ));
+    }
+    let (directory, plan, before) = open_directory(&args.output, plan)?;
+    if plan.count() == 0 {
+        eprintln!("falkon: nothing to do: all {before} tasks have succeeded before");
+        return Ok(Exit::Success);
+    }
+    let started = Instant::now();
+    let (instance, own_access) = create_and_submit(&args, &access, &plan).await?;
+    if !args.wait {
+        println!("{instance}");
+        return Ok(Exit::Success);
+    }
+    let with_digests = directory.is_some();
+    let sink = make_sink(&args.output, directory, &plan, false);
+    let progress = crate::progress::Progress::new(plan.count(), !args.output.quiet);
+    let mut receiver = campaign::Receiver::new(Some(&plan), sink, progress, with_digests);
+    let access = if owner { access } else { own_access };
+    let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(finish(&receiver, ending, before, seconds, args.output.quiet))
+}
+
+/// Creates an instance and submits everything to it, over as many connections
+/// as that takes. Returns also an access file for the instance alone.
+async fn create_and_submit(
+    args: &SubmitArgs,
+    access: &AccessFile,
+    plan: &Plan,
+) -> Result<(InstanceId, AccessFile), Exit> {
+    let options = InstanceOptions {
+        name: args.name.clone(),
+        keep_results: true,
+        fail_unschedulable: false,
+    };
+    let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
+    let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
+    let secret: [u8; 32] = secret
+        .try_into()
+        .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
+    let own_access = access.for_instance(instance.0, Secret::from_bytes(secret));
+    if let Some(path) = &args.instance_access {
+        own_access.write(path).map_err(Exit::usage)?;
+    }
+    let mut accepted = 0;
+    let mut client = client;
+    let mut reconnect = Reconnect::new();
+    loop {
+        match campaign::submit(&client, instance, plan, &mut accepted).await {
+            Ok(()) => return Ok((instance, own_access)),
+            Err(ClientError::Lost) => {
+                let (again, _deliveries) =
+                    reconnect.connect(&own_access, Some(instance)).await.map_err(Exit::failure)?;
+                client = again;
+            }
+            Err(error) => return Err(Exit::failure(error)),
+        }
+    }
+}
