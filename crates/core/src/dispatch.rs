@@ -11,6 +11,7 @@
 mod cancel;
 mod check;
 mod deliver;
+mod end;
 mod executor;
 mod finish;
 mod instance;

@@ -1,13 +1,12 @@
-//! Executors that come, speak and go; tasks that end.
+//! Executors that come, speak and go, and what becomes of their tasks.
 
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, ReadyRun};
-use super::{Action, BatchId, ConnectionId, Dispatcher, Held, Join, Record, Update};
+use super::instance::ReadyRun;
+use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
 use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS};
-use crate::result::{Finished, Outcome, Report, Status, Tries};
+use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
-use std::collections::BTreeSet;
 
 impl Dispatcher {
     /// An executor registers, or comes back with what it had. Each
@@ -340,144 +339,4 @@ impl Dispatcher {
         self.fresh.remove(&id);
         Some(executor)
     }
-
-    /// Tasks end without having run.
-    pub(super) fn end_unrun(&mut self, id: InstanceId, first: u64, count: u64, outcome: Outcome) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
-        let now = self.now;
-        self.end(
-            id,
-            Finished {
-                first: TaskId(first),
-                count,
-                outcome,
-                executor: None,
-                attempts: 0,
-                queued,
-                dispatched: now,
-                started: now,
-                ended: now,
-                detail: None,
-            },
-        );
-    }
-
-    /// Tasks end for good: dependants are released, or fail with them, to any
-    /// depth.
-    pub(super) fn end(&mut self, id: InstanceId, finished: Finished) {
-        let mut ended = vec![finished];
-        while let Some(finished) = ended.pop() {
-            let Some(instance) = self.instances.get_mut(&id) else { return };
-            let (first, count) = (finished.first.0, finished.count);
-            let status = finished.outcome.status();
-            instance.record_end(&finished);
-            let waiting: Vec<u64> = instance
-                .dependents
-                .range(first..first.saturating_add(count))
-                .map(|(upstream, _)| *upstream)
-                .collect();
-            for upstream in waiting {
-                let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
-                for task in dependents {
-                    let Some(missing) = instance.missing.get_mut(&task) else { continue };
-                    *missing -= 1;
-                    let ready = *missing == 0;
-                    if status != Status::Done || ready {
-                        instance.missing.remove(&task);
-                    }
-                    if status != Status::Done {
-                        let queued = instance
-                            .batch_of(TaskId(task))
-                            .map_or(Time::default(), |batch| batch.queued);
-                        ended.push(Finished {
-                            first: TaskId(task),
-                            count: 1,
-                            outcome: Outcome::UpstreamFailed(TaskId(upstream)),
-                            executor: None,
-                            attempts: 0,
-                            queued,
-                            dispatched: self.now,
-                            started: self.now,
-                            ended: self.now,
-                            detail: None,
-                        });
-                    } else if ready && let Some(class) = instance.class_of(task) {
-                        let run =
-                            ReadyRun { first: task, count: 1, class, tries: Tries::default() };
-                        instance.push_ready(&self.needs, run);
-                        self.unplaced = true;
-                    }
-                }
-            }
-            instance.results.push(finished);
-            self.settle_batches(id, first, count);
-        }
-        self.to_deliver.insert(id);
-        self.refresh_hungry(id);
-    }
-
-    /// Counts ended tasks off their batches; those all of whose tasks have
-    /// ended go, unless their results are kept.
-    pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        let end = first + count;
-        let mut at = first;
-        while at < end {
-            let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
-            let batch_end = batch.first + batch.submission.count;
-            let until = end.min(batch_end);
-            batch.unfinished -= until - at;
-            at = until;
-            if batch.unfinished > 0 {
-                continue;
-            }
-            let (batch_first, batch_id) = (batch.first, batch.id);
-            let known_by = std::mem::take(&mut batch.known_by);
-            if !instance.options.keep_results
-                && let Some(batch) = instance.batches.remove(&batch_first)
-            {
-                instance.queued_bytes -= batch.submission.bytes();
-            }
-            for executor in known_by {
-                if let Some(executor) = self.executors.get_mut(&executor) {
-                    executor.order.forget.push(batch_id);
-                    self.ordered.insert(executor.id);
-                }
-            }
-        }
-    }
-
-    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
-        for executor in known_by {
-            if let Some(executor) = self.executors.get_mut(executor) {
-                executor.order.forget.push(batch);
-                self.ordered.insert(executor.id);
-            }
-        }
-    }
-
-    /// In sealed instances in which nothing runs and nothing can, tasks that
-    /// wait do so for tasks that are not there or for one another: they fail.
-    pub(super) fn fail_stuck(&mut self) {
-        let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
-        for id in ids {
-            while let Some((task, upstream)) = self.instances.get_mut(&id).and_then(stuck) {
-                self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
-            }
-        }
-    }
-}
-
-/// Takes out one task that waits in vain, and a task it waits for.
-fn stuck(instance: &mut Instance) -> Option<(u64, u64)> {
-    if !instance.sealed || instance.ready > 0 || instance.dispatched > 0 {
-        return None;
-    }
-    let (upstream, task) = instance.dependents.iter().find_map(|(upstream, dependents)| {
-        let waiting = dependents.iter().find(|task| instance.missing.contains_key(task))?;
-        Some((*upstream, *waiting))
-    })?;
-    instance.missing.remove(&task);
-    Some((task, upstream))
 }
