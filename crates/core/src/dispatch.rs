@@ -395,7 +395,7 @@ pub struct Dispatcher {
     need_ids: BTreeMap<Need, NeedId>,
     next_batch: u64,
     /// Instances with ready tasks that may be dispatched, least use first.
-    hungry: BTreeSet<(u64, InstanceId)>,
+    hungry: BTreeSet<(u128, InstanceId)>,
     /// Executors with free room, the one free longest first.
     available: BTreeMap<u64, ExecutorId>,
     next_turn: u64,

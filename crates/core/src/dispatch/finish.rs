@@ -11,7 +11,14 @@ use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 impl Dispatcher {
     /// An executor registers, or comes back with what it had. Each
     /// registration gets a number of its own.
-    pub(super) fn join(&mut self, connection: ConnectionId, join: Join) {
+    pub(super) fn join(&mut self, connection: ConnectionId, mut join: Join) {
+        if self.by_connection.contains_key(&connection) {
+            let reason = "an executor registered twice over one connection";
+            self.actions.push_back(Action::Close { connection, reason });
+            return;
+        }
+        admit_reports(self.now, &mut join.reports);
+        admit_held(&mut join.held);
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
         let mut executor = Executor::new(id, join.incarnation, join.name.clone());
@@ -119,7 +126,7 @@ impl Dispatcher {
                         row_bytes: 0,
                     };
                     instance.dispatched += run.count;
-                    instance.usage += run.count * self.needs[need.0 as usize].weight();
+                    instance.usage += self.needs[need.0 as usize].weight(run.count);
                     executor.add(held.instance, in_flight, &self.needs[need.0 as usize]);
                 }
             }
@@ -132,7 +139,7 @@ impl Dispatcher {
     }
 
     /// An executor speaks.
-    pub(super) fn update(&mut self, connection: ConnectionId, update: Update) {
+    pub(super) fn update(&mut self, connection: ConnectionId, mut update: Update) {
         let Some(&id) = self.by_connection.get(&connection) else {
             self.actions.push_back(Action::Close {
                 connection,
@@ -141,6 +148,8 @@ impl Dispatcher {
             return;
         };
         let now = self.now;
+        admit_reports(now, &mut update.reports);
+        admit_held(&mut update.returned);
         let Some(executor) = self.executors.get_mut(&id) else { return };
         executor.last_heard = now;
         executor.updates_seen = update.number;
@@ -195,7 +204,7 @@ impl Dispatcher {
         let need = &self.needs[run.need.0 as usize];
         let Some(instance) = self.instances.get_mut(&report.instance) else { return };
         instance.dispatched -= run.count;
-        instance.usage -= run.count * need.weight();
+        instance.usage -= need.weight(run.count);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
             let key = (std::cmp::Reverse(need.priority), run.need);
             if let Some(queue) = instance.queues.get_mut(&key) {
@@ -253,10 +262,10 @@ impl Dispatcher {
     /// Tasks that were in flight are ready again, or end if they were to be
     /// cancelled.
     fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
-        let weight = self.needs[run.need.0 as usize].weight();
+        let weight = self.needs[run.need.0 as usize].weight(run.count);
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
-        instance.usage -= run.count * weight;
+        instance.usage -= weight;
         for (first, count) in instance.cancelling.within(run.first, run.count) {
             self.end_unrun(id, first, count, Outcome::Cancelled);
         }
@@ -298,12 +307,12 @@ impl Dispatcher {
         self.by_incarnation.remove(&executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
-            let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+            let tries = Tries { losses: run.tries.losses.saturating_add(1), ..run.tries };
             if tries.losses > LOSSES_MAX {
-                let weight = self.needs[run.need.0 as usize].weight();
+                let weight = self.needs[run.need.0 as usize].weight(run.count);
                 if let Some(instance) = self.instances.get_mut(&instance) {
                     instance.dispatched -= run.count;
-                    instance.usage -= run.count * weight;
+                    instance.usage -= weight;
                 }
                 self.end_unrun(instance, run.first, run.count, Outcome::Lost);
                 self.refresh_hungry(instance);
@@ -339,4 +348,23 @@ impl Dispatcher {
         self.fresh.remove(&id);
         Some(executor)
     }
+}
+
+/// Drops reports that name no tasks or more than there are numbers, and sets
+/// times that are still to come to now: a peer must not move the clock that a
+/// restarted dispatcher reads from its journal.
+fn admit_reports(now: Time, reports: &mut Vec<Report>) {
+    reports.retain(|report| is_run(report.first, report.count));
+    for report in reports {
+        report.ended = report.ended.min(now);
+        report.started = report.started.min(report.ended);
+    }
+}
+
+fn admit_held(held: &mut Vec<Held>) {
+    held.retain(|held| is_run(held.first, held.count));
+}
+
+fn is_run(first: TaskId, count: u64) -> bool {
+    count > 0 && first.0.checked_add(count).is_some()
 }

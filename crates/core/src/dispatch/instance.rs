@@ -28,9 +28,10 @@ impl Need {
         }
     }
 
-    /// What a task in flight weighs when instances share executors.
-    pub(super) fn weight(&self) -> u64 {
-        if self.instant { 1 } else { u64::from(self.resources.cpus_milli).max(1) }
+    /// What `count` tasks in flight weigh when instances share executors.
+    pub(super) fn weight(&self, count: u64) -> u128 {
+        let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
+        u128::from(each) * u128::from(count)
     }
 }
 
@@ -136,9 +137,10 @@ impl ReadyQueue {
     /// Takes a measured run time into account.
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         let weight = count.min(8);
+        let micros = micros.min(1 << 50);
         self.mean_micros = Some(match self.mean_micros {
             None => micros,
-            Some(mean) => (mean * (16 - weight) + micros.min(1 << 50) * weight) / 16,
+            Some(mean) => (mean * (16 - weight) + micros * weight) / 16,
         });
     }
 }
@@ -157,10 +159,11 @@ pub(super) struct Instance {
     pub(super) queues: BTreeMap<QueueKey, ReadyQueue>,
     pub(super) ready: u64,
     pub(super) dispatched: u64,
-    /// Σ weight of tasks in flight.
-    pub(super) usage: u64,
+    /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
+    /// weigh 2^32 each.
+    pub(super) usage: u128,
     /// The key under which the dispatcher's `hungry` holds this instance.
-    pub(super) hungry_key: Option<u64>,
+    pub(super) hungry_key: Option<u128>,
     /// Task → how many tasks it still waits for.
     pub(super) missing: BTreeMap<u64, u32>,
     /// Task → tasks that wait for it.

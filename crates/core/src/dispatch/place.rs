@@ -229,7 +229,7 @@ impl Dispatcher {
         }
         instance.ready -= sent;
         instance.dispatched += sent;
-        instance.usage += sent * need.weight();
+        instance.usage += need.weight(sent);
         if sent > 0 {
             self.ordered.insert(executor_id);
             self.refresh_hungry(instance_id);
