@@ -7,6 +7,7 @@ use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Dispatcher {
     /// An executor registers, or comes back with what it had. Each
@@ -42,21 +43,19 @@ impl Dispatcher {
         self.by_connection.insert(connection, id);
         self.executors.insert(id, executor);
         self.watch(id, HEARTBEAT_LOST_MICROS);
+        let mut unknown = Vec::new();
         for report in join.reports {
             if !self.report(id, &report) {
-                self.adopt(
-                    id,
-                    &Held {
-                        instance: report.instance,
-                        first: report.first,
-                        count: report.count,
-                        tries: report.tries,
-                    },
-                );
-                self.report(id, &report);
+                unknown.push(report);
             }
         }
+        let held: Vec<Held> = unknown.iter().map(held_of).collect();
+        self.adopt(id, &held);
+        for report in unknown {
+            self.report(id, &report);
+        }
         self.reconcile(id, &join.held);
+        self.repeat_cancellations(id);
         self.expected_back.remove(&join.incarnation);
         if self.recovering_until.is_some() && self.expected_back.is_empty() {
             self.end_recovery();
@@ -88,54 +87,77 @@ impl Dispatcher {
                 executor.in_flight.insert((instance, run.first), run);
             }
         }
-        for held in held {
-            self.adopt(id, held);
-        }
+        self.adopt(id, held);
     }
 
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
     /// if they are ready; tells it to forget them if not.
-    fn adopt(&mut self, id: ExecutorId, held: &Held) {
+    fn adopt(&mut self, id: ExecutorId, held: &[Held]) {
         let Some(executor) = self.executors.get_mut(&id) else { return };
-        let known: Vec<(u64, u64)> = executor
-            .held()
-            .filter(|mine| mine.instance == held.instance && mine.tries == held.tries)
-            .map(|mine| (mine.first.0, mine.count))
-            .collect();
-        let mut unknown = RunSet::default();
-        unknown.insert(held.first.0, held.count);
-        for (first, count) in known {
-            unknown.remove(first, count);
+        let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
+        for held in held {
+            let set = unknown.entry((held.instance, held.tries)).or_default();
+            set.insert(held.first.0, held.count);
         }
-        let unknown: Vec<(u64, u64)> = unknown.iter().collect();
-        for (first, count) in unknown {
-            let mut adopted = RunSet::default();
-            if let Some(instance) = self.instances.get_mut(&held.instance) {
-                for run in instance.remove_ready(first, count) {
-                    adopted.insert(run.first, run.count);
-                    let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
-                    let need = batch.needs[run.class as usize];
-                    let in_flight = InFlight {
-                        first: run.first,
-                        count: run.count,
-                        batch: batch.id,
-                        class: run.class,
-                        need,
-                        tries: held.tries,
-                        dispatched: self.now,
-                        row_bytes: 0,
-                    };
-                    instance.dispatched += run.count;
-                    instance.usage += self.needs[need.0 as usize].weight(run.count);
-                    executor.add(held.instance, in_flight, &self.needs[need.0 as usize]);
+        for ((id, tries), mut wanted) in unknown {
+            for (_, run) in executor.in_flight.range((id, 0)..=(id, u64::MAX)) {
+                if run.tries == tries {
+                    wanted.remove(run.first, run.count);
                 }
             }
-            for (first, count) in adopted.gaps(first, count) {
-                executor.order.disown.push(Held { first: TaskId(first), count, ..*held });
+            let ready = self
+                .instances
+                .get_mut(&id)
+                .map(|instance| instance.remove_ready(&wanted))
+                .unwrap_or_default();
+            for run in ready {
+                let Some(instance) = self.instances.get_mut(&id) else { continue };
+                // An attempt that is known to have failed is not the task's
+                // last: it goes on waiting for the next.
+                if run.tries.failures > tries.failures {
+                    instance.push_ready(&self.needs, run);
+                    continue;
+                }
+                wanted.remove(run.first, run.count);
+                let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
+                let need_id = batch.needs[run.class as usize];
+                let need = &self.needs[need_id.0 as usize];
+                let in_flight = InFlight {
+                    first: run.first,
+                    count: run.count,
+                    batch: batch.id,
+                    class: run.class,
+                    need: need_id,
+                    tries,
+                    dispatched: self.now,
+                    row_bytes: 0,
+                };
+                instance.dispatched += run.count;
+                instance.usage += need.weight(run.count);
+                executor.add(id, in_flight, need);
+            }
+            for (first, count) in wanted.iter() {
+                let first = TaskId(first);
+                executor.order.disown.push(Held { instance: id, first, count, tries });
+                self.ordered.insert(executor.id);
+            }
+        }
+        let instances: BTreeSet<InstanceId> = held.iter().map(|held| held.instance).collect();
+        for instance in instances {
+            self.refresh_hungry(instance);
+        }
+    }
+
+    /// An executor that comes back may not have heard which of its tasks are
+    /// to be cancelled.
+    fn repeat_cancellations(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        for instance in self.instances.values() {
+            if !instance.cancelling.is_empty() && executor.cancel(instance.id, &instance.cancelling)
+            {
                 self.ordered.insert(id);
             }
         }
-        self.refresh_hungry(held.instance);
     }
 
     /// An executor speaks.
@@ -179,12 +201,7 @@ impl Dispatcher {
     /// Takes in a report. Returns whether it was about tasks that the executor
     /// was known to have.
     fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
-        let held = Held {
-            instance: report.instance,
-            first: report.first,
-            count: report.count,
-            tries: report.tries,
-        };
+        let held = held_of(report);
         let Some(executor) = self.executors.get_mut(&id) else { return false };
         let taken = executor.take(&held);
         let micros = report.ended.since(report.started);
@@ -363,6 +380,16 @@ fn admit_reports(now: Time, reports: &mut Vec<Report>) {
 
 fn admit_held(held: &mut Vec<Held>) {
     held.retain(|held| is_run(held.first, held.count));
+}
+
+/// The tasks that a report is about.
+fn held_of(report: &Report) -> Held {
+    Held {
+        instance: report.instance,
+        first: report.first,
+        count: report.count,
+        tries: report.tries,
+    }
 }
 
 fn is_run(first: TaskId, count: u64) -> bool {

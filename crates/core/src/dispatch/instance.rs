@@ -105,27 +105,18 @@ impl ReadyQueue {
         Some(taken)
     }
 
-    /// Takes out what is queued of `first .. first + count`.
-    pub(super) fn remove(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
-        let end = first + count;
+    /// Takes out what is queued of `wanted`.
+    fn remove(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         let mut kept = VecDeque::with_capacity(self.runs.len());
         for run in self.runs.drain(..) {
-            let run_end = run.first + run.count;
-            if run_end <= first || run.first >= end {
-                kept.push_back(run);
-                continue;
+            for (first, count) in wanted.gaps(run.first, run.count) {
+                kept.push_back(ReadyRun { first, count, ..run });
             }
-            let from = run.first.max(first);
-            let until = run_end.min(end);
-            if run.first < from {
-                kept.push_back(ReadyRun { count: from - run.first, ..run });
+            for (first, count) in wanted.within(run.first, run.count) {
+                removed.push(ReadyRun { first, count, ..run });
+                self.len -= count;
             }
-            if until < run_end {
-                kept.push_back(ReadyRun { first: until, count: run_end - until, ..run });
-            }
-            removed.push(ReadyRun { first: from, count: until - from, ..run });
-            self.len -= until - from;
         }
         self.runs = kept;
         if self.len == 0 {
@@ -276,12 +267,15 @@ impl Instance {
         self.ended.end(status, count);
     }
 
-    /// Takes `first .. first + count` out of the ready queues, as far as it is
-    /// there.
-    pub(super) fn remove_ready(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
+    /// Takes what is queued of `wanted` out of the ready queues. Costs one
+    /// pass through them, however many runs are wanted.
+    pub(super) fn remove_ready(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
+        if wanted.is_empty() {
+            return removed;
+        }
         for queue in self.queues.values_mut().filter(|queue| queue.len > 0) {
-            removed.extend(queue.remove(first, count));
+            removed.extend(queue.remove(wanted));
         }
         self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
         removed

@@ -168,7 +168,11 @@ impl Dispatcher {
             }
             Record::Cancelled { instance, runs } => {
                 self.recovering(instance)?;
-                self.mark_cancelled(instance, &runs);
+                let mut wanted = RunSet::default();
+                for (first, count) in runs {
+                    wanted.insert(first, count);
+                }
+                self.mark_cancelled(instance, &wanted);
             }
             Record::Destroyed { instance } => {
                 self.instances.remove(&instance);
@@ -278,15 +282,14 @@ impl Dispatcher {
         for incarnation in std::mem::take(&mut self.expected_back) {
             self.journal(Record::ExecutorGone { incarnation });
         }
-        let cancelling: Vec<(InstanceId, Vec<(u64, u64)>)> = self
+        let cancelling: Vec<(InstanceId, RunSet)> = self
             .instances
             .values()
-            .map(|instance| (instance.id, instance.cancelling.iter().collect()))
+            .filter(|instance| !instance.cancelling.is_empty())
+            .map(|instance| (instance.id, instance.cancelling.clone()))
             .collect();
-        for (id, runs) in cancelling {
-            for (first, count) in runs {
-                self.end_queued(id, first, count);
-            }
+        for (id, wanted) in cancelling {
+            self.end_queued(id, &wanted);
         }
         self.unplaced = true;
     }
