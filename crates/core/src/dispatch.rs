@@ -9,7 +9,7 @@
 //! records of a round before it sends anything of that round loses nothing.
 
 mod cancel;
-mod check;
+pub(crate) mod check;
 mod deliver;
 mod end;
 mod executor;

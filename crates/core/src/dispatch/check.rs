@@ -20,13 +20,21 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
+impl CheckError {
+    pub(crate) fn new(text: String) -> CheckError {
+        CheckError(text)
+    }
+}
+
 macro_rules! ensure {
     ($holds:expr, $($text:tt)*) => {
         if !$holds {
-            return Err(CheckError(format!($($text)*)));
+            return Err($crate::dispatch::CheckError::new(format!($($text)*)));
         }
     };
 }
+
+pub(crate) use ensure;
 
 impl Dispatcher {
     /// Checks the whole state.
