@@ -403,6 +403,11 @@ pub struct Dispatcher {
     fresh: BTreeSet<ExecutorId>,
     /// Executors with tasks prefetched, fewest first.
     prefetched: BTreeSet<(u64, ExecutorId)>,
+    /// Executors that are being emptied for a task that needs much room.
+    reserved: BTreeSet<ExecutorId>,
+    /// Among the available executors, where to look next for room for
+    /// prefetched tasks.
+    recall_turn: u64,
     /// When each executor's silence is next looked at.
     deadlines: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
@@ -472,8 +477,7 @@ impl Dispatcher {
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
             self.fail_stuck();
-            if self.unplaced {
-                self.unplaced = false;
+            while std::mem::take(&mut self.unplaced) {
                 self.place();
             }
             if self.actions.is_empty() {

@@ -338,6 +338,7 @@ impl Executor {
     /// goes past it.
     fn start_tasks(&mut self) {
         let mut at = 0;
+        let mut passing = true;
         while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
             let run = &self.queue[at];
             let instant = run.class.kind == Kind::Noop;
@@ -352,13 +353,15 @@ impl Executor {
                 self.start(run, Vec::new());
                 continue;
             }
+            if !passing {
+                at += 1;
+                continue;
+            }
             let need = &run.class.resources;
             if !self.free.fits(need) {
                 let run = &mut self.queue[at];
                 let since = *run.passed_since.get_or_insert(self.now);
-                if self.now.since(since) >= RESERVE_AFTER_MICROS {
-                    return;
-                }
+                passing = self.now.since(since) < RESERVE_AFTER_MICROS;
                 at += 1;
                 continue;
             }

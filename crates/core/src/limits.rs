@@ -42,6 +42,9 @@ pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;
 pub const RECALL_WORK_MICROS: u64 = 5_000;
 /// Silence after which prefetched tasks are taken back whatever their work.
 pub const RECALL_SILENCE_MICROS: u64 = 50_000;
+/// Executors that are looked at in one go for prefetched tasks to take back,
+/// and for room for them.
+pub const RECALL_EXECUTORS_MAX: usize = 64;
 /// Reports in one message from an executor.
 pub const UPDATE_REPORTS_MAX: usize = 16_384;
 /// Captured output in one message from an executor, beyond the first report.

@@ -49,6 +49,8 @@ pub(super) struct Executor {
     pub(super) leaving: bool,
     /// A recall is under way.
     pub(super) recalling: bool,
+    /// Tasks were taken back from it, and it has not reported since.
+    pub(super) stalled: bool,
     /// It is being emptied for a task that needs much room.
     pub(super) reserved: Option<(InstanceId, NeedId)>,
     /// Its place in the dispatcher's `available`.
@@ -77,6 +79,7 @@ impl Executor {
             mean_micros: 0,
             leaving: false,
             recalling: false,
+            stalled: false,
             reserved: None,
             turn: None,
             prefetched_key: None,

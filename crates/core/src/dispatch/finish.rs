@@ -177,6 +177,9 @@ impl Dispatcher {
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
+            self.unplaced = true;
+        } else if !update.reports.is_empty() && !executor.recalling {
+            executor.stalled = false;
         }
         if update.leaving {
             executor.leaving = true;
@@ -363,6 +366,7 @@ impl Dispatcher {
         }
         self.ordered.remove(&id);
         self.fresh.remove(&id);
+        self.reserved.remove(&id);
         Some(executor)
     }
 }

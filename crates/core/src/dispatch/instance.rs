@@ -28,6 +28,11 @@ impl Need {
         }
     }
 
+    /// Whether it may run where no CPU is free.
+    pub(super) fn is_slotless(&self) -> bool {
+        self.instant || self.resources.cpus_milli == 0
+    }
+
     /// What `count` tasks in flight weigh when instances share executors.
     pub(super) fn weight(&self, count: u64) -> u128 {
         let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
