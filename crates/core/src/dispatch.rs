@@ -421,7 +421,8 @@ pub struct Dispatcher {
     /// After a restart: nothing is dispatched until then, or until all
     /// executors known before are back.
     recovering_until: Option<Time>,
-    expected_back: BTreeSet<u64>,
+    /// By incarnation: the number and the name each had.
+    expected_back: BTreeMap<u64, (ExecutorId, String)>,
 }
 
 impl Dispatcher {

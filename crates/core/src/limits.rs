@@ -21,7 +21,8 @@ pub const DELIVERY_BYTES_MAX: u64 = 4 << 20;
 pub const DELIVERY_WINDOW_RUNS_MAX: u64 = 131_072;
 /// Captured output that a client has not acknowledged before no more is sent.
 pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
-/// Results one instance may hold before no more of its tasks are dispatched.
+/// Unacknowledged results one instance may hold before no more of its tasks are
+/// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;

@@ -128,22 +128,26 @@ impl Dispatcher {
     pub(super) fn fail_stuck(&mut self) {
         let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
         for id in ids {
-            while let Some((task, upstream)) = self.instances.get_mut(&id).and_then(stuck) {
-                self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
+            while let Some((upstream, tasks)) = self.instances.get_mut(&id).and_then(stuck) {
+                for task in tasks {
+                    let waits = self
+                        .instances
+                        .get_mut(&id)
+                        .is_some_and(|instance| instance.missing.remove(&task).is_some());
+                    if waits {
+                        self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
+                    }
+                }
             }
         }
     }
 }
 
-/// Takes out one task that waits in vain, and a task it waits for.
-fn stuck(instance: &mut Instance) -> Option<(u64, u64)> {
+/// A task that is waited for in vain, and those that wait for it, which are
+/// taken out of the books.
+fn stuck(instance: &mut Instance) -> Option<(u64, Vec<u64>)> {
     if !instance.sealed || instance.ready > 0 || instance.dispatched > 0 {
         return None;
     }
-    let (upstream, task) = instance.dependents.iter().find_map(|(upstream, dependents)| {
-        let waiting = dependents.iter().find(|task| instance.missing.contains_key(task))?;
-        Some((*upstream, *waiting))
-    })?;
-    instance.missing.remove(&task);
-    Some((task, upstream))
+    instance.dependents.pop_first()
 }

@@ -213,9 +213,10 @@ impl Instance {
         self.sealed && self.finished.len() == self.total
     }
 
-    /// Too many results are waiting to be fetched.
+    /// Too many results are waiting to be fetched. Results that are kept
+    /// whether fetched or not hold nothing up: it would be for ever.
     pub(super) fn is_clogged(&self) -> bool {
-        self.results.bytes() > RESULTS_HELD_BYTES_MAX
+        !self.options.keep_results && self.results.bytes() > RESULTS_HELD_BYTES_MAX
     }
 
     pub(super) fn batch_of(&self, task: TaskId) -> Option<&Batch> {
