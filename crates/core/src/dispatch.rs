@@ -9,8 +9,9 @@
 //! records of a round before it sends anything of that round loses nothing.
 
 mod cancel;
-mod check;
+pub(crate) mod check;
 mod deliver;
+mod end;
 mod executor;
 mod finish;
 mod instance;
@@ -394,7 +395,7 @@ pub struct Dispatcher {
     need_ids: BTreeMap<Need, NeedId>,
     next_batch: u64,
     /// Instances with ready tasks that may be dispatched, least use first.
-    hungry: BTreeSet<(u64, InstanceId)>,
+    hungry: BTreeSet<(u128, InstanceId)>,
     /// Executors with free room, the one free longest first.
     available: BTreeMap<u64, ExecutorId>,
     next_turn: u64,
@@ -402,6 +403,11 @@ pub struct Dispatcher {
     fresh: BTreeSet<ExecutorId>,
     /// Executors with tasks prefetched, fewest first.
     prefetched: BTreeSet<(u64, ExecutorId)>,
+    /// Executors that are being emptied for a task that needs much room.
+    reserved: BTreeSet<ExecutorId>,
+    /// Among the available executors, where to look next for room for
+    /// prefetched tasks.
+    recall_turn: u64,
     /// When each executor's silence is next looked at.
     deadlines: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
@@ -415,7 +421,8 @@ pub struct Dispatcher {
     /// After a restart: nothing is dispatched until then, or until all
     /// executors known before are back.
     recovering_until: Option<Time>,
-    expected_back: BTreeSet<u64>,
+    /// By incarnation: the number and the name each had.
+    expected_back: BTreeMap<u64, (ExecutorId, String)>,
 }
 
 impl Dispatcher {
@@ -471,8 +478,7 @@ impl Dispatcher {
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
             self.fail_stuck();
-            if self.unplaced {
-                self.unplaced = false;
+            while std::mem::take(&mut self.unplaced) {
                 self.place();
             }
             if self.actions.is_empty() {

@@ -6,10 +6,12 @@
 //! next event. Times are on the dispatcher's clock, as far as the shell knows
 //! it.
 
+mod check;
+mod obey;
 mod outbox;
 
-use crate::dispatch::{Assigned, BatchId, Held, Join, Order, Update};
-use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS};
+use crate::dispatch::{BatchId, Held, Join, Order, Update};
+use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use outbox::Outbox;
@@ -126,6 +128,8 @@ struct Queued {
     class: Arc<TaskClass>,
     rows: Arc<Rows>,
     row: u64,
+    /// Since when others have been started that came later.
+    passed_since: Option<Time>,
 }
 
 /// Why a running task is being killed.
@@ -221,16 +225,17 @@ impl Executor {
 
     /// What to do next; `None` until the next event or timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
-        if self.actions.is_empty() && self.startable {
+        if self.actions.is_empty() && self.startable && !self.leaving {
             self.startable = false;
             self.start_tasks();
         }
         if self.actions.is_empty() && self.connected {
-            if self.leaving && !self.told_leaving {
-                self.told_leaving = true;
-                let count = self.queue.iter().map(|run| run.count).sum();
-                self.give_back(count);
-                self.outbox.leaving();
+            if self.leaving {
+                // Tasks may still come from a dispatcher that does not know.
+                self.give_back(u64::MAX);
+                if !std::mem::replace(&mut self.told_leaving, true) {
+                    self.outbox.leaving();
+                }
             }
             if let Some(update) = self.outbox.next_update() {
                 self.last_spoke = self.now;
@@ -290,6 +295,9 @@ impl Executor {
     }
 
     fn connect(&mut self) {
+        if self.connected {
+            self.outbox.disconnected();
+        }
         self.connected = true;
         self.told_leaving = false;
         self.last_spoke = self.now;
@@ -325,94 +333,35 @@ impl Executor {
         }));
     }
 
-    fn obey(&mut self, order: Order) {
-        if !self.connected {
-            return;
-        }
-        self.outbox.acknowledged(order.acknowledged);
-        for prepare in order.prepare {
-            let template = TemplateId(self.next_template);
-            self.next_template += 1;
-            self.batches.insert(prepare.batch, template);
-            let classes = prepare.classes.into_iter().map(Arc::new).collect();
-            self.templates
-                .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
-            self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
-        }
-        for assigned in order.assign {
-            self.enqueue(assigned);
-        }
-        for held in order.cancel {
-            self.drop_queued(&held, Some(Outcome::Cancelled));
-            self.kill_running(&held, Killed::Cancelled, KILL_GRACE_MICROS);
-        }
-        for held in order.disown {
-            self.drop_queued(&held, None);
-            self.kill_running(&held, Killed::Disowned, 0);
-        }
-        for batch in order.forget {
-            if let Some(template) = self.batches.remove(&batch) {
-                self.forget_template(template);
-            }
-        }
-        if order.recall > 0 {
-            self.give_back(order.recall);
-            self.outbox.recalled();
-        }
-        self.startable = true;
-    }
-
-    fn enqueue(&mut self, assigned: Assigned) {
-        let prepared =
-            self.batches.get(&assigned.batch).and_then(|template| self.templates.get_mut(template));
-        let class = prepared
-            .as_ref()
-            .and_then(|prepared| prepared.classes.get(assigned.class as usize).cloned());
-        let (Some(prepared), Some(class)) = (prepared, class) else {
-            // A dispatcher that breaks the protocol gets its tasks back failed
-            // rather than silence.
-            self.outbox.push(Report {
-                instance: assigned.instance,
-                first: assigned.first,
-                count: assigned.count,
-                tries: assigned.tries,
-                outcome: Outcome::NotRun,
-                started: self.now,
-                ended: self.now,
-                detail: Some(Arc::new(Detail {
-                    error: "the executor was never sent this task's template".to_owned(),
-                    ..Detail::default()
-                })),
-            });
-            return;
-        };
-        prepared.uses += 1;
-        self.queue.push_back(Queued {
-            instance: assigned.instance,
-            first: assigned.first.0,
-            count: assigned.count,
-            tries: assigned.tries,
-            template: prepared.id,
-            class,
-            rows: Arc::new(assigned.rows),
-            row: 0,
-        });
-    }
-
     /// Starts what fits: the front of the queue, and a little behind it if the
-    /// front does not fit.
+    /// front does not fit; once something has waited for long, nothing more
+    /// goes past it.
     fn start_tasks(&mut self) {
         let mut at = 0;
+        let mut passing = true;
         while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
             let run = &self.queue[at];
             let instant = run.class.kind == Kind::Noop;
+            // A disowned attempt may not have ended yet when the task comes
+            // back.
+            if self.is_running(run.instance, run.first, if instant { run.count } else { 1 }) {
+                at += 1;
+                continue;
+            }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
                 self.start(run, Vec::new());
                 continue;
             }
+            if !passing {
+                at += 1;
+                continue;
+            }
             let need = &run.class.resources;
             if !self.free.fits(need) {
+                let run = &mut self.queue[at];
+                let since = *run.passed_since.get_or_insert(self.now);
+                passing = self.now.since(since) < RESERVE_AFTER_MICROS;
                 at += 1;
                 continue;
             }
@@ -423,6 +372,7 @@ impl Executor {
             self.free.take(need, 1);
             let first = Queued { count: 1, ..run.clone() };
             let run = &mut self.queue[at];
+            run.passed_since = None;
             run.first += 1;
             run.row += 1;
             run.count -= 1;
@@ -433,6 +383,15 @@ impl Executor {
             }
             self.start(first, gpus);
         }
+    }
+
+    /// Whether any of these tasks is running.
+    fn is_running(&self, instance: InstanceId, first: u64, count: u64) -> bool {
+        let until = TaskKey { instance, task: TaskId(first + count) };
+        self.running
+            .range(..until)
+            .next_back()
+            .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
     fn start(&mut self, run: Queued, gpus: Vec<u32>) {
@@ -501,87 +460,6 @@ impl Executor {
             ended,
             detail,
         });
-    }
-
-    /// Gives back up to `count` queued tasks, the last first.
-    fn give_back(&mut self, mut count: u64) {
-        while count > 0 {
-            let Some(last) = self.queue.back_mut() else { return };
-            let taken = count.min(last.count);
-            last.count -= taken;
-            count -= taken;
-            let held = Held {
-                instance: last.instance,
-                first: TaskId(last.first + last.count),
-                count: taken,
-                tries: last.tries,
-            };
-            if last.count == 0 {
-                let template = last.template;
-                self.queue.pop_back();
-                self.release_template(template);
-            }
-            self.outbox.give_back(held);
-        }
-    }
-
-    /// Takes queued tasks of `held` out; reports them with `outcome`, if any.
-    fn drop_queued(&mut self, held: &Held, outcome: Option<Outcome>) {
-        let (first, end) = (held.first.0, held.first.0.saturating_add(held.count));
-        let queue = std::mem::take(&mut self.queue);
-        for run in queue {
-            let run_end = run.first + run.count;
-            let from = run.first.max(first);
-            let until = run_end.min(end);
-            if run.instance != held.instance || run.tries != held.tries || from >= until {
-                self.queue.push_back(run);
-                continue;
-            }
-            let mut uses = 0;
-            if run.first < from {
-                self.queue.push_back(Queued { count: from - run.first, ..run.clone() });
-                uses += 1;
-            }
-            if until < run_end {
-                let row = run.row + (until - run.first);
-                let count = run_end - until;
-                self.queue.push_back(Queued { first: until, count, row, ..run.clone() });
-                uses += 1;
-            }
-            if let Some(prepared) = self.templates.get_mut(&run.template) {
-                prepared.uses += uses;
-            }
-            self.release_template(run.template);
-            if let Some(outcome) = outcome {
-                self.outbox.push(Report {
-                    instance: run.instance,
-                    first: TaskId(from),
-                    count: until - from,
-                    tries: run.tries,
-                    outcome,
-                    started: self.now,
-                    ended: self.now,
-                    detail: None,
-                });
-            }
-        }
-    }
-
-    fn kill_running(&mut self, held: &Held, why: Killed, grace_micros: u64) {
-        let from = TaskKey { instance: held.instance, task: held.first };
-        let until = TaskKey {
-            instance: held.instance,
-            task: TaskId(held.first.0.saturating_add(held.count)),
-        };
-        let keys: Vec<TaskKey> = self
-            .running
-            .range(from..until)
-            .filter(|(_, run)| run.tries == held.tries)
-            .map(|(key, _)| *key)
-            .collect();
-        for key in keys {
-            self.kill(key, why, grace_micros);
-        }
     }
 
     fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {

@@ -21,7 +21,8 @@ pub const DELIVERY_BYTES_MAX: u64 = 4 << 20;
 pub const DELIVERY_WINDOW_RUNS_MAX: u64 = 131_072;
 /// Captured output that a client has not acknowledged before no more is sent.
 pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
-/// Results one instance may hold before no more of its tasks are dispatched.
+/// Unacknowledged results one instance may hold before no more of its tasks are
+/// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
@@ -42,6 +43,9 @@ pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;
 pub const RECALL_WORK_MICROS: u64 = 5_000;
 /// Silence after which prefetched tasks are taken back whatever their work.
 pub const RECALL_SILENCE_MICROS: u64 = 50_000;
+/// Executors that are looked at in one go for prefetched tasks to take back,
+/// and for room for them.
+pub const RECALL_EXECUTORS_MAX: usize = 64;
 /// Reports in one message from an executor.
 pub const UPDATE_REPORTS_MAX: usize = 16_384;
 /// Captured output in one message from an executor, beyond the first report.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// A set of 64-bit numbers, kept as disjoint runs that do not touch.
+/// A set of numbers below 2^64 − 1, kept as disjoint runs that do not touch;
+/// runs that would reach further are cut.
 /// Every operation costs O(log runs) per run it meets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunSet {
@@ -38,10 +39,10 @@ impl RunSet {
 
     /// Adds `count` numbers from `first` on. Returns how many were new.
     pub fn insert(&mut self, first: u64, count: u64) -> u64 {
-        if count == 0 {
+        let (mut start, mut end) = (first, first.saturating_add(count));
+        if start >= end {
             return 0;
         }
-        let (mut start, mut end) = (first, first + count);
         let mut merged = 0;
         if let Some((&before, &until)) = self.runs.range(..=start).next_back()
             && until >= start

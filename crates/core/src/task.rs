@@ -144,6 +144,13 @@ impl Resources {
         }
     }
 
+    /// Whether the custom counts are sorted by name and no name comes twice:
+    /// otherwise taking and giving back would not add up.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.custom.is_sorted_by(|(before, _), (after, _)| before < after)
+    }
+
     fn custom_count(&self, name: &str) -> u64 {
         self.custom.iter().find(|(have, _)| have == name).map_or(0, |(_, count)| *count)
     }
@@ -453,6 +460,9 @@ impl Submission {
             && !packed.is_sound()
         {
             return Err(SubmissionError::Malformed("row column"));
+        }
+        if !self.classes.iter().all(|class| class.resources.is_sound()) {
+            return Err(SubmissionError::Malformed("list of custom resources"));
         }
         let classed = self
             .class_runs

@@ -1,7 +1,8 @@
 //! Cancellation: queued tasks end at once, running ones are stopped.
 
-use super::{Dispatcher, Held, Record, RequestError};
+use super::{Dispatcher, Record, RequestError};
 use crate::result::Outcome;
+use crate::runset::RunSet;
 use crate::task::InstanceId;
 
 /// Tasks of an instance.
@@ -24,18 +25,20 @@ impl Dispatcher {
             Selection::All => vec![(0, instance.total)],
             Selection::Runs(runs) => runs.clone(),
         };
-        let mut runs = Vec::new();
+        let mut wanted = RunSet::default();
         for (first, count) in asked {
             let count = count.min(instance.total.saturating_sub(first));
-            if count > 0 {
-                runs.extend(instance.finished.gaps(first, count));
+            for (first, count) in instance.finished.gaps(first, count) {
+                wanted.insert(first, count);
             }
         }
-        self.journal(Record::Cancelled { instance: id, runs: runs.clone() });
-        self.mark_cancelled(id, &runs);
-        for (first, count) in runs {
-            self.end_queued(id, first, count);
-            self.stop_in_flight(id, first, count);
+        self.journal(Record::Cancelled { instance: id, runs: wanted.iter().collect() });
+        self.mark_cancelled(id, &wanted);
+        self.end_queued(id, &wanted);
+        for executor in self.executors.values_mut() {
+            if executor.cancel(id, &wanted) {
+                self.ordered.insert(executor.id);
+            }
         }
         if *selection == Selection::All {
             self.seal(id)?;
@@ -46,9 +49,9 @@ impl Dispatcher {
     }
 
     /// Notes that these tasks are to be cancelled however they come back.
-    pub(super) fn mark_cancelled(&mut self, id: InstanceId, runs: &[(u64, u64)]) {
+    pub(super) fn mark_cancelled(&mut self, id: InstanceId, wanted: &RunSet) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        for &(first, count) in runs {
+        for (first, count) in wanted.iter() {
             for (first, count) in instance.finished.gaps(first, count) {
                 instance.cancelling.insert(first, count);
             }
@@ -56,14 +59,18 @@ impl Dispatcher {
     }
 
     /// Ends the waiting and ready ones of these tasks.
-    pub(super) fn end_queued(&mut self, id: InstanceId, first: u64, count: u64) {
+    pub(super) fn end_queued(&mut self, id: InstanceId, wanted: &RunSet) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let waiting: Vec<u64> =
-            instance.missing.range(first..first + count).map(|(task, _)| *task).collect();
+        // All of them are taken out before the first ends, so that those that
+        // wait for one another are cancelled as asked rather than failed.
+        let mut waiting = Vec::new();
+        for (first, count) in wanted.iter() {
+            waiting.extend(instance.missing.range(first..first + count).map(|(task, _)| *task));
+        }
         for task in &waiting {
             instance.missing.remove(task);
         }
-        let ready = instance.remove_ready(first, count);
+        let ready = instance.remove_ready(wanted);
         for task in waiting {
             self.end_unrun(id, task, 1, Outcome::Cancelled);
         }
@@ -71,23 +78,5 @@ impl Dispatcher {
             self.end_unrun(id, run.first, run.count, Outcome::Cancelled);
         }
         self.refresh_hungry(id);
-    }
-
-    fn stop_in_flight(&mut self, id: InstanceId, first: u64, count: u64) {
-        let end = first + count;
-        for executor in self.executors.values_mut() {
-            let mine: Vec<Held> = executor
-                .held()
-                .filter(|held| held.instance == id)
-                .filter(|held| held.first.0 < end && held.first.0 + held.count > first)
-                .collect();
-            for held in mine {
-                let from = held.first.0.max(first);
-                let until = (held.first.0 + held.count).min(end);
-                let part = Held { first: crate::task::TaskId(from), count: until - from, ..held };
-                executor.order.cancel.push(part);
-                self.ordered.insert(executor.id);
-            }
-        }
     }
 }

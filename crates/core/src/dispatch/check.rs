@@ -20,13 +20,21 @@ impl fmt::Display for CheckError {
 
 impl std::error::Error for CheckError {}
 
+impl CheckError {
+    pub(crate) fn new(text: String) -> CheckError {
+        CheckError(text)
+    }
+}
+
 macro_rules! ensure {
     ($holds:expr, $($text:tt)*) => {
         if !$holds {
-            return Err(CheckError(format!($($text)*)));
+            return Err($crate::dispatch::CheckError::new(format!($($text)*)));
         }
     };
 }
+
+pub(crate) use ensure;
 
 impl Dispatcher {
     /// Checks the whole state.
@@ -65,8 +73,29 @@ impl Dispatcher {
                 instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
             let hungry = instance.ready > 0 && !instance.is_clogged();
             ensure!(hungry == listed, "instance {}: hungry but not listed, or not", instance.id);
+            let usage = instance.hungry_key.unwrap_or(instance.usage);
+            ensure!(usage == instance.usage, "instance {}: listed under a stale key", instance.id);
         }
         ensure!(in_flight.is_empty(), "tasks of a destroyed instance are in flight");
+        if self.instances.is_empty() {
+            ensure!(self.hungry.is_empty(), "an instance that is gone is hungry");
+            ensure!(self.prefetched.is_empty(), "tasks that are gone are prefetched");
+            ensure!(self.reserved.is_empty(), "an executor is emptied for nothing");
+            ensure!(self.needs.is_empty(), "needs outlive all instances");
+        }
+        if self.executors.is_empty() {
+            ensure!(self.by_connection.is_empty(), "a connection outlives its executor");
+            ensure!(self.by_incarnation.is_empty(), "an incarnation outlives its executor");
+            ensure!(self.available.is_empty(), "an executor that is gone is available");
+            ensure!(self.fresh.is_empty(), "an executor that is gone gained room");
+        }
+        for (id, executor) in &self.executors {
+            let listed = self.reserved.contains(id);
+            ensure!(listed == executor.reserved.is_some(), "executor {id}: misreserved");
+            let Some(connection) = executor.connection else { continue };
+            let mine = self.by_connection.get(&connection) == Some(id);
+            ensure!(mine, "executor {id} is connected but not listed");
+        }
         for (turn, id) in &self.available {
             let turned = self.executors.get(id).is_some_and(|found| found.turn == Some(*turn));
             ensure!(turned, "executor {id} is available under a stale turn");

@@ -19,6 +19,8 @@ pub(super) struct Results {
     end: u64,
     /// Results before this one are in the journal.
     journaled: u64,
+    /// Results before this one were taken in by a client.
+    acknowledged: u64,
     bytes: u64,
 }
 
@@ -175,18 +177,19 @@ impl Dispatcher {
 
     pub(super) fn acknowledge(&mut self, connection: ConnectionId, id: InstanceId, upto: u64) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let mut known = false;
-        for subscriber in &mut instance.subscribers {
-            if subscriber.connection == connection {
-                subscriber.acknowledge(upto);
-                known = true;
-            }
-        }
-        if !known {
+        let Some(subscriber) =
+            instance.subscribers.iter_mut().find(|found| found.connection == connection)
+        else {
             return;
-        }
+        };
+        subscriber.acknowledge(upto);
         self.to_deliver.insert(id);
-        let upto = upto.min(instance.results.end);
+        // What was not sent cannot have been taken in, and what another
+        // subscriber was not sent yet must stay for it.
+        let results = &mut instance.results;
+        results.acknowledged = results.acknowledged.max(upto.min(subscriber.cursor));
+        let sent = instance.subscribers.iter().map(|subscriber| subscriber.cursor).min();
+        let upto = results.acknowledged.min(sent.unwrap_or(0));
         let clogged = instance.is_clogged();
         if !instance.options.keep_results && instance.results.forget(upto) {
             self.journal(Record::Acknowledged { instance: id, upto });

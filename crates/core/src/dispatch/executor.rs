@@ -3,6 +3,7 @@
 use super::instance::{Need, NeedId};
 use super::{BatchId, ConnectionId, Held, Order};
 use crate::result::Tries;
+use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::BTreeMap;
 
@@ -48,6 +49,8 @@ pub(super) struct Executor {
     pub(super) leaving: bool,
     /// A recall is under way.
     pub(super) recalling: bool,
+    /// Tasks were taken back from it, and it has not reported since.
+    pub(super) stalled: bool,
     /// It is being emptied for a task that needs much room.
     pub(super) reserved: Option<(InstanceId, NeedId)>,
     /// Its place in the dispatcher's `available`.
@@ -76,6 +79,7 @@ impl Executor {
             mean_micros: 0,
             leaving: false,
             recalling: false,
+            stalled: false,
             reserved: None,
             turn: None,
             prefetched_key: None,
@@ -188,6 +192,19 @@ impl Executor {
                 load.prefetched -= up;
             }
         }
+    }
+
+    /// Orders that what it has of `wanted` be stopped. Returns whether it has
+    /// any.
+    pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> bool {
+        let before = self.order.cancel.len();
+        for (_, run) in self.in_flight.range((instance, 0)..=(instance, u64::MAX)) {
+            for (first, count) in wanted.within(run.first, run.count) {
+                let first = TaskId(first);
+                self.order.cancel.push(Held { instance, first, count, tries: run.tries });
+            }
+        }
+        self.order.cancel.len() > before
     }
 
     /// Everything in flight, as an executor would name it.

@@ -1,18 +1,25 @@
-//! Executors that come, speak and go; tasks that end.
+//! Executors that come, speak and go, and what becomes of their tasks.
 
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, ReadyRun};
-use super::{Action, BatchId, ConnectionId, Dispatcher, Held, Join, Record, Update};
+use super::instance::ReadyRun;
+use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
 use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS};
-use crate::result::{Finished, Outcome, Report, Status, Tries};
+use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Dispatcher {
     /// An executor registers, or comes back with what it had. Each
     /// registration gets a number of its own.
-    pub(super) fn join(&mut self, connection: ConnectionId, join: Join) {
+    pub(super) fn join(&mut self, connection: ConnectionId, mut join: Join) {
+        if self.by_connection.contains_key(&connection) {
+            let reason = "an executor registered twice over one connection";
+            self.actions.push_back(Action::Close { connection, reason });
+            return;
+        }
+        admit_reports(self.now, &mut join.reports);
+        admit_held(&mut join.held);
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
         let mut executor = Executor::new(id, join.incarnation, join.name.clone());
@@ -36,21 +43,19 @@ impl Dispatcher {
         self.by_connection.insert(connection, id);
         self.executors.insert(id, executor);
         self.watch(id, HEARTBEAT_LOST_MICROS);
+        let mut unknown = Vec::new();
         for report in join.reports {
             if !self.report(id, &report) {
-                self.adopt(
-                    id,
-                    &Held {
-                        instance: report.instance,
-                        first: report.first,
-                        count: report.count,
-                        tries: report.tries,
-                    },
-                );
-                self.report(id, &report);
+                unknown.push(report);
             }
         }
+        let held: Vec<Held> = unknown.iter().map(held_of).collect();
+        self.adopt(id, &held);
+        for report in unknown {
+            self.report(id, &report);
+        }
         self.reconcile(id, &join.held);
+        self.repeat_cancellations(id);
         self.expected_back.remove(&join.incarnation);
         if self.recovering_until.is_some() && self.expected_back.is_empty() {
             self.end_recovery();
@@ -82,58 +87,81 @@ impl Dispatcher {
                 executor.in_flight.insert((instance, run.first), run);
             }
         }
-        for held in held {
-            self.adopt(id, held);
-        }
+        self.adopt(id, held);
     }
 
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
     /// if they are ready; tells it to forget them if not.
-    fn adopt(&mut self, id: ExecutorId, held: &Held) {
+    fn adopt(&mut self, id: ExecutorId, held: &[Held]) {
         let Some(executor) = self.executors.get_mut(&id) else { return };
-        let known: Vec<(u64, u64)> = executor
-            .held()
-            .filter(|mine| mine.instance == held.instance && mine.tries == held.tries)
-            .map(|mine| (mine.first.0, mine.count))
-            .collect();
-        let mut unknown = RunSet::default();
-        unknown.insert(held.first.0, held.count);
-        for (first, count) in known {
-            unknown.remove(first, count);
+        let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
+        for held in held {
+            let set = unknown.entry((held.instance, held.tries)).or_default();
+            set.insert(held.first.0, held.count);
         }
-        let unknown: Vec<(u64, u64)> = unknown.iter().collect();
-        for (first, count) in unknown {
-            let mut adopted = RunSet::default();
-            if let Some(instance) = self.instances.get_mut(&held.instance) {
-                for run in instance.remove_ready(first, count) {
-                    adopted.insert(run.first, run.count);
-                    let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
-                    let need = batch.needs[run.class as usize];
-                    let in_flight = InFlight {
-                        first: run.first,
-                        count: run.count,
-                        batch: batch.id,
-                        class: run.class,
-                        need,
-                        tries: held.tries,
-                        dispatched: self.now,
-                        row_bytes: 0,
-                    };
-                    instance.dispatched += run.count;
-                    instance.usage += run.count * self.needs[need.0 as usize].weight();
-                    executor.add(held.instance, in_flight, &self.needs[need.0 as usize]);
+        for ((id, tries), mut wanted) in unknown {
+            for (_, run) in executor.in_flight.range((id, 0)..=(id, u64::MAX)) {
+                if run.tries == tries {
+                    wanted.remove(run.first, run.count);
                 }
             }
-            for (first, count) in adopted.gaps(first, count) {
-                executor.order.disown.push(Held { first: TaskId(first), count, ..*held });
+            let ready = self
+                .instances
+                .get_mut(&id)
+                .map(|instance| instance.remove_ready(&wanted))
+                .unwrap_or_default();
+            for run in ready {
+                let Some(instance) = self.instances.get_mut(&id) else { continue };
+                // An attempt that is known to have failed is not the task's
+                // last: it goes on waiting for the next.
+                if run.tries.failures > tries.failures {
+                    instance.push_ready(&self.needs, run);
+                    continue;
+                }
+                wanted.remove(run.first, run.count);
+                let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
+                let need_id = batch.needs[run.class as usize];
+                let need = &self.needs[need_id.0 as usize];
+                let in_flight = InFlight {
+                    first: run.first,
+                    count: run.count,
+                    batch: batch.id,
+                    class: run.class,
+                    need: need_id,
+                    tries,
+                    dispatched: self.now,
+                    row_bytes: 0,
+                };
+                instance.dispatched += run.count;
+                instance.usage += need.weight(run.count);
+                executor.add(id, in_flight, need);
+            }
+            for (first, count) in wanted.iter() {
+                let first = TaskId(first);
+                executor.order.disown.push(Held { instance: id, first, count, tries });
+                self.ordered.insert(executor.id);
+            }
+        }
+        let instances: BTreeSet<InstanceId> = held.iter().map(|held| held.instance).collect();
+        for instance in instances {
+            self.refresh_hungry(instance);
+        }
+    }
+
+    /// An executor that comes back may not have heard which of its tasks are
+    /// to be cancelled.
+    fn repeat_cancellations(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        for instance in self.instances.values() {
+            if !instance.cancelling.is_empty() && executor.cancel(instance.id, &instance.cancelling)
+            {
                 self.ordered.insert(id);
             }
         }
-        self.refresh_hungry(held.instance);
     }
 
     /// An executor speaks.
-    pub(super) fn update(&mut self, connection: ConnectionId, update: Update) {
+    pub(super) fn update(&mut self, connection: ConnectionId, mut update: Update) {
         let Some(&id) = self.by_connection.get(&connection) else {
             self.actions.push_back(Action::Close {
                 connection,
@@ -142,11 +170,16 @@ impl Dispatcher {
             return;
         };
         let now = self.now;
+        admit_reports(now, &mut update.reports);
+        admit_held(&mut update.returned);
         let Some(executor) = self.executors.get_mut(&id) else { return };
         executor.last_heard = now;
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
+            self.unplaced = true;
+        } else if !update.reports.is_empty() && !executor.recalling {
+            executor.stalled = false;
         }
         if update.leaving {
             executor.leaving = true;
@@ -171,12 +204,7 @@ impl Dispatcher {
     /// Takes in a report. Returns whether it was about tasks that the executor
     /// was known to have.
     fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
-        let held = Held {
-            instance: report.instance,
-            first: report.first,
-            count: report.count,
-            tries: report.tries,
-        };
+        let held = held_of(report);
         let Some(executor) = self.executors.get_mut(&id) else { return false };
         let taken = executor.take(&held);
         let micros = report.ended.since(report.started);
@@ -196,7 +224,7 @@ impl Dispatcher {
         let need = &self.needs[run.need.0 as usize];
         let Some(instance) = self.instances.get_mut(&report.instance) else { return };
         instance.dispatched -= run.count;
-        instance.usage -= run.count * need.weight();
+        instance.usage -= need.weight(run.count);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
             let key = (std::cmp::Reverse(need.priority), run.need);
             if let Some(queue) = instance.queues.get_mut(&key) {
@@ -254,10 +282,10 @@ impl Dispatcher {
     /// Tasks that were in flight are ready again, or end if they were to be
     /// cancelled.
     fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
-        let weight = self.needs[run.need.0 as usize].weight();
+        let weight = self.needs[run.need.0 as usize].weight(run.count);
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
-        instance.usage -= run.count * weight;
+        instance.usage -= weight;
         for (first, count) in instance.cancelling.within(run.first, run.count) {
             self.end_unrun(id, first, count, Outcome::Cancelled);
         }
@@ -299,12 +327,12 @@ impl Dispatcher {
         self.by_incarnation.remove(&executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
-            let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+            let tries = Tries { losses: run.tries.losses.saturating_add(1), ..run.tries };
             if tries.losses > LOSSES_MAX {
-                let weight = self.needs[run.need.0 as usize].weight();
+                let weight = self.needs[run.need.0 as usize].weight(run.count);
                 if let Some(instance) = self.instances.get_mut(&instance) {
                     instance.dispatched -= run.count;
-                    instance.usage -= run.count * weight;
+                    instance.usage -= weight;
                 }
                 self.end_unrun(instance, run.first, run.count, Outcome::Lost);
                 self.refresh_hungry(instance);
@@ -338,146 +366,36 @@ impl Dispatcher {
         }
         self.ordered.remove(&id);
         self.fresh.remove(&id);
+        self.reserved.remove(&id);
         Some(executor)
-    }
-
-    /// Tasks end without having run.
-    pub(super) fn end_unrun(&mut self, id: InstanceId, first: u64, count: u64, outcome: Outcome) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
-        let now = self.now;
-        self.end(
-            id,
-            Finished {
-                first: TaskId(first),
-                count,
-                outcome,
-                executor: None,
-                attempts: 0,
-                queued,
-                dispatched: now,
-                started: now,
-                ended: now,
-                detail: None,
-            },
-        );
-    }
-
-    /// Tasks end for good: dependants are released, or fail with them, to any
-    /// depth.
-    pub(super) fn end(&mut self, id: InstanceId, finished: Finished) {
-        let mut ended = vec![finished];
-        while let Some(finished) = ended.pop() {
-            let Some(instance) = self.instances.get_mut(&id) else { return };
-            let (first, count) = (finished.first.0, finished.count);
-            let status = finished.outcome.status();
-            instance.record_end(&finished);
-            let waiting: Vec<u64> = instance
-                .dependents
-                .range(first..first.saturating_add(count))
-                .map(|(upstream, _)| *upstream)
-                .collect();
-            for upstream in waiting {
-                let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
-                for task in dependents {
-                    let Some(missing) = instance.missing.get_mut(&task) else { continue };
-                    *missing -= 1;
-                    let ready = *missing == 0;
-                    if status != Status::Done || ready {
-                        instance.missing.remove(&task);
-                    }
-                    if status != Status::Done {
-                        let queued = instance
-                            .batch_of(TaskId(task))
-                            .map_or(Time::default(), |batch| batch.queued);
-                        ended.push(Finished {
-                            first: TaskId(task),
-                            count: 1,
-                            outcome: Outcome::UpstreamFailed(TaskId(upstream)),
-                            executor: None,
-                            attempts: 0,
-                            queued,
-                            dispatched: self.now,
-                            started: self.now,
-                            ended: self.now,
-                            detail: None,
-                        });
-                    } else if ready && let Some(class) = instance.class_of(task) {
-                        let run =
-                            ReadyRun { first: task, count: 1, class, tries: Tries::default() };
-                        instance.push_ready(&self.needs, run);
-                        self.unplaced = true;
-                    }
-                }
-            }
-            instance.results.push(finished);
-            self.settle_batches(id, first, count);
-        }
-        self.to_deliver.insert(id);
-        self.refresh_hungry(id);
-    }
-
-    /// Counts ended tasks off their batches; those all of whose tasks have
-    /// ended go, unless their results are kept.
-    pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        let end = first + count;
-        let mut at = first;
-        while at < end {
-            let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
-            let batch_end = batch.first + batch.submission.count;
-            let until = end.min(batch_end);
-            batch.unfinished -= until - at;
-            at = until;
-            if batch.unfinished > 0 {
-                continue;
-            }
-            let (batch_first, batch_id) = (batch.first, batch.id);
-            let known_by = std::mem::take(&mut batch.known_by);
-            if !instance.options.keep_results
-                && let Some(batch) = instance.batches.remove(&batch_first)
-            {
-                instance.queued_bytes -= batch.submission.bytes();
-            }
-            for executor in known_by {
-                if let Some(executor) = self.executors.get_mut(&executor) {
-                    executor.order.forget.push(batch_id);
-                    self.ordered.insert(executor.id);
-                }
-            }
-        }
-    }
-
-    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
-        for executor in known_by {
-            if let Some(executor) = self.executors.get_mut(executor) {
-                executor.order.forget.push(batch);
-                self.ordered.insert(executor.id);
-            }
-        }
-    }
-
-    /// In sealed instances in which nothing runs and nothing can, tasks that
-    /// wait do so for tasks that are not there or for one another: they fail.
-    pub(super) fn fail_stuck(&mut self) {
-        let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
-        for id in ids {
-            while let Some((task, upstream)) = self.instances.get_mut(&id).and_then(stuck) {
-                self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
-            }
-        }
     }
 }
 
-/// Takes out one task that waits in vain, and a task it waits for.
-fn stuck(instance: &mut Instance) -> Option<(u64, u64)> {
-    if !instance.sealed || instance.ready > 0 || instance.dispatched > 0 {
-        return None;
+/// Drops reports that name no tasks or more than there are numbers, and sets
+/// times that are still to come to now: a peer must not move the clock that a
+/// restarted dispatcher reads from its journal.
+fn admit_reports(now: Time, reports: &mut Vec<Report>) {
+    reports.retain(|report| is_run(report.first, report.count));
+    for report in reports {
+        report.ended = report.ended.min(now);
+        report.started = report.started.min(report.ended);
     }
-    let (upstream, task) = instance.dependents.iter().find_map(|(upstream, dependents)| {
-        let waiting = dependents.iter().find(|task| instance.missing.contains_key(task))?;
-        Some((*upstream, *waiting))
-    })?;
-    instance.missing.remove(&task);
-    Some((task, upstream))
+}
+
+fn admit_held(held: &mut Vec<Held>) {
+    held.retain(|held| is_run(held.first, held.count));
+}
+
+/// The tasks that a report is about.
+fn held_of(report: &Report) -> Held {
+    Held {
+        instance: report.instance,
+        first: report.first,
+        count: report.count,
+        tries: report.tries,
+    }
+}
+
+fn is_run(first: TaskId, count: u64) -> bool {
+    count > 0 && first.0.checked_add(count).is_some()
 }

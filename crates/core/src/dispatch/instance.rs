@@ -28,9 +28,15 @@ impl Need {
         }
     }
 
-    /// What a task in flight weighs when instances share executors.
-    pub(super) fn weight(&self) -> u64 {
-        if self.instant { 1 } else { u64::from(self.resources.cpus_milli).max(1) }
+    /// Whether it may run where no CPU is free.
+    pub(super) fn is_slotless(&self) -> bool {
+        self.instant || self.resources.cpus_milli == 0
+    }
+
+    /// What `count` tasks in flight weigh when instances share executors.
+    pub(super) fn weight(&self, count: u64) -> u128 {
+        let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
+        u128::from(each) * u128::from(count)
     }
 }
 
@@ -104,27 +110,18 @@ impl ReadyQueue {
         Some(taken)
     }
 
-    /// Takes out what is queued of `first .. first + count`.
-    pub(super) fn remove(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
-        let end = first + count;
+    /// Takes out what is queued of `wanted`.
+    fn remove(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         let mut kept = VecDeque::with_capacity(self.runs.len());
         for run in self.runs.drain(..) {
-            let run_end = run.first + run.count;
-            if run_end <= first || run.first >= end {
-                kept.push_back(run);
-                continue;
+            for (first, count) in wanted.gaps(run.first, run.count) {
+                kept.push_back(ReadyRun { first, count, ..run });
             }
-            let from = run.first.max(first);
-            let until = run_end.min(end);
-            if run.first < from {
-                kept.push_back(ReadyRun { count: from - run.first, ..run });
+            for (first, count) in wanted.within(run.first, run.count) {
+                removed.push(ReadyRun { first, count, ..run });
+                self.len -= count;
             }
-            if until < run_end {
-                kept.push_back(ReadyRun { first: until, count: run_end - until, ..run });
-            }
-            removed.push(ReadyRun { first: from, count: until - from, ..run });
-            self.len -= until - from;
         }
         self.runs = kept;
         if self.len == 0 {
@@ -136,9 +133,10 @@ impl ReadyQueue {
     /// Takes a measured run time into account.
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         let weight = count.min(8);
+        let micros = micros.min(1 << 50);
         self.mean_micros = Some(match self.mean_micros {
             None => micros,
-            Some(mean) => (mean * (16 - weight) + micros.min(1 << 50) * weight) / 16,
+            Some(mean) => (mean * (16 - weight) + micros * weight) / 16,
         });
     }
 }
@@ -157,10 +155,11 @@ pub(super) struct Instance {
     pub(super) queues: BTreeMap<QueueKey, ReadyQueue>,
     pub(super) ready: u64,
     pub(super) dispatched: u64,
-    /// Σ weight of tasks in flight.
-    pub(super) usage: u64,
+    /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
+    /// weigh 2^32 each.
+    pub(super) usage: u128,
     /// The key under which the dispatcher's `hungry` holds this instance.
-    pub(super) hungry_key: Option<u64>,
+    pub(super) hungry_key: Option<u128>,
     /// Task → how many tasks it still waits for.
     pub(super) missing: BTreeMap<u64, u32>,
     /// Task → tasks that wait for it.
@@ -214,9 +213,10 @@ impl Instance {
         self.sealed && self.finished.len() == self.total
     }
 
-    /// Too many results are waiting to be fetched.
+    /// Too many results are waiting to be fetched. Results that are kept
+    /// whether fetched or not hold nothing up: it would be for ever.
     pub(super) fn is_clogged(&self) -> bool {
-        self.results.bytes() > RESULTS_HELD_BYTES_MAX
+        !self.options.keep_results && self.results.bytes() > RESULTS_HELD_BYTES_MAX
     }
 
     pub(super) fn batch_of(&self, task: TaskId) -> Option<&Batch> {
@@ -273,12 +273,15 @@ impl Instance {
         self.ended.end(status, count);
     }
 
-    /// Takes `first .. first + count` out of the ready queues, as far as it is
-    /// there.
-    pub(super) fn remove_ready(&mut self, first: u64, count: u64) -> Vec<ReadyRun> {
+    /// Takes what is queued of `wanted` out of the ready queues. Costs one
+    /// pass through them, however many runs are wanted.
+    pub(super) fn remove_ready(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
+        if wanted.is_empty() {
+            return removed;
+        }
         for queue in self.queues.values_mut().filter(|queue| queue.len > 0) {
-            removed.extend(queue.remove(first, count));
+            removed.extend(queue.remove(wanted));
         }
         self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
         removed

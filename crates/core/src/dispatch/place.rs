@@ -6,16 +6,17 @@
 //! length. Executors that cannot take any ready task are not looked at again
 //! until they gain room.
 
-use super::executor::InFlight;
+use super::executor::{Executor, InFlight};
 use super::instance::{Instance, Need, NeedId, QueueKey, ReadyQueue};
 use super::{Action, Assigned, Dispatcher, Order, Prepare};
 use crate::limits::{
-    ORDER_BYTES_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_SILENCE_MICROS,
-    RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
+    ORDER_BYTES_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_EXECUTORS_MAX,
+    RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
 use std::cmp::Reverse;
+use std::ops::Bound;
 
 impl Dispatcher {
     /// Gives ready tasks to executors with room, as far as both go.
@@ -23,6 +24,7 @@ impl Dispatcher {
         if self.recovering_until.is_some() {
             return;
         }
+        self.drop_idle_reservations();
         while let Some(id) = self.fresh.pop_first() {
             self.serve(id, true);
         }
@@ -30,12 +32,16 @@ impl Dispatcher {
         while self.has_unblocked() {
             let Some((turn, id)) = self.available.range(at..).next().map(|(t, id)| (*t, *id))
             else {
+                self.serve_busy();
                 self.block_queues();
                 break;
             };
             at = turn + 1;
             self.serve(id, false);
         }
+        // The last task of a queue may have gone elsewhere than to the
+        // executor that was being emptied for it.
+        self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
         self.recall();
     }
@@ -48,6 +54,31 @@ impl Dispatcher {
                 .values()
                 .any(|queue| queue.len > 0 && queue.blocked_since.is_none())
         })
+    }
+
+    /// Tasks that need no CPU may go to executors that have none free.
+    fn serve_busy(&mut self) {
+        let any_slotless = |dispatcher: &Dispatcher| {
+            dispatcher.hungry.iter().any(|(_, id)| {
+                dispatcher.instances[id].queues.iter().any(|(key, queue)| {
+                    queue.len > 0
+                        && queue.blocked_since.is_none()
+                        && dispatcher.needs[key.1.0 as usize].is_slotless()
+                })
+            })
+        };
+        let mut after = None;
+        while any_slotless(self) {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let next = self
+                .executors
+                .range((from, Bound::Unbounded))
+                .find(|(_, executor)| executor.turn.is_none() && executor.takes_tasks())
+                .map(|(id, _)| *id);
+            let Some(id) = next else { return };
+            after = Some(id);
+            self.serve(id, false);
+        }
     }
 
     /// All available executors were looked at: what is still ready fits none.
@@ -65,7 +96,6 @@ impl Dispatcher {
     /// first. `gained` says that it gained room: then queues that nothing else
     /// had room for are looked at as well.
     fn serve(&mut self, id: ExecutorId, gained: bool) {
-        self.drop_idle_reservation(id);
         loop {
             let Some(executor) = self.executors.get(&id) else { return };
             if !executor.takes_tasks() {
@@ -81,20 +111,32 @@ impl Dispatcher {
         self.refresh_executor(id);
     }
 
-    /// An executor need not be emptied for a queue that has emptied itself.
-    fn drop_idle_reservation(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
-        let Some((instance, need)) = executor.reserved else { return };
-        let key = (Reverse(self.needs[need.0 as usize].priority), need);
-        let queue =
-            self.instances.get_mut(&instance).and_then(|instance| instance.queues.get_mut(&key));
-        if let Some(queue) = queue {
-            if queue.len > 0 {
-                return;
+    /// No executor need be emptied for a queue that has emptied itself, or by
+    /// one that takes no more; it has gained room for others. Returns whether
+    /// there were any.
+    fn drop_idle_reservations(&mut self) -> bool {
+        let mut idle = Vec::new();
+        for id in &self.reserved {
+            let Some(executor) = self.executors.get_mut(id) else { continue };
+            let Some((instance, need)) = executor.reserved else { continue };
+            let key = (Reverse(self.needs[need.0 as usize].priority), need);
+            let instance = self.instances.get_mut(&instance);
+            let hungry = instance.as_ref().is_some_and(|found| found.hungry_key.is_some());
+            let queue = instance.and_then(|instance| instance.queues.get_mut(&key));
+            if let Some(queue) = queue {
+                if queue.len > 0 && hungry && executor.takes_tasks() {
+                    continue;
+                }
+                queue.reserved = None;
             }
-            queue.reserved = None;
+            executor.reserved = None;
+            idle.push(*id);
         }
-        executor.reserved = None;
+        for id in &idle {
+            self.reserved.remove(id);
+            self.fresh.insert(*id);
+        }
+        !idle.is_empty()
     }
 
     /// Assigns tasks of one instance to one executor: of the first queue, in
@@ -126,13 +168,7 @@ impl Dispatcher {
             let Some(queue) = instance.queues.get_mut(&key) else { continue };
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
-            let ahead = prefetch(
-                need,
-                queue,
-                executor.load(need_id).prefetched,
-                &executor.capacity,
-                connected,
-            );
+            let ahead = prefetch(need, need_id, queue, executor, connected);
             let count = room.div_ceil(shares) + ahead.div_ceil(shares);
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
@@ -144,12 +180,14 @@ impl Dispatcher {
                 {
                     queue.reserved = Some(executor_id);
                     executor.reserved = Some((instance_id, need_id));
+                    self.reserved.insert(executor_id);
                     return false;
                 }
                 continue;
             }
             if executor.reserved.take().is_some() {
                 queue.reserved = None;
+                self.reserved.remove(&executor_id);
             }
             if queue.blocked_since.is_some() {
                 queue.blocked_since = Some(self.now);
@@ -229,7 +267,7 @@ impl Dispatcher {
         }
         instance.ready -= sent;
         instance.dispatched += sent;
-        instance.usage += sent * need.weight();
+        instance.usage += need.weight(sent);
         if sent > 0 {
             self.ordered.insert(executor_id);
             self.refresh_hungry(instance_id);
@@ -250,41 +288,58 @@ impl Dispatcher {
         }
     }
 
-    /// Takes prefetched tasks back when an executor is idle, nothing is ready,
-    /// and it is worth the messages.
+    /// Takes prefetched tasks back when an executor has room for them and it
+    /// is worth the messages. What is still ready fits no free room.
     fn recall(&mut self) {
-        let Some(&idle) = self.available.values().next() else { return };
-        if self.prefetched.is_empty() || !self.hungry.is_empty() {
+        if self.prefetched.is_empty() || self.available.is_empty() {
             return;
         }
-        let room = self.executors[&idle].free.clone();
         let mut later = false;
-        let candidates: Vec<ExecutorId> =
-            self.prefetched.iter().rev().map(|(_, id)| *id).take(8).collect();
-        for id in candidates {
-            let Some(executor) = self.executors.get_mut(&id) else { continue };
-            if executor.recalling || id == idle {
-                continue;
+        let holders: Vec<ExecutorId> = self
+            .prefetched
+            .iter()
+            .rev()
+            .map(|(_, id)| *id)
+            .filter(|id| !self.executors[id].recalling)
+            .take(RECALL_EXECUTORS_MAX)
+            .collect();
+        let idle: Vec<(u64, ExecutorId)> = self
+            .available
+            .range(self.recall_turn..)
+            .chain(self.available.range(..self.recall_turn))
+            .map(|(turn, id)| (*turn, *id))
+            .take(RECALL_EXECUTORS_MAX)
+            .collect();
+        for (turn, idle) in idle {
+            let (room, reserved) = {
+                let executor = &self.executors[&idle];
+                (executor.free.clone(), executor.reserved.is_some())
+            };
+            for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
+                let Some(executor) = self.executors.get_mut(&id) else { continue };
+                let fits = executor.loads.iter().any(|(need, load)| {
+                    let need = &self.needs[need.0 as usize];
+                    load.prefetched > 0 && !need.instant && room.fits(&need.resources)
+                });
+                if !fits {
+                    continue;
+                }
+                let count = executor.prefetched();
+                let work = executor.mean_micros.saturating_mul(count);
+                let silent = self.now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
+                if work < RECALL_WORK_MICROS && !silent {
+                    later = true;
+                    continue;
+                }
+                executor.recalling = true;
+                executor.stalled = true;
+                executor.order.recall = count.div_ceil(2);
+                self.ordered.insert(id);
+                return;
             }
-            let fits = executor.loads.iter().any(|(need, load)| {
-                load.prefetched > 0 && room.fits(&self.needs[need.0 as usize].resources)
-            });
-            if !fits {
-                continue;
-            }
-            let count = executor.prefetched();
-            let work = executor.mean_micros.saturating_mul(count);
-            let silent = self.now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
-            if work < RECALL_WORK_MICROS && !silent {
-                later = true;
-                continue;
-            }
-            executor.recalling = true;
-            executor.order.recall = count.div_ceil(2);
-            self.ordered.insert(id);
-            return;
+            self.recall_turn = turn + 1;
         }
-        if later {
+        if later || self.available.len() > RECALL_EXECUTORS_MAX {
             self.recall_check.get_or_insert(self.now.after(RECALL_SILENCE_MICROS));
         }
     }
@@ -395,25 +450,29 @@ impl Dispatcher {
 /// How many tasks to send ahead of free room: as many as keep the executor
 /// busy for [`PREFETCH_WORK_MICROS`], nothing while the run time is unknown,
 /// never more than this executor's share of the queue, and only when half of
-/// them have been used up, so that bundles stay large.
+/// them have been used up, so that bundles stay large. Where tasks had to be
+/// taken back, nothing until the executor gets on.
 fn prefetch(
     need: &Need,
+    need_id: NeedId,
     queue: &ReadyQueue,
-    prefetched: u64,
-    capacity: &Resources,
+    executor: &Executor,
     executors: u64,
 ) -> u64 {
+    let prefetched = executor.load(need_id).prefetched;
     let depth = if need.instant {
         PREFETCH_TASKS_MAX
     } else {
-        let Some(mean) = queue.mean_micros else { return 0 };
-        let slots = capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
-        (slots.saturating_mul(PREFETCH_WORK_MICROS) / mean.max(1)).min(PREFETCH_TASKS_MAX)
+        let Some(mean) = queue.mean_micros.filter(|_| !executor.stalled) else { return 0 };
+        let slots = executor.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
+        slots.saturating_mul(PREFETCH_WORK_MICROS) / mean.max(1)
     };
+    let share = (queue.len + prefetched).div_ceil(executors.max(1));
+    let depth = depth.min(share).min(PREFETCH_TASKS_MAX);
     if prefetched * 2 > depth {
         return 0;
     }
-    (depth - prefetched).min(queue.len.div_ceil(executors.max(1)))
+    (depth - prefetched).min(PREFETCH_TASKS_MAX.saturating_sub(executor.prefetched()))
 }
 
 /// How many rows from `offset` on, at most `count`, stay within `budget`

@@ -5,7 +5,7 @@
 
 use super::instance::Instance;
 use super::{Dispatcher, InstanceOptions};
-use crate::limits::RECONNECT_GRACE_MICROS;
+use crate::limits::{INSTANCE_TASKS_MAX, RECONNECT_GRACE_MICROS};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
@@ -155,8 +155,10 @@ impl Dispatcher {
                     return Err(RecoverError::NoInstance(instance));
                 }
                 submission.check().map_err(|_| error.clone())?;
-                let needs = self.number_needs(&submission.classes).ok_or(error)?;
+                let needs = self.number_needs(&submission.classes).ok_or_else(|| error.clone())?;
                 self.now = self.now.max(queued);
+                let end = first.0.checked_add(submission.count);
+                end.filter(|end| *end <= INSTANCE_TASKS_MAX).ok_or_else(|| error.clone())?;
                 self.admit(instance, first, queued, submission, needs);
             }
             Record::Sealed { instance } => self.recovering(instance)?.sealed = true,
@@ -168,15 +170,19 @@ impl Dispatcher {
             }
             Record::Cancelled { instance, runs } => {
                 self.recovering(instance)?;
-                self.mark_cancelled(instance, &runs);
+                let mut wanted = RunSet::default();
+                for (first, count) in runs {
+                    wanted.insert(first, count);
+                }
+                self.mark_cancelled(instance, &wanted);
             }
             Record::Destroyed { instance } => {
                 self.instances.remove(&instance);
             }
             Record::ExecutorSeen { executor, incarnation, name } => {
                 self.next_executor = self.next_executor.max(executor.0 + 1);
-                self.executor_names.insert(executor, name);
-                self.expected_back.insert(incarnation);
+                self.executor_names.insert(executor, name.clone());
+                self.expected_back.insert(incarnation, (executor, name));
             }
             Record::ExecutorGone { incarnation } => {
                 self.expected_back.remove(&incarnation);
@@ -275,27 +281,50 @@ impl Dispatcher {
     /// cancelled that nobody has are.
     pub(super) fn end_recovery(&mut self) {
         self.recovering_until = None;
-        for incarnation in std::mem::take(&mut self.expected_back) {
+        for incarnation in std::mem::take(&mut self.expected_back).into_keys() {
             self.journal(Record::ExecutorGone { incarnation });
         }
-        let cancelling: Vec<(InstanceId, Vec<(u64, u64)>)> = self
+        let cancelling: Vec<(InstanceId, RunSet)> = self
             .instances
             .values()
-            .map(|instance| (instance.id, instance.cancelling.iter().collect()))
+            .filter(|instance| !instance.cancelling.is_empty())
+            .map(|instance| (instance.id, instance.cancelling.clone()))
             .collect();
-        for (id, runs) in cancelling {
-            for (first, count) in runs {
-                self.end_queued(id, first, count);
-            }
+        for (id, wanted) in cancelling {
+            self.end_queued(id, &wanted);
         }
         self.unplaced = true;
     }
 
     /// Records that bring another dispatcher to this state: what a journal is
-    /// compacted to.
+    /// compacted to. To be taken when [`Dispatcher::poll_action`] has nothing
+    /// more to give: records it gives later follow these.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Record> {
         let mut records = Vec::new();
+        // Numbers are never used again, those of the last that are gone
+        // included: an executor may still come back with tasks of theirs.
+        if let Some(last) = self.next_instance.checked_sub(1).map(InstanceId)
+            && !self.instances.contains_key(&last)
+        {
+            let options = InstanceOptions::default();
+            records.push(Record::Created { instance: last, options });
+            records.push(Record::Destroyed { instance: last });
+        }
+        if let Some(last) = self.next_executor.checked_sub(1).map(ExecutorId)
+            && !self.executors.contains_key(&last)
+        {
+            let name = self.executor_names.get(&last).cloned().unwrap_or_default();
+            records.push(Record::ExecutorSeen { executor: last, incarnation: 0, name });
+            records.push(Record::ExecutorGone { incarnation: 0 });
+        }
+        for (incarnation, (executor, name)) in &self.expected_back {
+            records.push(Record::ExecutorSeen {
+                executor: *executor,
+                incarnation: *incarnation,
+                name: name.clone(),
+            });
+        }
         for executor in self.executors.values() {
             records.push(Record::ExecutorSeen {
                 executor: executor.id,

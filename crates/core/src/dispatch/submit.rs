@@ -87,6 +87,19 @@ impl Dispatcher {
         Some(ids)
     }
 
+    /// There are no tasks: nothing refers to needs, nor to executors that are
+    /// gone.
+    fn forget_needs(&mut self) {
+        for id in std::mem::take(&mut self.reserved) {
+            if let Some(executor) = self.executors.get_mut(&id) {
+                executor.reserved = None;
+            }
+        }
+        self.needs.clear();
+        self.need_ids.clear();
+        self.executor_names.retain(|id, _| self.executors.contains_key(id));
+    }
+
     /// Takes a submission into the books; its tasks are not queued yet.
     pub(super) fn admit(
         &mut self,
@@ -211,6 +224,9 @@ impl Dispatcher {
         let ids: Vec<_> = self.fresh.iter().copied().collect();
         for executor in ids {
             self.refresh_executor(executor);
+        }
+        if self.instances.is_empty() {
+            self.forget_needs();
         }
         self.unplaced = true;
         self.journal(Record::Destroyed { instance: id });

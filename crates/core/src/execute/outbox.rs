@@ -1,6 +1,7 @@
 //! What an executor has to say, kept until the dispatcher has taken it in.
 
-use crate::dispatch::{Held, Update};
+use crate::dispatch::check::ensure;
+use crate::dispatch::{CheckError, Held, Update};
 use crate::limits::{REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX};
 use crate::result::Report;
 use std::collections::VecDeque;
@@ -112,6 +113,14 @@ impl Outbox {
             self.bytes -= reports.iter().map(size).sum::<u64>();
             self.sent.pop_front();
         }
+    }
+
+    /// What is held adds up.
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        let sent = self.sent.iter().flat_map(|(_, reports)| reports);
+        let bytes: u64 = sent.chain(&self.pending).map(size).sum();
+        ensure!(bytes == self.bytes, "reports hold {bytes} bytes, not {}", self.bytes);
+        Ok(())
     }
 
     /// The session is over: what was not acknowledged is to be sent again.

@@ -1,0 +1,100 @@
+//! The state checker: what must hold after every step. Tests and the
+//! simulator run it; it costs time in proportion to the state.
+
+use super::{Executor, Killed, TemplateId};
+use crate::dispatch::CheckError;
+use crate::dispatch::check::ensure;
+use crate::task::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Executor {
+    /// Checks the whole state.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check(&self) -> Result<(), CheckError> {
+        self.check_room()?;
+        self.check_deadlines()?;
+        self.check_templates()?;
+        self.outbox.check()
+    }
+
+    /// What is free and what running tasks hold make the capacity.
+    fn check_room(&self) -> Result<(), CheckError> {
+        let mut free = self.capacity.clone();
+        let mut gpus: BTreeSet<u32> = self.free_gpus.clone();
+        let mut before = None;
+        for (key, run) in &self.running {
+            let (instance, first) = (key.instance, key.task.0);
+            let apart = before.is_none_or(|(of, end)| of != instance || end <= first);
+            ensure!(apart, "task {first} of instance {instance} runs twice");
+            ensure!(run.count > 0, "task {first} of instance {instance}: an empty run runs");
+            before = Some((instance, first + run.count));
+            if run.class.kind == Kind::Noop {
+                continue;
+            }
+            let need = &run.class.resources;
+            ensure!(run.count == 1, "task {first} of instance {instance} is not alone");
+            ensure!(free.fits(need), "more runs than there is room for");
+            free.take(need, 1);
+            ensure!(
+                run.gpus.len() == need.gpus as usize,
+                "task {first} of instance {instance} has {} gpus instead of {}",
+                run.gpus.len(),
+                need.gpus
+            );
+            for gpu in &run.gpus {
+                ensure!(gpus.insert(*gpu), "gpu {gpu} is given out twice");
+            }
+        }
+        ensure!(free == self.free, "free room is miscounted");
+        ensure!(gpus.iter().copied().eq(0..self.capacity.gpus), "a gpu is nowhere");
+        ensure!(self.free_gpus.len() == self.free.gpus as usize, "free gpus are miscounted");
+        Ok(())
+    }
+
+    /// Every deadline is that of a running task, and none is forgotten.
+    fn check_deadlines(&self) -> Result<(), CheckError> {
+        for (at, key) in &self.deadlines {
+            let task = key.task;
+            let due = self.running.get(key).is_some_and(|run| run.deadline == Some(*at));
+            ensure!(due, "task {task} has a deadline but does not run");
+        }
+        for (key, run) in &self.running {
+            let Some(at) = run.deadline else { continue };
+            let watched = self.deadlines.contains(&(at, *key));
+            ensure!(watched || run.killed.is_some(), "task {} outlives its deadline", key.task);
+            ensure!(
+                watched || at <= self.now || run.killed != Some(Killed::Timeout),
+                "task {} was killed before its time",
+                key.task
+            );
+        }
+        Ok(())
+    }
+
+    /// Every template is there while it is used, and no longer.
+    fn check_templates(&self) -> Result<(), CheckError> {
+        let mut uses: BTreeMap<TemplateId, u64> = BTreeMap::new();
+        for run in &self.queue {
+            ensure!(run.count > 0, "an empty run is queued");
+            let fits = self.capacity.fits(&run.class.resources);
+            ensure!(fits, "task {} is queued but can never run", run.first);
+            *uses.entry(run.template).or_default() += 1;
+        }
+        for run in self.running.values() {
+            *uses.entry(run.template).or_default() += 1;
+        }
+        for (id, prepared) in &self.templates {
+            let found = uses.remove(id).unwrap_or_default();
+            ensure!(prepared.uses == found, "template {}: uses are miscounted", id.0);
+            ensure!(found > 0 || !prepared.forgotten, "template {} outlives its uses", id.0);
+            let named = self.batches.values().filter(|named| *named == id).count();
+            ensure!(named == usize::from(!prepared.forgotten), "template {}: misnamed", id.0);
+        }
+        ensure!(uses.is_empty(), "a task's template is gone");
+        let known = self.batches.values().all(|id| self.templates.contains_key(id));
+        ensure!(known, "a batch's template is gone");
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! What an executor does when the dispatcher speaks.
+
+use super::{Action, Executor, Killed, Prepared, Queued, TaskKey, TemplateId};
+use crate::dispatch::{Assigned, Held, Order};
+use crate::limits::KILL_GRACE_MICROS;
+use crate::result::{Detail, Outcome, Report, Tries};
+use crate::runset::RunSet;
+use crate::task::{InstanceId, TaskId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Executor {
+    /// Does what the dispatcher says.
+    pub(super) fn obey(&mut self, order: Order) {
+        if !self.connected {
+            return;
+        }
+        self.outbox.acknowledged(order.acknowledged);
+        for prepare in order.prepare {
+            let template = TemplateId(self.next_template);
+            self.next_template += 1;
+            if let Some(before) = self.batches.insert(prepare.batch, template) {
+                self.forget_template(before);
+            }
+            let classes = prepare.classes.into_iter().map(Arc::new).collect();
+            self.templates
+                .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
+            self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
+        }
+        for assigned in order.assign {
+            self.enqueue(assigned);
+        }
+        self.drop_queued(&order.cancel, Some(Outcome::Cancelled));
+        for held in &order.cancel {
+            self.kill_running(held, Killed::Cancelled, KILL_GRACE_MICROS);
+        }
+        self.drop_queued(&order.disown, None);
+        for held in &order.disown {
+            self.kill_running(held, Killed::Disowned, 0);
+        }
+        for batch in order.forget {
+            if let Some(template) = self.batches.remove(&batch) {
+                self.forget_template(template);
+            }
+        }
+        if order.recall > 0 {
+            self.give_back(order.recall);
+            self.outbox.recalled();
+        }
+        self.startable = true;
+    }
+
+    fn enqueue(&mut self, assigned: Assigned) {
+        if assigned.count == 0 || assigned.first.0.checked_add(assigned.count).is_none() {
+            return;
+        }
+        let prepared =
+            self.batches.get(&assigned.batch).and_then(|template| self.templates.get_mut(template));
+        let class = prepared
+            .as_ref()
+            .and_then(|prepared| prepared.classes.get(assigned.class as usize).cloned());
+        let error = match &class {
+            None => "the executor was never sent this task's template",
+            Some(class) if !class.resources.is_sound() || !self.capacity.fits(&class.resources) => {
+                "the task needs more than this executor offers"
+            }
+            Some(_) => "",
+        };
+        let (Some(prepared), Some(class), "") = (prepared, class, error) else {
+            // A dispatcher that breaks the protocol gets its tasks back failed
+            // rather than silence.
+            self.outbox.push(Report {
+                instance: assigned.instance,
+                first: assigned.first,
+                count: assigned.count,
+                tries: assigned.tries,
+                outcome: Outcome::NotRun,
+                started: self.now,
+                ended: self.now,
+                detail: Some(Arc::new(Detail { error: error.to_owned(), ..Detail::default() })),
+            });
+            return;
+        };
+        prepared.uses += 1;
+        self.queue.push_back(Queued {
+            instance: assigned.instance,
+            first: assigned.first.0,
+            count: assigned.count,
+            tries: assigned.tries,
+            template: prepared.id,
+            class,
+            rows: Arc::new(assigned.rows),
+            row: 0,
+            passed_since: None,
+        });
+    }
+
+    /// Gives back up to `count` queued tasks, the last first.
+    pub(super) fn give_back(&mut self, mut count: u64) {
+        while count > 0 {
+            let Some(last) = self.queue.back_mut() else { return };
+            let taken = count.min(last.count);
+            last.count -= taken;
+            count -= taken;
+            let held = Held {
+                instance: last.instance,
+                first: TaskId(last.first + last.count),
+                count: taken,
+                tries: last.tries,
+            };
+            if last.count == 0 {
+                let template = last.template;
+                self.queue.pop_back();
+                self.release_template(template);
+            }
+            self.outbox.give_back(held);
+        }
+    }
+
+    /// Takes queued tasks of `held` out; reports them with `outcome`, if any.
+    fn drop_queued(&mut self, held: &[Held], outcome: Option<Outcome>) {
+        let mut dropped: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
+        for held in held {
+            let set = dropped.entry((held.instance, held.tries)).or_default();
+            set.insert(held.first.0, held.count);
+        }
+        if dropped.is_empty() {
+            return;
+        }
+        for run in std::mem::take(&mut self.queue) {
+            let Some(set) = dropped.get(&(run.instance, run.tries)) else {
+                self.queue.push_back(run);
+                continue;
+            };
+            let kept = set.gaps(run.first, run.count);
+            if let Some(prepared) = self.templates.get_mut(&run.template) {
+                prepared.uses += kept.len() as u64;
+            }
+            self.release_template(run.template);
+            for (first, count) in kept {
+                let row = run.row + (first - run.first);
+                self.queue.push_back(Queued { first, count, row, ..run.clone() });
+            }
+            let Some(outcome) = outcome else { continue };
+            for (first, count) in set.within(run.first, run.count) {
+                self.outbox.push(Report {
+                    instance: run.instance,
+                    first: TaskId(first),
+                    count,
+                    tries: run.tries,
+                    outcome,
+                    started: self.now,
+                    ended: self.now,
+                    detail: None,
+                });
+            }
+        }
+    }
+
+    fn kill_running(&mut self, held: &Held, why: Killed, grace_micros: u64) {
+        let from = TaskKey { instance: held.instance, task: held.first };
+        let until = TaskKey {
+            instance: held.instance,
+            task: TaskId(held.first.0.saturating_add(held.count)),
+        };
+        let keys: Vec<TaskKey> = self
+            .running
+            .range(from..until)
+            .filter(|(_, run)| run.tries == held.tries)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            self.kill(key, why, grace_micros);
+        }
+    }
+}
