@@ -225,7 +225,11 @@ impl<'a> Receiver<'a> {
     pub(crate) fn report(&self, before: u64, seconds: f64) {
         self.progress.finish();
         if !self.failures.is_empty() {
-            eprintln!("falkon: the first {} of {} failures:", self.failures.len(), self.ended.failed);
+            eprintln!(
+                "falkon: the first {} of {} failures:",
+                self.failures.len(),
+                self.ended.failed
+            );
         }
         for failure in &self.failures {
             eprintln!("  {:>6}  {}: {}", failure.index, failure.label, failure.reason);

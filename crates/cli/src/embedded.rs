@@ -50,8 +50,7 @@ impl Embedded {
             give_up: None,
             log,
         };
-        let executor =
-            tokio::spawn(executor::run(options, Link::Here(reader, writer), leaving));
+        let executor = tokio::spawn(executor::run(options, Link::Here(reader, writer), leaving));
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 

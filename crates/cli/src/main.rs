@@ -69,9 +69,10 @@ enum Command {
 
 fn main() -> ExitCode {
     // The process host is this program, executed again by itself.
-    if std::env::args_os().nth(1).is_some_and(|argument| {
-        argument == falkon_node::process::HOST_ARGUMENT
-    }) {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == falkon_node::process::HOST_ARGUMENT)
+    {
         return falkon_node::process::host_main();
     }
     let cli = match Cli::try_parse() {
@@ -97,12 +98,7 @@ fn main() -> ExitCode {
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "falkon",
-                &mut std::io::stdout(),
-            );
+            clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut std::io::stdout());
             Exit::Success
         }
     };

@@ -160,7 +160,9 @@ async fn names_of(
 async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
     let status = client.status(Some(instance)).await?;
     if status.executors.is_empty() {
-        eprintln!("falkon: waiting for an executor: none is connected (start one with falkon executor)");
+        eprintln!(
+            "falkon: waiting for an executor: none is connected (start one with falkon executor)"
+        );
         return Ok(true);
     }
     let Some(found) = status.instances.first() else { return Ok(false) };

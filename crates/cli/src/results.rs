@@ -89,9 +89,7 @@ impl TaskResult {
             Outcome::UpstreamFailed(task) => {
                 Some(format!("a task it waits for did not succeed (number {})", task.0))
             }
-            Outcome::Unschedulable => {
-                Some("needs more than any executor offers".to_owned())
-            }
+            Outcome::Unschedulable => Some("needs more than any executor offers".to_owned()),
             Outcome::Cancelled => Some("cancelled".to_owned()),
         };
         match (cause, said) {

@@ -14,7 +14,6 @@ use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::ClientError;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -98,11 +97,8 @@ pub(crate) fn make_plan(args: &PlanArgs) -> Result<Plan, Exit> {
     let current_dir = std::env::current_dir()
         .map_err(|error| Exit::failure(format!("cannot tell the current directory: {error}")))?;
     let mut stdin = std::io::stdin().lock();
-    let surroundings = Surroundings {
-        stdin_is_piped: is_piped(),
-        stdin: &mut stdin,
-        current_dir: &current_dir,
-    };
+    let surroundings =
+        Surroundings { stdin_is_piped: is_piped(), stdin: &mut stdin, current_dir: &current_dir };
     Plan::new(args, surroundings).map_err(Exit::usage)
 }
 
@@ -310,9 +306,7 @@ pub(crate) fn finish(
         Ending::Complete if receiver.ended().failed + receiver.ended().cancelled == 0 => {
             Exit::Success
         }
-        Ending::Complete | Ending::Abandoned | Ending::Sink(SinkError::Closed) => {
-            Exit::TasksFailed
-        }
+        Ending::Complete | Ending::Abandoned | Ending::Sink(SinkError::Closed) => Exit::TasksFailed,
         Ending::Sink(error) => Exit::failure(error),
         Ending::Client(error) => Exit::failure(error),
         Ending::Executor(error) => Exit::failure(error),
@@ -326,11 +320,8 @@ async fn drive(
     fail_fast: bool,
 ) -> Ending {
     let client = embedded.client.clone();
-    let options = InstanceOptions {
-        name: String::new(),
-        keep_results: false,
-        fail_unschedulable: true,
-    };
+    let options =
+        InstanceOptions { name: String::new(), keep_results: false, fail_unschedulable: true };
     let instance = match client.create(options).await {
         Ok((instance, _)) => instance,
         Err(error) => return Ending::Client(error),
@@ -339,8 +330,7 @@ async fn drive(
         return Ending::Client(error);
     }
     let mut accepted = 0;
-    let mut submission =
-        std::pin::pin!(campaign::submit(&client, instance, plan, &mut accepted));
+    let mut submission = std::pin::pin!(campaign::submit(&client, instance, plan, &mut accepted));
     let mut submitted = false;
     let mut cancelled = false;
     let mut trouble = None;
@@ -425,9 +415,4 @@ impl Interrupts {
             None => std::future::pending().await,
         }
     }
-}
-
-/// Whether standard output is a terminal.
-pub(crate) fn stdout_is_terminal() -> bool {
-    std::io::stdout().is_terminal()
 }

@@ -96,11 +96,8 @@ async fn create_and_submit(
     access: &AccessFile,
     plan: &Plan,
 ) -> Result<(InstanceId, AccessFile), Exit> {
-    let options = InstanceOptions {
-        name: args.name.clone(),
-        keep_results: true,
-        fail_unschedulable: false,
-    };
+    let options =
+        InstanceOptions { name: args.name.clone(), keep_results: true, fail_unschedulable: false };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
     let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
     let secret: [u8; 32] = secret

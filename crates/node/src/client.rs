@@ -85,7 +85,8 @@ impl Client {
         access: &AccessFile,
         role: Role,
     ) -> Result<(Client, Deliveries), ClientError> {
-        let session = connect(access, role, PROTOCOL_VERSION).await.map_err(ClientError::Connect)?;
+        let session =
+            connect(access, role, PROTOCOL_VERSION).await.map_err(ClientError::Connect)?;
         Ok(Client::over(session.reader, session.writer))
     }
 
@@ -112,18 +113,12 @@ impl Client {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask(
-        &self,
-        message: impl FnOnce(u64) -> FromClient,
-    ) -> Result<ToClient, ClientError> {
+    async fn ask(&self, message: impl FnOnce(u64) -> FromClient) -> Result<ToClient, ClientError> {
         self.begin(message).await?.answer().await
     }
 
     /// Sends a request; its answer comes later.
-    async fn begin(
-        &self,
-        message: impl FnOnce(u64) -> FromClient,
-    ) -> Result<Pending, ClientError> {
+    async fn begin(&self, message: impl FnOnce(u64) -> FromClient) -> Result<Pending, ClientError> {
         let (sender, answer) = oneshot::channel();
         let request = {
             let mut waiting = self.waiting();

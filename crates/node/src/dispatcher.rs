@@ -181,12 +181,9 @@ impl Handle {
                     instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
                 };
                 match acceptor.accept(stream, known).await {
-                    Ok(session) => handle.attach(
-                        session.role,
-                        &session.peer,
-                        session.reader,
-                        session.writer,
-                    ),
+                    Ok(session) => {
+                        handle.attach(session.role, &session.peer, session.reader, session.writer)
+                    }
                     Err(error) => handle.refused(&error),
                 }
             });
@@ -323,7 +320,9 @@ impl Driver {
                                     ));
                                     Event::Join { connection, join }
                                 }
-                                FromExecutor::Update(update) => Event::Update { connection, update },
+                                FromExecutor::Update(update) => {
+                                    Event::Update { connection, update }
+                                }
                             };
                             self.core.handle(now, event);
                         }
@@ -346,7 +345,9 @@ impl Driver {
             return;
         }
         let event = match message {
-            FromClient::Create { request, options } => Event::Create { connection, request, options },
+            FromClient::Create { request, options } => {
+                Event::Create { connection, request, options }
+            }
             FromClient::Submit { request, instance, first, submission } => {
                 Event::Submit { connection, request, instance, first, submission }
             }
@@ -435,9 +436,7 @@ impl Driver {
             }
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
             Reply::Done => ToClient::Done { request },
-            Reply::Refused(error) => {
-                ToClient::Refused { request, reason: Refusal::Request(error) }
-            }
+            Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
         }
     }
 
@@ -536,11 +535,8 @@ impl Driver {
             let mut name = None;
             let mut argv = Vec::new();
             if let Some((submission, row)) = view.submission_of(task) {
-                name = submission
-                    .names
-                    .as_ref()
-                    .and_then(|names| names.at(row))
-                    .map(<[u8]>::to_vec);
+                name =
+                    submission.names.as_ref().and_then(|names| names.at(row)).map(<[u8]>::to_vec);
                 // A template that does not decode was some client's business;
                 // its tasks fail with that error on their executor.
                 argv = <Template as falkon_wire::codec::Wire>::from_bytes(&submission.template)

@@ -60,7 +60,11 @@ impl fmt::Display for DirectoryError {
                 path.display()
             ),
             DirectoryError::Locked(path) => {
-                write!(f, "another falkon is writing to {}: wait until it has ended", path.display())
+                write!(
+                    f,
+                    "another falkon is writing to {}: wait until it has ended",
+                    path.display()
+                )
             }
             DirectoryError::Io { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
@@ -132,7 +136,8 @@ impl Directory {
                 .map_err(|source| DirectoryError::Io { doing: "open", path, source })
         };
         let results = open(RESULTS)?;
-        if rustix::fs::flock(&results, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+        if rustix::fs::flock(&results, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .is_err()
         {
             return Err(DirectoryError::Locked(path.to_owned()));
         }
@@ -144,9 +149,8 @@ impl Directory {
         let results_path = path.join(RESULTS);
         let whole = whole_lines(&results).map_err(io("read", &results_path))?;
         results.set_len(whole).map_err(io("truncate", &results_path))?;
-        let end = |mut file: &File, path: &Path| {
-            file.seek(SeekFrom::End(0)).map_err(io("read", path))
-        };
+        let end =
+            |mut file: &File, path: &Path| file.seek(SeekFrom::End(0)).map_err(io("read", path));
         end(&results, &results_path)?;
         let mut streams = Vec::new();
         for name in ["stdout", "stderr"] {
@@ -191,9 +195,9 @@ impl Directory {
             let earlier: Earlier = serde_json::from_slice(&line)
                 .map_err(|_| DirectoryError::Malformed { path: path.clone(), line: number })?;
             let done = earlier.status == "done"
-                && plan.digest(earlier.index).is_some_and(|digest| {
-                    earlier.digest.as_deref() == Some(hex(&digest).as_str())
-                });
+                && plan
+                    .digest(earlier.index)
+                    .is_some_and(|digest| earlier.digest.as_deref() == Some(hex(&digest).as_str()));
             finished.insert(earlier.index, done);
         }
         let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();

@@ -79,10 +79,7 @@ impl<'a> Line<'a> {
             let cut = captured.filter(|captured| with_output && captured.is_cut());
             let cut = cut.map(|captured| Cut {
                 total_bytes: captured.total_bytes,
-                file: captured
-                    .file
-                    .as_ref()
-                    .map(|file| String::from_utf8_lossy(file).into_owned()),
+                file: captured.file.as_ref().map(|file| String::from_utf8_lossy(file).into_owned()),
             });
             (text, cut)
         };
@@ -114,9 +111,9 @@ impl<'a> Line<'a> {
             attempts: result.attempts,
             times: JsonTimes::of(&result.times, result.attempts > 0),
             error: result.error(),
-            digest: result.digest.map(|digest| {
-                digest.iter().map(|byte| format!("{byte:02x}")).collect()
-            }),
+            digest: result
+                .digest
+                .map(|digest| digest.iter().map(|byte| format!("{byte:02x}")).collect()),
         }
     }
 

@@ -78,7 +78,8 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         log: log_to_stderr(),
     };
     let (leave, leaving) = oneshot::channel();
-    let mut running = std::pin::pin!(executor::run(options, Link::Access(Box::new(access)), leaving));
+    let mut running =
+        std::pin::pin!(executor::run(options, Link::Access(Box::new(access)), leaving));
     let mut interrupts = Interrupts::new();
     let mut leave = Some(leave);
     let result = loop {

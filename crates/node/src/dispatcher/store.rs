@@ -164,8 +164,7 @@ impl Store {
     }
 
     fn commit_buffer(&mut self) -> Result<(), SettleError> {
-        let done =
-            if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
+        let done = if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
         done.map(|_| ()).map_err(SettleError::Commit)
     }
 

@@ -127,8 +127,7 @@ impl Tasks {
     }
 
     fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, error: String) {
-        let detail = (!error.is_empty())
-            .then(|| Arc::new(Detail { error, ..Detail::default() }));
+        let detail = (!error.is_empty()).then(|| Arc::new(Detail { error, ..Detail::default() }));
         self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
     }
 
@@ -172,9 +171,8 @@ impl Tasks {
 
     fn prepare_launch(&mut self, start: &Start) -> Result<(), String> {
         let command = self.command(start, 0)?;
-        let base = command.cwd.as_deref().map_or(Path::new(""), |cwd| {
-            Path::new(OsStr::from_bytes(cwd))
-        });
+        let base =
+            command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
         for input in &command.inputs {
             let path = base.join(OsStr::from_bytes(input));
             if let Err(error) = std::fs::metadata(&path) {
@@ -228,9 +226,7 @@ impl Tasks {
     fn gpu_list(&self, gpus: &[u32]) -> String {
         let names: Vec<String> = gpus
             .iter()
-            .map(|gpu| {
-                self.own_gpus.get(*gpu as usize).cloned().unwrap_or_else(|| gpu.to_string())
-            })
+            .map(|gpu| self.own_gpus.get(*gpu as usize).cloned().unwrap_or_else(|| gpu.to_string()))
             .collect();
         names.join(",")
     }
