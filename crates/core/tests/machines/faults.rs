@@ -73,3 +73,11 @@ proptest! {
 pub(crate) fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
+#[test]
+fn replay() {
+    let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("FAULTS")) else { return };
+    let has = |letter| kind.contains(letter);
+    let faults = faults(has('c'), has('s'), has('d'), has('r'));
+    let faults = if kind == "none" { Faults::none() } else { faults };
+    play(world(seed.parse().unwrap(), ALL, faults), faults.until);
+}
