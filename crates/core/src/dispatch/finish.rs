@@ -286,11 +286,12 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
         instance.usage -= weight;
-        for (first, count) in instance.cancelling.within(run.first, run.count) {
+        let cancelled = instance.cancelling.within(run.first, run.count);
+        let live = instance.cancelling.gaps(run.first, run.count);
+        for (first, count) in cancelled {
             self.end_unrun(id, first, count, Outcome::Cancelled);
         }
-        let Some(instance) = self.instances.get(&id) else { return };
-        for (first, count) in instance.cancelling.gaps(run.first, run.count) {
+        for (first, count) in live {
             self.requeue(id, first, count, run.class, tries);
         }
         self.refresh_hungry(id);

@@ -89,7 +89,7 @@ impl Dispatcher {
 
     /// There are no tasks: nothing refers to needs, nor to executors that are
     /// gone.
-    fn forget_needs(&mut self) {
+    pub(super) fn forget_needs(&mut self) {
         for id in std::mem::take(&mut self.reserved) {
             if let Some(executor) = self.executors.get_mut(&id) {
                 executor.reserved = None;
@@ -97,7 +97,9 @@ impl Dispatcher {
         }
         self.needs.clear();
         self.need_ids.clear();
-        self.executor_names.retain(|id, _| self.executors.contains_key(id));
+        let expected: BTreeSet<_> = self.expected_back.values().map(|(id, _)| *id).collect();
+        self.executor_names
+            .retain(|id, _| self.executors.contains_key(id) || expected.contains(id));
     }
 
     /// Takes a submission into the books; its tasks are not queued yet.
