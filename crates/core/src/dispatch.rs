@@ -53,11 +53,18 @@ pub struct InstanceOptions {
     /// A task that no executor there is could ever run fails at once;
     /// otherwise it waits for one that can.
     pub fail_unschedulable: bool,
+    /// When a task has failed for good, all others are cancelled.
+    pub fail_fast: bool,
 }
 
 impl Default for InstanceOptions {
     fn default() -> Self {
-        InstanceOptions { name: String::new(), keep_results: true, fail_unschedulable: false }
+        InstanceOptions {
+            name: String::new(),
+            keep_results: true,
+            fail_unschedulable: false,
+            fail_fast: false,
+        }
     }
 }
 
@@ -477,6 +484,7 @@ impl Dispatcher {
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
+            self.fail_fast();
             self.fail_stuck();
             while std::mem::take(&mut self.unplaced) {
                 self.place();

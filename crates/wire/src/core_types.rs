@@ -62,7 +62,7 @@ wire_struct!(Finished {
     detail,
 });
 wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
-wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable });
+wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast });
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });

@@ -115,6 +115,14 @@ impl Dispatcher {
         self.next_batch += 1;
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let count = submission.count;
+        let class_ends = submission
+            .class_runs
+            .iter()
+            .scan(0, |end, (count, _)| {
+                *end += count;
+                Some(*end)
+            })
+            .collect();
         instance.total = instance.total.max(first.0 + count);
         instance.queued_bytes += submission.bytes();
         instance.batches.insert(
@@ -124,6 +132,7 @@ impl Dispatcher {
                 first: first.0,
                 submission,
                 needs,
+                class_ends,
                 queued,
                 unfinished: count,
                 known_by: BTreeSet::new(),

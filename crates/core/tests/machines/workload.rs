@@ -186,6 +186,7 @@ impl Plan {
             name: "random".to_owned(),
             keep_results: rng.percent(50),
             fail_unschedulable: false,
+            fail_fast: false,
         };
         let mut plan =
             Plan { options, submissions: Vec::new(), tasks: Vec::new(), ops: vec![Op::Create] };
