@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 /// Prints `text`; a reader that has had enough is no error.
-fn print(text: &str) -> Option<Exit> {
+pub(crate) fn print(text: &str) -> Option<Exit> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => None,
