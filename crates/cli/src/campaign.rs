@@ -289,6 +289,10 @@ impl<'a> Receiver<'a> {
         if self.ended.cancelled > 0 {
             text.push_str(&format!(", {} cancelled", self.ended.cancelled));
         }
+        let planned = self.plan.map_or(0, Plan::count);
+        if planned > self.ended.ended() {
+            text.push_str(&format!(", {} unfinished", planned - self.ended.ended()));
+        }
         let rate = self.ended.ended() as f64 / seconds.max(1e-9);
         say(format_args!("{text} in {seconds:.2} s ({rate:.0}/s)"));
     }

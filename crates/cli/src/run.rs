@@ -293,7 +293,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     let outcome = drive(&mut embedded, &plan, &mut receiver, args.failure.fail_fast).await;
-    embedded.stop().await;
+    let at_once = !matches!(outcome, Ending::Complete);
+    embedded.stop(at_once).await;
     leave_scratch(&scratch);
     let seconds = started.elapsed().as_secs_f64();
     finish(&receiver, outcome, before, seconds, args.output.quiet)
