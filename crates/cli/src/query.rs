@@ -178,8 +178,9 @@ async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<b
     }
     let Some(found) = status.instances.first() else { return Ok(false) };
     for (need, count) in &found.unschedulable {
-        let tasks = if *count == 1 { "task waits" } else { "tasks wait" };
-        say(format_args!("{count} {tasks} for an executor that offers {need}: none does"));
+        let verb = if *count == 1 { "waits" } else { "wait" };
+        let tasks = show::counted(*count, "task");
+        say(format_args!("{tasks} {verb} for an executor that offers {need}: none does"));
     }
     if found.clogged {
         say("no more tasks start until results have been fetched");

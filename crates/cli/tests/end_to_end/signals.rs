@@ -37,9 +37,11 @@ fn ctrl_c_ends_what_runs_and_reports() {
 fn tasks_have_time_to_clean_up_and_a_second_ctrl_c_gives_them_none() {
     let site = Site::new();
     let mut started = site.signals("started");
+    let gate = site.gate("gate");
     let clean = format!(
-        "trap 'echo cleaned > {0}; exit 1' TERM; echo on > {0}; sleep 1000 & wait",
-        started.path()
+        "trap 'echo cleaned > {0}; exit 1' TERM; echo on > {0}; read line < {1}",
+        started.path(),
+        gate.path()
     );
     let running = site.start(["run", "--", "sh", "-c", &clean]);
     started.next();
@@ -47,14 +49,11 @@ fn tasks_have_time_to_clean_up_and_a_second_ctrl_c_gives_them_none() {
     assert_eq!(started.next(), "cleaned");
     running.finish().exits(1);
 
-    let stubborn = format!(
-        "trap 'echo asked > {0}' TERM; echo on > {0}; while :; do sleep 1000; done",
-        started.path()
-    );
+    let stubborn = format!("trap '' TERM; echo on > {}; sleep 1000; sleep 1000", started.path());
     let running = site.start(["run", "--range", "1-5", "-j", "2", "--", "sh", "-c", &stubborn]);
     started.take(2);
     running.signal(Signal::INT);
-    started.take(2);
+    running.wait_for("stopping");
     running.signal(Signal::INT);
     running.finish().exits(1).says("0 done").says("unfinished");
     site.left().wait_for_none();
