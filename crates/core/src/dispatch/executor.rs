@@ -51,6 +51,9 @@ pub(super) struct Executor {
     pub(super) recalling: bool,
     /// Tasks were taken back from it, and it has not reported since.
     pub(super) stalled: bool,
+    /// It gave back unstarted what was taken to hold room, and has not
+    /// reported since: the room that seems free there is not.
+    pub(super) misjudged: bool,
     /// It is being emptied for a task that needs much room.
     pub(super) reserved: Option<(InstanceId, NeedId)>,
     /// Its place in the dispatcher's `available`.
@@ -80,6 +83,7 @@ impl Executor {
             leaving: false,
             recalling: false,
             stalled: false,
+            misjudged: false,
             reserved: None,
             turn: None,
             prefetched_key: None,
@@ -167,15 +171,23 @@ impl Executor {
     }
 
     /// Gives back the room of `count` tasks that ended (or, if `unstarted`,
-    /// were given back); prefetched tasks move up.
-    pub(super) fn release(&mut self, needs: &[Need], need: NeedId, count: u64, unstarted: bool) {
+    /// were given back); prefetched tasks move up. Returns how many held room.
+    pub(super) fn release(
+        &mut self,
+        needs: &[Need],
+        need: NeedId,
+        count: u64,
+        unstarted: bool,
+    ) -> u64 {
         let resources = &needs[need.0 as usize].resources;
+        let mut freed = 0;
         if let Some(load) = self.loads.get_mut(&need) {
             let slotted = if unstarted {
                 count - count.min(load.prefetched)
             } else {
                 count.min(load.slotted)
             };
+            freed = slotted;
             load.slotted -= slotted;
             load.prefetched -= count - slotted;
             self.free.give(resources, slotted);
@@ -192,6 +204,7 @@ impl Executor {
                 load.prefetched -= up;
             }
         }
+        freed
     }
 
     /// Orders that what it has of `wanted` be stopped. Returns whether it has

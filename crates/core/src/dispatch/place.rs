@@ -162,6 +162,7 @@ impl Dispatcher {
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
                 || !executor.capacity.fits(&need.resources)
+                || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
             }

@@ -332,9 +332,6 @@ impl World {
             Up::Event(event) => event,
             Up::Closed => Event::Closed { connection: ConnectionId(id) },
         };
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{:?} {id} {event:?}", self.now);
-        }
         self.dispatcher.handle(self.now, event);
         self.drop_if_over(id);
         // Sometimes more is handled before the polling.
@@ -379,9 +376,6 @@ impl World {
         let mut messages = Vec::new();
         let mut records = Vec::new();
         while let Some(action) = self.dispatcher.poll_action() {
-            if std::env::var("TRACE").is_ok() {
-                eprintln!("{:?}    {action:?}", self.now);
-            }
             match action {
                 Action::Journal(record) => records.push(record),
                 other => messages.push(other),
