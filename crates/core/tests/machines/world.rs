@@ -10,6 +10,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply,
 };
 use falkon_core::execute;
+use falkon_core::limits::PREFETCH_TASKS_MAX;
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{InstanceId, Kind, Resources, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -382,6 +383,10 @@ impl World {
             }
         }
         self.dispatcher.check().unwrap();
+        for view in self.dispatcher.executor_views() {
+            let (_, ahead) = view.load();
+            assert!(ahead <= PREFETCH_TASKS_MAX, "executor {} was sent {ahead} ahead", view.id());
+        }
         let sent = match self.crash.take() {
             None => messages.len(),
             Some(Crash::Before) => {
