@@ -44,6 +44,7 @@ wire_enum!(Outcome {
     5 => UpstreamFailed(task),
     6 => Unschedulable,
     7 => Cancelled,
+    8 => NoOutput,
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Detail { stdout, stderr, error });

@@ -54,6 +54,12 @@ pub(super) struct Executor {
     /// It gave back unstarted what was taken to hold room, and has not
     /// reported since: the room that seems free there is not.
     pub(super) misjudged: bool,
+    /// Tasks in a row that it could not start.
+    pub(super) faults: u32,
+    /// Until when it is left alone for that.
+    pub(super) suspended_until: Option<Time>,
+    /// How often in a row it was.
+    pub(super) suspensions: u32,
     /// It is being emptied for a task that needs much room.
     pub(super) reserved: Option<(InstanceId, NeedId)>,
     /// Its place in the dispatcher's `available`.
@@ -84,6 +90,9 @@ impl Executor {
             recalling: false,
             stalled: false,
             misjudged: false,
+            faults: 0,
+            suspended_until: None,
+            suspensions: 0,
             reserved: None,
             turn: None,
             prefetched_key: None,
@@ -115,7 +124,7 @@ impl Executor {
 
     /// Whether it may be given tasks at all.
     pub(super) fn takes_tasks(&self) -> bool {
-        self.connection.is_some() && !self.leaving
+        self.connection.is_some() && !self.leaving && self.suspended_until.is_none()
     }
 
     /// Counts `count` tasks as sent: as many as fit hold their resources.

@@ -217,6 +217,9 @@ impl Dispatcher {
         for run in &taken {
             executor.release(&self.needs, run.need, run.count, false);
         }
+        if !taken.is_empty() {
+            self.judge_executor(id, report.outcome);
+        }
         for run in &taken {
             self.conclude(id, report, run, micros);
         }
@@ -236,6 +239,13 @@ impl Dispatcher {
                 queue.measure(micros, run.count);
             }
         }
+        let elsewhere = self.may_run_elsewhere(
+            id,
+            report.outcome,
+            run.tries,
+            &self.needs[run.need.0 as usize].resources,
+        );
+        let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
             (batch.queued, batch.submission.classes[run.class as usize].retries);
@@ -255,7 +265,10 @@ impl Dispatcher {
         };
         let again = report.outcome.may_retry() && run.tries.failures < retries;
         for (first, count) in live {
-            if again {
+            if elsewhere {
+                let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+                self.requeue(report.instance, first, count, run.class, tries);
+            } else if again {
                 let tries = Tries { failures: run.tries.failures + 1, ..run.tries };
                 self.requeue(report.instance, first, count, run.class, tries);
             } else {

@@ -584,7 +584,8 @@ impl World {
             if task.hangs {
                 micros = u64::MAX / 4;
             } else if history.failed < task.fails {
-                outcome = *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NotRun]);
+                outcome =
+                    *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NoOutput]);
             }
         }
         self.starts.push((self.now, index, client_index, first));
@@ -772,7 +773,7 @@ impl World {
                 ran();
                 assert!(history.succeeded, "{what} without having run");
             }
-            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NotRun | Outcome::TimedOut => {
+            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput | Outcome::TimedOut => {
                 ran();
                 let least = task.class.retries + 1;
                 assert!(history.failed >= least, "{what} after {} failures", history.failed);
@@ -787,7 +788,7 @@ impl World {
                 assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
             }
             Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
-            Outcome::Unschedulable => panic!("{what}"),
+            Outcome::NotRun | Outcome::Unschedulable => panic!("{what}"),
         }
     }
 
