@@ -159,6 +159,7 @@ impl World {
         let until = self.now.after(micros);
         while self.next().is_some_and(|(at, _)| at <= until) {
             self.step();
+            assert!(self.steps <= STEPS_MAX, "at {:?}: {}", self.now, self.describe());
         }
         self.now = until;
     }
