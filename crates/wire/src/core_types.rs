@@ -110,7 +110,7 @@ wire_list!(
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 8] = [
+const SUBMISSION_PARTS: [&str; 9] = [
     "rows",
     "classed tasks",
     "names",
@@ -119,6 +119,7 @@ const SUBMISSION_PARTS: [&str; 8] = [
     "name column",
     "dependency offset",
     "dependency of a task on itself",
+    "list of custom resources",
 ];
 
 impl Wire for SubmissionError {
