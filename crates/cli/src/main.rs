@@ -8,6 +8,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
+mod bench;
 mod campaign;
 mod embedded;
 mod exit;
@@ -63,6 +64,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// Measure how fast Falkon is on this machine
+    Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut script);

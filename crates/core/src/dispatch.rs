@@ -18,6 +18,7 @@ mod instance;
 mod place;
 mod recover;
 mod submit;
+mod suspend;
 
 use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::{Counts, Finished, Report, Tries};
@@ -417,6 +418,8 @@ pub struct Dispatcher {
     recall_turn: u64,
     /// When each executor's silence is next looked at.
     deadlines: BTreeSet<(Time, ExecutorId)>,
+    /// Executors that are left alone, and until when.
+    suspended: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
     ordered: BTreeSet<ExecutorId>,
     /// Instances with results to deliver.
@@ -504,8 +507,9 @@ impl Dispatcher {
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         let silence = self.deadlines.first().map(|(at, _)| (*at, "executor silence"));
         let recovery = self.recovering_until.map(|at| (at, "recovery"));
+        let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
-        [silence, recovery, recall].into_iter().flatten().min()
+        [silence, recovery, suspension, recall].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -518,6 +522,7 @@ impl Dispatcher {
             self.recall_check = None;
             self.unplaced = true;
         }
+        self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > self.now {
                 break;
@@ -685,6 +690,12 @@ impl<'a> ExecutorView<'a> {
     #[must_use]
     pub fn load(&self) -> (u64, u64) {
         (self.executor.in_flight_count(), self.executor.prefetched())
+    }
+
+    /// Until when it is left alone because it could not start its tasks.
+    #[must_use]
+    pub fn suspended_until(&self) -> Option<Time> {
+        self.executor.suspended_until
     }
 
     /// Whether it is connected.

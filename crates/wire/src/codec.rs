@@ -426,8 +426,10 @@ macro_rules! wire_list {
             ) -> Result<Self, $crate::codec::DecodeError> {
                 let count = from.array()?;
                 // A value has at least one byte, and its size in memory may be
-                // far more: grow as values really come.
-                let mut values = Vec::with_capacity(count.min(4096));
+                // far more: take no more ahead than there are bytes, and grow
+                // as values really come.
+                let ahead = from.remaining() / size_of::<$type>() + 1;
+                let mut values = Vec::with_capacity(count.min(ahead));
                 for _ in 0..count {
                     values.push($crate::codec::Wire::decode(from)?);
                 }

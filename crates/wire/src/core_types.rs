@@ -44,6 +44,7 @@ wire_enum!(Outcome {
     5 => UpstreamFailed(task),
     6 => Unschedulable,
     7 => Cancelled,
+    8 => NoOutput,
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Detail { stdout, stderr, error });
@@ -109,7 +110,7 @@ wire_list!(
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 8] = [
+const SUBMISSION_PARTS: [&str; 9] = [
     "rows",
     "classed tasks",
     "names",
@@ -118,6 +119,7 @@ const SUBMISSION_PARTS: [&str; 8] = [
     "name column",
     "dependency offset",
     "dependency of a task on itself",
+    "list of custom resources",
 ];
 
 impl Wire for SubmissionError {

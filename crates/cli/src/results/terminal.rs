@@ -1,6 +1,7 @@
 //! What tasks wrote, passed on as they end: each task's output in one piece.
 
 use super::{Sink, SinkError, TaskResult};
+use crate::exit::say;
 use falkon_core::result::Captured;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -45,6 +46,22 @@ fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     Ok(end)
 }
 
+/// Says where the rest of a stream is that was too long to be sent.
+fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
+    let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
+    let file = Path::new(OsStr::from_bytes(file));
+    if !file.exists() {
+        say(format_args!(
+            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
+            result.id(),
+            captured.head.len(),
+            captured.total_bytes,
+            result.executor.as_deref().unwrap_or("its executor"),
+            file.display()
+        ));
+    }
+}
+
 /// Removes the overflow file that was copied.
 pub(crate) fn remove_overflow(captured: &Captured) {
     if let Some(file) = &captured.file {
@@ -71,6 +88,10 @@ impl Sink for Terminal {
         if detail.stderr.total_bytes > 0 {
             copy_stream(&detail.stderr, &mut std::io::stderr().lock())
                 .map_err(SinkError::of("standard error"))?;
+        }
+        if !self.owns_overflow {
+            tell_of_cut(result, "stdout", &detail.stdout);
+            tell_of_cut(result, "stderr", &detail.stderr);
         }
         if self.owns_overflow {
             remove_overflow(&detail.stdout);

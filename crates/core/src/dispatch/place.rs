@@ -162,10 +162,15 @@ impl Dispatcher {
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
                 || !executor.capacity.fits(&need.resources)
+                || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
             }
-            let estimate = instance.estimate(key);
+            // Where tasks were sent ahead, room hardly ever comes free. A queue
+            // whose run time is unknown is taken to be like them there, or it
+            // would never get its turn.
+            let like_others = (executor.prefetched() > 0).then_some(executor.mean_micros);
+            let estimate = instance.estimate(key).or(like_others.filter(|mean| *mean > 0));
             let Some(queue) = instance.queues.get_mut(&key) else { continue };
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };

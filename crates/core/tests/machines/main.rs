@@ -1,6 +1,8 @@
 //! The dispatcher's and the executor's machines, proved: random schedules
 //! with faults against a reference model, equivalences, hostile peers, cost.
 
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
 mod client;
 mod cost;
 mod equivalence;

@@ -10,6 +10,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply,
 };
 use falkon_core::execute;
+use falkon_core::limits::PREFETCH_TASKS_MAX;
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::{InstanceId, Kind, Resources, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -158,6 +159,7 @@ impl World {
         let until = self.now.after(micros);
         while self.next().is_some_and(|(at, _)| at <= until) {
             self.step();
+            assert!(self.steps <= STEPS_MAX, "at {:?}: {}", self.now, self.describe());
         }
         self.now = until;
     }
@@ -332,9 +334,6 @@ impl World {
             Up::Event(event) => event,
             Up::Closed => Event::Closed { connection: ConnectionId(id) },
         };
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{:?} {id} {event:?}", self.now);
-        }
         self.dispatcher.handle(self.now, event);
         self.drop_if_over(id);
         // Sometimes more is handled before the polling.
@@ -379,15 +378,16 @@ impl World {
         let mut messages = Vec::new();
         let mut records = Vec::new();
         while let Some(action) = self.dispatcher.poll_action() {
-            if std::env::var("TRACE").is_ok() {
-                eprintln!("{:?}    {action:?}", self.now);
-            }
             match action {
                 Action::Journal(record) => records.push(record),
                 other => messages.push(other),
             }
         }
         self.dispatcher.check().unwrap();
+        for view in self.dispatcher.executor_views() {
+            let (_, ahead) = view.load();
+            assert!(ahead <= PREFETCH_TASKS_MAX, "executor {} was sent {ahead} ahead", view.id());
+        }
         let sent = match self.crash.take() {
             None => messages.len(),
             Some(Crash::Before) => {
@@ -585,7 +585,8 @@ impl World {
             if task.hangs {
                 micros = u64::MAX / 4;
             } else if history.failed < task.fails {
-                outcome = *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NotRun]);
+                outcome =
+                    *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NoOutput]);
             }
         }
         self.starts.push((self.now, index, client_index, first));
@@ -773,7 +774,7 @@ impl World {
                 ran();
                 assert!(history.succeeded, "{what} without having run");
             }
-            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NotRun | Outcome::TimedOut => {
+            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput | Outcome::TimedOut => {
                 ran();
                 let least = task.class.retries + 1;
                 assert!(history.failed >= least, "{what} after {} failures", history.failed);
@@ -788,7 +789,7 @@ impl World {
                 assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
             }
             Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
-            Outcome::Unschedulable => panic!("{what}"),
+            Outcome::NotRun | Outcome::Unschedulable => panic!("{what}"),
         }
     }
 

@@ -1,0 +1,458 @@
+//! One example of every message and record, for the golden bytes and the
+//! fuzz corpus.
+
+use falkon_core::dispatch::{
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
+    Selection, Update,
+};
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::task::{
+    After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
+    SubmissionError, TaskClass, TaskId, Time,
+};
+use falkon_wire::codec::{DecodeError, Wire};
+use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, pack_row};
+use falkon_wire::message::{
+    ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
+    ToExecutor,
+};
+use std::sync::Arc;
+
+/// The name of an example and its bytes.
+pub(crate) type Example = (String, Vec<u8>);
+
+/// Every example, in a fixed order.
+pub(crate) fn all() -> Vec<Example> {
+    let mut all = Vec::new();
+    named(&mut all, "from_client", from_client());
+    named(&mut all, "to_client", to_client());
+    named(&mut all, "from_executor", from_executor());
+    named(&mut all, "to_executor", to_executor());
+    named(&mut all, "record", records());
+    named(&mut all, "template", templates());
+    all.push(("command".to_owned(), command().to_bytes()));
+    all
+}
+
+fn named<T: Wire>(all: &mut Vec<Example>, of: &str, examples: Vec<(&str, T)>) {
+    all.extend(
+        examples.into_iter().map(|(name, value)| (format!("{of}.{name}"), value.to_bytes())),
+    );
+}
+
+const NOW: Time = Time(1_700_000_000_000_000);
+const INSTANCE: InstanceId = InstanceId(7);
+
+fn options() -> InstanceOptions {
+    InstanceOptions { name: "sweep".to_owned(), ..InstanceOptions::default() }
+}
+
+fn resources() -> Resources {
+    Resources {
+        cpus_milli: 500,
+        gpus: 1,
+        memory_bytes: 2 << 30,
+        custom: vec![("licence".to_owned(), 3)],
+    }
+}
+
+fn class() -> TaskClass {
+    TaskClass {
+        kind: Kind::Process,
+        resources: resources(),
+        priority: -4,
+        retries: 2,
+        timeout_micros: 90_000_000,
+        estimate_micros: 1_500_000,
+    }
+}
+
+fn template() -> Template {
+    let literal = |text: &str| vec![Piece::Literal(text.as_bytes().to_vec())];
+    Template::Command(CommandTemplate {
+        argv: vec![
+            literal("dock"),
+            vec![Piece::Literal(b"--in=".to_vec()), Piece::Value { source: 0, form: Form::Whole }],
+            vec![Piece::Value { source: 1, form: Form::BaseStem }, Piece::Number],
+        ],
+        env: vec![(b"OMP_NUM_THREADS".to_vec(), literal("1"))],
+        cwd: Some(literal("runs")),
+        stdin: None,
+        inputs: vec![vec![Piece::Value { source: 0, form: Form::Directory }]],
+        outputs: vec![
+            vec![Piece::Value { source: 0, form: Form::Stem }],
+            vec![Piece::Value { source: 0, form: Form::Base }],
+        ],
+    })
+}
+
+fn command() -> Command {
+    Command {
+        argv: vec![b"sort".to_vec(), b"\xff\xfe".to_vec()],
+        env: vec![(b"LC_ALL".to_vec(), b"C".to_vec())],
+        cwd: Some(b"data".to_vec()),
+        stdin: Some(b"words".to_vec()),
+        inputs: vec![b"words".to_vec()],
+        outputs: vec![b"sorted".to_vec()],
+    }
+}
+
+fn packed(strings: &[&[u8]]) -> Packed {
+    let mut packed = Packed::default();
+    for string in strings {
+        assert!(packed.push(string), "a few short strings fit");
+    }
+    packed
+}
+
+fn row(values: &[&[u8]]) -> Vec<u8> {
+    let mut row = Vec::new();
+    pack_row(values, &mut row);
+    row
+}
+
+fn submission() -> Submission {
+    let rows = [row(&[b"lib/a.mol", b"x.pdb"]), row(&[b"lib/b.mol", b"y.pdb"])];
+    Submission {
+        count: 2,
+        template: Arc::new(template().to_bytes()),
+        rows: Rows::Packed(packed(&[&rows[0], &rows[1]])),
+        classes: vec![class()],
+        class_runs: vec![(2, 0)],
+        names: Some(packed(&[b"first", b"second"])),
+        after: vec![After { offset: 1, tasks: vec![TaskId(0)] }],
+    }
+}
+
+fn task_array() -> Submission {
+    Submission {
+        count: 1_000_000,
+        template: Arc::new(template().to_bytes()),
+        rows: Rows::Computed {
+            factors: vec![
+                Range { start: -500, step: 1, count: 1000 },
+                Range { start: 0, step: 10, count: 1000 },
+            ],
+            offset: 0,
+        },
+        classes: vec![TaskClass { kind: Kind::Noop, ..TaskClass::default() }],
+        class_runs: vec![(1_000_000, 0)],
+        names: None,
+        after: Vec::new(),
+    }
+}
+
+fn detail() -> Option<Arc<Detail>> {
+    Some(Arc::new(Detail {
+        stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, file: None },
+        stderr: Captured {
+            head: b"warn".to_vec(),
+            total_bytes: 70_000,
+            file: Some(b"scratch/9.stderr".to_vec()),
+        },
+        error: "the output `x` is missing".to_owned(),
+    }))
+}
+
+fn tries() -> Tries {
+    Tries { failures: 1, losses: 0 }
+}
+
+fn finished() -> Vec<Finished> {
+    let run = |first: u64, count, outcome| Finished {
+        first: TaskId(first),
+        count,
+        outcome,
+        executor: Some(ExecutorId(3)),
+        attempts: 1,
+        queued: NOW,
+        dispatched: NOW.after(10),
+        started: NOW.after(300),
+        ended: NOW.after(70_000),
+        detail: None,
+    };
+    vec![
+        run(0, 4096, Outcome::Exit(0)),
+        Finished { detail: detail(), ..run(4096, 1, Outcome::Exit(-1)) },
+        run(4097, 1, Outcome::Signal(9)),
+        run(4098, 1, Outcome::TimedOut),
+        run(4099, 1, Outcome::NotRun),
+        run(4100, 1, Outcome::Lost),
+        Finished {
+            executor: None,
+            attempts: 0,
+            ..run(4101, 1, Outcome::UpstreamFailed(TaskId(9)))
+        },
+        run(4102, 1, Outcome::Unschedulable),
+        run(4103, 1, Outcome::Cancelled),
+    ]
+}
+
+fn reports() -> Vec<Report> {
+    let report = Report {
+        instance: INSTANCE,
+        first: TaskId(1000),
+        count: 50,
+        tries: Tries::default(),
+        outcome: Outcome::Exit(0),
+        started: NOW,
+        ended: NOW.after(2),
+        detail: None,
+    };
+    let failed = Report { count: 1, outcome: Outcome::Exit(2), detail: detail(), ..report.clone() };
+    vec![report, failed]
+}
+
+fn held() -> Vec<Held> {
+    vec![Held { instance: INSTANCE, first: TaskId(70), count: 6, tries: tries() }]
+}
+
+fn counts() -> Counts {
+    Counts { total: 300, waiting: 1, ready: 20, dispatched: 4, done: 270, failed: 3, cancelled: 2 }
+}
+
+fn from_client() -> Vec<(&'static str, FromClient)> {
+    use FromClient::*;
+    let (request, instance) = (42, INSTANCE);
+    vec![
+        ("create", Create { request, options: options() }),
+        ("submit", Submit { request, instance, first: TaskId(0), submission: submission() }),
+        ("submit_array", Submit { request, instance, first: TaskId(2), submission: task_array() }),
+        ("seal", Seal { request, instance }),
+        ("subscribe", Subscribe { request, instance, from: 300 }),
+        ("acknowledge", Acknowledge { instance, upto: 300 }),
+        ("cancel_all", Cancel { request, instance, selection: Selection::All }),
+        (
+            "cancel",
+            Cancel { request, instance, selection: Selection::Runs(vec![(5, 1), (70_000, 9)]) },
+        ),
+        ("destroy", Destroy { request, instance }),
+        ("status_all", Status { request, instance: None }),
+        ("status", Status { request, instance: Some(instance) }),
+        ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
+        ("stop", Stop { request }),
+    ]
+}
+
+fn refusals() -> Vec<(&'static str, Refusal)> {
+    let submission = |error| Refusal::Request(RequestError::Submission(error));
+    let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
+    vec![
+        ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
+        ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
+        ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
+        ("empty", submission(SubmissionError::Empty)),
+        ("mismatch", submission(mismatch)),
+        ("malformed", submission(SubmissionError::Malformed("class run"))),
+        ("too_many", submission(SubmissionError::TooMany)),
+        ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
+        ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
+        ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
+        ("not_allowed", Refusal::NotAllowed),
+        ("journal", Refusal::Journal("no space left".to_owned())),
+    ]
+}
+
+fn to_client() -> Vec<(&'static str, ToClient)> {
+    let request = 42;
+    let delivery = Delivery {
+        instance: INSTANCE,
+        from: 0,
+        results: finished(),
+        executors: vec![(ExecutorId(3), "node7:4711".to_owned())],
+        counts: counts(),
+        complete: true,
+    };
+    let instances = vec![InstanceStatus {
+        id: 7,
+        name: "sweep".to_owned(),
+        counts: counts(),
+        sealed: true,
+        complete: false,
+        named: true,
+        held_bytes: 9000,
+        clogged: false,
+        unschedulable: vec![(resources(), 12)],
+    }];
+    let executors = vec![ExecutorStatus {
+        id: ExecutorId(3),
+        name: "node7:4711".to_owned(),
+        capacity: Resources::cpus(64),
+        free: resources(),
+        tasks: 80,
+        prefetched: 16,
+        connected: true,
+    }];
+    let version = "0.1.0".to_owned();
+    let status = Status { version, started: NOW, now: NOW.after(5), instances, executors };
+    let task = |name: Option<&str>, state: &str, argv: &[&str]| TaskInfo {
+        task: TaskId(10),
+        name: name.map(|name| name.as_bytes().to_vec()),
+        state: state.to_owned(),
+        argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+    };
+    let tasks = vec![task(Some("a"), "ready", &["echo", "1"]), task(None, "ended", &[])];
+    let mut messages = vec![
+        ("created", ToClient::Created { request, instance: INSTANCE, secret: vec![0xab; 32] }),
+        ("accepted", ToClient::Accepted { request, first: TaskId(10), count: 1_000_000 }),
+        ("done", ToClient::Done { request }),
+        ("results", ToClient::Results(delivery)),
+        ("status", ToClient::Status { request, status }),
+        ("tasks", ToClient::Tasks { request, tasks }),
+    ];
+    let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
+    messages.extend(refusals().into_iter().map(refused));
+    messages
+}
+
+fn from_executor() -> Vec<(&'static str, FromExecutor)> {
+    let join = Join {
+        incarnation: 0x0123_4567_89ab_cdef,
+        name: "node7:4711".to_owned(),
+        capacity: Resources::cpus(64),
+        held: held(),
+        reports: reports(),
+    };
+    let update =
+        Update { number: 9, reports: reports(), returned: held(), recalled: true, leaving: false };
+    vec![
+        ("join", FromExecutor::Join(join)),
+        ("update", FromExecutor::Update(update)),
+        ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
+    ]
+}
+
+fn to_executor() -> Vec<(&'static str, ToExecutor)> {
+    let assigned = |first, rows| Assigned {
+        batch: BatchId(5),
+        instance: INSTANCE,
+        first: TaskId(first),
+        count: 2,
+        class: 0,
+        tries: tries(),
+        rows,
+    };
+    let template = Arc::new(template().to_bytes());
+    let order = Order {
+        acknowledged: 8,
+        prepare: vec![Prepare { batch: BatchId(5), template, classes: vec![class()] }],
+        assign: vec![assigned(0, submission().rows), assigned(2, task_array().rows)],
+        recall: 3,
+        cancel: held(),
+        disown: held(),
+        forget: vec![BatchId(4)],
+    };
+    vec![
+        ("welcome", ToExecutor::Welcome { now: NOW }),
+        ("order", ToExecutor::Order(order)),
+        ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
+    ]
+}
+
+fn records() -> Vec<(&'static str, Record)> {
+    use Record::*;
+    let instance = INSTANCE;
+    let (executor, incarnation) = (ExecutorId(3), 0x0123_4567_89ab_cdef);
+    vec![
+        ("created", Created { instance, options: options() }),
+        (
+            "submitted",
+            Submitted { instance, first: TaskId(0), queued: NOW, submission: submission() },
+        ),
+        ("sealed", Sealed { instance }),
+        ("finished", Finished { instance, from: 0, results: finished() }),
+        ("acknowledged", Acknowledged { instance, upto: 300 }),
+        ("cancelled", Cancelled { instance, runs: vec![(5, 1), (70_000, 9)] }),
+        ("destroyed", Destroyed { instance }),
+        ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
+        ("executor_gone", ExecutorGone { incarnation }),
+        (
+            "restored",
+            Restored {
+                instance,
+                total: 300,
+                forgotten: 40,
+                finished: vec![(0, 40)],
+                failed: vec![(17, 1)],
+                ended: Counts { done: 39, failed: 1, ..Counts::default() },
+            },
+        ),
+    ]
+}
+
+fn templates() -> Vec<(&'static str, Template)> {
+    vec![("command", template()), ("each", Template::Each)]
+}
+
+/// How many variants `T` has: tags count up from 0, and the first that is
+/// unknown ends them.
+fn variants<T: Wire>() -> u8 {
+    let unknown =
+        |tag: &u8| matches!(T::from_bytes(&[0x91, *tag]), Err(DecodeError::UnknownTag { .. }));
+    (0..0x80).find(unknown).unwrap_or(0x80)
+}
+
+fn every_variant_is_there<T: Wire>(of: &str) {
+    let prefix = format!("{of}.");
+    let mut tags: Vec<u8> = all()
+        .iter()
+        .filter(|(name, _)| name.starts_with(&prefix))
+        // An enum is an array (one byte of head) whose first value is the tag.
+        .map(|(_, bytes)| bytes[1])
+        .collect();
+    tags.sort_unstable();
+    tags.dedup();
+    let expected: Vec<u8> = (0..variants::<T>()).collect();
+    assert_eq!(tags, expected, "{of}: an example of every variant, by tag");
+}
+
+#[test]
+fn there_is_an_example_of_every_message_and_record() {
+    every_variant_is_there::<FromClient>("from_client");
+    every_variant_is_there::<ToClient>("to_client");
+    every_variant_is_there::<FromExecutor>("from_executor");
+    every_variant_is_there::<ToExecutor>("to_executor");
+    every_variant_is_there::<Record>("record");
+    every_variant_is_there::<Template>("template");
+}
+
+#[test]
+fn names_of_examples_differ() {
+    let mut names: Vec<String> = all().into_iter().map(|(name, _)| name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+/// Whatever a submission is refused for, the peer reads the same.
+#[test]
+fn every_reason_to_refuse_a_submission_comes_back() {
+    type Spoil = fn(&mut Submission);
+    let spoils: &[Spoil] = &[
+        |s| s.count = 0,
+        |s| s.count = 3,
+        |s| s.rows = Rows::Packed(Packed::default()),
+        |s| s.rows = Rows::Packed(Packed { ends: Arc::new(vec![3, 1]), ..packed(&[b"abc"]) }),
+        |s| {
+            s.rows = Rows::Computed {
+                factors: vec![Range { start: 0, step: 1, count: u64::MAX }; 2],
+                offset: 0,
+            }
+        },
+        |s| s.classes[0].resources.custom = vec![("b".to_owned(), 1), ("a".to_owned(), 1)],
+        |s| s.class_runs = vec![(1, 0)],
+        |s| s.class_runs = vec![(2, 1)],
+        |s| s.class_runs = vec![(u64::MAX, 0), (2, 0)],
+        |s| s.names = Some(packed(&[b"one"])),
+        |s| s.names = Some(Packed { ends: Arc::new(vec![3, 1]), ..packed(&[b"abc"]) }),
+        |s| s.after[0].offset = 2,
+    ];
+    assert_eq!(submission().check(), Ok(()));
+    for (at, spoil) in spoils.iter().enumerate() {
+        let mut submission = submission();
+        spoil(&mut submission);
+        let error = submission.check().expect_err(&format!("spoil {at}"));
+        assert_eq!(SubmissionError::from_bytes(&error.to_bytes()), Ok(error));
+    }
+}

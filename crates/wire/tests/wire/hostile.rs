@@ -1,0 +1,154 @@
+//! Bytes from peers that mean harm: no panic, and no memory that the bytes do
+//! not account for.
+
+use crate::allocation::peak_of;
+use crate::decoder::decode_anything;
+use crate::strategies as any;
+use falkon_core::dispatch::Record;
+use falkon_wire::codec::{Wire, put_array};
+use falkon_wire::command::{Command, Template, unpack_row};
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use proptest::prelude::*;
+
+/// Memory that a decoder may hold per byte of its input while it reads. The
+/// worst there is are lists of empty byte strings, one byte on the wire and 24
+/// in memory, which take up to three times that while their list grows.
+const HELD_PER_BYTE_MAX: usize = 80;
+/// Memory that a decoder may hold however short the input is: a list of one
+/// entry of the largest type.
+const HELD_BYTES_MIN: usize = 1024;
+
+/// Decodes as a `T` and checks what that took.
+fn bounded<T: Wire>(bytes: &[u8]) {
+    let (_, held) = peak_of(|| T::from_bytes(bytes));
+    let allowed = HELD_BYTES_MIN + HELD_PER_BYTE_MAX * bytes.len();
+    let of = std::any::type_name::<T>();
+    assert!(held <= allowed, "{of}: {} bytes made it hold {held} bytes", bytes.len());
+}
+
+fn all_bounded(bytes: &[u8]) {
+    bounded::<FromClient>(bytes);
+    bounded::<ToClient>(bytes);
+    bounded::<FromExecutor>(bytes);
+    bounded::<ToExecutor>(bytes);
+    bounded::<Record>(bytes);
+    bounded::<Template>(bytes);
+    bounded::<Command>(bytes);
+    let (_, held) = peak_of(|| unpack_row(bytes).map(|values| values.len()));
+    assert!(held <= HELD_BYTES_MIN + HELD_PER_BYTE_MAX * bytes.len());
+}
+
+/// Messages that begin well: an array's head, a tag, small numbers.
+fn plausible() -> impl Strategy<Value = Vec<u8>> {
+    let head = prop::sample::select(vec![
+        0x90u8, 0x91, 0x92, 0x93, 0x94, 0x97, 0x9a, 0x9f, 0xc0, 0xc2, 0xc4, 0xdc, 0xdd, 0xa0, 0x00,
+        0x01, 0x02, 0x05, 0xff, 0xcf,
+    ]);
+    prop::collection::vec(prop_oneof![6 => head, 1 => any::<u8>()], 0..200)
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        decode_anything(&bytes);
+        all_bounded(&bytes);
+    }
+
+    #[test]
+    fn plausible_bytes_do_no_harm(bytes in plausible()) {
+        decode_anything(&bytes);
+        all_bounded(&bytes);
+    }
+
+    #[test]
+    fn a_changed_message_does_no_harm(
+        message in any::from_client(),
+        place: prop::sample::Index,
+        byte: u8,
+        announced: u32,
+    ) {
+        let bytes = message.to_bytes();
+        let mut changed = bytes.clone();
+        let at = place.index(changed.len());
+        changed[at] = byte;
+        decode_anything(&changed);
+        all_bounded(&changed);
+        // A list or a binary of any length in the place of whatever was there.
+        for head in [0xddu8, 0xc6, 0xdb] {
+            let mut changed = bytes[..at].to_vec();
+            changed.push(head);
+            changed.extend_from_slice(&announced.to_be_bytes());
+            changed.extend_from_slice(&bytes[at..]);
+            decode_anything(&changed);
+            all_bounded(&changed);
+        }
+    }
+
+    #[test]
+    fn changed_results_orders_and_records_do_no_harm(
+        results in any::to_client(),
+        order in any::to_executor(),
+        update in any::from_executor(),
+        record in any::record(),
+        place: prop::sample::Index,
+        byte: u8,
+    ) {
+        for mut bytes in
+            [results.to_bytes(), order.to_bytes(), update.to_bytes(), record.to_bytes()]
+        {
+            let at = place.index(bytes.len());
+            bytes[at] = byte;
+            decode_anything(&bytes);
+            all_bounded(&bytes);
+        }
+    }
+}
+
+/// Every list announces as many values as fit its bytes, and has the shortest
+/// there are.
+#[test]
+fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
+    const VALUES: usize = 100_000;
+    let list_of = |value: &[u8]| {
+        let mut list = Vec::new();
+        put_array(&mut list, VALUES);
+        list.extend(std::iter::repeat_n(value, VALUES).flatten());
+        list
+    };
+    let empty_words = list_of(b"\xa0");
+    let command = [&b"\x96"[..], &empty_words, b"\x90\xc0\xc0\x90\x90"].concat();
+    assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
+    let forget = [&b"\x92\x01\x97\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00")].concat();
+    assert!(ToExecutor::from_bytes(&forget).is_ok());
+    let template = [&b"\x92\x00\x96"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90"].concat();
+    assert!(Template::from_bytes(&template).is_ok());
+    let pieces =
+        [&b"\x92\x00\x96\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90"].concat();
+    assert!(Template::from_bytes(&pieces).is_ok());
+    let runs = [&b"\x94\x05\x01\x01\x92\x01"[..], &list_of(b"\x92\x00\x00")].concat();
+    assert!(FromClient::from_bytes(&runs).is_ok());
+    let row = list_of(b"\xa0");
+    assert_eq!(unpack_row(&row).unwrap().len(), VALUES);
+    for bytes in [command, forget, template, pieces, runs, row] {
+        all_bounded(&bytes);
+    }
+}
+
+/// Lengths are not believed: one that the bytes cannot fill is refused before
+/// anything is allocated for it, and one that they could fill gets no more
+/// than their number until the values are there.
+#[test]
+fn announced_lengths_are_not_believed() {
+    for head in [&b"\xdd\xff\xff\xff\xff"[..], b"\xdc\xff\xff", b"\xc6\xff\xff\xff\xff"] {
+        let message = [b"\x94\x05\x01\x01\x92\x01", head, b"\x92\x00\x00"].concat();
+        let (decoded, held) = peak_of(|| FromClient::from_bytes(&message));
+        assert!(decoded.is_err());
+        assert!(held <= HELD_BYTES_MIN, "{held} bytes held");
+    }
+    // ToClient::Status with 4000 instances, of which there is none.
+    let mut status = b"\x93\x05\x01\x95\xa0\x00\x00\xdc\x0f\xa0".to_vec();
+    status.resize(status.len() + 4000, 0xc0);
+    let (decoded, held) = peak_of(|| ToClient::from_bytes(&status));
+    assert!(decoded.is_err());
+    assert!(held <= HELD_BYTES_MIN + status.len(), "{held} bytes held");
+}

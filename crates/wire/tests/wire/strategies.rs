@@ -1,0 +1,552 @@
+//! Arbitrary values of everything that travels. Numbers are of all sizes,
+//! texts and byte strings cross the boundaries of their encodings, and a
+//! value need not make sense: the codec does not judge.
+
+use falkon_core::dispatch::{
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
+    Selection, Update,
+};
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::task::{
+    After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
+    SubmissionError, TaskClass, TaskId, Time,
+};
+use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
+use falkon_wire::message::{
+    ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
+    ToExecutor,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Numbers of all magnitudes.
+pub(crate) fn number() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0u32..64).prop_map(|(value, shift)| value >> shift)
+}
+
+fn small() -> impl Strategy<Value = u32> {
+    number().prop_map(|value| value as u32)
+}
+
+fn signed() -> impl Strategy<Value = i32> {
+    (any::<i32>(), 0u32..32).prop_map(|(value, shift)| value >> shift)
+}
+
+pub(crate) fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![8 => vec(any::<u8>(), 0..40), 1 => vec(any::<u8>(), 240..300)]
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![8 => "\\PC{0,12}", 1 => "[a-z]{30,34}", 1 => "[a-z]{250,260}"]
+}
+
+fn instance() -> impl Strategy<Value = InstanceId> {
+    number().prop_map(InstanceId)
+}
+
+fn task() -> impl Strategy<Value = TaskId> {
+    number().prop_map(TaskId)
+}
+
+fn executor() -> impl Strategy<Value = ExecutorId> {
+    number().prop_map(ExecutorId)
+}
+
+fn time() -> impl Strategy<Value = Time> {
+    number().prop_map(Time)
+}
+
+fn batch() -> impl Strategy<Value = BatchId> {
+    number().prop_map(BatchId)
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep)]
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    (small(), small(), number(), vec((text(), number()), 0..3)).prop_map(
+        |(cpus_milli, gpus, memory_bytes, custom)| Resources {
+            cpus_milli,
+            gpus,
+            memory_bytes,
+            custom,
+        },
+    )
+}
+
+fn class() -> impl Strategy<Value = TaskClass> {
+    (kind(), resources(), signed(), small(), number(), number()).prop_map(
+        |(kind, resources, priority, retries, timeout_micros, estimate_micros)| TaskClass {
+            kind,
+            resources,
+            priority,
+            retries,
+            timeout_micros,
+            estimate_micros,
+        },
+    )
+}
+
+fn packed() -> impl Strategy<Value = Packed> {
+    vec(bytes(), 0..6).prop_map(|strings| {
+        let mut packed = Packed::default();
+        for string in strings {
+            assert!(packed.push(&string), "a few short strings fit");
+        }
+        packed
+    })
+}
+
+fn range() -> impl Strategy<Value = Range> {
+    (any::<i64>(), any::<i64>(), 0u32..64, number()).prop_map(|(start, step, shift, count)| Range {
+        start: start >> shift,
+        step: step >> shift,
+        count,
+    })
+}
+
+fn rows() -> impl Strategy<Value = Rows> {
+    prop_oneof![
+        (vec(range(), 0..4), number())
+            .prop_map(|(factors, offset)| Rows::Computed { factors, offset }),
+        packed().prop_map(Rows::Packed),
+    ]
+}
+
+fn after() -> impl Strategy<Value = After> {
+    (number(), vec(task(), 0..20)).prop_map(|(offset, tasks)| After { offset, tasks })
+}
+
+pub(crate) fn submission() -> impl Strategy<Value = Submission> {
+    (
+        number(),
+        bytes().prop_map(Arc::new),
+        rows(),
+        vec(class(), 0..3),
+        vec((number(), small()), 0..3),
+        option::of(packed()),
+        vec(after(), 0..3),
+    )
+        .prop_map(|(count, template, rows, classes, class_runs, names, after)| Submission {
+            count,
+            template,
+            rows,
+            classes,
+            class_runs,
+            names,
+            after,
+        })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        signed().prop_map(Outcome::Exit),
+        signed().prop_map(Outcome::Signal),
+        Just(Outcome::TimedOut),
+        Just(Outcome::NotRun),
+        Just(Outcome::Lost),
+        task().prop_map(Outcome::UpstreamFailed),
+        Just(Outcome::Unschedulable),
+        Just(Outcome::Cancelled),
+    ]
+}
+
+fn captured() -> impl Strategy<Value = Captured> {
+    (bytes(), number(), option::of(bytes())).prop_map(|(head, total_bytes, file)| Captured {
+        head,
+        total_bytes,
+        file,
+    })
+}
+
+fn detail() -> impl Strategy<Value = Arc<Detail>> {
+    (captured(), captured(), text())
+        .prop_map(|(stdout, stderr, error)| Arc::new(Detail { stdout, stderr, error }))
+}
+
+fn tries() -> impl Strategy<Value = Tries> {
+    (small(), small()).prop_map(|(failures, losses)| Tries { failures, losses })
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    (instance(), task(), number(), tries(), outcome(), time(), time(), option::of(detail()))
+        .prop_map(|(instance, first, count, tries, outcome, started, ended, detail)| Report {
+            instance,
+            first,
+            count,
+            tries,
+            outcome,
+            started,
+            ended,
+            detail,
+        })
+}
+
+fn finished() -> impl Strategy<Value = Finished> {
+    let times = (time(), time(), time(), time());
+    (task(), number(), outcome(), option::of(executor()), small(), times, option::of(detail()))
+        .prop_map(|(first, count, outcome, executor, attempts, times, detail)| Finished {
+            first,
+            count,
+            outcome,
+            executor,
+            attempts,
+            queued: times.0,
+            dispatched: times.1,
+            started: times.2,
+            ended: times.3,
+            detail,
+        })
+}
+
+fn counts() -> impl Strategy<Value = Counts> {
+    (number(), number(), number(), number(), number(), number(), number()).prop_map(
+        |(total, waiting, ready, dispatched, done, failed, cancelled)| Counts {
+            total,
+            waiting,
+            ready,
+            dispatched,
+            done,
+            failed,
+            cancelled,
+        },
+    )
+}
+
+fn options() -> impl Strategy<Value = InstanceOptions> {
+    (text(), any::<bool>(), any::<bool>()).prop_map(|(name, keep_results, fail_unschedulable)| {
+        let mut options = InstanceOptions { name, ..InstanceOptions::default() };
+        options.keep_results = keep_results;
+        options.fail_unschedulable = fail_unschedulable;
+        options
+    })
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    (instance(), task(), number(), tries()).prop_map(|(instance, first, count, tries)| Held {
+        instance,
+        first,
+        count,
+        tries,
+    })
+}
+
+fn assigned() -> impl Strategy<Value = Assigned> {
+    (batch(), instance(), task(), number(), small(), tries(), rows()).prop_map(
+        |(batch, instance, first, count, class, tries, rows)| Assigned {
+            batch,
+            instance,
+            first,
+            count,
+            class,
+            tries,
+            rows,
+        },
+    )
+}
+
+fn prepare() -> impl Strategy<Value = Prepare> {
+    (batch(), bytes().prop_map(Arc::new), vec(class(), 0..3))
+        .prop_map(|(batch, template, classes)| Prepare { batch, template, classes })
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    (
+        number(),
+        vec(prepare(), 0..3),
+        vec(assigned(), 0..4),
+        number(),
+        vec(held(), 0..3),
+        vec(held(), 0..3),
+        vec(batch(), 0..20),
+    )
+        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
+            acknowledged,
+            prepare,
+            assign,
+            recall,
+            cancel,
+            disown,
+            forget,
+        })
+}
+
+fn selection() -> impl Strategy<Value = Selection> {
+    prop_oneof![Just(Selection::All), vec((number(), number()), 0..5).prop_map(Selection::Runs)]
+}
+
+fn delivery() -> impl Strategy<Value = Delivery> {
+    (
+        instance(),
+        number(),
+        vec(finished(), 0..20),
+        vec((executor(), text()), 0..3),
+        counts(),
+        any::<bool>(),
+    )
+        .prop_map(|(instance, from, results, executors, counts, complete)| Delivery {
+            instance,
+            from,
+            results,
+            executors,
+            counts,
+            complete,
+        })
+}
+
+fn submission_error() -> impl Strategy<Value = SubmissionError> {
+    // The texts are those that a check gives; others do not travel.
+    let part = prop::sample::select(vec!["rows", "classed tasks", "names", "class run"]);
+    prop_oneof![
+        Just(SubmissionError::Empty),
+        Just(SubmissionError::TooMany),
+        part.clone().prop_map(SubmissionError::Malformed),
+        (part, number(), number()).prop_map(|(what, expected, found)| {
+            SubmissionError::CountMismatch { what, expected, found }
+        }),
+    ]
+}
+
+fn request_error() -> impl Strategy<Value = RequestError> {
+    prop_oneof![
+        instance().prop_map(RequestError::NoInstance),
+        instance().prop_map(RequestError::Sealed),
+        (task(), task()).prop_map(|(expected, found)| RequestError::Gap { expected, found }),
+        submission_error().prop_map(RequestError::Submission),
+        number().prop_map(|queued_bytes| RequestError::Busy { queued_bytes }),
+        number().prop_map(|first| RequestError::Forgotten { first }),
+        Just(RequestError::TooManyNeeds),
+    ]
+}
+
+pub(crate) fn record() -> impl Strategy<Value = Record> {
+    let runs = || vec((number(), number()), 0..4);
+    prop_oneof![
+        (instance(), options())
+            .prop_map(|(instance, options)| Record::Created { instance, options }),
+        (instance(), task(), time(), submission()).prop_map(
+            |(instance, first, queued, submission)| Record::Submitted {
+                instance,
+                first,
+                queued,
+                submission
+            }
+        ),
+        instance().prop_map(|instance| Record::Sealed { instance }),
+        (instance(), number(), vec(finished(), 0..6))
+            .prop_map(|(instance, from, results)| { Record::Finished { instance, from, results } }),
+        (instance(), number()).prop_map(|(instance, upto)| Record::Acknowledged { instance, upto }),
+        (instance(), runs()).prop_map(|(instance, runs)| Record::Cancelled { instance, runs }),
+        instance().prop_map(|instance| Record::Destroyed { instance }),
+        (executor(), number(), text()).prop_map(|(executor, incarnation, name)| {
+            Record::ExecutorSeen { executor, incarnation, name }
+        }),
+        number().prop_map(|incarnation| Record::ExecutorGone { incarnation }),
+        (instance(), number(), number(), runs(), runs(), counts()).prop_map(
+            |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
+                instance,
+                total,
+                forgotten,
+                finished,
+                failed,
+                ended
+            }
+        ),
+    ]
+}
+
+fn instance_status() -> impl Strategy<Value = InstanceStatus> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (number(), text(), counts(), flags, number(), vec((resources(), number()), 0..3)).prop_map(
+        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, unschedulable)| {
+            InstanceStatus {
+                id,
+                name,
+                counts,
+                sealed,
+                complete,
+                named,
+                held_bytes,
+                clogged,
+                unschedulable,
+            }
+        },
+    )
+}
+
+fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
+    (executor(), text(), resources(), resources(), number(), number(), any::<bool>()).prop_map(
+        |(id, name, capacity, free, tasks, prefetched, connected)| ExecutorStatus {
+            id,
+            name,
+            capacity,
+            free,
+            tasks,
+            prefetched,
+            connected,
+        },
+    )
+}
+
+fn status() -> impl Strategy<Value = Status> {
+    (text(), time(), time(), vec(instance_status(), 0..4), vec(executor_status(), 0..4)).prop_map(
+        |(version, started, now, instances, executors)| Status {
+            version,
+            started,
+            now,
+            instances,
+            executors,
+        },
+    )
+}
+
+fn task_info() -> impl Strategy<Value = TaskInfo> {
+    (task(), option::of(bytes()), text(), vec(bytes(), 0..5))
+        .prop_map(|(task, name, state, argv)| TaskInfo { task, name, state, argv })
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    prop_oneof![
+        request_error().prop_map(Refusal::Request),
+        Just(Refusal::NotAllowed),
+        text().prop_map(Refusal::Journal),
+    ]
+}
+
+pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
+    prop_oneof![
+        (number(), options())
+            .prop_map(|(request, options)| FromClient::Create { request, options }),
+        (number(), instance(), task(), submission()).prop_map(
+            |(request, instance, first, submission)| FromClient::Submit {
+                request,
+                instance,
+                first,
+                submission
+            }
+        ),
+        (number(), instance())
+            .prop_map(|(request, instance)| FromClient::Seal { request, instance }),
+        (number(), instance(), number()).prop_map(|(request, instance, from)| {
+            FromClient::Subscribe { request, instance, from }
+        }),
+        (instance(), number())
+            .prop_map(|(instance, upto)| FromClient::Acknowledge { instance, upto }),
+        (number(), instance(), selection()).prop_map(|(request, instance, selection)| {
+            FromClient::Cancel { request, instance, selection }
+        }),
+        (number(), instance())
+            .prop_map(|(request, instance)| FromClient::Destroy { request, instance }),
+        (number(), option::of(instance()))
+            .prop_map(|(request, instance)| FromClient::Status { request, instance }),
+        (number(), instance(), task(), number()).prop_map(|(request, instance, first, count)| {
+            FromClient::Tasks { request, instance, first, count }
+        }),
+        number().prop_map(|request| FromClient::Stop { request }),
+    ]
+}
+
+pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
+    prop_oneof![
+        (number(), instance(), bytes()).prop_map(|(request, instance, secret)| {
+            ToClient::Created { request, instance, secret }
+        }),
+        (number(), task(), number()).prop_map(|(request, first, count)| ToClient::Accepted {
+            request,
+            first,
+            count
+        }),
+        number().prop_map(|request| ToClient::Done { request }),
+        (number(), refusal()).prop_map(|(request, reason)| ToClient::Refused { request, reason }),
+        delivery().prop_map(ToClient::Results),
+        (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
+        (number(), vec(task_info(), 0..5))
+            .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
+    ]
+}
+
+pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
+    let join = (number(), text(), resources(), vec(held(), 0..5), vec(report(), 0..5)).prop_map(
+        |(incarnation, name, capacity, held, reports)| Join {
+            incarnation,
+            name,
+            capacity,
+            held,
+            reports,
+        },
+    );
+    let update = (number(), vec(report(), 0..20), vec(held(), 0..5), any::<bool>(), any::<bool>())
+        .prop_map(|(number, reports, returned, recalled, leaving)| Update {
+            number,
+            reports,
+            returned,
+            recalled,
+            leaving,
+        });
+    prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update)]
+}
+
+pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
+    prop_oneof![
+        time().prop_map(|now| ToExecutor::Welcome { now }),
+        order().prop_map(ToExecutor::Order),
+    ]
+}
+
+pub(crate) fn command() -> impl Strategy<Value = Command> {
+    (
+        vec(bytes(), 0..20),
+        vec((bytes(), bytes()), 0..4),
+        option::of(bytes()),
+        option::of(bytes()),
+        vec(bytes(), 0..4),
+        vec(bytes(), 0..4),
+    )
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| Command {
+            argv,
+            env,
+            cwd,
+            stdin,
+            inputs,
+            outputs,
+        })
+}
+
+fn words() -> impl Strategy<Value = Text> {
+    let form = prop::sample::select(vec![
+        Form::Whole,
+        Form::Base,
+        Form::Stem,
+        Form::BaseStem,
+        Form::Directory,
+    ]);
+    let piece = prop_oneof![
+        bytes().prop_map(Piece::Literal),
+        (small(), form).prop_map(|(source, form)| Piece::Value { source, form }),
+        Just(Piece::Number),
+    ];
+    vec(piece, 0..5)
+}
+
+pub(crate) fn template() -> impl Strategy<Value = Template> {
+    let command = (
+        vec(words(), 0..20),
+        vec((bytes(), words()), 0..4),
+        option::of(words()),
+        option::of(words()),
+        vec(words(), 0..4),
+        vec(words(), 0..4),
+    )
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| CommandTemplate {
+            argv,
+            env,
+            cwd,
+            stdin,
+            inputs,
+            outputs,
+        });
+    prop_oneof![Just(Template::Each), command.prop_map(Template::Command)]
+}
