@@ -52,7 +52,7 @@ pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),
     /// Within the process, once.
-    Here(FrameReader, FrameWriter),
+    Here(Box<(FrameReader, FrameWriter)>),
 }
 
 /// Why an executor ended other than by being asked to.
@@ -290,7 +290,8 @@ async fn keep_connected(
 ) -> Result<(), ExecutorError> {
     let access = match link {
         Link::Access(access) => access,
-        Link::Here(reader, writer) => {
+        Link::Here(ends) => {
+            let (reader, writer) = *ends;
             hold_session(reader, writer, &sessions).await;
             return Err(ExecutorError::Over);
         }
