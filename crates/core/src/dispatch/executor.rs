@@ -131,43 +131,51 @@ impl Executor {
 
     /// Takes out what is in flight of `held`, if the attempt is the same.
     pub(super) fn take(&mut self, held: &Held) -> Vec<InFlight> {
+        let mut taken = Vec::new();
+        self.take_into(held, &mut taken);
+        taken
+    }
+
+    /// As [`Executor::take`], into a list whose memory is used again.
+    pub(super) fn take_into(&mut self, held: &Held, taken: &mut Vec<InFlight>) {
         let (first, end) = (held.first.0, held.first.0.saturating_add(held.count));
-        let before = self
-            .in_flight
-            .range((held.instance, 0)..(held.instance, first))
-            .next_back()
-            .filter(|(_, run)| run.first + run.count > first)
-            .map(|(key, _)| *key);
-        let keys: Vec<_> = before
-            .into_iter()
-            .chain(
-                self.in_flight
-                    .range((held.instance, first)..(held.instance, end))
-                    .map(|(key, _)| *key),
-            )
-            .collect();
-        let mut taken = Vec::with_capacity(keys.len());
-        for key in keys {
-            if self.in_flight[&key].tries != held.tries {
-                continue;
-            }
-            let Some(run) = self.in_flight.remove(&key) else { continue };
+        let mut at = first;
+        while let Some(run) = self.in_flight_from(held.instance, at, end) {
             let run_end = run.first + run.count;
             let (from, until) = (run.first.max(first), run_end.min(end));
+            at = until;
+            if run.tries != held.tries || from >= until {
+                continue;
+            }
+            let key = (held.instance, run.first);
             if run.first < from {
-                let left = InFlight { count: from - run.first, ..run };
-                self.in_flight.insert((held.instance, left.first), left);
+                if let Some(left) = self.in_flight.get_mut(&key) {
+                    left.count = from - run.first;
+                }
+            } else {
+                self.in_flight.remove(&key);
             }
             if until < run_end {
                 let right = InFlight { first: until, count: run_end - until, ..run };
-                self.in_flight.insert((held.instance, right.first), right);
+                self.in_flight.insert((held.instance, until), right);
             }
+            self.in_flight_bytes -= run.row_bytes * (until - from);
             taken.push(InFlight { first: from, count: until - from, ..run });
         }
-        for run in &taken {
-            self.in_flight_bytes -= run.row_bytes * run.count;
+    }
+
+    /// The first run in flight with tasks at or after `at` and before `end`.
+    fn in_flight_from(&self, instance: InstanceId, at: u64, end: u64) -> Option<InFlight> {
+        if at >= end {
+            return None;
         }
-        taken
+        let covering = self
+            .in_flight
+            .range((instance, 0)..=(instance, at))
+            .next_back()
+            .filter(|(_, run)| run.first + run.count > at);
+        let next = || self.in_flight.range((instance, at)..(instance, end)).next();
+        covering.or_else(next).map(|(_, run)| *run)
     }
 
     /// Gives back the room of `count` tasks that ended (or, if `unstarted`,

@@ -21,6 +21,7 @@ use std::ops::Bound;
 impl Dispatcher {
     /// Gives ready tasks to executors with room, as far as both go.
     pub(super) fn place(&mut self) {
+        self.settle_hungry();
         if self.recovering_until.is_some() {
             return;
         }
@@ -271,7 +272,7 @@ impl Dispatcher {
         instance.usage += need.weight(sent);
         if sent > 0 {
             self.ordered.insert(executor_id);
-            self.refresh_hungry(instance_id);
+            self.list_hungry(instance_id);
         }
         sent
     }
@@ -377,7 +378,7 @@ impl Dispatcher {
                     self.end_unrun(id, run.first, run.count, Outcome::Unschedulable);
                 }
             }
-            self.refresh_hungry(id);
+            self.list_hungry(id);
         }
     }
 
@@ -432,8 +433,23 @@ impl Dispatcher {
         }
     }
 
-    /// Puts an instance where it belongs among those with ready tasks.
+    /// Notes that an instance may belong elsewhere among those with ready
+    /// tasks: a thousand results move it once.
     pub(super) fn refresh_hungry(&mut self, id: InstanceId) {
+        if self.stale_hungry.last() != Some(&id) {
+            self.stale_hungry.push(id);
+        }
+    }
+
+    /// Puts the instances that were noted where they belong.
+    pub(super) fn settle_hungry(&mut self) {
+        while let Some(id) = self.stale_hungry.pop() {
+            self.list_hungry(id);
+        }
+    }
+
+    /// Puts an instance where it belongs among those with ready tasks.
+    fn list_hungry(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let key = (instance.ready > 0 && !instance.is_clogged()).then_some(instance.usage);
         if key != instance.hungry_key {
