@@ -102,10 +102,16 @@ impl Dispatcher {
             if !executor.takes_tasks() {
                 return;
             }
-            let candidates: Vec<InstanceId> =
-                self.hungry.iter().map(|(_, instance)| *instance).collect();
-            let shares = candidates.len() as u64;
-            if !candidates.into_iter().any(|instance| self.assign(id, instance, shares, gained)) {
+            let shares = self.hungry.len() as u64;
+            let mut next = self.hungry.first().copied();
+            while let Some(entry) = next {
+                if self.assign(id, entry.1, shares, gained) {
+                    break;
+                }
+                let after = (Bound::Excluded(entry), Bound::Unbounded);
+                next = self.hungry.range(after).next().copied();
+            }
+            if next.is_none() {
                 break;
             }
         }
@@ -152,13 +158,10 @@ impl Dispatcher {
         let connected = self.by_connection.len() as u64;
         let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
-        let keys: Vec<QueueKey> = instance
-            .queues
-            .iter()
-            .filter(|(_, queue)| queue.len > 0 && (gained || queue.blocked_since.is_none()))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in keys {
+        for (&key, queue) in &mut instance.queues {
+            if queue.len == 0 || (queue.blocked_since.is_some() && !gained) {
+                continue;
+            }
             let need_id = key.1;
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
@@ -167,7 +170,6 @@ impl Dispatcher {
             {
                 continue;
             }
-            let Some(queue) = instance.queues.get_mut(&key) else { continue };
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
             let ahead = prefetch(need, need_id, queue, executor, connected);

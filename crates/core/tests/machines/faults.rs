@@ -73,6 +73,8 @@ proptest! {
 pub(crate) fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
+/// Runs one schedule again: `SEED` as printed, `FAULTS` the first letters of
+/// cuts, silence, deaths, restarts, or `none`.
 #[test]
 fn replay() {
     let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("FAULTS")) else { return };
