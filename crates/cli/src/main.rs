@@ -5,6 +5,7 @@
 //! failed.
 
 mod access;
+mod bench;
 mod campaign;
 mod embedded;
 mod exit;
@@ -60,6 +61,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// Measure how fast Falkon is on this machine
+    Bench(bench::BenchArgs),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut std::io::stdout());
             Exit::Success

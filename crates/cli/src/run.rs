@@ -50,6 +50,17 @@ pub(crate) struct OutputArgs {
     pub(crate) capture: u64,
 }
 
+/// What a failed task means for the others.
+#[derive(Args, Debug, Clone, Copy, Default)]
+pub(crate) struct FailureArgs {
+    /// Go on when tasks fail (the default)
+    #[arg(long, conflicts_with = "fail_fast")]
+    pub(crate) keep_going: bool,
+    /// Cancel everything else when a task has failed for good
+    #[arg(long)]
+    pub(crate) fail_fast: bool,
+}
+
 /// `falkon run`
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
@@ -64,12 +75,8 @@ pub(crate) struct RunArgs {
     /// Custom resources that tasks may use; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     offer: Vec<(String, u64)>,
-    /// Go on when tasks fail (the default)
-    #[arg(long, conflicts_with = "fail_fast")]
-    keep_going: bool,
-    /// Cancel everything when a task has failed
-    #[arg(long)]
-    fail_fast: bool,
+    #[command(flatten)]
+    failure: FailureArgs,
     /// Print what would run, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -261,7 +268,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     // one terminal; the line steps aside for each.
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
-    let outcome = drive(&mut embedded, &plan, &mut receiver, args.fail_fast).await;
+    let outcome = drive(&mut embedded, &plan, &mut receiver, args.failure.fail_fast).await;
     embedded.stop().await;
     leave_scratch(&scratch);
     let seconds = started.elapsed().as_secs_f64();
@@ -320,8 +327,12 @@ async fn drive(
     fail_fast: bool,
 ) -> Ending {
     let client = embedded.client.clone();
-    let options =
-        InstanceOptions { name: String::new(), keep_results: false, fail_unschedulable: true };
+    let options = InstanceOptions {
+        name: String::new(),
+        keep_results: false,
+        fail_unschedulable: true,
+        fail_fast,
+    };
     let instance = match client.create(options).await {
         Ok((instance, _)) => instance,
         Err(error) => return Ending::Client(error),
@@ -361,8 +372,7 @@ async fn drive(
                 if let Err(error) = client.acknowledge(instance, upto).await {
                     return Ending::Client(error);
                 }
-                let stop = trouble.is_some() || (fail_fast && receiver.ended().failed > 0);
-                if stop && !cancelled {
+                if trouble.is_some() && !cancelled {
                     cancelled = true;
                     if let Err(error) = client.cancel(instance, Selection::All).await {
                         return Ending::Client(error);

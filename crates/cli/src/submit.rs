@@ -5,7 +5,7 @@ use crate::campaign;
 use crate::exit::{Exit, runtime};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
-use crate::run::{OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
+use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
 use clap::Args;
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::task::InstanceId;
@@ -21,6 +21,8 @@ pub(crate) struct SubmitArgs {
     access: AccessArgs,
     #[command(flatten)]
     plan: PlanArgs,
+    #[command(flatten)]
+    failure: FailureArgs,
     /// Name shown to people
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
@@ -96,8 +98,12 @@ async fn create_and_submit(
     access: &AccessFile,
     plan: &Plan,
 ) -> Result<(InstanceId, AccessFile), Exit> {
-    let options =
-        InstanceOptions { name: args.name.clone(), keep_results: true, fail_unschedulable: false };
+    let options = InstanceOptions {
+        name: args.name.clone(),
+        keep_results: true,
+        fail_unschedulable: false,
+        fail_fast: args.failure.fail_fast,
+    };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
     let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
     let secret: [u8; 32] = secret

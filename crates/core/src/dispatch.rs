@@ -18,6 +18,7 @@ mod instance;
 mod place;
 mod recover;
 mod submit;
+mod suspend;
 
 use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::{Counts, Finished, Report, Tries};
@@ -53,11 +54,18 @@ pub struct InstanceOptions {
     /// A task that no executor there is could ever run fails at once;
     /// otherwise it waits for one that can.
     pub fail_unschedulable: bool,
+    /// When a task has failed for good, all others are cancelled.
+    pub fail_fast: bool,
 }
 
 impl Default for InstanceOptions {
     fn default() -> Self {
-        InstanceOptions { name: String::new(), keep_results: true, fail_unschedulable: false }
+        InstanceOptions {
+            name: String::new(),
+            keep_results: true,
+            fail_unschedulable: false,
+            fail_fast: false,
+        }
     }
 }
 
@@ -410,6 +418,8 @@ pub struct Dispatcher {
     recall_turn: u64,
     /// When each executor's silence is next looked at.
     deadlines: BTreeSet<(Time, ExecutorId)>,
+    /// Executors that are left alone, and until when.
+    suspended: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
     ordered: BTreeSet<ExecutorId>,
     /// Instances with results to deliver.
@@ -477,6 +487,7 @@ impl Dispatcher {
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.actions.is_empty() {
+            self.fail_fast();
             self.fail_stuck();
             while std::mem::take(&mut self.unplaced) {
                 self.place();
@@ -496,8 +507,9 @@ impl Dispatcher {
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         let silence = self.deadlines.first().map(|(at, _)| (*at, "executor silence"));
         let recovery = self.recovering_until.map(|at| (at, "recovery"));
+        let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
-        [silence, recovery, recall].into_iter().flatten().min()
+        [silence, recovery, suspension, recall].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -510,6 +522,7 @@ impl Dispatcher {
             self.recall_check = None;
             self.unplaced = true;
         }
+        self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > self.now {
                 break;
@@ -677,6 +690,12 @@ impl<'a> ExecutorView<'a> {
     #[must_use]
     pub fn load(&self) -> (u64, u64) {
         (self.executor.in_flight_count(), self.executor.prefetched())
+    }
+
+    /// Until when it is left alone because it could not start its tasks.
+    #[must_use]
+    pub fn suspended_until(&self) -> Option<Time> {
+        self.executor.suspended_until
     }
 
     /// Whether it is connected.

@@ -36,6 +36,13 @@ pub const RECONNECT_GRACE_MICROS: u64 = 3_000_000;
 /// How many times a task may be lost with its executor before it has failed:
 /// a task that takes its node down must not go round for ever.
 pub const LOSSES_MAX: u32 = 5;
+/// Tasks in a row that an executor could not start before it is suspended.
+pub const FAULTS_MAX: u32 = 3;
+/// How long an executor is suspended the first time; each time in a row
+/// doubles it.
+pub const SUSPENSION_MICROS: u64 = 10_000_000;
+/// How often a suspension is doubled.
+pub const SUSPENSION_DOUBLINGS_MAX: u32 = 5;
 /// Waiting after which a task too large for any free room has an executor
 /// emptied for it.
 pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;

@@ -12,9 +12,11 @@ pub enum Outcome {
     Signal(i32),
     /// It ran longer than its timeout and was killed.
     TimedOut,
-    /// It could not be started, or its declared files were not there; the
-    /// error says why.
+    /// It could not be started, or its inputs were not there; the error says
+    /// why. That may be the node's fault.
     NotRun,
+    /// It exited with 0 but did not write an output it declared.
+    NoOutput,
     /// It was lost with its executors more often than the replay policy
     /// allows.
     Lost,
@@ -43,7 +45,7 @@ impl Outcome {
     pub fn may_retry(self) -> bool {
         match self {
             Outcome::Exit(code) => code != 0,
-            Outcome::Signal(_) | Outcome::TimedOut | Outcome::NotRun => true,
+            Outcome::Signal(_) | Outcome::TimedOut | Outcome::NotRun | Outcome::NoOutput => true,
             _ => false,
         }
     }

@@ -514,6 +514,7 @@ impl Driver {
                     tasks,
                     prefetched,
                     connected: executor.is_connected(),
+                    suspended_until: executor.suspended_until(),
                 }
             })
             .collect();

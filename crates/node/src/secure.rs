@@ -61,6 +61,14 @@ pub const HANDSHAKE_MS_MAX: u64 = 10_000;
 /// one is tried.
 pub const CONNECT_MS_MAX: u64 = 5_000;
 
+/// How long a peer may leave what it was sent unacknowledged, in milliseconds,
+/// before the connection counts as broken.
+pub const UNACKNOWLEDGED_MS_MAX: u32 = 20_000;
+
+/// Silence after which a peer is asked, by the kernel, whether it is still
+/// there, in seconds; and the pause between questions.
+pub const KEEPALIVE_S: u64 = 5;
+
 /// How many connections may be in their handshake at once; further ones are
 /// told that the dispatcher is busy.
 pub const HANDSHAKES_MAX: usize = 1024;

@@ -44,6 +44,7 @@ wire_enum!(Outcome {
     5 => UpstreamFailed(task),
     6 => Unschedulable,
     7 => Cancelled,
+    8 => NoOutput,
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Detail { stdout, stderr, error });
@@ -62,7 +63,7 @@ wire_struct!(Finished {
     detail,
 });
 wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
-wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable });
+wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast });
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });

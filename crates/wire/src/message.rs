@@ -273,8 +273,19 @@ pub struct ExecutorStatus {
     pub prefetched: u64,
     /// Whether it is connected.
     pub connected: bool,
+    /// Until when it is left alone because it could not start its tasks.
+    pub suspended_until: Option<Time>,
 }
-wire_struct!(ExecutorStatus { id, name, capacity, free, tasks, prefetched, connected });
+wire_struct!(ExecutorStatus {
+    id,
+    name,
+    capacity,
+    free,
+    tasks,
+    prefetched,
+    connected,
+    suspended_until
+});
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]

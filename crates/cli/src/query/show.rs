@@ -1,8 +1,8 @@
 //! Status and tasks, for people and for programs.
 
 use crate::exit::Exit;
-use falkon_core::task::{MILLI, Resources};
-use falkon_wire::message::{InstanceStatus, Status, TaskInfo};
+use falkon_core::task::{MILLI, Resources, Time};
+use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -70,10 +70,22 @@ fn status_text(status: &Status) -> String {
             executor.tasks,
             executor.prefetched,
             executor.capacity,
-            if executor.connected { "" } else { " (disconnected)" }
+            executor_note(executor, status.now)
         ));
     }
     text
+}
+
+/// What is wrong with an executor.
+fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
+    match executor.suspended_until {
+        Some(until) => format!(
+            " (suspended for {}: it could not start the tasks it was given)",
+            crate::progress::span(until.since(now) as f64 / 1e6)
+        ),
+        None if executor.connected => String::new(),
+        None => " (disconnected)".to_owned(),
+    }
 }
 
 fn state(instance: &InstanceStatus) -> &'static str {
@@ -131,6 +143,7 @@ fn status_json(status: &Status) -> Value {
                 "id": executor.id.0,
                 "name": executor.name,
                 "connected": executor.connected,
+                "suspended_until": executor.suspended_until.map(|at| at.0 as f64 / 1e6),
                 "offers": resources_json(&executor.capacity),
                 "free": resources_json(&executor.free),
                 "tasks": executor.tasks,

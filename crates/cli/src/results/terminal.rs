@@ -20,6 +20,22 @@ pub(crate) fn copy_stream(captured: &Captured, out: &mut impl Write) -> std::io:
     Ok(captured.head.len() as u64)
 }
 
+/// Says where the rest of a stream is that was too long to be sent.
+fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
+    let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
+    let file = Path::new(OsStr::from_bytes(file));
+    if !file.exists() {
+        eprintln!(
+            "falkon: {name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
+            result.id(),
+            captured.head.len(),
+            captured.total_bytes,
+            result.executor.as_deref().unwrap_or("its executor"),
+            file.display()
+        );
+    }
+}
+
 /// Removes the overflow file that was copied.
 pub(crate) fn remove_overflow(captured: &Captured) {
     if let Some(file) = &captured.file {
@@ -46,6 +62,10 @@ impl Sink for Terminal {
         if detail.stderr.total_bytes > 0 {
             copy_stream(&detail.stderr, &mut std::io::stderr().lock())
                 .map_err(SinkError::of("standard error"))?;
+        }
+        if !self.owns_overflow {
+            tell_of_cut(result, "stdout", &detail.stdout);
+            tell_of_cut(result, "stderr", &detail.stderr);
         }
         if self.owns_overflow {
             remove_overflow(&detail.stdout);

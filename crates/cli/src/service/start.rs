@@ -77,8 +77,18 @@ pub(crate) struct StartArgs {
     salvage: bool,
 }
 
+/// Allows as many connections as the system lets this process have.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // The limit stays as it was: fewer executors can connect.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// Runs the command.
 pub(crate) fn start(args: StartArgs) -> Exit {
+    raise_open_files();
     match runtime() {
         Ok(runtime) => runtime.block_on(serve(args)).unwrap_or_else(|exit| exit),
         Err(exit) => exit,

@@ -48,6 +48,27 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Cancels the rest of instances that are to end with the first failure,
+    /// and have had it.
+    pub(super) fn fail_fast(&mut self) {
+        let ids: Vec<InstanceId> = self
+            .to_deliver
+            .iter()
+            .copied()
+            .filter(|id| self.instances.get(id).is_some_and(|found| found.failed_fast))
+            .collect();
+        for id in ids {
+            if let Some(instance) = self.instances.get_mut(&id) {
+                instance.failed_fast = false;
+                if instance.finished.len() == instance.total && instance.sealed {
+                    continue;
+                }
+            }
+            // The instance is there, which is all that cancelling asks for.
+            let _ = self.cancel(id, &Selection::All);
+        }
+    }
+
     /// Notes that these tasks are to be cancelled however they come back.
     pub(super) fn mark_cancelled(&mut self, id: InstanceId, wanted: &RunSet) {
         let Some(instance) = self.instances.get_mut(&id) else { return };

@@ -51,6 +51,15 @@ pub(super) struct Executor {
     pub(super) recalling: bool,
     /// Tasks were taken back from it, and it has not reported since.
     pub(super) stalled: bool,
+    /// It gave back unstarted what was taken to hold room, and has not
+    /// reported since: the room that seems free there is not.
+    pub(super) misjudged: bool,
+    /// Tasks in a row that it could not start.
+    pub(super) faults: u32,
+    /// Until when it is left alone for that.
+    pub(super) suspended_until: Option<Time>,
+    /// How often in a row it was.
+    pub(super) suspensions: u32,
     /// It is being emptied for a task that needs much room.
     pub(super) reserved: Option<(InstanceId, NeedId)>,
     /// Its place in the dispatcher's `available`.
@@ -80,6 +89,10 @@ impl Executor {
             leaving: false,
             recalling: false,
             stalled: false,
+            misjudged: false,
+            faults: 0,
+            suspended_until: None,
+            suspensions: 0,
             reserved: None,
             turn: None,
             prefetched_key: None,
@@ -111,7 +124,7 @@ impl Executor {
 
     /// Whether it may be given tasks at all.
     pub(super) fn takes_tasks(&self) -> bool {
-        self.connection.is_some() && !self.leaving
+        self.connection.is_some() && !self.leaving && self.suspended_until.is_none()
     }
 
     /// Counts `count` tasks as sent: as many as fit hold their resources.
@@ -167,15 +180,23 @@ impl Executor {
     }
 
     /// Gives back the room of `count` tasks that ended (or, if `unstarted`,
-    /// were given back); prefetched tasks move up.
-    pub(super) fn release(&mut self, needs: &[Need], need: NeedId, count: u64, unstarted: bool) {
+    /// were given back); prefetched tasks move up. Returns how many held room.
+    pub(super) fn release(
+        &mut self,
+        needs: &[Need],
+        need: NeedId,
+        count: u64,
+        unstarted: bool,
+    ) -> u64 {
         let resources = &needs[need.0 as usize].resources;
+        let mut freed = 0;
         if let Some(load) = self.loads.get_mut(&need) {
             let slotted = if unstarted {
                 count - count.min(load.prefetched)
             } else {
                 count.min(load.slotted)
             };
+            freed = slotted;
             load.slotted -= slotted;
             load.prefetched -= count - slotted;
             self.free.give(resources, slotted);
@@ -192,6 +213,7 @@ impl Executor {
                 load.prefetched -= up;
             }
         }
+        freed
     }
 
     /// Orders that what it has of `wanted` be stopped. Returns whether it has

@@ -185,6 +185,7 @@ impl Dispatcher {
             executor.leaving = true;
         }
         if !update.reports.is_empty() {
+            executor.misjudged = false;
             executor.last_report = now;
             self.ordered.insert(id);
         }
@@ -192,7 +193,11 @@ impl Dispatcher {
             self.report(id, report);
         }
         for held in &update.returned {
-            self.take_back(id, held);
+            if self.take_back(id, held) > 0
+                && let Some(executor) = self.executors.get_mut(&id)
+            {
+                executor.misjudged = true;
+            }
         }
         if !update.reports.is_empty() || !update.returned.is_empty() || update.leaving {
             self.fresh.insert(id);
@@ -211,6 +216,9 @@ impl Dispatcher {
         executor.mean_micros = (executor.mean_micros * 7 + micros.min(1 << 50)) / 8;
         for run in &taken {
             executor.release(&self.needs, run.need, run.count, false);
+        }
+        if !taken.is_empty() {
+            self.judge_executor(id, report.outcome);
         }
         for run in &taken {
             self.conclude(id, report, run, micros);
@@ -231,6 +239,13 @@ impl Dispatcher {
                 queue.measure(micros, run.count);
             }
         }
+        let elsewhere = self.may_run_elsewhere(
+            id,
+            report.outcome,
+            run.tries,
+            &self.needs[run.need.0 as usize].resources,
+        );
+        let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
             (batch.queued, batch.submission.classes[run.class as usize].retries);
@@ -250,7 +265,10 @@ impl Dispatcher {
         };
         let again = report.outcome.may_retry() && run.tries.failures < retries;
         for (first, count) in live {
-            if again {
+            if elsewhere {
+                let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+                self.requeue(report.instance, first, count, run.class, tries);
+            } else if again {
                 let tries = Tries { failures: run.tries.failures + 1, ..run.tries };
                 self.requeue(report.instance, first, count, run.class, tries);
             } else {
@@ -268,15 +286,19 @@ impl Dispatcher {
         self.refresh_hungry(report.instance);
     }
 
-    /// Tasks come back unstarted: they are ready again as they were.
-    pub(super) fn take_back(&mut self, id: ExecutorId, held: &Held) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
-        for run in executor.take(held) {
-            if let Some(executor) = self.executors.get_mut(&id) {
-                executor.release(&self.needs, run.need, run.count, true);
-            }
+    /// Tasks come back unstarted: they are ready again as they were. Returns
+    /// how many of them were taken to hold room.
+    pub(super) fn take_back(&mut self, id: ExecutorId, held: &Held) -> u64 {
+        let Some(executor) = self.executors.get_mut(&id) else { return 0 };
+        let mut freed = 0;
+        let taken = executor.take(held);
+        for run in &taken {
+            freed += executor.release(&self.needs, run.need, run.count, true);
+        }
+        for run in taken {
             self.put_back(held.instance, &run, run.tries);
         }
+        freed
     }
 
     /// Tasks that were in flight are ready again, or end if they were to be
@@ -286,11 +308,12 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
         instance.usage -= weight;
-        for (first, count) in instance.cancelling.within(run.first, run.count) {
+        let cancelled = instance.cancelling.within(run.first, run.count);
+        let live = instance.cancelling.gaps(run.first, run.count);
+        for (first, count) in cancelled {
             self.end_unrun(id, first, count, Outcome::Cancelled);
         }
-        let Some(instance) = self.instances.get(&id) else { return };
-        for (first, count) in instance.cancelling.gaps(run.first, run.count) {
+        for (first, count) in live {
             self.requeue(id, first, count, run.class, tries);
         }
         self.refresh_hungry(id);

@@ -51,6 +51,8 @@ pub(super) struct Batch {
     pub(super) submission: Submission,
     /// The need of each class.
     pub(super) needs: Vec<NeedId>,
+    /// Where each of the submission's class runs ends, as an offset.
+    pub(super) class_ends: Vec<u64>,
     pub(super) queued: Time,
     pub(super) unfinished: u64,
     /// Executors that were sent the template.
@@ -152,6 +154,8 @@ pub(super) struct Instance {
     pub(super) batches: BTreeMap<u64, Batch>,
     pub(super) total: u64,
     pub(super) sealed: bool,
+    /// A task has failed in an instance that is to end when one does.
+    pub(super) failed_fast: bool,
     pub(super) queues: BTreeMap<QueueKey, ReadyQueue>,
     pub(super) ready: u64,
     pub(super) dispatched: u64,
@@ -182,6 +186,7 @@ impl Instance {
             batches: BTreeMap::new(),
             total: 0,
             sealed: false,
+            failed_fast: false,
             queues: BTreeMap::new(),
             ready: 0,
             dispatched: 0,
@@ -232,14 +237,18 @@ impl Instance {
     /// The class of a task, as its batch numbers them.
     pub(super) fn class_of(&self, task: u64) -> Option<u32> {
         let batch = self.batch_of(TaskId(task))?;
-        let mut offset = task - batch.first;
-        for (count, class) in &batch.submission.class_runs {
-            if offset < *count {
-                return Some(*class);
-            }
-            offset -= count;
-        }
-        None
+        let run = batch.class_ends.partition_point(|end| *end <= task - batch.first);
+        batch.submission.class_runs.get(run).map(|(_, class)| *class)
+    }
+
+    /// The run time to expect of a queue's next task: as the user estimates
+    /// it, else as measured of tasks like it.
+    pub(super) fn estimate(&self, key: QueueKey) -> Option<u64> {
+        let queue = self.queues.get(&key)?;
+        let next = queue.runs.front()?;
+        let class =
+            self.batch_of(TaskId(next.first))?.submission.classes.get(next.class as usize)?;
+        Some(class.estimate_micros).filter(|micros| *micros > 0).or(queue.mean_micros)
     }
 
     /// Queues tasks of one batch and class. The batch must be there.
@@ -264,6 +273,7 @@ impl Instance {
         let new = self.finished.insert(first, count);
         debug_assert_eq!(new, count, "a task ends once");
         let status = finished.outcome.status();
+        self.failed_fast |= self.options.fail_fast && status == Status::Failed;
         if status != Status::Done {
             self.failed.insert(first, count);
         }

@@ -7,7 +7,7 @@
 //! until they gain room.
 
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, Need, NeedId, QueueKey, ReadyQueue};
+use super::instance::{Instance, Need, NeedId, QueueKey};
 use super::{Action, Assigned, Dispatcher, Order, Prepare};
 use crate::limits::{
     ORDER_BYTES_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_EXECUTORS_MAX,
@@ -162,13 +162,15 @@ impl Dispatcher {
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
                 || !executor.capacity.fits(&need.resources)
+                || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
             }
+            let estimate = instance.estimate(key);
             let Some(queue) = instance.queues.get_mut(&key) else { continue };
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
-            let ahead = prefetch(need, need_id, queue, executor, connected);
+            let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);
             let count = room.div_ceil(shares) + ahead.div_ceil(shares);
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
@@ -455,7 +457,8 @@ impl Dispatcher {
 fn prefetch(
     need: &Need,
     need_id: NeedId,
-    queue: &ReadyQueue,
+    queued: u64,
+    estimate_micros: Option<u64>,
     executor: &Executor,
     executors: u64,
 ) -> u64 {
@@ -463,11 +466,11 @@ fn prefetch(
     let depth = if need.instant {
         PREFETCH_TASKS_MAX
     } else {
-        let Some(mean) = queue.mean_micros.filter(|_| !executor.stalled) else { return 0 };
+        let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
         let slots = executor.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
         slots.saturating_mul(PREFETCH_WORK_MICROS) / mean.max(1)
     };
-    let share = (queue.len + prefetched).div_ceil(executors.max(1));
+    let share = (queued + prefetched).div_ceil(executors.max(1));
     let depth = depth.min(share).min(PREFETCH_TASKS_MAX);
     if prefetched * 2 > depth {
         return 0;

@@ -178,6 +178,9 @@ impl Dispatcher {
             }
             Record::Destroyed { instance } => {
                 self.instances.remove(&instance);
+                if self.instances.is_empty() {
+                    self.forget_needs();
+                }
             }
             Record::ExecutorSeen { executor, incarnation, name } => {
                 self.next_executor = self.next_executor.max(executor.0 + 1);

@@ -89,7 +89,7 @@ impl Dispatcher {
 
     /// There are no tasks: nothing refers to needs, nor to executors that are
     /// gone.
-    fn forget_needs(&mut self) {
+    pub(super) fn forget_needs(&mut self) {
         for id in std::mem::take(&mut self.reserved) {
             if let Some(executor) = self.executors.get_mut(&id) {
                 executor.reserved = None;
@@ -97,7 +97,9 @@ impl Dispatcher {
         }
         self.needs.clear();
         self.need_ids.clear();
-        self.executor_names.retain(|id, _| self.executors.contains_key(id));
+        let expected: BTreeSet<_> = self.expected_back.values().map(|(id, _)| *id).collect();
+        self.executor_names
+            .retain(|id, _| self.executors.contains_key(id) || expected.contains(id));
     }
 
     /// Takes a submission into the books; its tasks are not queued yet.
@@ -113,6 +115,14 @@ impl Dispatcher {
         self.next_batch += 1;
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let count = submission.count;
+        let class_ends = submission
+            .class_runs
+            .iter()
+            .scan(0, |end, (count, _)| {
+                *end += count;
+                Some(*end)
+            })
+            .collect();
         instance.total = instance.total.max(first.0 + count);
         instance.queued_bytes += submission.bytes();
         instance.batches.insert(
@@ -122,6 +132,7 @@ impl Dispatcher {
                 first: first.0,
                 submission,
                 needs,
+                class_ends,
                 queued,
                 unfinished: count,
                 known_by: BTreeSet::new(),

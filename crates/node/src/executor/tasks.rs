@@ -323,7 +323,7 @@ impl Tasks {
                             "it exited with 0 but did not write its output {}",
                             path.display()
                         );
-                        Outcome::NotRun
+                        Outcome::NoOutput
                     }
                 }
             }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::frames::{ReadHalf, Side, WriteHalf, halves, protected, tcp_halves};
+use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
 use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
 use super::preamble::{Preamble, Status};
 use super::{
@@ -196,7 +196,7 @@ impl Acceptor {
         stream: TcpStream,
         is_instance_known: impl FnOnce(u64) -> bool,
     ) -> Result<Session, AcceptError> {
-        let prepared = stream.set_nodelay(true).and_then(|()| stream.peer_addr());
+        let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
         self.admit(stream, tcp_halves, peer, is_instance_known).await
     }

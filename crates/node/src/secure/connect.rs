@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::frames::{ReadHalf, Side, WriteHalf, halves, protected, tcp_halves};
+use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
 use super::handshake::{self, Breakdown, Deadline, JoinError, Opening, Stage};
 use super::preamble::{Preamble, Status};
 use super::{
@@ -322,7 +322,7 @@ impl Joining<'_> {
             .await
             .map_err(|_| ConnectFailure::NoAnswer)?
             .map_err(ConnectFailure::Unreachable)?;
-        stream.set_nodelay(true).map_err(ConnectFailure::Unreachable)?;
+        prepare_tcp(&stream).map_err(ConnectFailure::Unreachable)?;
         self.join(stream, tcp_halves, address).await
     }
 

@@ -4,11 +4,14 @@
 //! and, at [`Level::Authenticate`], a code of 16 bytes over the frame's number
 //! in its direction, the length and the body.
 
+use rustix::net::sockopt;
+use std::io;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::handshake::Keys;
-use super::{FrameReader, FrameWriter, Level, Role, Secret};
+use super::{FrameReader, FrameWriter, KEEPALIVE_S, Level, Role, Secret, UNACKNOWLEDGED_MS_MAX};
 
 pub(super) const LENGTH_BYTES: usize = 4;
 pub(super) const MAC_BYTES: usize = 16;
@@ -51,6 +54,18 @@ where
 {
     let (read, write) = tokio::io::split(stream);
     (Box::new(read), Box::new(write))
+}
+
+/// Readies a connection: small messages leave at once, and a peer that is gone
+/// without a word is noticed, also when there is nothing to say to it.
+pub(super) fn prepare_tcp(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let pause = Duration::from_secs(KEEPALIVE_S);
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, pause)?;
+    sockopt::set_tcp_keepintvl(stream, pause)?;
+    sockopt::set_tcp_user_timeout(stream, UNACKNOWLEDGED_MS_MAX)?;
+    Ok(())
 }
 
 /// The halves of a TCP connection, which need no lock.

@@ -1,0 +1,132 @@
+//! `falkon bench`: how fast Falkon is on this machine, beside floors and peers
+//! measured in the same run.
+//!
+//! Rounds of everything that is compared alternate, so that a change in the
+//! machine's load meets all alike; ratios are taken within a round. Nothing is
+//! asserted: figures are for people, and for programs with `--json`.
+
+mod bare_spawn;
+mod campaign;
+mod core_alone;
+mod dispatch;
+mod error;
+mod latency;
+mod memory;
+mod report;
+mod services;
+mod spawn;
+mod sweep;
+mod wire_floor;
+
+use crate::exit::{Exit, runtime};
+use clap::{Args, Subcommand};
+use error::BenchError;
+use report::{Machine, Table};
+
+/// `falkon bench`
+#[derive(Args, Debug)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What every benchmark takes.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct RoundArgs {
+    /// Rounds; medians and the spread over them are shown
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// No-op tasks per second, end to end over TCP between separate processes
+    Dispatch(dispatch::DispatchArgs),
+    /// No-op tasks per second for submissions of different sizes
+    Bundles(sweep::BundlesArgs),
+    /// No-op tasks per second for queues of different lengths
+    Depth(sweep::DepthArgs),
+    /// Process tasks per second, beside a bare spawn loop and xargs
+    Spawn(spawn::SpawnArgs),
+    /// Time from submission to result of one task on an idle system
+    Latency(latency::LatencyArgs),
+    /// Memory of a dispatcher per queued task
+    Memory(memory::MemoryArgs),
+    /// Everything
+    All(AllArgs),
+}
+
+/// `falkon bench all`
+#[derive(Args, Debug)]
+struct AllArgs {
+    #[command(flatten)]
+    round: RoundArgs,
+    /// Fewer rounds of fewer tasks
+    #[arg(long)]
+    quick: bool,
+}
+
+/// Runs the command.
+pub(crate) fn bench(args: BenchArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let json = match &args.what {
+        What::Dispatch(args) => args.round.json,
+        What::Bundles(args) => args.round.json,
+        What::Depth(args) => args.round.json,
+        What::Spawn(args) => args.round.json,
+        What::Latency(args) => args.round.json,
+        What::Memory(args) => args.json,
+        What::All(args) => args.round.json,
+    };
+    let machine = Machine::look();
+    if !json {
+        println!("{machine}");
+    }
+    let show = |table: Table| -> Result<(), BenchError> {
+        if json {
+            report::print_json(&machine, &table)
+        } else {
+            println!("\n{table}");
+            Ok(())
+        }
+    };
+    let result = runtime.block_on(async {
+        match args.what {
+            What::Dispatch(args) => show(dispatch::run(&args).await?),
+            What::Bundles(args) => show(sweep::bundles(&args).await?),
+            What::Depth(args) => show(sweep::depth(&args).await?),
+            What::Spawn(args) => show(spawn::run(&args).await?),
+            What::Latency(args) => show(latency::run(&args).await?),
+            What::Memory(args) => show(memory::run(&args).await?),
+            What::All(args) => all(&args, show).await,
+        }
+    });
+    match result {
+        Ok(()) => Exit::Success,
+        Err(error) => Exit::failure(error),
+    }
+}
+
+async fn all(
+    args: &AllArgs,
+    show: impl Fn(Table) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
+    let mut round = args.round.clone();
+    if args.quick {
+        round.rounds = round.rounds.min(3);
+    }
+    for load in dispatch::usual(&round, args.quick) {
+        show(dispatch::run(&load).await?)?;
+    }
+    show(sweep::bundles(&sweep::BundlesArgs::usual(&round, args.quick)).await?)?;
+    show(sweep::depth(&sweep::DepthArgs::usual(&round, args.quick)).await?)?;
+    show(spawn::run(&spawn::SpawnArgs::usual(&round, args.quick)).await?)?;
+    show(latency::run(&latency::LatencyArgs::usual(&round, args.quick)).await?)?;
+    show(memory::run(&memory::MemoryArgs::usual(args.quick)).await?)
+}

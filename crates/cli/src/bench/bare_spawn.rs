@@ -1,0 +1,116 @@
+//! The floor of process tasks: a loop of `posix_spawn` and `wait4` in one
+//! thread, and the process host by itself.
+
+use super::error::BenchError;
+use falkon_node::process::{Host, HostReceiver, HostSender, Launch};
+use std::ffi::CString;
+use std::time::Instant;
+
+unsafe extern "C" {
+    static environ: *const *mut libc::c_char;
+}
+
+/// Processes per second of a loop that keeps `in_flight` of them. The caller
+/// has no other children: any that ends is taken for one of them.
+pub(crate) fn bare_loop(program: &CString, tasks: u64, in_flight: u64) -> Result<f64, BenchError> {
+    let start = Instant::now();
+    let argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
+    for at in 0..tasks + in_flight {
+        if at >= in_flight {
+            // SAFETY: Null pointers say that nothing but the wait is wanted.
+            unsafe { libc::wait4(-1, std::ptr::null_mut(), 0, std::ptr::null_mut()) };
+        }
+        if at < tasks {
+            let mut pid = 0;
+            // SAFETY: All pointers are to live, closed arrays of strings; the
+            // null pointers say that there are no actions and attributes.
+            let error = unsafe {
+                libc::posix_spawn(
+                    &mut pid,
+                    program.as_ptr(),
+                    std::ptr::null(),
+                    std::ptr::null(),
+                    argv.as_ptr(),
+                    environ,
+                )
+            };
+            if error != 0 {
+                let source = std::io::Error::from_raw_os_error(error);
+                return Err(BenchError::System { what: "spawn a process", source });
+            }
+        }
+    }
+    Ok(tasks as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Processes per second through a process host, which captures what they
+/// write. Keeps `in_flight` of them running and, behind each, `ahead` more
+/// that start in its place.
+pub(crate) async fn host_alone(
+    program: &CString,
+    tasks: u64,
+    in_flight: u64,
+    ahead: u64,
+) -> Result<f64, BenchError> {
+    let mut host = Host::start().await.map_err(BenchError::Host)?;
+    let start = Instant::now();
+    let mut chains = Chains {
+        program: program.to_bytes().to_vec(),
+        ahead: ahead > 0,
+        chain_of: Vec::new(),
+        last: vec![None; in_flight as usize],
+    };
+    let first = (in_flight * (1 + ahead)).min(tasks);
+    let launches: Vec<Launch> =
+        (0..first).map(|at| chains.next((at % in_flight) as usize)).collect();
+    keep_running(&mut host, &mut chains, launches, tasks).await?;
+    Ok(tasks as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Tasks that run one after the other: the chain of each task, and the last
+/// task of each chain.
+struct Chains {
+    program: Vec<u8>,
+    ahead: bool,
+    chain_of: Vec<usize>,
+    last: Vec<Option<u64>>,
+}
+
+impl Chains {
+    fn next(&mut self, chain: usize) -> Launch {
+        let key = self.chain_of.len() as u64;
+        self.chain_of.push(chain);
+        Launch {
+            key,
+            after: self.last[chain].replace(key).filter(|_| self.ahead),
+            argv: vec![self.program.clone()],
+            capture_bytes_max: 65_536,
+            ..Launch::default()
+        }
+    }
+}
+
+async fn keep_running(
+    (sender, receiver): &mut (HostSender, HostReceiver),
+    chains: &mut Chains,
+    mut launches: Vec<Launch>,
+    tasks: u64,
+) -> Result<(), BenchError> {
+    let (mut ended, mut batch) = (0, Vec::new());
+    while ended < tasks {
+        if !launches.is_empty() {
+            sender.launch(&launches).await.map_err(BenchError::Launch)?;
+        }
+        batch.clear();
+        receiver.recv(&mut batch).await.map_err(BenchError::HostLost)?;
+        ended += batch.len() as u64;
+        launches.clear();
+        for one in &batch {
+            if (chains.chain_of.len() as u64) < tasks {
+                let chain = chains.chain_of[one.key as usize];
+                launches.push(chains.next(chain));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! A dispatcher and executors as processes of their own, started as a user
+//! starts them, in a directory of their own.
+
+use super::error::BenchError;
+use crate::access::connect;
+use crate::service::start::SecurityLevel;
+use clap::ValueEnum;
+use falkon_node::client::{Client, Deliveries};
+use falkon_node::secure::AccessFile;
+use rustix::process::{Pid, Signal};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long services may take until they are ready.
+const READY_S_MAX: u64 = 30;
+/// Pause between two looks at whether they are.
+const READY_LOOK_MS: u64 = 5;
+/// How long they may take to end before they are killed.
+const STOP_S_MAX: u64 = 10;
+/// Bytes of a log that are shown when a service is not there.
+const LOG_SHOWN_BYTES: usize = 2000;
+
+/// A new directory, removed with everything in it when dropped.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> Result<Scratch, BenchError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("falkon-bench-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).map_err(BenchError::system("create a directory"))?;
+        Ok(Scratch(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is in the temporary directory.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What to start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setup {
+    pub(crate) executors: u32,
+    pub(crate) slots: u32,
+    pub(crate) security: SecurityLevel,
+    pub(crate) journal: bool,
+}
+
+/// Running services. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Services {
+    /// Executors first: they leave before their dispatcher ends.
+    children: Vec<(&'static str, Child)>,
+    access: AccessFile,
+    scratch: Scratch,
+}
+
+impl Services {
+    /// Starts services, and waits until all executors have joined.
+    pub(crate) async fn start(setup: &Setup) -> Result<Services, BenchError> {
+        let scratch = Scratch::new()?;
+        let dir = scratch.path().join("dispatcher");
+        let access_path = dir.join("access.json");
+        let security = setup.security.to_possible_value();
+        let mut arguments = vec![
+            "start".into(),
+            "--listen".into(),
+            "127.0.0.1:0".into(),
+            "--dir".into(),
+            dir.clone().into_os_string(),
+            "--security".into(),
+            security.map_or_else(String::new, |value| value.get_name().to_owned()).into(),
+        ];
+        if !setup.journal {
+            arguments.push("--no-journal".into());
+        }
+        let mut children = vec![("dispatcher", spawn(&scratch, "dispatcher", arguments)?)];
+        let log = |what| BenchError::Service { what, log: log_of(&scratch, what) };
+        let deadline = Instant::now() + Duration::from_secs(READY_S_MAX);
+        let access = loop {
+            if let Ok(access) = AccessFile::load(&access_path) {
+                break access;
+            }
+            if Instant::now() > deadline || has_ended(&mut children) {
+                return Err(log("dispatcher"));
+            }
+            tokio::time::sleep(Duration::from_millis(READY_LOOK_MS)).await;
+        };
+        let mut services = Services { children, access, scratch };
+        services.add_executors(setup.executors, setup.slots).await?;
+        Ok(services)
+    }
+
+    /// Starts executors, and waits until there are as many as were started.
+    pub(crate) async fn add_executors(&mut self, count: u32, slots: u32) -> Result<(), BenchError> {
+        for number in 0..count {
+            let access = self.scratch.path().join("dispatcher").join("access.json");
+            let arguments = vec![
+                "executor".into(),
+                "--access".into(),
+                access.into_os_string(),
+                "--slots".into(),
+                slots.to_string().into(),
+                "--scratch".into(),
+                self.scratch.path().join(format!("executor-{number}")).into_os_string(),
+            ];
+            let executor = spawn(&self.scratch, "executor", arguments)?;
+            self.children.insert(0, ("executor", executor));
+        }
+        let deadline = Instant::now() + Duration::from_secs(READY_S_MAX);
+        let (client, _deliveries) = self.connect().await?;
+        while client.status(None).await?.executors.len() + 1 < self.children.len() {
+            if Instant::now() > deadline || has_ended(&mut self.children) {
+                let log = log_of(&self.scratch, "executor");
+                return Err(BenchError::Service { what: "executor", log });
+            }
+            tokio::time::sleep(Duration::from_millis(READY_LOOK_MS)).await;
+        }
+        Ok(())
+    }
+
+    /// Ends all executors.
+    pub(crate) fn remove_executors(&mut self) {
+        while self.children.len() > 1 {
+            let (_, mut executor) = self.children.remove(0);
+            end(&mut executor);
+        }
+    }
+
+    /// A client's connection.
+    pub(crate) async fn connect(&self) -> Result<(Client, Deliveries), BenchError> {
+        Ok(connect(&self.access, None).await?)
+    }
+
+    /// The dispatcher's process.
+    pub(crate) fn dispatcher_pid(&self) -> u32 {
+        self.children.last().map_or(0, |(_, child)| child.id())
+    }
+
+    /// Processor time of all executors, in nanoseconds.
+    pub(crate) fn executors_nanos(&self) -> u64 {
+        let executors = self.children.split_last().map_or(&[][..], |(_, executors)| executors);
+        executors.iter().map(|(_, child)| processor_nanos(child.id())).sum()
+    }
+
+    /// Processor time of the dispatcher, in nanoseconds.
+    pub(crate) fn dispatcher_nanos(&self) -> u64 {
+        processor_nanos(self.dispatcher_pid())
+    }
+
+    /// Bytes that the journal takes on disk.
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        let dir = self.scratch.path().join("dispatcher").join("journal");
+        let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+        entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+    }
+}
+
+impl Drop for Services {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.children {
+            end(child);
+        }
+    }
+}
+
+/// Asks a service to end, and waits until it has.
+fn end(child: &mut Child) {
+    // One that has ended and was not waited for is still there to be asked.
+    let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+    let deadline = Instant::now() + Duration::from_secs(STOP_S_MAX);
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            // The kill can only fail if it has ended meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(READY_LOOK_MS));
+    }
+}
+
+/// Starts this program again.
+fn spawn(
+    scratch: &Scratch,
+    what: &'static str,
+    arguments: Vec<std::ffi::OsString>,
+) -> Result<Child, BenchError> {
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(scratch.path().join(format!("{what}.log")))
+        .map_err(BenchError::system("create a log file"))?;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // SAFETY: Between fork and exec one system call on plain values is made.
+    unsafe {
+        command.pre_exec(|| {
+            // What is measured must not outlive the measurement, however that
+            // ends.
+            let signal = libc::SIGTERM as libc::c_ulong;
+            match libc::prctl(libc::PR_SET_PDEATHSIG, signal, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    command.spawn().map_err(BenchError::system("start a service"))
+}
+
+fn has_ended(children: &mut [(&'static str, Child)]) -> bool {
+    children.iter_mut().any(|(_, child)| !matches!(child.try_wait(), Ok(None)))
+}
+
+fn log_of(scratch: &Scratch, what: &str) -> String {
+    let bytes = std::fs::read(scratch.path().join(format!("{what}.log"))).unwrap_or_default();
+    let shown = &bytes[bytes.len().saturating_sub(LOG_SHOWN_BYTES)..];
+    String::from_utf8_lossy(shown).into_owned()
+}
+
+/// Processor time that the threads of a process have used, in nanoseconds; 0
+/// if it is gone. Threads that have ended do not count.
+pub(crate) fn processor_nanos(pid: u32) -> u64 {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let run_time = |thread: std::fs::DirEntry| -> Option<u64> {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok()
+    };
+    threads.flatten().filter_map(run_time).sum()
+}

@@ -1,0 +1,201 @@
+//! Tasks per second through the dispatcher alone, policy `first-available`:
+//! executors answer at once and cost nothing, nothing is encoded or written.
+//!
+//! `cargo bench -p falkon-core --bench dispatch` prints a table.
+
+use falkon_core::dispatch::{
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order, Update,
+};
+use falkon_core::result::{Outcome, Report};
+use falkon_core::task::{
+    InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const CLIENT: ConnectionId = ConnectionId(u64::MAX);
+const INSTANCE: InstanceId = InstanceId(0);
+
+/// What is measured.
+struct Case {
+    name: &'static str,
+    kind: Kind,
+    packed: bool,
+    /// Tasks queued at first.
+    queued: u64,
+    /// Tasks run, of those queued.
+    run: u64,
+    executors: u64,
+    slots: u32,
+    /// One report each task, as processes give, rather than one each run.
+    singly: bool,
+}
+
+fn submission(case: &Case) -> Submission {
+    let rows = if case.packed {
+        let mut rows = Packed::default();
+        for task in 0..case.queued {
+            assert!(rows.push(format!("input-{task:08}.dat").as_bytes()), "rows fit");
+        }
+        Rows::Packed(rows)
+    } else {
+        Rows::Computed { factors: vec![Range { start: 0, step: 1, count: case.queued }], offset: 0 }
+    };
+    Submission {
+        count: case.queued,
+        template: Arc::new(vec![0; 100]),
+        rows,
+        classes: vec![TaskClass { kind: case.kind, ..TaskClass::default() }],
+        class_runs: vec![(case.queued, 0)],
+        names: None,
+        after: Vec::new(),
+    }
+}
+
+fn prepared(case: &Case) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new();
+    let (connection, instance) = (CLIENT, INSTANCE);
+    let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+    for event in [
+        Event::Create { connection, request: 0, options },
+        Event::Subscribe { connection, request: 1, instance, from: 0 },
+        Event::Submit {
+            connection,
+            request: 2,
+            instance,
+            first: TaskId(0),
+            submission: submission(case),
+        },
+    ] {
+        dispatcher.handle(Time(0), event);
+    }
+    while dispatcher.poll_action().is_some() {}
+    for connection in (0..case.executors).map(ConnectionId) {
+        let join = Join {
+            incarnation: connection.0 + 1,
+            name: String::new(),
+            capacity: Resources::cpus(case.slots),
+            held: Vec::new(),
+            reports: Vec::new(),
+        };
+        dispatcher.handle(Time(0), Event::Join { connection, join });
+    }
+    dispatcher
+}
+
+/// What an executor answers: everything it was sent has ended well.
+fn answer(case: &Case, now: Time, order: &Order) -> Vec<Report> {
+    let mut reports = Vec::new();
+    for assigned in &order.assign {
+        let pieces = if case.singly { assigned.count } else { 1 };
+        for piece in 0..pieces {
+            reports.push(Report {
+                instance: INSTANCE,
+                first: TaskId(assigned.first.0 + piece),
+                count: assigned.count / pieces,
+                tries: assigned.tries,
+                outcome: Outcome::Exit(0),
+                started: Time(now.0 - 1_000 - piece % 97),
+                ended: now,
+                detail: None,
+            });
+        }
+    }
+    reports
+}
+
+/// Time in the dispatcher for one task.
+fn measure(case: &Case) -> Duration {
+    let mut dispatcher = prepared(case);
+    let mut spent = Duration::ZERO;
+    let mut numbers = vec![0; case.executors as usize];
+    let (mut delivered, mut now) = (0, Time(0));
+    let mut actions = Vec::new();
+    while delivered < case.run {
+        now = now.after(10_000);
+        let begun = Instant::now();
+        actions.extend(std::iter::from_fn(|| dispatcher.poll_action()));
+        spent += begun.elapsed();
+        assert!(!actions.is_empty(), "{}: nothing happens after {delivered} tasks", case.name);
+        let mut events = Vec::new();
+        for action in actions.drain(..) {
+            match action {
+                Action::Order { connection, order } => {
+                    let reports = answer(case, now, &order);
+                    if !reports.is_empty() {
+                        let number: &mut u64 = &mut numbers[connection.0 as usize];
+                        *number += 1;
+                        let update = Update { number: *number, reports, ..Update::default() };
+                        events.push(Event::Update { connection, update });
+                    }
+                }
+                Action::Deliver { delivery, .. } => {
+                    delivered =
+                        delivery.from + delivery.results.iter().map(|run| run.count).sum::<u64>();
+                    events.push(Event::Acknowledge {
+                        connection: CLIENT,
+                        instance: INSTANCE,
+                        upto: delivered,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let begun = Instant::now();
+        for event in events {
+            dispatcher.handle(now, event);
+        }
+        spent += begun.elapsed();
+    }
+    spent / u32::try_from(delivered).unwrap_or(u32::MAX)
+}
+
+fn main() {
+    const ALL: u64 = 1_000_000;
+    let distinct = |name, queued, run, executors, slots| Case {
+        name,
+        kind: Kind::Process,
+        packed: true,
+        queued,
+        run,
+        executors,
+        slots,
+        singly: true,
+    };
+    let cases = [
+        Case {
+            name: "noop array",
+            kind: Kind::Noop,
+            packed: false,
+            queued: 1_000_000_000,
+            run: 1_000_000_000,
+            executors: 2,
+            slots: 1,
+            singly: false,
+        },
+        distinct("distinct", ALL, ALL, 64, 128),
+        distinct("2 executors", ALL, ALL, 2, 128),
+        distinct("100 executors", ALL, ALL, 100, 128),
+        distinct("1,000 executors", ALL, ALL, 1_000, 8),
+        distinct("10,000 executors", ALL, ALL, 10_000, 8),
+        distinct("10^4 queued", 10_000, 10_000, 64, 16),
+        distinct("10^5 queued", 100_000, 100_000, 64, 16),
+        distinct("10^6 queued", ALL, ALL, 64, 16),
+        distinct("10^7 queued", 10 * ALL, ALL, 64, 16),
+    ];
+    println!(
+        "{:<18} {:>14} {:>9} {:>8} {:>16}",
+        "case", "queued", "executors", "ns/task", "tasks/s"
+    );
+    for case in &cases {
+        let nanos = measure(case).as_nanos().max(1);
+        println!(
+            "{:<18} {:>14} {:>9} {:>8} {:>16}",
+            case.name,
+            case.queued,
+            case.executors,
+            nanos,
+            1_000_000_000 / nanos
+        );
+    }
+}

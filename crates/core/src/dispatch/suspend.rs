@@ -1,0 +1,98 @@
+//! Errors of a node, told from errors of its tasks (DESIGN §8): a task that
+//! could not even be started is tried elsewhere, and an executor that can
+//! start nothing is left alone for a while.
+
+use super::Dispatcher;
+use super::executor::Executor;
+use crate::limits::{FAULTS_MAX, LOSSES_MAX, SUSPENSION_DOUBLINGS_MAX, SUSPENSION_MICROS};
+use crate::result::{Outcome, Tries};
+use crate::task::{ExecutorId, Resources};
+
+impl Dispatcher {
+    /// What an outcome says about the executor it comes from.
+    pub(super) fn judge_executor(&mut self, id: ExecutorId, outcome: Outcome) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        match outcome {
+            Outcome::NotRun => executor.faults = executor.faults.saturating_add(1),
+            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::TimedOut | Outcome::NoOutput => {
+                executor.faults = 0;
+                executor.suspensions = 0;
+            }
+            _ => return,
+        }
+        if executor.faults < FAULTS_MAX || executor.suspended_until.is_some() {
+            return;
+        }
+        if self.has_sound_executor(id, None) {
+            self.suspend(id);
+        } else {
+            // Tasks cannot be started anywhere: that is not the nodes' fault.
+            self.end_suspensions();
+        }
+    }
+
+    /// Whether tasks that could not be started on `id` are worth trying
+    /// elsewhere.
+    pub(super) fn may_run_elsewhere(
+        &self,
+        id: ExecutorId,
+        outcome: Outcome,
+        tries: Tries,
+        need: &Resources,
+    ) -> bool {
+        outcome == Outcome::NotRun
+            && tries.losses < LOSSES_MAX
+            && self.has_sound_executor(id, Some(need))
+    }
+
+    /// Whether another executor is there that has started what it was given
+    /// (and offers `need`).
+    fn has_sound_executor(&self, but: ExecutorId, need: Option<&Resources>) -> bool {
+        self.executors.values().any(|executor: &Executor| {
+            executor.id != but
+                && executor.takes_tasks()
+                && executor.faults == 0
+                && need.is_none_or(|need| executor.capacity.fits(need))
+        })
+    }
+
+    fn suspend(&mut self, id: ExecutorId) {
+        let now = self.now;
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let until = now.after(SUSPENSION_MICROS << executor.suspensions);
+        executor.suspensions = (executor.suspensions + 1).min(SUSPENSION_DOUBLINGS_MAX);
+        executor.suspended_until = Some(until);
+        executor.order.recall = executor.in_flight_count();
+        executor.recalling = executor.order.recall > 0;
+        self.ordered.insert(id);
+        self.suspended.insert((until, id));
+        self.refresh_executor(id);
+    }
+
+    /// Executors whose time is up are tried again; one more fault suspends
+    /// them for longer.
+    pub(super) fn end_due_suspensions(&mut self) {
+        while let Some(&(until, id)) = self.suspended.first() {
+            if until > self.now {
+                return;
+            }
+            self.suspended.remove(&(until, id));
+            self.resume(id);
+        }
+    }
+
+    fn end_suspensions(&mut self) {
+        for (_, id) in std::mem::take(&mut self.suspended) {
+            self.resume(id);
+        }
+    }
+
+    fn resume(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        executor.suspended_until = None;
+        executor.faults = FAULTS_MAX - 1;
+        self.fresh.insert(id);
+        self.unplaced = true;
+        self.refresh_executor(id);
+    }
+}

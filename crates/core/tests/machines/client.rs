@@ -1,0 +1,170 @@
+//! A client: does what its plan says, over connections that break, and keeps
+//! what it is told.
+
+use crate::rng::Rng;
+use crate::workload::{Op, Plan};
+use falkon_core::dispatch::{ConnectionId, Delivery, Event, Reply, RequestError, Selection};
+use falkon_core::result::{Counts, Outcome};
+use falkon_core::runset::RunSet;
+use falkon_core::task::{InstanceId, TaskId, Time};
+use std::collections::VecDeque;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) plan: Plan,
+    pub(crate) ops: VecDeque<Op>,
+    pub(crate) awaiting: Option<(u64, Op)>,
+    next_request: u64,
+    pub(crate) instance: Option<InstanceId>,
+    pub(crate) connection: Option<u64>,
+    pub(crate) wake_at: Option<Time>,
+    was_subscribed: bool,
+    /// Results by position: task, outcome, attempts.
+    pub(crate) log: Vec<(u64, Outcome, u32)>,
+    pub(crate) ended: RunSet,
+    pub(crate) accepted: u64,
+    /// Tasks it asked to be cancelled.
+    pub(crate) cancelled: RunSet,
+    pub(crate) complete: bool,
+    pub(crate) destroyed: bool,
+}
+
+impl Client {
+    pub(crate) fn new(plan: Plan) -> Client {
+        Client {
+            ops: plan.ops.iter().cloned().collect(),
+            plan,
+            awaiting: None,
+            next_request: 0,
+            instance: None,
+            connection: None,
+            wake_at: Some(Time(0)),
+            was_subscribed: false,
+            log: Vec::new(),
+            ended: RunSet::default(),
+            accepted: 0,
+            cancelled: RunSet::default(),
+            complete: false,
+            destroyed: false,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.destroyed || (self.complete && self.ops.is_empty() && self.awaiting.is_none())
+    }
+
+    /// The next request, if it is time for one.
+    pub(crate) fn request(&mut self, rng: &mut Rng) -> Option<Event> {
+        if self.awaiting.is_some() {
+            return None;
+        }
+        let op = self.ops.pop_front()?;
+        let request = self.next_request;
+        self.next_request += 1;
+        let connection = ConnectionId(self.connection?);
+        self.awaiting = Some((request, op.clone()));
+        if let Op::Create = op {
+            let options = self.plan.options.clone();
+            return Some(Event::Create { connection, request, options });
+        }
+        let instance = self.instance.expect("created before anything else");
+        Some(match op {
+            Op::Create => unreachable!("handled above"),
+            Op::Subscribe => {
+                self.was_subscribed = true;
+                let again = self.plan.options.keep_results && rng.percent(30);
+                let from = if again {
+                    rng.below(self.log.len() as u64 + 1)
+                } else {
+                    self.log.len() as u64
+                };
+                Event::Subscribe { connection, request, instance, from }
+            }
+            Op::Submit(number) => {
+                let (first, submission) = self.plan.submissions[number].clone();
+                Event::Submit { connection, request, instance, first: TaskId(first), submission }
+            }
+            Op::Seal => Event::Seal { connection, request, instance },
+            Op::Cancel(selection) => {
+                match &selection {
+                    Selection::All => {
+                        self.cancelled.insert(0, self.plan.tasks.len() as u64);
+                    }
+                    Selection::Runs(runs) => {
+                        for (first, count) in runs {
+                            self.cancelled.insert(*first, *count);
+                        }
+                    }
+                }
+                Event::Cancel { connection, request, instance, selection }
+            }
+            Op::Destroy => Event::Destroy { connection, request, instance },
+        })
+    }
+
+    pub(crate) fn reply(&mut self, request: u64, reply: Reply) {
+        let Some((awaited, op)) = self.awaiting.take() else { return };
+        assert_eq!(awaited, request, "replies come in order");
+        match (op, reply) {
+            (Op::Create, Reply::Created(id)) => self.instance = Some(id),
+            (Op::Submit(number), Reply::Accepted { first, count }) => {
+                let (expected, submission) = &self.plan.submissions[number];
+                assert_eq!((first.0, count), (*expected, submission.count));
+                self.accepted = self.accepted.max(first.0 + count);
+            }
+            (Op::Destroy, Reply::Done | Reply::Refused(RequestError::NoInstance(_))) => {
+                self.destroyed = true;
+                self.ops.clear();
+            }
+            (Op::Subscribe | Op::Seal | Op::Cancel(_), Reply::Done) => {}
+            (op, reply) => panic!("{op:?} was answered with {reply:?}"),
+        }
+    }
+
+    /// Takes results in. Positions must go on without a gap, and what comes
+    /// again must be what came before.
+    pub(crate) fn receive(&mut self, delivery: &Delivery) {
+        assert_eq!(Some(delivery.instance), self.instance);
+        let mut at = delivery.from as usize;
+        assert!(at <= self.log.len(), "results from {at} on after {}", self.log.len());
+        for run in &delivery.results {
+            assert!(run.count > 0);
+            if let Some(executor) = run.executor {
+                let named = delivery.executors.iter().any(|(id, _)| *id == executor);
+                assert!(named, "executor {executor} has no name");
+            }
+            for task in run.first.0..run.first.0 + run.count {
+                let result = (task, run.outcome, run.attempts);
+                if let Some(before) = self.log.get(at) {
+                    assert_eq!(*before, result, "position {at} comes again as another");
+                } else {
+                    assert_eq!(self.ended.insert(task, 1), 1, "task {task} ended twice");
+                    self.log.push(result);
+                }
+                at += 1;
+            }
+        }
+        if delivery.complete {
+            let mut counts = Counts { total: self.log.len() as u64, ..Counts::default() };
+            for (_, outcome, _) in &self.log {
+                counts.end(outcome.status(), 1);
+            }
+            assert_eq!(delivery.counts, counts, "the counts are those of the results");
+            assert_eq!(self.accepted, self.log.len() as u64, "complete, but not all ended");
+            self.complete = true;
+        }
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        self.connection = None;
+        if let Some((_, op)) = self.awaiting.take() {
+            self.ops.push_front(op);
+        }
+        if self.was_subscribed && !self.destroyed {
+            let destroying = matches!(self.ops.front(), Some(Op::Destroy));
+            if !matches!(self.ops.front(), Some(Op::Subscribe)) && !destroying {
+                self.ops.push_front(Op::Subscribe);
+            }
+        }
+    }
+}

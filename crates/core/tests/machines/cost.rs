@@ -1,0 +1,192 @@
+//! How much is done, counted, not timed.
+
+use falkon_core::dispatch::{
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order, Update,
+};
+use falkon_core::execute::{self, Executor};
+use falkon_core::limits::PREFETCH_TASKS_MAX;
+use falkon_core::result::{Outcome, Report};
+use falkon_core::task::{
+    InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+};
+use std::sync::Arc;
+
+const CLIENT: ConnectionId = ConnectionId(u64::MAX);
+const INSTANCE: InstanceId = InstanceId(0);
+
+fn dispatcher(submission: Submission) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new();
+    let connection = CLIENT;
+    let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+    dispatcher.handle(Time(0), Event::Create { connection, request: 0, options });
+    dispatcher
+        .handle(Time(0), Event::Subscribe { connection, request: 1, instance: INSTANCE, from: 0 });
+    dispatcher.handle(
+        Time(0),
+        Event::Submit { connection, request: 2, instance: INSTANCE, first: TaskId(0), submission },
+    );
+    dispatcher.handle(Time(0), Event::Seal { connection, request: 3, instance: INSTANCE });
+    dispatcher
+}
+
+#[test]
+fn a_billion_noops_cost_as_many_messages_as_bundles() {
+    const TASKS: u64 = 1_000_000_000;
+    let mut dispatcher = dispatcher(Submission {
+        count: TASKS,
+        template: Arc::default(),
+        rows: Rows::Computed {
+            factors: vec![Range { start: 0, step: 1, count: TASKS }],
+            offset: 0,
+        },
+        classes: vec![TaskClass { kind: Kind::Noop, ..TaskClass::default() }],
+        class_runs: vec![(TASKS, 0)],
+        names: None,
+        after: Vec::new(),
+    });
+    let mut executors: Vec<Executor> = (0..2)
+        .map(|id| {
+            let mut executor = Executor::new(id + 1, String::new(), Resources::cpus(1));
+            executor.handle(Time(0), execute::Event::Connected);
+            executor
+        })
+        .collect();
+    let mut actions = 0u64;
+    let mut delivered = 0;
+    let mut now = Time(0);
+    while delivered < TASKS {
+        now = now.after(1);
+        let before = actions;
+        for (connection, executor) in (0..).map(ConnectionId).zip(&mut executors) {
+            while let Some(action) = executor.poll_action() {
+                actions += 1;
+                match action {
+                    execute::Action::Join(join) => {
+                        dispatcher.handle(now, Event::Join { connection, join });
+                    }
+                    execute::Action::Update(update) => {
+                        dispatcher.handle(now, Event::Update { connection, update });
+                    }
+                    execute::Action::Start(start) => {
+                        let event = execute::Event::Ended {
+                            key: start.key,
+                            outcome: Outcome::Exit(0),
+                            started: now,
+                            ended: now,
+                            detail: None,
+                        };
+                        executor.handle(now, event);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        while let Some(action) = dispatcher.poll_action() {
+            actions += 1;
+            match action {
+                Action::Order { connection, order } => {
+                    let executor = &mut executors[connection.0 as usize];
+                    executor.handle(now, execute::Event::Order(order));
+                }
+                Action::Deliver { delivery, .. } => {
+                    let results: u64 = delivery.results.iter().map(|run| run.count).sum();
+                    delivered = delivery.from + results;
+                    let event = Event::Acknowledge {
+                        connection: CLIENT,
+                        instance: INSTANCE,
+                        upto: delivered,
+                    };
+                    dispatcher.handle(now, event);
+                }
+                _ => {}
+            }
+        }
+        assert!(actions > before, "nothing happens after {delivered} tasks");
+    }
+    dispatcher.check().unwrap();
+    // A refill is at least half the depth; start, update, order, record,
+    // delivery and what goes with them make fewer than eight actions.
+    let bundles = TASKS / (PREFETCH_TASKS_MAX / 2);
+    assert!(actions < bundles * 8, "{actions} actions for {bundles} bundles");
+}
+
+#[test]
+fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
+    const EXECUTORS: u64 = 1_000;
+    let tasks: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+    let mut rows = Packed::default();
+    for task in 0..tasks {
+        assert!(rows.push(task.to_string().as_bytes()));
+    }
+    let mut dispatcher = dispatcher(Submission {
+        count: tasks,
+        template: Arc::default(),
+        rows: Rows::Packed(rows),
+        classes: vec![TaskClass::default()],
+        class_runs: vec![(tasks, 0)],
+        names: None,
+        after: Vec::new(),
+    });
+    for connection in (0..EXECUTORS).map(ConnectionId) {
+        let join = Join {
+            incarnation: connection.0 + 1,
+            name: String::new(),
+            capacity: Resources::cpus(8),
+            held: Vec::new(),
+            reports: Vec::new(),
+        };
+        dispatcher.handle(Time(0), Event::Join { connection, join });
+    }
+    let (mut orders, mut deliveries, mut delivered) = (0u64, 0u64, 0u64);
+    let mut now = Time(0);
+    let mut numbers = vec![0; EXECUTORS as usize];
+    while delivered < tasks {
+        now = now.after(20_000);
+        let mut answers: Vec<(ConnectionId, Order)> = Vec::new();
+        while let Some(action) = dispatcher.poll_action() {
+            match action {
+                Action::Order { connection, order } => answers.push((connection, order)),
+                Action::Deliver { delivery, .. } => {
+                    deliveries += 1;
+                    delivered += delivery.results.iter().map(|run| run.count).sum::<u64>();
+                    let event = Event::Acknowledge {
+                        connection: CLIENT,
+                        instance: INSTANCE,
+                        upto: delivered,
+                    };
+                    dispatcher.handle(now, event);
+                }
+                _ => {}
+            }
+        }
+        orders += answers.len() as u64;
+        let mut ran = false;
+        for (connection, order) in answers {
+            let mut reports = Vec::new();
+            for assigned in order.assign {
+                for task in assigned.first.0..assigned.first.0 + assigned.count {
+                    reports.push(Report {
+                        instance: INSTANCE,
+                        first: TaskId(task),
+                        count: 1,
+                        tries: assigned.tries,
+                        outcome: Outcome::Exit(0),
+                        started: Time(now.0 - 10_000 - task % 1_000),
+                        ended: now,
+                        detail: None,
+                    });
+                }
+            }
+            let number = &mut numbers[connection.0 as usize];
+            *number += 1;
+            ran |= !reports.is_empty();
+            let update = Update { number: *number, reports, ..Update::default() };
+            dispatcher.handle(now, Event::Update { connection, update });
+        }
+        assert!(ran || delivered == tasks, "nothing runs after {delivered} tasks");
+    }
+    dispatcher.check().unwrap();
+    assert_eq!(delivered, tasks);
+    assert!(orders <= tasks / 4 + 4 * EXECUTORS, "{orders} orders for {tasks} tasks");
+    assert!(deliveries <= tasks / 1_000 + 100, "{deliveries} deliveries of {tasks} results");
+}

@@ -1,0 +1,83 @@
+//! Random workloads on random schedules, with and without faults.
+
+use crate::rng::Rng;
+use crate::workload::{Flavour, Plan, capacity, full_capacity};
+use crate::world::{Faults, World};
+use falkon_core::task::Time;
+use proptest::prelude::*;
+
+/// Long enough for everything a random workload has to do once nothing goes
+/// wrong any more.
+const REST_MICROS: u64 = 900_000_000;
+
+fn world(seed: u64, flavour: Flavour, faults: Faults) -> World {
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let plans = (0..1 + rng.below(3)).map(|_| Plan::random(&mut rng, flavour)).collect();
+    let mut capacities = vec![full_capacity()];
+    capacities.extend((0..rng.below(4)).map(|_| capacity(&mut rng)));
+    World::new(seed, capacities, plans, faults)
+}
+
+fn play(mut world: World, until: Time) {
+    world.run(until.after(REST_MICROS));
+    world.judge();
+    world.wind_up();
+}
+
+fn faults(cuts: bool, silence: bool, deaths: bool, restarts: bool) -> Faults {
+    Faults { until: Time(15_000_000), cuts, silence, deaths, restarts }
+}
+
+const ALL: Flavour = Flavour { failures: true, cancels: true, after: true };
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(32)) })]
+
+    #[test]
+    fn without_faults_every_task_ends_as_the_model_says(seed: u64) {
+        let flavour = Flavour { cancels: false, ..ALL };
+        play(world(seed, flavour, Faults::none()), Time(0));
+    }
+
+    #[test]
+    fn what_is_cancelled_or_destroyed_leaves_the_rest_alone(seed: u64) {
+        play(world(seed, ALL, Faults::none()), Time(0));
+    }
+
+    #[test]
+    fn broken_connections_lose_nothing(seed: u64) {
+        let faults = faults(true, false, false, false);
+        play(world(seed, ALL, faults), faults.until);
+    }
+
+    #[test]
+    fn lost_executors_lose_only_what_ran_there(seed: u64) {
+        let faults = faults(true, true, true, false);
+        play(world(seed, ALL, faults), faults.until);
+    }
+
+    #[test]
+    fn a_dispatcher_comes_back_from_its_journal(seed: u64) {
+        let faults = faults(false, false, false, true);
+        play(world(seed, ALL, faults), faults.until);
+    }
+
+    #[test]
+    fn everything_at_once(seed: u64) {
+        let faults = faults(true, true, true, true);
+        play(world(seed, ALL, faults), faults.until);
+    }
+}
+
+/// `PROPTEST_CASES` raises the number of cases.
+pub(crate) fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+#[test]
+fn replay() {
+    let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("FAULTS")) else { return };
+    let has = |letter| kind.contains(letter);
+    let faults = faults(has('c'), has('s'), has('d'), has('r'));
+    let faults = if kind == "none" { Faults::none() } else { faults };
+    play(world(seed.parse().unwrap(), ALL, faults), faults.until);
+}

@@ -1,0 +1,308 @@
+//! Peers that say anything at all: neither machine panics, and its books stay
+//! in order.
+
+use crate::faults::cases;
+use crate::sets::any_number;
+use falkon_core::dispatch::{
+    Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Order,
+    Prepare, Selection, Update,
+};
+use falkon_core::execute;
+use falkon_core::result::{Outcome, Report, Tries};
+use falkon_core::task::{
+    InstanceId, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn tries() -> impl Strategy<Value = Tries> {
+    prop_oneof![
+        3 => Just(Tries::default()),
+        1 => (0..3u32, 0..3u32).prop_map(|(failures, losses)| Tries { failures, losses }),
+        1 => Just(Tries { failures: u32::MAX, losses: u32::MAX }),
+    ]
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    (0..3u64, any_number(), any_number(), tries()).prop_map(|(instance, first, count, tries)| {
+        Held { instance: InstanceId(instance), first: TaskId(first), count, tries }
+    })
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    prop_oneof![
+        3 => Just(Outcome::Exit(0)),
+        2 => Just(Outcome::Exit(1)),
+        1 => Just(Outcome::Lost),
+        1 => Just(Outcome::Cancelled),
+        1 => Just(Outcome::UpstreamFailed(TaskId(u64::MAX))),
+    ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    (held(), outcome(), any_number(), any_number()).prop_map(|(held, outcome, started, ended)| {
+        Report {
+            instance: held.instance,
+            first: held.first,
+            count: held.count,
+            tries: held.tries,
+            outcome,
+            started: Time(started),
+            ended: Time(ended),
+            detail: None,
+        }
+    })
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    let custom = vec((prop_oneof![Just("a".to_owned()), Just("b".to_owned())], 0..3u64), 0..3);
+    (prop_oneof![0..5000u32, any::<u32>()], 0..3u32, any_number(), custom).prop_map(
+        |(cpus_milli, gpus, memory_bytes, custom)| Resources {
+            cpus_milli,
+            gpus,
+            memory_bytes,
+            custom,
+        },
+    )
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep)]
+}
+
+fn class() -> impl Strategy<Value = TaskClass> {
+    (kind(), prop_oneof![Just(Resources::cpus(1)), resources()], 0..2u32, any_number()).prop_map(
+        |(kind, resources, retries, timeout_micros)| TaskClass {
+            kind,
+            resources,
+            priority: 0,
+            retries,
+            timeout_micros,
+            estimate_micros: 0,
+        },
+    )
+}
+
+fn submission() -> impl Strategy<Value = Submission> {
+    (class(), prop_oneof![1..40u64, Just(1_000_000_000_000)]).prop_map(|(class, count)| {
+        Submission {
+            count,
+            template: Arc::default(),
+            rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 },
+            classes: vec![class],
+            class_runs: vec![(count, 0)],
+            names: None,
+            after: Vec::new(),
+        }
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let connection = (0..4u64).prop_map(ConnectionId);
+    let instance = (0..3u64).prop_map(InstanceId);
+    let request = 0u64;
+    prop_oneof![
+        1 => connection.clone().prop_map(move |connection| Event::Create {
+            connection,
+            request,
+            options: InstanceOptions { keep_results: connection.0 % 2 == 0, ..Default::default() },
+        }),
+        3 => (connection.clone(), instance.clone(), any_number(), submission()).prop_map(
+            move |(connection, instance, first, submission)| Event::Submit {
+                connection,
+                request,
+                instance,
+                first: TaskId(if first < 20 { 0 } else { first }),
+                submission,
+            }
+        ),
+        1 => (connection.clone(), instance.clone(), any_number()).prop_map(
+            move |(connection, instance, from)| Event::Subscribe {
+                connection,
+                request,
+                instance,
+                from,
+            }
+        ),
+        2 => (connection.clone(), instance.clone(), any_number()).prop_map(
+            |(connection, instance, upto)| Event::Acknowledge { connection, instance, upto }
+        ),
+        1 => (connection.clone(), instance.clone(), vec((any_number(), any_number()), 0..4))
+            .prop_map(move |(connection, instance, runs)| Event::Cancel {
+                connection,
+                request,
+                instance,
+                selection: Selection::Runs(runs),
+            }),
+        1 => (connection.clone(), instance.clone()).prop_map(move |(connection, instance)| {
+            Event::Seal { connection, request, instance }
+        }),
+        1 => (connection.clone(), instance).prop_map(move |(connection, instance)| {
+            Event::Destroy { connection, request, instance }
+        }),
+        4 => (connection.clone(), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
+            .prop_map(|(connection, incarnation, capacity, held, reports)| Event::Join {
+                connection,
+                join: Join { incarnation, name: String::new(), capacity, held, reports },
+            }),
+        8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8)
+            .prop_map(|(connection, number, reports, returned, bits)| Event::Update {
+                connection,
+                update: Update {
+                    number,
+                    reports,
+                    returned,
+                    recalled: bits % 2 == 0,
+                    leaving: bits == 1,
+                },
+            }),
+        1 => connection.prop_map(|connection| Event::Closed { connection }),
+    ]
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    let batch = (0..3u64).prop_map(BatchId);
+    let prepare = (batch.clone(), vec(class(), 0..3)).prop_map(|(batch, classes)| Prepare {
+        batch,
+        template: Arc::default(),
+        classes,
+    });
+    let assigned = (batch.clone(), held(), 0..3u32).prop_map(|(batch, held, class)| Assigned {
+        batch,
+        instance: held.instance,
+        first: held.first,
+        count: held.count,
+        class,
+        tries: held.tries,
+        rows: Rows::Computed { factors: Vec::new(), offset: 0 },
+    });
+    (
+        any_number(),
+        vec(prepare, 0..2),
+        vec(assigned, 0..4),
+        any_number(),
+        vec(held(), 0..3),
+        vec(held(), 0..3),
+        vec(batch, 0..2),
+    )
+        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
+            acknowledged,
+            prepare,
+            assign,
+            recall,
+            cancel,
+            disown,
+            forget,
+        })
+}
+
+#[derive(Debug, Clone)]
+enum Said {
+    Order(Order),
+    Connected(bool),
+    Ends(usize),
+    Time(u64),
+    Leave,
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    prop_oneof![
+        8 => order().prop_map(Said::Order),
+        2 => any::<bool>().prop_map(Said::Connected),
+        6 => (0..8usize).prop_map(Said::Ends),
+        3 => (0..5_000_000u64).prop_map(Said::Time),
+        1 => Just(Said::Leave),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(256)) })]
+
+    #[test]
+    fn a_dispatcher_survives_any_peers(events in vec((0..3_000_000u64, event()), 0..40)) {
+        let mut dispatcher = Dispatcher::new();
+        let mut journal = Vec::new();
+        let mut now = Time(0);
+        let connection = ConnectionId(0);
+        let options = InstanceOptions::default();
+        let create = Event::Create { connection, request: 0, options };
+        for (micros, event) in std::iter::once((0, create)).chain(events) {
+            now = now.after(micros);
+            while dispatcher.poll_timeout().is_some_and(|(at, _)| at <= now) {
+                dispatcher.handle_timeout(now);
+            }
+            dispatcher.handle(now, event);
+            let mut actions = 0;
+            while let Some(action) = dispatcher.poll_action() {
+                if let falkon_core::dispatch::Action::Journal(record) = action {
+                    journal.push(record);
+                }
+                actions += 1;
+                prop_assert!(actions < 10_000, "it goes on for ever");
+            }
+            prop_assert!(dispatcher.check().is_ok(), "{:?}", dispatcher.check());
+        }
+        for records in [journal, dispatcher.snapshot()] {
+            let mut again = Dispatcher::new();
+            for record in records {
+                prop_assert_eq!(again.recover(record), Ok(()));
+            }
+            again.recovered(now);
+            prop_assert!(again.check().is_ok(), "{:?}", again.check());
+            prop_assert_eq!(
+                again.instance_views().map(|view| view.id()).collect::<Vec<_>>(),
+                dispatcher.instance_views().map(|view| view.id()).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn an_executor_survives_any_dispatcher(said in vec(said(), 0..40)) {
+        let capacity = Resources {
+            gpus: 2,
+            memory_bytes: 1 << 20,
+            custom: vec![("a".to_owned(), 2)],
+            ..Resources::cpus(4)
+        };
+        let mut executor = execute::Executor::new(1, String::new(), capacity);
+        let mut now = Time(0);
+        executor.handle(now, execute::Event::Connected);
+        let mut running: Vec<execute::TaskKey> = Vec::new();
+        for said in said {
+            match said {
+                Said::Order(order) => executor.handle(now, execute::Event::Order(order)),
+                Said::Connected(true) => executor.handle(now, execute::Event::Connected),
+                Said::Connected(false) => executor.handle(now, execute::Event::Disconnected),
+                Said::Ends(index) => {
+                    if running.is_empty() {
+                        continue;
+                    }
+                    let key = running.remove(index % running.len());
+                    executor.handle(now, execute::Event::Ended {
+                        key,
+                        outcome: Outcome::Exit(0),
+                        started: now,
+                        ended: now,
+                        detail: None,
+                    });
+                }
+                Said::Time(micros) => {
+                    now = now.after(micros);
+                    executor.handle_timeout(now);
+                }
+                Said::Leave => executor.handle(now, execute::Event::Leave),
+            }
+            let mut actions = 0;
+            while let Some(action) = executor.poll_action() {
+                if let execute::Action::Start(start) = action {
+                    prop_assert!(!running.contains(&start.key));
+                    running.push(start.key);
+                }
+                actions += 1;
+                prop_assert!(actions < 10_000, "it goes on for ever");
+            }
+            prop_assert!(executor.check().is_ok(), "{:?}", executor.check());
+        }
+    }
+}

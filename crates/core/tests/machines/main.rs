@@ -1,0 +1,16 @@
+//! The dispatcher's and the executor's machines, proved: random schedules
+//! with faults against a reference model, equivalences, hostile peers, cost.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod client;
+mod cost;
+mod equivalence;
+mod faults;
+mod hostile;
+mod node;
+mod placing;
+mod rng;
+mod sets;
+mod workload;
+mod world;

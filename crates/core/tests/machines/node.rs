@@ -1,0 +1,126 @@
+//! An executor's node: the machine, its processes, what they hold.
+
+use crate::workload::is_row_of;
+use falkon_core::execute::{Action, Event, Executor, Start, TaskKey, TemplateId};
+use falkon_core::result::Outcome;
+use falkon_core::task::{Kind, Resources, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) start: Start,
+    pub(crate) started: Time,
+    pub(crate) ends: Time,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) machine: Executor,
+    pub(crate) capacity: Resources,
+    pub(crate) alive: bool,
+    pub(crate) left: bool,
+    pub(crate) connection: Option<u64>,
+    pub(crate) reconnect_at: Option<Time>,
+    pub(crate) processes: BTreeMap<TaskKey, Process>,
+    pub(crate) ends: BTreeSet<(Time, TaskKey)>,
+    pub(crate) templates: BTreeSet<TemplateId>,
+}
+
+impl Node {
+    pub(crate) fn new(incarnation: u64, capacity: Resources) -> Node {
+        let name = format!("node-{incarnation}");
+        Node {
+            machine: Executor::new(incarnation, name, capacity.clone()),
+            capacity,
+            alive: true,
+            left: false,
+            connection: None,
+            reconnect_at: Some(Time(0)),
+            processes: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            templates: BTreeSet::new(),
+        }
+    }
+
+    /// The next time at which something happens here by itself.
+    pub(crate) fn next(&self) -> Option<Time> {
+        if !self.alive {
+            return None;
+        }
+        let end = self.ends.first().map(|(at, _)| *at);
+        let timeout = self.machine.poll_timeout().map(|(at, _)| at);
+        [end, timeout, self.reconnect_at].into_iter().flatten().min()
+    }
+
+    pub(crate) fn spawn(&mut self, start: Start, now: Time, micros: u64, outcome: Outcome) {
+        let key = start.key;
+        assert!(self.templates.contains(&start.template), "task {} without template", key.task);
+        for at in 0..start.count {
+            assert!(
+                is_row_of(&start.rows, start.row + at, key.task.0 + at),
+                "task {} starts with another's row",
+                key.task.0 + at
+            );
+        }
+        let ends = now.after(micros);
+        self.ends.insert((ends, key));
+        let process = Process { start, started: now, ends, outcome };
+        assert!(self.processes.insert(key, process).is_none(), "task {} runs twice", key.task);
+        self.check_room();
+    }
+
+    /// What runs is no more than there is.
+    fn check_room(&self) {
+        let mut free = self.capacity.clone();
+        let mut gpus = BTreeSet::new();
+        for process in self.processes.values() {
+            let class = &process.start.class;
+            if class.kind == Kind::Noop {
+                continue;
+            }
+            assert!(free.fits(&class.resources), "more runs than there is room for");
+            free.take(&class.resources, 1);
+            for gpu in &process.start.gpus {
+                assert!(gpus.insert(*gpu), "gpu {gpu} is used twice");
+                assert!(*gpu < self.capacity.gpus, "there is no gpu {gpu}");
+            }
+        }
+    }
+
+    /// A process is asked to end.
+    pub(crate) fn kill(&mut self, key: TaskKey, now: Time, micros: u64) {
+        let Some(process) = self.processes.get_mut(&key) else { return };
+        if process.ends <= now.after(micros) {
+            return;
+        }
+        self.ends.remove(&(process.ends, key));
+        process.ends = now.after(micros);
+        process.outcome = Outcome::Signal(15);
+        self.ends.insert((process.ends, key));
+    }
+
+    /// A process that has ended by `now`, if there is one.
+    pub(crate) fn reap(&mut self, now: Time) -> Option<(TaskKey, Process)> {
+        let &(at, key) = self.ends.first()?;
+        if at > now {
+            return None;
+        }
+        self.ends.remove(&(at, key));
+        let process = self.processes.remove(&key)?;
+        Some((key, process))
+    }
+
+    pub(crate) fn handle(&mut self, now: Time, event: Event) {
+        self.machine.handle(now, event);
+    }
+
+    pub(crate) fn poll(&mut self) -> Option<Action> {
+        let action = self.machine.poll_action();
+        if action.is_none() {
+            self.machine.check().unwrap();
+        }
+        action
+    }
+}

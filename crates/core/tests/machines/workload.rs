@@ -1,0 +1,292 @@
+//! What clients submit, how the tasks behave, and how they must end.
+
+use crate::rng::Rng;
+use falkon_core::dispatch::{InstanceOptions, Selection};
+use falkon_core::result::Status;
+use falkon_core::task::{
+    After, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
+};
+use std::sync::Arc;
+
+/// How one task behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) class: TaskClass,
+    pub(crate) after: Vec<u64>,
+    /// How many of its runs fail before one succeeds.
+    pub(crate) fails: u32,
+    /// Runs until it is killed.
+    pub(crate) hangs: bool,
+    pub(crate) micros: u64,
+}
+
+/// What a client asks for, in order.
+#[derive(Debug, Clone)]
+pub(crate) enum Op {
+    Create,
+    Subscribe,
+    /// The submission of this number.
+    Submit(usize),
+    Seal,
+    Cancel(Selection),
+    Destroy,
+}
+
+/// All that one client does.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) options: InstanceOptions,
+    pub(crate) submissions: Vec<(u64, Submission)>,
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// What an executor offers that can run every task.
+pub(crate) fn full_capacity() -> Resources {
+    Resources {
+        cpus_milli: 4000,
+        gpus: 2,
+        memory_bytes: 8 << 30,
+        custom: vec![("licence".to_owned(), 3)],
+    }
+}
+
+/// What some executor offers.
+pub(crate) fn capacity(rng: &mut Rng) -> Resources {
+    Resources {
+        cpus_milli: *rng.pick(&[1000, 1500, 2000, 4000]),
+        gpus: rng.below(3) as u32,
+        memory_bytes: rng.below(9) << 30,
+        custom: if rng.percent(50) {
+            vec![("licence".to_owned(), rng.below(4))]
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn resources(rng: &mut Rng) -> Resources {
+    let mut need = Resources {
+        cpus_milli: *rng.pick(&[1000, 1000, 1000, 500, 250, 2000, 4000, 0]),
+        ..Resources::default()
+    };
+    if rng.percent(15) {
+        need.gpus = 1 + rng.below(2) as u32;
+    }
+    if rng.percent(15) {
+        need.memory_bytes = (1 + rng.below(4)) << 30;
+    }
+    if rng.percent(15) {
+        need.custom.push(("licence".to_owned(), 1 + rng.below(3)));
+    }
+    need
+}
+
+/// What may occur in a workload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flavour {
+    pub(crate) failures: bool,
+    pub(crate) cancels: bool,
+    pub(crate) after: bool,
+}
+
+fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
+    let kind = *rng.pick(&[Kind::Process, Kind::Process, Kind::Noop, Kind::Sleep]);
+    TaskClass {
+        kind,
+        resources: resources(rng),
+        priority: rng.below(3) as i32 - 1,
+        retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
+        timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },
+        estimate_micros: 0,
+    }
+}
+
+fn task(rng: &mut Rng, class: &TaskClass, flavour: Flavour) -> Task {
+    let micros = match rng.below(20) {
+        0 => rng.below(2_000_000),
+        1..5 => 50_000 + rng.below(200_000),
+        _ => rng.below(10_000),
+    };
+    let fragile = flavour.failures && class.kind == Kind::Process;
+    Task {
+        class: class.clone(),
+        after: Vec::new(),
+        fails: if fragile && rng.percent(25) { rng.below(5) as u32 } else { 0 },
+        hangs: class.timeout_micros > 0 && class.kind != Kind::Noop && rng.percent(20),
+        micros: if class.timeout_micros > 0 { micros.min(200_000) } else { micros },
+    }
+}
+
+/// Rows that say which task each is, so that a run that is cut up can be
+/// checked against where it came from.
+fn rows(rng: &mut Rng, first: u64, count: u64) -> Rows {
+    if rng.percent(50) {
+        let start = first as i64;
+        let factor = Range { start, step: 1, count };
+        return Rows::Computed { factors: vec![factor], offset: 0 };
+    }
+    let mut packed = Packed::default();
+    for task in first..first + count {
+        assert!(packed.push(task.to_string().as_bytes()));
+    }
+    Rows::Packed(packed)
+}
+
+/// Whether a row is that of `task`.
+pub(crate) fn is_row_of(rows: &Rows, row: u64, task: u64) -> bool {
+    match rows {
+        Rows::Computed { .. } => rows.computed(row) == [task as i64],
+        Rows::Packed(packed) => packed.at(row) == Some(task.to_string().as_bytes()),
+    }
+}
+
+/// A submission in which all tasks are of one class.
+pub(crate) fn uniform(rng: &mut Rng, first: u64, count: u64, class: &TaskClass) -> Submission {
+    Submission {
+        count,
+        template: Arc::new(first.to_string().into_bytes()),
+        rows: rows(rng, first, count),
+        classes: vec![class.clone()],
+        class_runs: vec![(count, 0)],
+        names: None,
+        after: Vec::new(),
+    }
+}
+
+impl Plan {
+    /// A plan of the client's own making: these tasks in one submission each
+    /// class run, sealed, to the end.
+    pub(crate) fn of(rng: &mut Rng, runs: &[(u64, TaskClass, u64)]) -> Plan {
+        let mut plan = Plan {
+            options: InstanceOptions::default(),
+            submissions: Vec::new(),
+            tasks: Vec::new(),
+            ops: vec![Op::Create, Op::Subscribe],
+        };
+        for (count, class, micros) in runs {
+            let first = plan.tasks.len() as u64;
+            plan.ops.push(Op::Submit(plan.submissions.len()));
+            plan.submissions.push((first, uniform(rng, first, *count, class)));
+            plan.tasks.extend((0..*count).map(|_| Task {
+                class: class.clone(),
+                after: Vec::new(),
+                fails: 0,
+                hangs: false,
+                micros: *micros,
+            }));
+        }
+        plan.ops.push(Op::Seal);
+        plan
+    }
+
+    /// Something random.
+    pub(crate) fn random(rng: &mut Rng, flavour: Flavour) -> Plan {
+        let options = InstanceOptions {
+            name: "random".to_owned(),
+            keep_results: rng.percent(50),
+            fail_unschedulable: false,
+            fail_fast: false,
+        };
+        let mut plan =
+            Plan { options, submissions: Vec::new(), tasks: Vec::new(), ops: vec![Op::Create] };
+        if rng.percent(70) {
+            plan.ops.push(Op::Subscribe);
+        }
+        for number in 0..1 + rng.below(4) as usize {
+            plan.submit(rng, flavour);
+            plan.ops.push(Op::Submit(number));
+        }
+        if flavour.cancels {
+            plan.cancel(rng);
+        }
+        plan.ops.push(Op::Seal);
+        if !plan.ops.iter().any(|op| matches!(op, Op::Subscribe)) {
+            plan.ops.push(Op::Subscribe);
+        }
+        plan
+    }
+
+    fn submit(&mut self, rng: &mut Rng, flavour: Flavour) {
+        let first = self.tasks.len() as u64;
+        let classes: Vec<TaskClass> = (0..1 + rng.below(3)).map(|_| class(rng, flavour)).collect();
+        let mut class_runs = Vec::new();
+        let mut after = Vec::new();
+        for _ in 0..1 + rng.below(4) {
+            let index = rng.below(classes.len() as u64) as usize;
+            let class = &classes[index];
+            let large = class.kind == Kind::Noop && rng.percent(30);
+            let count = 1 + rng.below(if large { 2000 } else { 15 });
+            class_runs.push((count, index as u32));
+            for _ in 0..count {
+                let id = self.tasks.len() as u64;
+                let mut task = task(rng, class, flavour);
+                if flavour.after && !large && rng.percent(20) {
+                    for _ in 0..1 + rng.below(3) {
+                        // Mostly earlier ones; some later, some never there.
+                        let upstream =
+                            if rng.percent(92) { rng.below(id.max(1)) } else { rng.below(id + 20) };
+                        if upstream != id {
+                            task.after.push(upstream);
+                        }
+                    }
+                    if !task.after.is_empty() {
+                        let tasks = task.after.iter().map(|id| TaskId(*id)).collect();
+                        after.push(After { offset: id - first, tasks });
+                    }
+                }
+                self.tasks.push(task);
+            }
+        }
+        let count = self.tasks.len() as u64 - first;
+        let mut submission = uniform(rng, first, count, &classes[0]);
+        submission.classes = classes;
+        submission.class_runs = class_runs;
+        submission.after = after;
+        self.submissions.push((first, submission));
+    }
+
+    /// Cancels something, or destroys everything, somewhere on the way.
+    fn cancel(&mut self, rng: &mut Rng) {
+        let at = 1 + rng.below(self.ops.len() as u64) as usize;
+        let total = self.tasks.len() as u64;
+        match rng.below(6) {
+            0 => self.ops.push(Op::Cancel(Selection::All)),
+            1 => self.ops.push(Op::Destroy),
+            2..5 => {
+                let runs =
+                    (0..1 + rng.below(4)).map(|_| (rng.below(total), 1 + rng.below(20))).collect();
+                self.ops.insert(at, Op::Cancel(Selection::Runs(runs)));
+            }
+            _ => {}
+        }
+    }
+
+    /// How each task must end if nothing is lost and nothing cancelled.
+    pub(crate) fn expected(&self) -> Vec<Status> {
+        let mut status: Vec<Option<Status>> = vec![None; self.tasks.len()];
+        loop {
+            let mut changed = false;
+            for (id, task) in self.tasks.iter().enumerate() {
+                if status[id].is_some() {
+                    continue;
+                }
+                let upstream = |id: &u64| status.get(*id as usize).copied().flatten();
+                if task.after.iter().any(|id| upstream(id) == Some(Status::Failed)) {
+                    status[id] = Some(Status::Failed);
+                } else if task.after.iter().all(|id| upstream(id) == Some(Status::Done)) {
+                    let fails = task.hangs || task.fails > task.class.retries;
+                    status[id] = Some(if fails { Status::Failed } else { Status::Done });
+                } else {
+                    continue;
+                }
+                changed = true;
+            }
+            if !changed {
+                break;
+            }
+        }
+        // What waits for itself or for what is not there fails.
+        status.into_iter().map(|status| status.unwrap_or(Status::Failed)).collect()
+    }
+}

@@ -1,0 +1,859 @@
+//! One dispatcher, some executors and some clients on a virtual clock, joined
+//! by connections that keep order, delay, and break. One seed gives one
+//! schedule.
+
+use crate::client::Client;
+use crate::node::Node;
+use crate::rng::Rng;
+use crate::workload::Plan;
+use falkon_core::dispatch::{
+    Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply,
+};
+use falkon_core::execute;
+use falkon_core::limits::PREFETCH_TASKS_MAX;
+use falkon_core::result::{Outcome, Status};
+use falkon_core::task::{InstanceId, Kind, Resources, Time};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Peer {
+    Node(usize),
+    Client(usize),
+}
+
+#[derive(Debug)]
+enum Up {
+    Event(Event),
+    Closed,
+}
+
+#[derive(Debug)]
+enum Down {
+    Order(Order),
+    Reply(u64, Reply),
+    Delivery(Delivery),
+    Closed,
+}
+
+/// A connection. Each direction ends with `Closed` once.
+#[derive(Debug)]
+struct Link {
+    peer: Peer,
+    up: VecDeque<(Time, Up)>,
+    down: VecDeque<(Time, Down)>,
+    up_open: bool,
+    down_open: bool,
+    /// Nothing that is sent from now on arrives, and nobody notices.
+    muted: bool,
+}
+
+/// Which faults may happen, until `until`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Faults {
+    pub(crate) until: Time,
+    pub(crate) cuts: bool,
+    pub(crate) silence: bool,
+    pub(crate) deaths: bool,
+    pub(crate) restarts: bool,
+}
+
+impl Faults {
+    pub(crate) fn none() -> Faults {
+        Faults { until: Time(0), cuts: false, silence: false, deaths: false, restarts: false }
+    }
+}
+
+/// What is known of a task's runs.
+#[derive(Debug, Default, Clone)]
+struct History {
+    starts: u64,
+    running: u64,
+    failed: u32,
+    succeeded: bool,
+}
+
+/// How a dispatcher is killed in the middle of a round.
+#[derive(Debug, Clone, Copy)]
+enum Crash {
+    /// Nothing of the round is written or sent.
+    Before,
+    /// All of it is written and some of it sent.
+    After,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) rng: Rng,
+    pub(crate) now: Time,
+    pub(crate) dispatcher: Dispatcher,
+    journal: Vec<Record>,
+    crash: Option<Crash>,
+    links: BTreeMap<u64, Link>,
+    next_connection: u64,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) clients: Vec<Client>,
+    faults: Faults,
+    next_fault: Option<Time>,
+    history: BTreeMap<(usize, u64), History>,
+    of_instance: BTreeMap<InstanceId, usize>,
+    /// Executors that the dispatcher gave up.
+    losses: u64,
+    pub(crate) steps: u64,
+    pub(crate) messages: u64,
+    delay_micros: u64,
+    /// When each executor started which tasks: (time, node, client, task).
+    pub(crate) starts: Vec<(Time, usize, usize, u64)>,
+}
+
+/// Steps after which a schedule is taken for one that never ends.
+const STEPS_MAX: u64 = 400_000;
+
+impl World {
+    pub(crate) fn new(
+        seed: u64,
+        capacities: Vec<Resources>,
+        plans: Vec<Plan>,
+        faults: Faults,
+    ) -> World {
+        let mut rng = Rng::new(seed);
+        let delay_micros = *rng.pick(&[1, 200, 5_000, 40_000]);
+        let nodes = capacities
+            .into_iter()
+            .enumerate()
+            .map(|(index, capacity)| Node::new(1 + index as u64, capacity))
+            .collect();
+        let any = faults.cuts || faults.silence || faults.deaths || faults.restarts;
+        World {
+            rng,
+            now: Time(0),
+            dispatcher: Dispatcher::new(),
+            journal: Vec::new(),
+            crash: None,
+            links: BTreeMap::new(),
+            next_connection: 0,
+            nodes,
+            clients: plans.into_iter().map(Client::new).collect(),
+            faults,
+            next_fault: any.then_some(Time(1)),
+            history: BTreeMap::new(),
+            of_instance: BTreeMap::new(),
+            losses: 0,
+            steps: 0,
+            messages: 0,
+            delay_micros,
+            starts: Vec::new(),
+        }
+    }
+
+    /// Goes on until all clients are done; panics if they are not by `limit`.
+    pub(crate) fn run(&mut self, limit: Time) {
+        while !self.clients.iter().all(Client::is_done) {
+            if !self.step() || self.now > limit || self.steps > STEPS_MAX {
+                panic!("at {:?} after {} steps: {}", self.now, self.steps, self.describe());
+            }
+        }
+    }
+
+    /// Goes on for a while.
+    pub(crate) fn run_for(&mut self, micros: u64) {
+        let until = self.now.after(micros);
+        while self.next().is_some_and(|(at, _)| at <= until) {
+            self.step();
+            assert!(self.steps <= STEPS_MAX, "at {:?}: {}", self.now, self.describe());
+        }
+        self.now = until;
+    }
+
+    fn describe(&self) -> String {
+        let mut text = String::new();
+        for view in self.dispatcher.instance_views() {
+            text += &format!(
+                "\ninstance {}: {:?} sealed {} unschedulable {:?}",
+                view.id(),
+                view.counts(),
+                view.is_sealed(),
+                view.unschedulable()
+            );
+        }
+        for view in self.dispatcher.executor_views() {
+            text += &format!(
+                "\nexecutor {} {}: load {:?} free {} connected {}",
+                view.id(),
+                view.name(),
+                view.load(),
+                view.free(),
+                view.is_connected()
+            );
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            text += &format!(
+                "\nnode {index}: alive {} left {} load {:?} free {} connection {:?}",
+                node.alive,
+                node.left,
+                node.machine.load(),
+                node.machine.free(),
+                node.connection
+            );
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            text += &format!(
+                "\nclient {index}: awaits {:?}, then {:?}; {} results, complete {}",
+                client.awaiting.as_ref().map(|(_, op)| op),
+                client.ops,
+                client.log.len(),
+                client.complete
+            );
+        }
+        text
+    }
+
+    // What happens next.
+
+    fn next(&self) -> Option<(Time, Happening)> {
+        let mut next: Vec<(Time, Happening)> = Vec::new();
+        for (id, link) in &self.links {
+            next.extend(link.up.front().map(|(at, _)| (*at, Happening::Up(*id))));
+            next.extend(link.down.front().map(|(at, _)| (*at, Happening::Down(*id))));
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            next.extend(node.next().map(|at| (at, Happening::Node(index))));
+        }
+        for (index, client) in self.clients.iter().enumerate() {
+            next.extend(client.wake_at.map(|at| (at, Happening::Client(index))));
+        }
+        let timeout = self.dispatcher.poll_timeout().map(|(at, _)| at);
+        next.extend(timeout.map(|at| (at, Happening::Timeout)));
+        next.extend(self.next_fault.map(|at| (at, Happening::Fault)));
+        next.into_iter().min_by_key(|(at, happening)| (*at, happening.rank(self.steps)))
+    }
+
+    /// One thing happens. Returns `false` if nothing will ever happen again.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some((at, happening)) = self.next() else { return false };
+        self.steps += 1;
+        self.now = self.now.max(at);
+        match happening {
+            Happening::Up(id) => self.arrive_up(id),
+            Happening::Down(id) => self.arrive_down(id),
+            Happening::Node(index) => self.tend_node(index),
+            Happening::Client(index) => self.tend_client(index),
+            Happening::Timeout => {
+                self.dispatcher.handle_timeout(self.now);
+                self.drain();
+            }
+            Happening::Fault => self.fault(),
+        }
+        true
+    }
+
+    // Connections.
+
+    fn arrival(&mut self, last: Option<Time>) -> Time {
+        let delay = 1 + self.rng.below(self.delay_micros);
+        self.now.after(delay).max(last.unwrap_or_default())
+    }
+
+    fn send_up(&mut self, id: u64, up: Up) {
+        self.messages += 1;
+        let last = self.links.get(&id).and_then(|link| link.up.back().map(|(at, _)| *at));
+        let at = self.arrival(last);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if link.up_open && !link.muted {
+            link.up_open = !matches!(up, Up::Closed);
+            link.up.push_back((at, up));
+        }
+    }
+
+    fn send_down(&mut self, id: u64, down: Down) {
+        self.messages += 1;
+        let last = self.links.get(&id).and_then(|link| link.down.back().map(|(at, _)| *at));
+        let at = self.arrival(last);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if link.down_open && !link.muted {
+            link.down_open = !matches!(down, Down::Closed);
+            link.down.push_back((at, down));
+        }
+    }
+
+    /// The end `at_peer` is told that the connection is over, perhaps after
+    /// what is under way to it.
+    fn close_towards(&mut self, id: u64, at_peer: bool) {
+        let lossy = self.rng.percent(50);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.muted = false;
+        if at_peer {
+            if lossy && link.down_open {
+                link.down.clear();
+            }
+            self.send_down(id, Down::Closed);
+        } else {
+            if lossy && link.up_open {
+                link.up.clear();
+            }
+            self.send_up(id, Up::Closed);
+        }
+    }
+
+    /// The network cuts a connection.
+    fn cut(&mut self, id: u64) {
+        self.close_towards(id, true);
+        self.close_towards(id, false);
+    }
+
+    fn connect(&mut self, peer: Peer) -> u64 {
+        let id = self.next_connection;
+        self.next_connection += 1;
+        self.links.insert(
+            id,
+            Link {
+                peer,
+                up: VecDeque::new(),
+                down: VecDeque::new(),
+                up_open: true,
+                down_open: true,
+                muted: false,
+            },
+        );
+        id
+    }
+
+    fn drop_if_over(&mut self, id: u64) {
+        let over = self.links.get(&id).is_some_and(|link| {
+            !link.up_open && !link.down_open && link.up.is_empty() && link.down.is_empty()
+        });
+        if over {
+            self.links.remove(&id);
+        }
+    }
+
+    fn arrive_up(&mut self, id: u64) {
+        let Some((_, up)) = self.links.get_mut(&id).and_then(|link| link.up.pop_front()) else {
+            return;
+        };
+        let event = match up {
+            Up::Event(event) => event,
+            Up::Closed => Event::Closed { connection: ConnectionId(id) },
+        };
+        self.dispatcher.handle(self.now, event);
+        self.drop_if_over(id);
+        // Sometimes more is handled before the polling.
+        let more =
+            self.links.values().any(|link| link.up.front().is_some_and(|(at, _)| *at <= self.now));
+        if !more || self.rng.percent(50) {
+            self.drain();
+        }
+    }
+
+    fn arrive_down(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let peer = link.peer;
+        let Some((_, down)) = link.down.pop_front() else { return };
+        match peer {
+            Peer::Node(index) if self.nodes[index].connection == Some(id) => {
+                let node = &mut self.nodes[index];
+                match down {
+                    Down::Order(order) => node.handle(self.now, execute::Event::Order(order)),
+                    Down::Closed => {
+                        node.connection = None;
+                        let wait = if self.rng.percent(80) { 500_000 } else { 6_000_000 };
+                        node.reconnect_at = Some(self.now.after(self.rng.below(wait)));
+                        node.handle(self.now, execute::Event::Disconnected);
+                        self.close_towards(id, false);
+                    }
+                    other => panic!("an executor was sent {other:?}"),
+                }
+                self.pump_node(index);
+            }
+            Peer::Client(index) if self.clients[index].connection == Some(id) => {
+                self.client_hears(index, id, down);
+            }
+            _ => {}
+        }
+        self.drop_if_over(id);
+    }
+
+    // The dispatcher.
+
+    fn drain(&mut self) {
+        let mut messages = Vec::new();
+        let mut records = Vec::new();
+        while let Some(action) = self.dispatcher.poll_action() {
+            match action {
+                Action::Journal(record) => records.push(record),
+                other => messages.push(other),
+            }
+        }
+        self.dispatcher.check().unwrap();
+        for view in self.dispatcher.executor_views() {
+            let (_, ahead) = view.load();
+            assert!(ahead <= PREFETCH_TASKS_MAX, "executor {} was sent {ahead} ahead", view.id());
+        }
+        let sent = match self.crash.take() {
+            None => messages.len(),
+            Some(Crash::Before) => {
+                self.restart();
+                return;
+            }
+            Some(Crash::After) => self.rng.below(messages.len() as u64 + 1) as usize,
+        };
+        let whole = sent == messages.len();
+        for record in &records {
+            if matches!(record, Record::ExecutorGone { .. }) {
+                self.losses += 1;
+            }
+        }
+        self.journal.extend(records);
+        for action in messages.into_iter().take(sent) {
+            self.carry_out(action);
+        }
+        if !whole {
+            self.restart();
+        } else if self.rng.percent(2) {
+            self.compact();
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Journal(_) => unreachable!("sorted out before"),
+            Action::Reply { connection, request, reply } => {
+                self.send_down(connection.0, Down::Reply(request, reply));
+            }
+            Action::Deliver { connection, delivery } => {
+                self.send_down(connection.0, Down::Delivery(delivery));
+            }
+            Action::Order { connection, order } => self.send_down(connection.0, Down::Order(order)),
+            Action::Close { connection, .. } => {
+                if let Some(link) = self.links.get_mut(&connection.0) {
+                    link.up.clear();
+                    link.up_open = false;
+                    link.muted = false;
+                }
+                self.send_down(connection.0, Down::Closed);
+            }
+        }
+    }
+
+    /// A dispatcher made from the journal alone.
+    fn recovered(&self) -> Dispatcher {
+        let mut dispatcher = Dispatcher::new();
+        for record in &self.journal {
+            dispatcher.recover(record.clone()).unwrap();
+        }
+        dispatcher.recovered(self.now);
+        dispatcher.check().unwrap();
+        dispatcher
+    }
+
+    /// The journal is compacted to a snapshot, which must say the same.
+    fn compact(&mut self) {
+        let before = self.recovered();
+        self.journal = self.dispatcher.snapshot();
+        let after = self.recovered();
+        for view in self.dispatcher.instance_views() {
+            let counts = |dispatcher: &Dispatcher| {
+                let counts = dispatcher.instance_view(view.id()).expect("recovered").counts();
+                (counts.total, counts.done, counts.failed, counts.cancelled)
+            };
+            assert_eq!(counts(&before), counts(&after), "journal and snapshot differ");
+            let now = view.counts();
+            let (total, done, failed, cancelled) = counts(&after);
+            assert_eq!(total, now.total);
+            assert_eq!(done, now.done, "a result was lost or made up");
+            // Tasks to be cancelled that were in flight have no executor now.
+            assert!(failed >= now.failed && cancelled >= now.cancelled);
+        }
+        assert_eq!(
+            before.instance_views().count(),
+            self.dispatcher.instance_views().count(),
+            "an instance was lost or made up"
+        );
+    }
+
+    /// `kill -9`, and a new process that knows the journal.
+    fn restart(&mut self) {
+        let ids: Vec<u64> = self.links.keys().copied().collect();
+        for id in ids {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.up.clear();
+                link.up_open = false;
+            }
+            self.close_towards(id, true);
+            self.drop_if_over(id);
+        }
+        self.dispatcher = self.recovered();
+        self.drain();
+    }
+
+    // Executors.
+
+    fn tend_node(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.reconnect_at.is_some_and(|at| at <= self.now) {
+            node.reconnect_at = None;
+            let id = self.connect(Peer::Node(index));
+            let node = &mut self.nodes[index];
+            node.connection = Some(id);
+            node.handle(self.now, execute::Event::Connected);
+        }
+        while let Some((key, process)) = self.nodes[index].reap(self.now) {
+            let client = self.of_instance[&key.instance];
+            for task in key.task.0..key.task.0 + process.start.count {
+                let history = self.history.entry((client, task)).or_default();
+                history.running -= 1;
+                match process.outcome {
+                    Outcome::Exit(0) => history.succeeded = true,
+                    _ => history.failed += 1,
+                }
+            }
+            let ended = execute::Event::Ended {
+                key,
+                outcome: process.outcome,
+                started: process.started,
+                ended: process.ends,
+                detail: None,
+            };
+            self.nodes[index].handle(self.now, ended);
+        }
+        let node = &mut self.nodes[index];
+        if node.machine.poll_timeout().is_some_and(|(at, _)| at <= self.now) {
+            node.machine.handle_timeout(self.now);
+        }
+        self.pump_node(index);
+    }
+
+    fn pump_node(&mut self, index: usize) {
+        while let Some(action) = self.nodes[index].poll() {
+            let connection = self.nodes[index].connection;
+            let link = connection.map(ConnectionId);
+            match action {
+                execute::Action::Join(join) => {
+                    let connection = link.expect("joins when connected");
+                    self.send_up(connection.0, Up::Event(Event::Join { connection, join }));
+                }
+                execute::Action::Update(update) => {
+                    let connection = link.expect("speaks when connected");
+                    self.send_up(connection.0, Up::Event(Event::Update { connection, update }));
+                }
+                execute::Action::Prepare { template, .. } => {
+                    assert!(self.nodes[index].templates.insert(template));
+                }
+                execute::Action::Forget(template) => {
+                    assert!(self.nodes[index].templates.remove(&template));
+                }
+                execute::Action::Start(start) => self.start(index, start),
+                execute::Action::Kill { key, grace_micros } => {
+                    let micros = self.rng.below(grace_micros.max(1) + 1);
+                    self.nodes[index].kill(key, self.now, micros);
+                }
+                execute::Action::Left => {
+                    self.nodes[index].left = true;
+                    self.end_node(index);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, index: usize, start: execute::Start) {
+        let client_index = self.of_instance[&start.key.instance];
+        let client = &self.clients[client_index];
+        let (first, count) = (start.key.task.0, start.count);
+        let mut micros = 1;
+        let mut outcome = Outcome::Exit(0);
+        for id in first..first + count {
+            let task = &client.plan.tasks[id as usize];
+            assert_eq!(*start.class, task.class, "task {id} runs as another class");
+            for upstream in &task.after {
+                let done = self
+                    .history
+                    .get(&(client_index, *upstream))
+                    .is_some_and(|history| history.succeeded);
+                assert!(done, "task {id} starts before {upstream} is done");
+            }
+            let history = self.history.entry((client_index, id)).or_default();
+            history.starts += 1;
+            history.running += 1;
+            if !self.faults.any() {
+                assert_eq!(history.running, 1, "task {id} runs twice at once");
+                assert!(!history.succeeded, "task {id} runs again");
+                assert_eq!(u64::from(start.attempt), history.starts, "attempts of task {id}");
+            }
+            if task.class.kind == Kind::Noop {
+                continue;
+            }
+            micros = task.micros.max(1);
+            if task.hangs {
+                micros = u64::MAX / 4;
+            } else if history.failed < task.fails {
+                outcome =
+                    *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NoOutput]);
+            }
+        }
+        self.starts.push((self.now, index, client_index, first));
+        let now = self.now;
+        self.nodes[index].spawn(start, now, micros, outcome);
+    }
+
+    /// A node is gone, with all that ran there.
+    fn end_node(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        node.alive = false;
+        node.reconnect_at = None;
+        for (key, process) in std::mem::take(&mut node.processes) {
+            let client = self.of_instance[&key.instance];
+            for task in key.task.0..key.task.0 + process.start.count {
+                if let Some(history) = self.history.get_mut(&(client, task)) {
+                    history.running -= 1;
+                }
+            }
+        }
+        if let Some(id) = self.nodes[index].connection.take() {
+            if let Some(link) = self.links.get_mut(&id) {
+                link.down.clear();
+                link.down_open = false;
+            }
+            self.close_towards(id, false);
+            self.drop_if_over(id);
+        }
+    }
+
+    /// A node is asked to leave.
+    pub(crate) fn leave(&mut self, index: usize) {
+        self.nodes[index].handle(self.now, execute::Event::Leave);
+        self.pump_node(index);
+    }
+
+    // Clients.
+
+    fn tend_client(&mut self, index: usize) {
+        self.clients[index].wake_at = None;
+        if self.clients[index].connection.is_none() {
+            let id = self.connect(Peer::Client(index));
+            self.clients[index].connection = Some(id);
+        }
+        let Some(id) = self.clients[index].connection else { return };
+        if let Some(event) = self.clients[index].request(&mut self.rng) {
+            self.send_up(id, Up::Event(event));
+        }
+    }
+
+    fn client_hears(&mut self, index: usize, id: u64, down: Down) {
+        let client = &mut self.clients[index];
+        match down {
+            Down::Reply(request, reply) => {
+                client.reply(request, reply);
+                if let Some(instance) = client.instance {
+                    self.of_instance.insert(instance, index);
+                }
+                let pause = if self.rng.percent(50) { 1_000 } else { 100_000 };
+                client.wake_at = Some(self.now.after(self.rng.below(pause)));
+            }
+            Down::Delivery(delivery) => {
+                client.receive(&delivery);
+                let last = delivery.complete || self.rng.percent(70);
+                let upto = client.log.len() as u64;
+                let connection = ConnectionId(id);
+                let instance = delivery.instance;
+                if last {
+                    let event = Event::Acknowledge { connection, instance, upto };
+                    self.send_up(id, Up::Event(event));
+                }
+            }
+            Down::Closed => {
+                client.disconnected();
+                client.wake_at = Some(self.now.after(self.rng.below(1_000_000)));
+                self.close_towards(id, false);
+            }
+            Down::Order(order) => panic!("a client was sent {order:?}"),
+        }
+    }
+
+    // Faults.
+
+    fn fault(&mut self) {
+        if self.now >= self.faults.until {
+            self.next_fault = None;
+            // The first node is there for good: whoever is muted is cut, so
+            // that it comes back.
+            let muted: Vec<u64> =
+                self.links.iter().filter(|(_, link)| link.muted).map(|(id, _)| *id).collect();
+            for id in muted {
+                self.cut(id);
+            }
+            return;
+        }
+        self.next_fault = Some(self.now.after(1 + self.rng.below(600_000)));
+        let ids: Vec<u64> = self.links.keys().copied().collect();
+        match self.rng.below(6) {
+            0 | 1 if self.faults.cuts && !ids.is_empty() => {
+                let id = *self.rng.pick(&ids);
+                self.cut(id);
+            }
+            2 if self.faults.silence && !ids.is_empty() => {
+                let id = *self.rng.pick(&ids);
+                if let Some(link) = self.links.get_mut(&id)
+                    && matches!(link.peer, Peer::Node(_))
+                    && link.up_open
+                    && link.down_open
+                {
+                    link.muted = true;
+                }
+            }
+            3 if self.faults.deaths && self.nodes.len() > 1 => {
+                let index = 1 + self.rng.below(self.nodes.len() as u64 - 1) as usize;
+                if self.nodes[index].alive {
+                    if self.rng.percent(50) {
+                        self.end_node(index);
+                    } else {
+                        self.leave(index);
+                    }
+                } else if self.nodes.len() < 12 {
+                    let mut node =
+                        Node::new(1 + self.nodes.len() as u64, self.nodes[index].capacity.clone());
+                    node.reconnect_at = Some(self.now);
+                    self.nodes.push(node);
+                }
+            }
+            4 if self.faults.restarts => {
+                let how = if self.rng.percent(50) { Crash::Before } else { Crash::After };
+                self.crash = Some(how);
+            }
+            5 if self.faults.restarts && self.rng.percent(50) => self.restart(),
+            _ => {}
+        }
+    }
+
+    // What must be true in the end.
+
+    /// Every client's results are those of the model.
+    pub(crate) fn judge(&self) {
+        for (index, client) in self.clients.iter().enumerate() {
+            if client.destroyed {
+                continue;
+            }
+            let plan = &client.plan;
+            assert_eq!(client.log.len(), plan.tasks.len(), "client {index} has not all results");
+            let mut outcomes = vec![Outcome::Lost; plan.tasks.len()];
+            for (task, outcome, _) in &client.log {
+                outcomes[*task as usize] = *outcome;
+            }
+            for (id, task) in plan.tasks.iter().enumerate() {
+                self.judge_task(index, id, task, &outcomes);
+            }
+            if self.faults.any() || !client.cancelled.is_empty() {
+                continue;
+            }
+            for (id, expected) in plan.expected().into_iter().enumerate() {
+                let outcome = outcomes[id];
+                assert_eq!(outcome.status(), expected, "client {index} task {id}: {outcome:?}");
+            }
+            for (id, _, attempts) in &client.log {
+                let starts = self.history.get(&(index, *id)).map_or(0, |history| history.starts);
+                assert_eq!(u64::from(*attempts), starts, "client {index} task {id}: attempts");
+            }
+        }
+    }
+
+    fn judge_task(
+        &self,
+        index: usize,
+        id: usize,
+        task: &crate::workload::Task,
+        outcomes: &[Outcome],
+    ) {
+        let what = format!("client {index} task {id}: {:?}", outcomes[id]);
+        let history = self.history.get(&(index, id as u64)).cloned().unwrap_or_default();
+        let ran = || {
+            for upstream in &task.after {
+                let done = outcomes[*upstream as usize].status() == Status::Done;
+                assert!(done, "{what} although {upstream} is not done");
+            }
+        };
+        match outcomes[id] {
+            Outcome::Exit(0) => {
+                ran();
+                assert!(history.succeeded, "{what} without having run");
+            }
+            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput | Outcome::TimedOut => {
+                ran();
+                let least = task.class.retries + 1;
+                assert!(history.failed >= least, "{what} after {} failures", history.failed);
+                assert_eq!(outcomes[id] == Outcome::TimedOut, task.hangs, "{what}");
+            }
+            Outcome::UpstreamFailed(upstream) => {
+                assert!(task.after.contains(&upstream.0), "{what}");
+                let upstream = outcomes.get(upstream.0 as usize);
+                assert!(upstream.is_none_or(|found| found.status() != Status::Done), "{what}");
+            }
+            Outcome::Cancelled => {
+                assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
+            }
+            Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
+            Outcome::NotRun | Outcome::Unschedulable => panic!("{what}"),
+        }
+    }
+
+    /// All instances are destroyed and all nodes leave; nothing is left over.
+    pub(crate) fn wind_up(&mut self) {
+        self.run_for(30_000_000);
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
+            assert!(node.connection.is_some(), "node {index} has not come back");
+            assert!(node.machine.is_idle(), "node {index} still has something to do");
+            let kept = node.templates.len();
+            let live = self.clients.iter().filter(|client| !client.is_done()).count();
+            assert!(kept == 0 || live > 0, "node {index} keeps {kept} templates");
+        }
+        let ids: Vec<InstanceId> = self.dispatcher.instance_views().map(|view| view.id()).collect();
+        for (request, instance) in ids.into_iter().enumerate() {
+            let connection = ConnectionId(u64::MAX);
+            let request = request as u64;
+            self.dispatcher.handle(self.now, Event::Destroy { connection, request, instance });
+        }
+        self.drain();
+        for index in 0..self.nodes.len() {
+            if self.nodes[index].alive {
+                self.leave(index);
+            }
+        }
+        self.run_for(30_000_000);
+        assert!(self.nodes.iter().all(|node| !node.alive), "a node did not leave");
+        assert_eq!(self.dispatcher.executor_views().count(), 0);
+        assert_eq!(self.dispatcher.instance_views().count(), 0);
+        assert_eq!(self.dispatcher.poll_timeout(), None);
+        self.dispatcher.check().unwrap();
+        let rest: Vec<Record> = self.recovered().snapshot();
+        assert!(rest.len() <= 4, "a journal of nothing is compacted to {rest:?}");
+    }
+}
+
+impl Faults {
+    fn any(&self) -> bool {
+        self.cuts || self.silence || self.deaths || self.restarts
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Happening {
+    Up(u64),
+    Down(u64),
+    Node(usize),
+    Client(usize),
+    Timeout,
+    Fault,
+}
+
+impl Happening {
+    /// What goes first of things due at the same time changes from step to
+    /// step.
+    fn rank(self, step: u64) -> u64 {
+        let mine = match self {
+            Happening::Up(id) => id * 7 + 1,
+            Happening::Down(id) => id * 7 + 2,
+            Happening::Node(index) => index as u64 * 7 + 3,
+            Happening::Client(index) => index as u64 * 7 + 4,
+            Happening::Timeout => 5,
+            Happening::Fault => 6,
+        };
+        (mine ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
