@@ -1,5 +1,7 @@
 //! Errors of a node are told from errors of its tasks (DESIGN §8).
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use falkon_core::dispatch::{
     Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Reply, Update,
 };

@@ -13,6 +13,10 @@ use super::{FRAME_BYTES_MAX, READ_BUFFER_BYTES};
 /// is given back.
 const QUIET_READS: u32 = 64;
 
+/// What an idle connection's buffer begins with: a dispatcher has tens of
+/// thousands of them.
+const READ_BUFFER_BYTES_MIN: usize = 4 << 10;
+
 /// Receives frames.
 pub struct FrameReader {
     stream: ReadHalf,
@@ -23,6 +27,9 @@ pub struct FrameReader {
     start: usize,
     /// Reads in a row that needed no large buffer.
     quiet: u32,
+    /// What to read into at least: grows, up to [`READ_BUFFER_BYTES`], while
+    /// reads fill it.
+    room: usize,
 }
 
 /// Why no further frame can be received. Asking again gives the same answer,
@@ -106,7 +113,14 @@ impl ExactSizeIterator for Batch<'_> {}
 
 impl FrameReader {
     pub(super) fn new(stream: ReadHalf, seal: Option<Seal>) -> FrameReader {
-        FrameReader { stream, seal, buffer: vec![0; NUMBER_BYTES], start: NUMBER_BYTES, quiet: 0 }
+        FrameReader {
+            stream,
+            seal,
+            buffer: vec![0; NUMBER_BYTES],
+            start: NUMBER_BYTES,
+            quiet: 0,
+            room: READ_BUFFER_BYTES_MIN,
+        }
     }
 
     /// Waits until there is a frame, and returns all whole frames that have
@@ -131,7 +145,11 @@ impl FrameReader {
             match self.stream.read_buf(&mut self.buffer).await {
                 Ok(0) if self.start == self.buffer.len() => return Ok(None),
                 Ok(0) => return Err(ReadError::CutShort),
-                Ok(_) => {}
+                Ok(_) => {
+                    if self.buffer.len() == self.buffer.capacity() {
+                        self.room = (self.room * 4).min(READ_BUFFER_BYTES);
+                    }
+                }
                 // This is how TLS says that the peer went without a farewell.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(ReadError::CutShort);
@@ -202,12 +220,12 @@ impl FrameReader {
                 self.buffer.shrink_to(READ_BUFFER_BYTES);
             }
         }
-        if self.buffer.capacity() < needed.max(READ_BUFFER_BYTES) {
+        if self.buffer.capacity() < needed.max(self.room) {
             // A large frame gets room for the start of the next one as well.
             let capacity = if needed > READ_BUFFER_BYTES {
                 needed + READ_BUFFER_BYTES
             } else {
-                READ_BUFFER_BYTES
+                needed.max(self.room)
             };
             self.buffer.reserve_exact(capacity - self.buffer.len());
         }
