@@ -13,7 +13,7 @@ pub struct File {
 }
 
 /// What is not ours or not text.
-const LEFT_OUT: [&str; 6] = [".git", "target", "corpus", "artifacts", "Cargo.lock", "LICENSE"];
+const LEFT_OUT: [&str; 5] = ["target", "corpus", "artifacts", "Cargo.lock", "LICENSE"];
 
 /// The folder that all paths are relative to.
 #[must_use]
@@ -32,7 +32,10 @@ pub fn files(root: &Path) -> io::Result<Vec<File>> {
         for entry in std::fs::read_dir(&folder)? {
             let entry = entry?;
             let path = entry.path();
-            if LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
+            let name = entry.file_name();
+            // Folders of editors and tools; `.ci` is ours.
+            let hidden = name.as_encoded_bytes().starts_with(b".") && name != ".ci";
+            if hidden || LEFT_OUT.iter().any(|left_out| name == *left_out) {
                 continue;
             }
             if entry.file_type()?.is_dir() {
