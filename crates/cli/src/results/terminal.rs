@@ -1,6 +1,7 @@
 //! What tasks wrote, passed on as they end: each task's output in one piece.
 
 use super::{Sink, SinkError, TaskResult};
+use crate::exit::say;
 use falkon_core::result::Captured;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,14 +26,14 @@ fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
     let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
     let file = Path::new(OsStr::from_bytes(file));
     if !file.exists() {
-        eprintln!(
-            "falkon: {name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
+        say(format_args!(
+            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
             result.id(),
             captured.head.len(),
             captured.total_bytes,
             result.executor.as_deref().unwrap_or("its executor"),
             file.display()
-        );
+        ));
     }
 }
 
