@@ -48,6 +48,7 @@ impl fmt::Debug for Options {
 
 /// How an executor reaches its dispatcher.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per executor")]
 pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),

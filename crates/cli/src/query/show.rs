@@ -78,16 +78,6 @@ fn status_text(status: &Status) -> String {
     text
 }
 
-/// `1 task`, `2 tasks`.
-pub(super) fn counted(count: u64, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// A name that others chose, without what a terminal would act upon.
-fn printable(text: &str) -> String {
-    text.replace(char::is_control, " ")
-}
-
 /// What is wrong with an executor.
 fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     match executor.suspended_until {
@@ -98,6 +88,16 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
         None if executor.connected => String::new(),
         None => " (disconnected)".to_owned(),
     }
+}
+
+/// `1 task`, `2 tasks`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A name that others chose, without what a terminal would act upon.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn state(instance: &InstanceStatus) -> &'static str {

@@ -21,6 +21,22 @@ pub(crate) fn copy_stream(captured: &Captured, out: &mut impl Write) -> std::io:
     Ok(captured.head.len() as u64)
 }
 
+/// Says where the rest of a stream is that was too long to be sent.
+fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
+    let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
+    let file = Path::new(OsStr::from_bytes(file));
+    if !file.exists() {
+        say(format_args!(
+            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
+            result.id(),
+            captured.head.len(),
+            captured.total_bytes,
+            result.executor.as_deref().unwrap_or("its executor"),
+            file.display()
+        ));
+    }
+}
+
 /// The end of a stream, as text without control characters but line feeds.
 pub(crate) fn end_of_stream(captured: &Captured, bytes_max: u64) -> String {
     let mut end = None;
@@ -44,22 +60,6 @@ fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let mut end = Vec::new();
     file.take(bytes_max).read_to_end(&mut end)?;
     Ok(end)
-}
-
-/// Says where the rest of a stream is that was too long to be sent.
-fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
-    let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
-    let file = Path::new(OsStr::from_bytes(file));
-    if !file.exists() {
-        say(format_args!(
-            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
-            result.id(),
-            captured.head.len(),
-            captured.total_bytes,
-            result.executor.as_deref().unwrap_or("its executor"),
-            file.display()
-        ));
-    }
 }
 
 /// Removes the overflow file that was copied.
