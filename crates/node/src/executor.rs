@@ -300,11 +300,13 @@ async fn keep_connected(
     let mut pause = RECONNECT_MS.0;
     let mut last = tokio::time::Instant::now();
     let mut first = true;
+    let mut said = String::new();
     loop {
         match connect(&access, Role::Executor, PROTOCOL_VERSION).await {
             Ok(session) => {
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;
+                said.clear();
                 let why = hold_session(session.reader, session.writer, &sessions).await;
                 if sessions.is_closed() {
                     return Ok(());
@@ -325,6 +327,11 @@ async fn keep_connected(
                         Some(limit) if !first => ExecutorError::GaveUp(limit),
                         _ => ExecutorError::Connect(error),
                     });
+                }
+                let reason = error.to_string();
+                if reason != said {
+                    log(&format!("{reason}; trying again and again"));
+                    said = reason;
                 }
             }
         }
