@@ -209,7 +209,6 @@ where
     })
 }
 
-
 /// `falkon wait`
 #[derive(Args, Debug)]
 pub(crate) struct WaitArgs {
