@@ -53,6 +53,8 @@ pub struct Dispatcher {
     next_batch: u64,
     /// Instances with ready tasks that may be dispatched, least use first.
     hungry: BTreeSet<(u128, InstanceId)>,
+    /// Instances that may be in the wrong place there.
+    stale_hungry: Vec<InstanceId>,
     /// Executors with free room, the one free longest first.
     available: BTreeMap<u64, ExecutorId>,
     next_turn: u64,
@@ -74,6 +76,8 @@ pub struct Dispatcher {
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
+    /// Room to work in, used again for each report.
+    taken: Vec<executor::InFlight>,
     /// Something changed since tasks were last placed.
     unplaced: bool,
     recall_check: Option<Time>,
@@ -138,6 +142,7 @@ impl Dispatcher {
         if self.actions.is_empty() {
             self.fail_fast();
             self.fail_stuck();
+            self.settle_hungry();
             while std::mem::take(&mut self.unplaced) {
                 self.place();
             }

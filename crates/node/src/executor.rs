@@ -149,10 +149,7 @@ pub async fn run(
                 Some(session) => driver.session = Some(session),
                 None => break,
             },
-            result = driver.tasks.recv(&mut ended) => {
-                result.map_err(ExecutorError::Host)?;
-                driver.take_ended(&mut ended);
-            }
+            () = driver.tasks.recv(&mut ended, &driver.clock) => driver.take_ended(&mut ended),
             () = tokio::time::sleep_until(due) => {}
         }
         driver.turn().await.map_err(ExecutorError::Host)?;

@@ -287,25 +287,18 @@ impl Tasks {
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
     /// and another is started when it is needed.
-    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostError> {
+    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>, clock: &Clock) {
         let Some((_, receiver)) = &mut self.host else {
             return std::future::pending().await;
         };
-        if let Err(lost) = receiver.recv(ended).await {
-            self.host = None;
-            for key in lost.keys {
-                ended.push(Ended {
-                    key,
-                    outcome: ProcessOutcome::Signal(libc::SIGKILL),
-                    started: 0,
-                    ended: 0,
-                    stdout: crate::process::Captured::default(),
-                    stderr: crate::process::Captured::default(),
-                    usage: crate::process::Usage::default(),
-                });
-            }
+        let Err(lost) = receiver.recv(ended).await else { return };
+        self.host = None;
+        for key in lost.keys {
+            let Some(process) = self.processes.remove(&key) else { continue };
+            self.launch_keys.remove(&process.key);
+            let error = "the process that falkon runs tasks in was killed, and the task with it";
+            self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
         }
-        Ok(())
     }
 
     /// What a process's end means for its task.
