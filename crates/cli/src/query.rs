@@ -315,7 +315,10 @@ pub(crate) struct StatusArgs {
     /// Only this instance
     #[arg(value_name = "ID")]
     instance: Option<u64>,
-    /// Print JSON
+    /// List all executors, however many there are
+    #[arg(long)]
+    all: bool,
+    /// Print JSON, with all executors
     #[arg(long)]
     json: bool,
 }
@@ -329,7 +332,7 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
                 args.instance.unwrap_or_default()
             )));
         }
-        Ok(show::status(&status, args.json))
+        Ok(show::status(&status, args.json, args.all))
     })
 }
 
