@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const FEW_EXECUTORS: u32 = 2;
 /// Seconds that a sleeping task sleeps.
 const SLEEP_S: f64 = 1.0;
+/// Tasks that are started one by one, but take no time.
+const SHORT: &str = "tasks of 0 s";
 /// Sleeping tasks for each slot.
 const SLEEPS: u32 = 2;
 
@@ -37,7 +39,7 @@ pub(crate) struct ExecutorsArgs {
     /// No-op tasks of the array
     #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
-    /// Distinct no-op tasks
+    /// Distinct no-op tasks, and tasks of no length
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     distinct: u64,
     /// Protection of connections
@@ -85,10 +87,19 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         few.stop(&client).await?;
         let before = resident_bytes(services.dispatcher_pid());
         let shape = (executors, args.processes);
+        let dispatcher = services.dispatcher_nanos();
         let many = Emulators::start(&services, &client, shape, 1).await?;
         table.add("joined", "/s", f64::from(executors) / many.joined_in);
+        let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
+        table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
         rest(args, &services, &many, before, &mut table).await?;
         dispatch(args, executors, &client, &mut deliveries, &mut table).await?;
+        for name in ["array", "distinct tasks", SHORT] {
+            let rate = |executors| table.last(&format!("{name}, {executors} executors"));
+            if let (Some(few), Some(many)) = (rate(FEW_EXECUTORS), rate(executors)) {
+                table.add(&format!("{name}, {executors} against {FEW_EXECUTORS}"), "x", many / few);
+            }
+        }
         let tasks = u64::from(executors * SLEEPS);
         let taken = sleeps::run(&client, &mut deliveries, tasks, SLEEP_S).await?;
         let ideal = SLEEP_S * f64::from(SLEEPS);
@@ -98,9 +109,6 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         let joins = services.log("dispatcher").matches(" joined with ").count() as u32;
         let again = joins.saturating_sub(FEW_EXECUTORS + executors);
         table.add("executors that joined again", "", f64::from(again));
-    }
-    for (name, _) in args.loads() {
-        table.compare_with(&format!("{name}, {FEW_EXECUTORS} executors"));
     }
     if executors < args.executors {
         table.note(format!(
@@ -128,6 +136,10 @@ async fn dispatch(
         let name = format!("{name}, {executors} executors");
         table.add(&name, "tasks/s", load.tasks as f64 / taken.seconds);
     }
+    sleeps::run(client, deliveries, args.distinct.min(100_000), 0.0).await?;
+    let taken = sleeps::run(client, deliveries, args.distinct, 0.0).await?;
+    let name = format!("{SHORT}, {executors} executors");
+    table.add(&name, "tasks/s", args.distinct as f64 / taken);
     Ok(())
 }
 
