@@ -90,7 +90,11 @@ impl Work {
             let lines: String = (0..tasks).map(|line| format!("value {line:040}\n")).collect();
             vec!["--each-line".to_owned(), site.write("lines", lines)]
         };
-        Work { tasks, args: [args, vec!["--".to_owned(), "@noop".to_owned()]].concat(), writes: false }
+        Work {
+            tasks,
+            args: [args, vec!["--".to_owned(), "@noop".to_owned()]].concat(),
+            writes: false,
+        }
     }
 }
 
@@ -113,7 +117,8 @@ impl Services<'_> {
         let name = format!("executor{}", self.started);
         self.started += 1;
         // The dispatcher may be away: it comes when it can.
-        let executor = self.dispatcher.access().start("executor", &["--name", &name, "--slots", "3"]);
+        let executor =
+            self.dispatcher.access().start("executor", &["--name", &name, "--slots", "3"]);
         self.executors.push(executor);
     }
 
@@ -161,8 +166,10 @@ impl Lane {
         };
         let access = services.dispatcher.access();
         let waits = self.moment == Moment::Delivery || self.random.below(2) == 0;
-        let how: &[&str] = if waits { &["--name", name, "--wait", "--json"] } else { &["--name", name] };
-        let args: Vec<&str> = how.iter().copied().chain(work.args.iter().map(String::as_str)).collect();
+        let how: &[&str] =
+            if waits { &["--name", name, "--wait", "--json"] } else { &["--name", name] };
+        let args: Vec<&str> =
+            how.iter().copied().chain(work.args.iter().map(String::as_str)).collect();
         let mut client = access.start("submit", &args);
         if self.moment == Moment::Delivery {
             client.wait_for_lines(1);
@@ -184,7 +191,10 @@ impl Lane {
         }
         if accepted && waits {
             let expected: Vec<u64> = (0..work.tasks).collect();
-            assert!(indices(ran.text()) == expected, "the client missed results, or has some twice");
+            assert!(
+                indices(ran.text()) == expected,
+                "the client missed results, or has some twice"
+            );
         }
         site.left().wait_for_none_but(&services.all());
         access.run("destroy", &[&id]).exits(0);
@@ -195,9 +205,8 @@ impl Lane {
         let strikes = if self.victim == Victim::Any { 1 + self.random.below(2) } else { 1 };
         for _ in 0..strikes {
             let victim = match self.victim {
-                Victim::Any => {
-                    [Victim::Executor, Victim::Dispatcher, Victim::Client][self.random.below(3) as usize]
-                }
+                Victim::Any => [Victim::Executor, Victim::Dispatcher, Victim::Client]
+                    [self.random.below(3) as usize],
                 victim => victim,
             };
             match victim {
@@ -216,7 +225,11 @@ impl Lane {
     /// Every task that was accepted ends, and is there once.
     fn check(&self, access: &Access<'_>, id: &str, work: &Work, whole: bool) {
         let mut tasks = access.instance(id)["tasks"].as_u64().unwrap();
-        assert!(tasks <= work.tasks && (tasks == work.tasks || !whole), "{tasks} of {}", work.tasks);
+        assert!(
+            tasks <= work.tasks && (tasks == work.tasks || !whole),
+            "{tasks} of {}",
+            work.tasks
+        );
         let text = loop {
             // An instance whose client is gone may be open for ever, so its
             // results have no end: as many are read as there are tasks.

@@ -10,8 +10,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 fn address(access: &Path) -> String {
-    let json: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(access).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(access).unwrap()).unwrap();
     json["addresses"][0].as_str().unwrap().to_owned()
 }
 
@@ -75,7 +74,9 @@ fn strangers_at_the_port_disturb_nobody() {
     let answer = read_to_end(&mut stream);
     assert_eq!(answer[..10], preamble(PROTOCOL_VERSION)[..10]);
     assert_eq!(answer[11], 1, "the answer is: another version");
-    let said = dispatcher.service().wait_for(&format!("the peer speaks protocol {}", PROTOCOL_VERSION + 1));
+    let said = dispatcher
+        .service()
+        .wait_for(&format!("the peer speaks protocol {}", PROTOCOL_VERSION + 1));
     assert!(said.contains("use the same release on both sides"), "{said}");
 
     // All the while, work goes on.
@@ -116,7 +117,11 @@ fn other_programs_and_other_releases_at_the_address_are_named() {
     check(b"", 3, "hung up");
     let mut other = preamble(PROTOCOL_VERSION + 7);
     other[11] = 1;
-    check(&other, 2, &format!("speaks {}: use the same release on both sides", PROTOCOL_VERSION + 7));
+    check(
+        &other,
+        2,
+        &format!("speaks {}: use the same release on both sides", PROTOCOL_VERSION + 7),
+    );
 }
 
 #[test]
@@ -149,7 +154,13 @@ fn members_that_talk_nonsense_are_closed_and_nothing_else_happens() {
         let (id, _) = client.create(InstanceOptions::default()).await.unwrap();
         let wide = Selection::Runs(vec![(0, u64::MAX), (u64::MAX, u64::MAX)]);
         let _ = client.cancel(id, wide).await;
-        assert!(client.tasks(id, falkon_core::task::TaskId(u64::MAX), u64::MAX).await.unwrap().is_empty());
+        assert!(
+            client
+                .tasks(id, falkon_core::task::TaskId(u64::MAX), u64::MAX)
+                .await
+                .unwrap()
+                .is_empty()
+        );
         client.destroy(id).await.unwrap();
     });
     assert_eq!(dispatcher.access().status()["executors"], serde_json::json!([]));

@@ -13,7 +13,12 @@ fn access_json(path: &Path) -> Value {
 }
 
 /// Writes an access file that differs from another one.
-fn changed(site: &Site, from: &Path, name: &str, change: impl Fn(&mut Value)) -> std::path::PathBuf {
+fn changed(
+    site: &Site,
+    from: &Path,
+    name: &str,
+    change: impl Fn(&mut Value),
+) -> std::path::PathBuf {
     let mut json = access_json(from);
     change(&mut json);
     site.write(name, json.to_string());
@@ -38,10 +43,9 @@ fn listen_in(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
     std::thread::spawn(move || {
         for near in listener.incoming() {
             let (near, far) = (near.unwrap(), TcpStream::connect(&to).unwrap());
-            for (mut from, mut to) in [
-                (near.try_clone().unwrap(), far.try_clone().unwrap()),
-                (far, near),
-            ] {
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
                 let heard = hearing.clone();
                 std::thread::spawn(move || {
                     let mut chunk = [0; 4096];
@@ -75,7 +79,8 @@ fn three_levels() {
         let _executor = access.start("executor", &["--name", "worker"]);
         dispatcher.service().wait_for("executor worker joined");
         access.run("status", &[]).exits(0);
-        let args = ["--wait", "--keep-order", "--range", "1-5", "--", "echo", "the-word-that-travels"];
+        let args =
+            ["--wait", "--keep-order", "--range", "1-5", "--", "echo", "the-word-that-travels"];
         let ran = access.run("submit", &args).exits(0);
         assert_eq!(ran.lines()[4], "the-word-that-travels 5");
         let heard = heard.lock().unwrap().clone();
@@ -116,7 +121,9 @@ fn wrong_and_old_access_files_are_refused() {
         let mut dispatcher = site.dispatcher("d", &["--security", level]);
         let good = dispatcher.access();
         let refused = |path: &Path, code: i32, part: &str| {
-            for (command, args) in [("status", &[][..]), ("executor", &[]), ("submit", &["--", "true"])] {
+            for (command, args) in
+                [("status", &[][..]), ("executor", &[]), ("submit", &["--", "true"])]
+            {
                 let ran = Access::at(&site, path).run(command, args);
                 ran.exits(code).says_only(1, part);
             }
@@ -234,7 +241,10 @@ fn each_role_may_do_its_part_and_nothing_else() {
     observer.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, not_allowed);
     observer.run("stop", &[]).exits(2).says_only(1, not_allowed);
     observer.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
-    executor.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, "no secret for role client");
+    executor
+        .run("submit", &["--wait", "--", "true"])
+        .exits(2)
+        .says_only(1, "no secret for role client");
     client.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
 
     // None of this has done anything.
