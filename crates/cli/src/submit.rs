@@ -111,8 +111,8 @@ async fn create_and_submit(
         fail_unschedulable: false,
         fail_fast: args.failure.fail_fast,
     };
-    let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
-    let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
+    let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()
         .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
@@ -128,9 +128,9 @@ async fn create_and_submit(
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
                 (client, _) =
-                    reconnect.connect(&own_access, instance).await.map_err(Exit::failure)?;
+                    reconnect.connect(&own_access, instance).await.map_err(Exit::client)?;
             }
-            Err(error) => return Err(Exit::failure(error)),
+            Err(error) => return Err(Exit::client(error)),
         }
     }
 }
