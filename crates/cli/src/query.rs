@@ -305,9 +305,7 @@ fn pass_on(
             receiver.stop_at(found.counts.ended());
         }
         let ending = follow(&access, instance, &mut receiver, quiet).await;
-        match ending {
-            ending => finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet),
-        }
+        finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }
 
