@@ -40,7 +40,7 @@ impl Embedded {
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
-        let (reader, writer) = plain(ours);
+        let here = Link::Here(Box::new(plain(ours)));
         let (leave, leaving) = oneshot::channel();
         let options = executor::Options {
             name: hostname(),
@@ -50,7 +50,7 @@ impl Embedded {
             give_up: None,
             log,
         };
-        let executor = tokio::spawn(executor::run(options, Link::Here(reader, writer), leaving));
+        let executor = tokio::spawn(executor::run(options, here, leaving));
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 

@@ -52,7 +52,7 @@ pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),
     /// Within the process, once.
-    Here(FrameReader, FrameWriter),
+    Here(Box<(FrameReader, FrameWriter)>),
 }
 
 /// Why an executor ended other than by being asked to.
@@ -265,6 +265,7 @@ impl Driver {
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),
+            Action::TakeBack(key) => self.tasks.take_back(key),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
             Action::Left => self.left = true,
         }
@@ -293,7 +294,8 @@ async fn keep_connected(
 ) -> Result<(), ExecutorError> {
     let access = match link {
         Link::Access(access) => access,
-        Link::Here(reader, writer) => {
+        Link::Here(halves) => {
+            let (reader, writer) = *halves;
             hold_session(reader, writer, &sessions).await;
             return Err(ExecutorError::Over);
         }
