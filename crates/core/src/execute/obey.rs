@@ -44,6 +44,11 @@ impl Executor {
             }
         }
         if order.recall > 0 {
+            // What came with the recall and can start is not given back: it
+            // would come again.
+            if !self.leaving {
+                self.start_tasks();
+            }
             let rest = self.give_back(order.recall);
             self.ask_for_dispatcher(rest);
             if self.asked_for == 0 {

@@ -333,34 +333,25 @@ impl Tasks {
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
     /// and another is started when it is needed.
-    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostError> {
+    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>, clock: &Clock) {
         let Some((_, receiver)) = &mut self.host else {
             return std::future::pending().await;
         };
-        if let Err(lost) = receiver.recv(ended).await {
-            self.host = None;
-            // Those that waited for others first: they have not run.
-            for key in lost.keys.iter().rev() {
-                let after = self.processes.get(key).and_then(|process| process.after);
-                let waited = after.is_some_and(|after| lost.keys.binary_search(&after).is_ok());
-                ended.push(Ended {
-                    key: *key,
-                    outcome: match waited {
-                        true => ProcessOutcome::NotStarted {
-                            stage: Stage::Waiting,
-                            errno: libc::ECANCELED,
-                        },
-                        false => ProcessOutcome::Signal(libc::SIGKILL),
-                    },
-                    started: 0,
-                    ended: 0,
-                    stdout: crate::process::Captured::default(),
-                    stderr: crate::process::Captured::default(),
-                    usage: crate::process::Usage::default(),
-                });
+        let Err(lost) = receiver.recv(ended).await else { return };
+        self.host = None;
+        // The later ones first, as the core must hear of what has not run
+        // before it hears that what it waited for has ended.
+        for key in lost.keys.iter().rev() {
+            let Some(process) = self.processes.remove(key) else { continue };
+            self.launch_keys.remove(&process.key);
+            self.launched -= 1;
+            if process.after.is_some_and(|after| lost.keys.binary_search(&after).is_ok()) {
+                self.events.push_back(Event::TakenBack(process.key));
+                continue;
             }
+            let error = "the process that falkon runs tasks in was killed, and the task with it";
+            self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
         }
-        Ok(())
     }
 
     /// What a process's end means for its task.
