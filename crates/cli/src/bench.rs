@@ -58,6 +58,9 @@ enum What {
     Memory(memory::MemoryArgs),
     /// Everything
     All(AllArgs),
+    /// The bare loop that `spawn` is compared with, in a process of its own
+    #[command(hide = true)]
+    BareLoop(bare_spawn::BareLoopArgs),
 }
 
 /// `falkon bench all`
@@ -72,6 +75,9 @@ struct AllArgs {
 
 /// Runs the command.
 pub(crate) fn bench(args: BenchArgs) -> Exit {
+    if let What::BareLoop(args) = &args.what {
+        return bare_spawn::bare_loop(args).map_or_else(Exit::failure, |()| Exit::Success);
+    }
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
@@ -84,6 +90,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
         What::All(args) => args.round.json,
+        What::BareLoop(_) => false,
     };
     let machine = Machine::look();
     if !json {
@@ -107,6 +114,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
             What::All(args) => all(&args, show).await,
+            What::BareLoop(_) => Ok(()),
         }
     });
     match result {
