@@ -40,7 +40,6 @@ impl Embedded {
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
-        let here = Link::Here(Box::new(plain(ours)));
         let (leave, leaving) = oneshot::channel();
         let options = executor::Options {
             name: hostname(),
@@ -50,7 +49,8 @@ impl Embedded {
             give_up: None,
             log,
         };
-        let executor = tokio::spawn(executor::run(options, here, leaving));
+        let executor =
+            tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 

@@ -170,7 +170,12 @@ impl Dispatcher {
             {
                 continue;
             }
+            // Where tasks were sent ahead, room hardly ever comes free. A queue
+            // whose run time is unknown is taken to be like them there, or it
+            // would never get its turn.
+            let like_others = (executor.prefetched() > 0).then_some(executor.mean_micros);
             let estimate = queue.estimate(&instance.batches);
+            let estimate = estimate.or(like_others.filter(|mean| *mean > 0));
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
             let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);

@@ -9,7 +9,7 @@
 
 use super::{Action, Executor, Killed, Queued, Running, TaskKey};
 use crate::dispatch::Held;
-use crate::limits::{AHEAD_LOOKED_AT_MAX, AHEAD_TASKS_MAX};
+use crate::limits::{AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId, Time};
 
@@ -43,7 +43,7 @@ impl Executor {
             {
                 return;
             }
-            let behind = self.leaders.iter().take(AHEAD_LOOKED_AT_MAX).find(|leader| {
+            let behind = self.leaders.iter().take(AHEAD_SEARCH_TASKS_MAX).find(|leader| {
                 self.running.get(leader).is_some_and(|run| {
                     run.killed.is_none() && run.class.resources == front.class.resources
                 })
