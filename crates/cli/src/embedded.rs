@@ -40,7 +40,6 @@ impl Embedded {
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
-        let (reader, writer) = plain(ours);
         let (leave, leaving) = oneshot::channel();
         let options = executor::Options {
             name: hostname(),
@@ -50,12 +49,17 @@ impl Embedded {
             give_up: None,
             log,
         };
-        let executor = tokio::spawn(executor::run(options, Link::Here(reader, writer), leaving));
+        let executor =
+            tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 
-    /// Ends everything; no process of a task is left when this returns.
-    pub(crate) async fn stop(self) {
+    /// Ends everything, once what runs has ended or at once; no process of a
+    /// task is left when this returns.
+    pub(crate) async fn stop(self, at_once: bool) {
+        if at_once {
+            self.executor.abort();
+        }
         // An executor that has ended does not hear it, and need not.
         let _ = self.leave.send(());
         if !self.executor.is_finished() {

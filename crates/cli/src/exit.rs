@@ -1,7 +1,21 @@
 //! Exit statuses, and how errors reach the user.
 
+use falkon_node::client::ClientError;
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Writes a line to standard error. Nobody may be reading there, which is no
+/// reason to stop or to panic.
+pub(crate) fn write_line(line: impl Display) {
+    // In one piece, so that lines of several processes do not mix.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Tells the user something, on standard error.
+pub(crate) fn say(message: impl Display) {
+    write_line(format_args!("falkon: {message}"));
+}
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +44,23 @@ impl From<Exit> for ExitCode {
 impl Exit {
     /// Says what is wrong with what the user gave.
     pub(crate) fn usage(error: impl Display) -> Exit {
-        eprintln!("falkon: {error}");
+        say(error);
         Exit::Usage
+    }
+
+    /// Says what a dispatcher would not do, or why it cannot be had: what was
+    /// refused for good is for the user to mend.
+    pub(crate) fn client(error: ClientError) -> Exit {
+        match error {
+            ClientError::Refused(_) => Exit::usage(error),
+            ClientError::Connect(error) if !error.is_transient() => Exit::usage(error),
+            _ => Exit::failure(error),
+        }
     }
 
     /// Says what went wrong with Falkon.
     pub(crate) fn failure(error: impl Display) -> Exit {
-        eprintln!("falkon: {error}");
+        say(error);
         Exit::Failure
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::access::{AccessArgs, connect};
 use crate::campaign;
-use crate::exit::{Exit, runtime};
+use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
 use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
@@ -63,6 +63,12 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
 
 async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
+    if !access.roles().any(|role| matches!(role, Role::Owner | Role::Client)) {
+        return Err(Exit::usage(
+            "this access file does not allow submitting: use the dispatcher's access.json or \
+             access-client.json",
+        ));
+    }
     let owner = access.roles().any(|role| role == Role::Owner);
     if !owner && args.instance_access.is_none() && !args.wait {
         return Err(Exit::usage(
@@ -72,14 +78,15 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
-        eprintln!("falkon: nothing to do: all {before} tasks have succeeded before");
+        if !args.output.quiet {
+            say(format_args!("nothing to do: all {before} tasks have succeeded before"));
+        }
         return Ok(Exit::Success);
     }
     let started = Instant::now();
     let (instance, own_access) = create_and_submit(&args, &access, &plan).await?;
     if !args.wait {
-        println!("{instance}");
-        return Ok(Exit::Success);
+        return Ok(query::print(&format!("{instance}\n")).unwrap_or(Exit::Success));
     }
     let with_digests = directory.is_some();
     let sink = make_sink(&args.output, directory, &plan, false);
@@ -104,8 +111,8 @@ async fn create_and_submit(
         fail_unschedulable: false,
         fail_fast: args.failure.fail_fast,
     };
-    let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
-    let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
+    let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()
         .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
@@ -115,16 +122,15 @@ async fn create_and_submit(
     }
     let mut accepted = 0;
     let mut client = client;
-    let mut reconnect = Reconnect::new();
+    let mut reconnect = Reconnect::new(args.output.quiet);
     loop {
         match campaign::submit(&client, instance, plan, &mut accepted).await {
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
-                let (again, _deliveries) =
-                    reconnect.connect(&own_access, Some(instance)).await.map_err(Exit::failure)?;
-                client = again;
+                (client, _) =
+                    reconnect.connect(&own_access, instance).await.map_err(Exit::client)?;
             }
-            Err(error) => return Err(Exit::failure(error)),
+            Err(error) => return Err(Exit::client(error)),
         }
     }
 }

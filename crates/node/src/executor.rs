@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, timers for builtins, the core in the middle.
 
+mod not_started;
 mod tasks;
 
 use crate::clock::Clock;
@@ -48,11 +49,12 @@ impl fmt::Debug for Options {
 
 /// How an executor reaches its dispatcher.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per executor")]
 pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),
     /// Within the process, once.
-    Here(FrameReader, FrameWriter),
+    Here(Box<(FrameReader, FrameWriter)>),
 }
 
 /// Why an executor ended other than by being asked to.
@@ -148,10 +150,7 @@ pub async fn run(
                 Some(session) => driver.session = Some(session),
                 None => break,
             },
-            result = driver.tasks.recv(&mut ended) => {
-                result.map_err(ExecutorError::Host)?;
-                driver.take_ended(&mut ended);
-            }
+            () = driver.tasks.recv(&mut ended, &driver.clock) => driver.take_ended(&mut ended),
             () = tokio::time::sleep_until(due) => {}
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
@@ -265,6 +264,7 @@ impl Driver {
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),
+            Action::TakeBack(key) => self.tasks.take_back(key),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
             Action::Left => self.left = true,
         }
@@ -293,7 +293,8 @@ async fn keep_connected(
 ) -> Result<(), ExecutorError> {
     let access = match link {
         Link::Access(access) => access,
-        Link::Here(reader, writer) => {
+        Link::Here(ends) => {
+            let (reader, writer) = *ends;
             hold_session(reader, writer, &sessions).await;
             return Err(ExecutorError::Over);
         }
@@ -301,11 +302,13 @@ async fn keep_connected(
     let mut pause = RECONNECT_MS.0;
     let mut last = tokio::time::Instant::now();
     let mut first = true;
+    let mut said = String::new();
     loop {
         match connect(&access, Role::Executor, PROTOCOL_VERSION).await {
             Ok(session) => {
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;
+                said.clear();
                 let why = hold_session(session.reader, session.writer, &sessions).await;
                 if sessions.is_closed() {
                     return Ok(());
@@ -326,6 +329,11 @@ async fn keep_connected(
                         Some(limit) if !first => ExecutorError::GaveUp(limit),
                         _ => ExecutorError::Connect(error),
                     });
+                }
+                let reason = error.to_string();
+                if reason != said {
+                    log(&format!("{reason}; trying again and again"));
+                    said = reason;
                 }
             }
         }

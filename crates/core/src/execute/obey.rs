@@ -44,8 +44,16 @@ impl Executor {
             }
         }
         if order.recall > 0 {
-            self.give_back(order.recall);
-            self.outbox.recalled();
+            // What came with the recall and can start is not given back: it
+            // would come again.
+            if !self.leaving {
+                self.start_tasks();
+            }
+            let rest = self.give_back(order.recall);
+            self.ask_for_dispatcher(rest);
+            if self.asked_for == 0 {
+                self.outbox.recalled();
+            }
         }
         self.startable = true;
     }
@@ -95,10 +103,11 @@ impl Executor {
         });
     }
 
-    /// Gives back up to `count` queued tasks, the last first.
-    pub(super) fn give_back(&mut self, mut count: u64) {
+    /// Gives back up to `count` queued tasks, the last first. Returns how many
+    /// are missing to as many.
+    pub(super) fn give_back(&mut self, mut count: u64) -> u64 {
         while count > 0 {
-            let Some(last) = self.queue.back_mut() else { return };
+            let Some(last) = self.queue.back_mut() else { break };
             let taken = count.min(last.count);
             last.count -= taken;
             count -= taken;
@@ -115,6 +124,7 @@ impl Executor {
             }
             self.outbox.give_back(held);
         }
+        count
     }
 
     /// Takes queued tasks of `held` out; reports them with `outcome`, if any.
