@@ -28,7 +28,7 @@ pub(crate) struct EnduranceArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(10..))]
     tasks: u64,
     /// Tasks per submission
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     bundle: u64,
     /// Each task has its own command, arguments and environment; otherwise each
     /// submission is a task array
@@ -147,7 +147,8 @@ async fn receive(
     room: &Semaphore,
     mut part: impl FnMut(u64),
 ) -> Result<(), BenchError> {
-    let (mut position, mut done, mut parted, mut freed) = (0, 0, 0, 0);
+    let (mut position, mut done, mut freed) = (0, 0, 0);
+    let (mut parted, mut parts) = (0, 1);
     loop {
         let delivery = deliveries.recv().await.ok_or(ClientError::Lost)?;
         if delivery.instance != instance {
@@ -163,9 +164,10 @@ async fn receive(
         let finished = position / load.bundle;
         room.add_permits((finished - freed) as usize);
         freed = finished;
-        if position - parted >= load.tasks / PARTS {
+        if position >= load.tasks * parts / PARTS {
             part(position - parted);
             parted = position;
+            parts = position * PARTS / load.tasks + 1;
         }
         if delivery.complete {
             break;
