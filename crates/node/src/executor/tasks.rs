@@ -5,7 +5,7 @@ use super::not_started::not_started;
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
-    Outcome as ProcessOutcome,
+    Outcome as ProcessOutcome, Stage,
 };
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
