@@ -6,6 +6,7 @@
 //! next event. Times are on the dispatcher's clock, as far as the shell knows
 //! it.
 
+mod ahead;
 mod check;
 mod obey;
 mod outbox;
@@ -14,6 +15,7 @@ use crate::dispatch::{BatchId, Held, Join, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
+use ahead::Waits;
 use outbox::Outbox;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -54,6 +56,9 @@ pub enum Event {
         /// What else there is to say.
         detail: Option<Arc<Detail>>,
     },
+    /// A task that was to come after another will not start: it was taken back
+    /// or killed before, or what it was to run in is gone.
+    TakenBack(TaskKey),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -77,6 +82,9 @@ pub struct Start {
     pub attempt: u32,
     /// The GPUs that are theirs.
     pub gpus: Vec<u32>,
+    /// Start it when this one ends, however that does, and in its place; at
+    /// once if that has ended. Until then it can be taken back.
+    pub after: Option<TaskKey>,
 }
 
 /// What an executor wants done.
@@ -95,7 +103,8 @@ pub enum Action {
     },
     /// No task will refer to this template any more.
     Forget(TemplateId),
-    /// Start tasks; they stay started until [`Event::Ended`].
+    /// Start tasks; they stay started until [`Event::Ended`] or
+    /// [`Event::TakenBack`].
     Start(Start),
     /// End a task: ask it to, and force it after `grace_micros`.
     Kill {
@@ -104,6 +113,9 @@ pub enum Action {
         /// Time it is given.
         grace_micros: u64,
     },
+    /// Do not start a task that comes after another, if that has not ended. The
+    /// answer is [`Event::TakenBack`]; there is none if the task runs.
+    TakeBack(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
     Left,
 }
@@ -149,6 +161,10 @@ struct Running {
     gpus: Vec<u32>,
     deadline: Option<Time>,
     killed: Option<Killed>,
+    /// It does not run yet.
+    waits: Option<Box<Waits>>,
+    /// The task that comes after it.
+    follower: Option<TaskKey>,
 }
 
 /// An executor's whole state.
@@ -171,6 +187,12 @@ pub struct Executor {
     queue: VecDeque<Queued>,
     running: BTreeMap<TaskKey, Running>,
     deadlines: BTreeSet<(Time, TaskKey)>,
+    /// Running processes that none comes after.
+    leaders: BTreeSet<TaskKey>,
+    /// Started tasks that wait for others to end.
+    waiting: BTreeSet<TaskKey>,
+    /// How many of them the dispatcher has asked for.
+    asked_for: u64,
     outbox: Outbox,
     last_spoke: Time,
     startable: bool,
@@ -199,6 +221,9 @@ impl Executor {
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            leaders: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            asked_for: 0,
             outbox: Outbox::default(),
             last_spoke: Time::default(),
             startable: false,
@@ -219,6 +244,7 @@ impl Executor {
             Event::Ended { key, outcome, started, ended, detail } => {
                 self.ended(key, outcome, started, ended, detail);
             }
+            Event::TakenBack(key) => self.taken_back(key),
             Event::Leave => self.leaving = true,
         }
     }
@@ -228,11 +254,14 @@ impl Executor {
         if self.actions.is_empty() && self.startable && !self.leaving {
             self.startable = false;
             self.start_tasks();
+            self.start_ahead();
+            self.ask_for_one_here();
         }
         if self.actions.is_empty() && self.connected {
             if self.leaving {
                 // Tasks may still come from a dispatcher that does not know.
                 self.give_back(u64::MAX);
+                self.ask_for_dispatcher(u64::MAX);
                 if !std::mem::replace(&mut self.told_leaving, true) {
                     self.outbox.leaving();
                 }
@@ -276,10 +305,10 @@ impl Executor {
     /// Tasks queued, and tasks running, here.
     #[must_use]
     pub fn load(&self) -> (u64, u64) {
-        (
-            self.queue.iter().map(|run| run.count).sum(),
-            self.running.values().map(|run| run.count).sum(),
-        )
+        let queued: u64 = self.queue.iter().map(|run| run.count).sum();
+        let started: u64 = self.running.values().map(|run| run.count).sum();
+        let waiting = self.waiting.len() as u64;
+        (queued + waiting, started - waiting)
     }
 
     /// What is free of the capacity.
@@ -350,7 +379,7 @@ impl Executor {
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
-                self.start(run, Vec::new());
+                self.start(run, Vec::new(), None);
                 continue;
             }
             if !passing {
@@ -370,19 +399,25 @@ impl Executor {
                 self.free_gpus.remove(gpu);
             }
             self.free.take(need, 1);
-            let first = Queued { count: 1, ..run.clone() };
-            let run = &mut self.queue[at];
-            run.passed_since = None;
-            run.first += 1;
-            run.row += 1;
-            run.count -= 1;
-            if run.count == 0 {
-                self.queue.remove(at);
-            } else if let Some(prepared) = self.templates.get_mut(&first.template) {
-                prepared.uses += 1;
-            }
-            self.start(first, gpus);
+            let Some(first) = self.take_queued(at) else { break };
+            self.start(first, gpus, None);
         }
+    }
+
+    /// Takes the first task of a queued run.
+    fn take_queued(&mut self, at: usize) -> Option<Queued> {
+        let run = self.queue.get_mut(at)?;
+        run.passed_since = None;
+        let first = Queued { count: 1, ..run.clone() };
+        run.first += 1;
+        run.row += 1;
+        run.count -= 1;
+        if run.count == 0 {
+            self.queue.remove(at);
+        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
+            prepared.uses += 1;
+        }
+        Some(first)
     }
 
     /// Whether any of these tasks is running.
@@ -394,10 +429,10 @@ impl Executor {
             .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
-    fn start(&mut self, run: Queued, gpus: Vec<u32>) {
-        let key = TaskKey { instance: run.instance, task: TaskId(run.first) };
-        let deadline = (run.class.timeout_micros > 0 && run.class.kind != Kind::Noop)
-            .then(|| self.now.after(run.class.timeout_micros));
+    fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<Waits>) {
+        let key = run.key();
+        let timed = run.class.timeout_micros > 0 && run.class.kind != Kind::Noop && waits.is_none();
+        let deadline = timed.then(|| self.now.after(run.class.timeout_micros));
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
         }
@@ -410,7 +445,11 @@ impl Executor {
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
+            after: waits.as_ref().map(|waits| waits.behind),
         }));
+        if run.class.kind == Kind::Process && waits.is_none() {
+            self.leaders.insert(key);
+        }
         self.running.insert(
             key,
             Running {
@@ -421,6 +460,8 @@ impl Executor {
                 gpus,
                 deadline,
                 killed: None,
+                waits: waits.map(Box::new),
+                follower: None,
             },
         );
     }
@@ -433,13 +474,15 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(run) = self.running.remove(&key) else { return };
+        let Some(mut run) = self.running.remove(&key) else { return };
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));
         }
-        if run.class.kind != Kind::Noop {
+        self.leaders.remove(&key);
+        let waited = self.unchain(key, run.waits.take()).is_some();
+        if run.class.kind != Kind::Noop && !waited && !self.move_up(&run, ended.min(self.now)) {
             self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(run.gpus);
+            self.free_gpus.extend(&run.gpus);
         }
         self.release_template(run.template);
         self.startable = true;

@@ -65,6 +65,10 @@ pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
 pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 /// Queued runs an executor looks through for one that fits its free room.
 pub const BACKFILL_RUNS_MAX: usize = 64;
+/// Tasks of one executor that are started to come after others.
+pub const AHEAD_TASKS_MAX: usize = 4096;
+/// Running tasks an executor looks through for one to start another after.
+pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -264,6 +264,7 @@ impl Driver {
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),
+            Action::TakeBack(key) => self.tasks.take_back(key),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
             Action::Left => self.left = true,
         }

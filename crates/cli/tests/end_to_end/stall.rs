@@ -23,6 +23,7 @@ fn a_dispatcher_that_stood_still_hears_its_executors_before_it_gives_them_up() {
     let id = access.submit(&["--range", "1-4", "--", "sh", "-c", &script]);
     started.take(2);
     dispatcher.service().signal(Signal::STOP);
+    // It sleeps because standing still for that long is what is tested.
     std::thread::sleep(STALL);
     dispatcher.service().signal(Signal::CONT);
     gate.let_through(4);

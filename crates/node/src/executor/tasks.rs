@@ -5,7 +5,7 @@ use super::not_started::not_started;
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
-    Outcome as ProcessOutcome,
+    Outcome as ProcessOutcome, Stage,
 };
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
@@ -25,6 +25,8 @@ const SLEEP_SECONDS_MAX: f64 = 1e9;
 /// A process under way.
 struct Process {
     key: TaskKey,
+    /// The task that it comes after, if that had not ended.
+    after: Option<u64>,
     /// Files that must be there in the end.
     outputs: Vec<PathBuf>,
     program: Vec<u8>,
@@ -38,8 +40,13 @@ pub(super) struct Tasks {
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
     next_launch: u64,
-    launches: Vec<Launch>,
+    /// Not with the host yet.
+    launches: VecDeque<Launch>,
+    /// How many tasks are with the host.
+    launched: usize,
     kills: Vec<(u64, Duration)>,
+    /// Tasks that are not to start if they have not.
+    take_backs: Vec<u64>,
     /// `@sleep` tasks by when they wake.
     timers: BTreeSet<(Time, TaskKey)>,
     sleeping: BTreeMap<TaskKey, (Time, Time)>,
@@ -62,8 +69,10 @@ impl Tasks {
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
             next_launch: 0,
-            launches: Vec::new(),
+            launches: VecDeque::new(),
+            launched: 0,
             kills: Vec::new(),
+            take_backs: Vec::new(),
             timers: BTreeSet::new(),
             sleeping: BTreeMap::new(),
             events: VecDeque::new(),
@@ -195,11 +204,13 @@ impl Tasks {
             .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
             .into_os_string()
             .into_vec();
+        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
             Process {
                 key: start.key,
+                after,
                 outputs: command
                     .outputs
                     .iter()
@@ -210,9 +221,9 @@ impl Tasks {
                 stdin: command.stdin.clone(),
             },
         );
-        self.launches.push(Launch {
+        self.launches.push_back(Launch {
             key: launch_key,
-            after: None,
+            after,
             argv: command.argv,
             env,
             cwd: command.cwd,
@@ -247,43 +258,78 @@ impl Tasks {
         }
     }
 
-    /// Hands everything that was prepared to the process host, which is
-    /// started when it is first needed.
+    /// A task that comes after another is not to start, if that has not ended.
+    pub(super) fn take_back(&mut self, key: TaskKey) {
+        self.take_backs.extend(self.launch_keys.get(&key));
+    }
+
+    /// Hands what was prepared to the process host, as much as that takes at
+    /// once. It is started when it is first needed.
     pub(super) async fn launch(&mut self) -> Result<(), HostError> {
-        if self.launches.is_empty() && self.kills.is_empty() {
-            return Ok(());
+        if !self.launches.is_empty() {
+            self.send_launches().await?;
         }
+        for (key, grace) in std::mem::take(&mut self.kills) {
+            if !self.drop_unsent(key)
+                && let Some(host) = &mut self.host
+            {
+                host.0.kill(key, grace).await;
+            }
+        }
+        for key in std::mem::take(&mut self.take_backs) {
+            if !self.drop_unsent(key)
+                && let Some(host) = &mut self.host
+            {
+                host.0.take_back(key).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_launches(&mut self) -> Result<(), HostError> {
         let host = match &mut self.host {
             Some(host) => host,
             none => none.insert(Host::start().await?),
         };
-        for launches in self.launches.chunks(IN_FLIGHT_TASKS_MAX) {
-            if let Err(error) = host.0.launch(launches).await {
-                // The core bounds what is under way by the executor's room, so
-                // this is a room larger than a host takes.
+        let count = self.launches.len().min(IN_FLIGHT_TASKS_MAX.saturating_sub(self.launched));
+        if count == 0 {
+            return Ok(());
+        }
+        self.launched += count;
+        let (batch, _) = self.launches.make_contiguous().split_at(count);
+        let result = host.0.launch(batch).await;
+        let batch: Vec<Launch> = self.launches.drain(..count).collect();
+        if let Err(error) = result {
+            // Keys and counts are kept here, so this is a mistake of ours that
+            // the tasks' owner must hear of.
+            self.launched -= count;
+            for launch in batch {
+                let Some(process) = self.processes.remove(&launch.key) else { continue };
+                self.launch_keys.remove(&process.key);
                 let error = error.to_string();
-                for launch in launches {
-                    if let Some(process) = self.processes.remove(&launch.key) {
-                        self.launch_keys.remove(&process.key);
-                        self.events.push_back(Event::Ended {
-                            key: process.key,
-                            outcome: Outcome::NotRun,
-                            started: Time::default(),
-                            ended: Time::default(),
-                            detail: Some(Arc::new(Detail {
-                                error: error.clone(),
-                                ..Detail::default()
-                            })),
-                        });
-                    }
-                }
+                self.events.push_back(Event::Ended {
+                    key: process.key,
+                    outcome: Outcome::NotRun,
+                    started: Time::default(),
+                    ended: Time::default(),
+                    detail: Some(Arc::new(Detail { error, ..Detail::default() })),
+                });
             }
         }
-        self.launches.clear();
-        for (key, grace) in self.kills.drain(..) {
-            host.0.kill(key, grace).await;
-        }
         Ok(())
+    }
+
+    /// Drops a launch that the host was not sent yet; false if it was.
+    fn drop_unsent(&mut self, key: u64) -> bool {
+        let Some(at) = self.launches.iter().position(|launch| launch.key == key) else {
+            return false;
+        };
+        self.launches.remove(at);
+        if let Some(process) = self.processes.remove(&key) {
+            self.launch_keys.remove(&process.key);
+            self.events.push_back(Event::TakenBack(process.key));
+        }
+        true
     }
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
@@ -294,9 +340,16 @@ impl Tasks {
         };
         let Err(lost) = receiver.recv(ended).await else { return };
         self.host = None;
-        for key in lost.keys {
-            let Some(process) = self.processes.remove(&key) else { continue };
+        // The later ones first, as the core must hear of what has not run
+        // before it hears that what it waited for has ended.
+        for key in lost.keys.iter().rev() {
+            let Some(process) = self.processes.remove(key) else { continue };
             self.launch_keys.remove(&process.key);
+            self.launched -= 1;
+            if process.after.is_some_and(|after| lost.keys.binary_search(&after).is_ok()) {
+                self.events.push_back(Event::TakenBack(process.key));
+                continue;
+            }
             let error = "the process that falkon runs tasks in was killed, and the task with it";
             self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
         }
@@ -306,6 +359,7 @@ impl Tasks {
     pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
         let process = self.processes.remove(&ended.key)?;
         self.launch_keys.remove(&process.key);
+        self.launched -= 1;
         let mut error = String::new();
         let outcome = match ended.outcome {
             ProcessOutcome::Exit(0) => {
@@ -323,6 +377,9 @@ impl Tasks {
             }
             ProcessOutcome::Exit(code) => Outcome::Exit(code),
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
+            ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
+                return Some(Event::TakenBack(process.key));
+            }
             ProcessOutcome::NotStarted { stage, errno } => {
                 error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
                 Outcome::NotRun
