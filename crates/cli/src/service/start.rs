@@ -6,7 +6,7 @@ use crate::embedded::hostname;
 use crate::exit::{Exit, runtime};
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
-use falkon_node::dispatcher::{self, StoreOptions};
+use falkon_node::dispatcher::{self, Stopped, StoreOptions};
 use falkon_node::secure::{AccessFile, Identity, Level};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -148,17 +148,20 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor));
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
-    tokio::select! {
-        _ = &mut stopped => {}
+    let how = tokio::select! {
+        how = &mut stopped => how,
         () = interrupts.next() => {
             log("stopping; started again with the same directory it goes on");
             handle.stop().await;
-            // If the driver is gone already, it has stopped.
-            let _ = stopped.await;
+            stopped.await
         }
-    }
+    };
     serving.abort();
-    Ok(Exit::Success)
+    match how {
+        Ok(Stopped::Asked) => Ok(Exit::Success),
+        Ok(Stopped::JournalFailed) => Ok(Exit::Failure),
+        Err(_) => Err(Exit::failure("the dispatcher has ended unexpectedly")),
+    }
 }
 
 /// Listens with as long a queue of new connections as the system allows:

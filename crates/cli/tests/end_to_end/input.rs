@@ -354,10 +354,11 @@ fn a_clock_that_is_set_back_changes_nothing() {
     site.write("back", "");
     gate.let_through(1);
     started.next();
-    dispatcher.kill();
+    let before = dispatcher.kill().err;
     gate.let_through(1);
     let dispatcher = start(&["start", "--dir", "d"]);
     started.next();
+    assert!(dispatcher.said() < before, "the log's clock was not set back: {before}");
     gate.let_through(2);
     check(&client.finish().exits(0));
     assert!(started.is_silent());
