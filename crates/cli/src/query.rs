@@ -305,9 +305,7 @@ fn pass_on(
             receiver.stop_at(found.counts.ended());
         }
         let ending = follow(&access, instance, &mut receiver, quiet).await;
-        match ending {
-            ending => finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet),
-        }
+        finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }
 
@@ -319,7 +317,10 @@ pub(crate) struct StatusArgs {
     /// Only this instance
     #[arg(value_name = "ID")]
     instance: Option<u64>,
-    /// Print JSON
+    /// List all executors, however many there are
+    #[arg(long)]
+    all: bool,
+    /// Print JSON, with all executors
     #[arg(long)]
     json: bool,
 }
@@ -333,7 +334,7 @@ pub(crate) fn status(args: StatusArgs) -> Exit {
         if let Some(id) = instance.filter(|_| status.instances.is_empty()) {
             return Ok(Exit::usage(format!("there is no instance {id}")));
         }
-        Ok(show::status(&status, args.json))
+        Ok(show::status(&status, args.json, args.all))
     })
 }
 

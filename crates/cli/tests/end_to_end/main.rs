@@ -15,3 +15,5 @@ mod run;
 mod security;
 mod services;
 mod signals;
+mod stall;
+mod terminal;

@@ -1,6 +1,7 @@
 //! Tasks that an executor has started: processes and builtins.
 
 use super::Options;
+use super::not_started::not_started;
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
@@ -385,7 +386,7 @@ impl Tasks {
                 return Some(Event::TakenBack(process.key));
             }
             ProcessOutcome::NotStarted { stage, errno } => {
-                error = not_started(&process, stage, errno);
+                error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
                 Outcome::NotRun
             }
         };
@@ -416,43 +417,4 @@ fn captured(stream: crate::process::Captured, name: &str, error: &mut String) ->
         error.push_str(&format!("its {name} is cut, because it could not be written: {reason}"));
     }
     Captured { head: stream.head, total_bytes: stream.total_bytes, file: stream.spill }
-}
-
-/// What went wrong, in words that name the thing.
-fn not_started(process: &Process, stage: Stage, errno: i32) -> String {
-    let reason = std::io::Error::from_raw_os_error(errno);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let program = text(&process.program);
-    match (stage, errno) {
-        (Stage::Exec, libc::ENOENT) => {
-            format!("no such command: {program} (check the spelling, and PATH on the executor)")
-        }
-        (Stage::Exec, libc::EACCES) if Path::new(&program).is_dir() => {
-            format!("cannot run {program}: it is a directory")
-        }
-        (Stage::Exec, libc::EACCES) => {
-            format!("cannot run {program}: it is not executable (chmod +x {program})")
-        }
-        (Stage::Exec, _) => format!("cannot run {program}: {reason}"),
-        (Stage::Chdir, _) => format!(
-            "cannot change to the working directory {}: {reason}",
-            text(process.cwd.as_deref().unwrap_or_default())
-        ),
-        (Stage::Stdin, _) => format!(
-            "cannot open standard input {}: {reason}",
-            text(process.stdin.as_deref().unwrap_or_default())
-        ),
-        (Stage::Arguments, libc::E2BIG) => {
-            format!("the arguments and environment of {program} are too long for this system")
-        }
-        (Stage::Arguments, _) => format!(
-            "the arguments or environment of {program} cannot be passed on: an argument holds a \
-             NUL byte, or a variable's name is empty or holds '='"
-        ),
-        (Stage::Waiting, _) => "it was killed before it started".to_owned(),
-        (Stage::Pipes | Stage::Fork, _) => format!(
-            "cannot make a process for {program}: {reason} (check the limits on open files and \
-             processes)"
-        ),
-    }
 }
