@@ -163,6 +163,9 @@ struct Running {
     killed: Option<Killed>,
     /// It does not run yet.
     waits: Option<Box<Waits>>,
+    /// It came after another that has ended: what goes back into the queue if
+    /// it turns out that it was taken back before it started.
+    moved_up: Option<Box<Waits>>,
     /// The task that comes after it.
     follower: Option<TaskKey>,
 }
@@ -461,9 +464,26 @@ impl Executor {
                 deadline,
                 killed: None,
                 waits: waits.map(Box::new),
+                moved_up: None,
                 follower: None,
             },
         );
+    }
+
+    /// Takes a started task out of the books: its room passes on, or is free.
+    fn vacate(&mut self, key: TaskKey, ended: Time) -> Option<Running> {
+        let mut run = self.running.remove(&key)?;
+        if let Some(at) = run.deadline {
+            self.deadlines.remove(&(at, key));
+        }
+        self.leaders.remove(&key);
+        let waited = self.unchain(key, run.waits.take()).is_some();
+        if run.class.kind != Kind::Noop && !waited && !self.move_up(&run, ended) {
+            self.free.give(&run.class.resources, 1);
+            self.free_gpus.extend(&run.gpus);
+        }
+        self.startable = true;
+        Some(run)
     }
 
     fn ended(
@@ -474,18 +494,8 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(mut run) = self.running.remove(&key) else { return };
-        if let Some(at) = run.deadline {
-            self.deadlines.remove(&(at, key));
-        }
-        self.leaders.remove(&key);
-        let waited = self.unchain(key, run.waits.take()).is_some();
-        if run.class.kind != Kind::Noop && !waited && !self.move_up(&run, ended.min(self.now)) {
-            self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(&run.gpus);
-        }
+        let Some(run) = self.vacate(key, ended.min(self.now)) else { return };
         self.release_template(run.template);
-        self.startable = true;
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => return,
