@@ -49,6 +49,7 @@ fn submission(case: &Case) -> Submission {
         Rows::Computed { factors: vec![Range { start: 0, step: 1, count: case.queued }], offset: 0 }
     };
     Submission {
+        data: None,
         count: case.queued,
         template: Arc::new(vec![0; 100]),
         rows,
@@ -79,6 +80,7 @@ fn prepared(case: &Case) -> Dispatcher {
     while dispatcher.poll_action().is_some() {}
     for connection in (0..case.executors).map(ConnectionId) {
         let join = Join {
+            serves: None,
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(case.slots),

@@ -362,6 +362,7 @@ impl Executor {
             capacity: self.capacity.clone(),
             held,
             reports,
+            serves: None,
         }));
     }
 

@@ -1,5 +1,6 @@
 //! Outcomes and results, kept as runs of tasks that ended alike.
 
+use crate::data::declared::Usage;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
 
@@ -90,6 +91,10 @@ pub struct Detail {
     pub stderr: Captured,
     /// What went wrong, for people; empty if nothing did.
     pub error: String,
+    /// Where its inputs came from.
+    pub usage: Usage,
+    /// Microseconds for which it waited for them.
+    pub staging_micros: u64,
 }
 
 impl Detail {

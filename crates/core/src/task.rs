@@ -5,6 +5,7 @@
 //! together. A task array (computed rows) therefore costs the same whether it
 //! has ten tasks or a billion.
 
+use crate::data::declared::Declared;
 use std::fmt;
 use std::sync::Arc;
 
@@ -399,6 +400,8 @@ pub struct Submission {
     pub names: Option<Packed>,
     /// Dependencies, ascending by offset.
     pub after: Vec<After>,
+    /// The data objects that tasks read and write, if they name any.
+    pub data: Option<Arc<Declared>>,
 }
 
 /// Why a submission is refused.
@@ -494,6 +497,9 @@ impl Submission {
             }
             next = after.offset + 1;
         }
+        if self.data.as_ref().is_some_and(|data| !data.is_sound(self.count)) {
+            return Err(SubmissionError::Malformed("list of data objects"));
+        }
         Ok(())
     }
 
@@ -503,6 +509,7 @@ impl Submission {
         let after: usize = self.after.iter().map(|after| 32 + after.tasks.len() * 8).sum();
         self.rows.bytes()
             + self.names.as_ref().map_or(0, Packed::bytes)
+            + self.data.as_ref().map_or(0, |data| data.bytes())
             + (self.template.capacity() + self.class_runs.capacity() * 16 + after) as u64
     }
 }

@@ -40,6 +40,7 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
             classes: vec![TaskClass::default()],
         }],
         assign: vec![Assigned {
+            data: None,
             batch: BatchId(0),
             instance: InstanceId(0),
             first: TaskId(0),

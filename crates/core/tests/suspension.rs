@@ -36,6 +36,7 @@ impl<F: FnMut(ConnectionId, TaskId) -> Outcome> Cluster<F> {
         for number in 1..=executors {
             let connection = ConnectionId(number);
             let join = Join {
+                serves: None,
                 incarnation: number,
                 name: format!("executor {number}"),
                 capacity: Resources::cpus(1),
@@ -57,6 +58,7 @@ impl<F: FnMut(ConnectionId, TaskId) -> Outcome> Cluster<F> {
             assert!(rows.push(b""));
         }
         let submission = Submission {
+            data: None,
             count,
             template: Arc::new(Vec::new()),
             rows: Rows::Packed(rows),

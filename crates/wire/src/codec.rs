@@ -347,6 +347,41 @@ impl Wire for String {
     }
 }
 
+/// 128-bit names travel as binaries of 16 bytes, the highest first.
+impl Wire for u128 {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, &self.to_be_bytes());
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        <[u8; 16]>::decode(from).map(u128::from_be_bytes)
+    }
+}
+
+impl Wire for Arc<str> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.as_bytes());
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let bytes = from.bytes()?;
+        std::str::from_utf8(bytes).map(Arc::from).map_err(|_| from.unexpected("text in UTF-8"))
+    }
+}
+
+/// Numbers in a column travel as one binary of little-endian 32-bit integers.
+impl Wire for Vec<u32> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let bytes: Vec<u8> = self.iter().flat_map(|number| number.to_le_bytes()).collect();
+        put_bytes(out, &bytes);
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let bytes = from.bytes()?;
+        if !bytes.len().is_multiple_of(4) {
+            return Err(DecodeError::Invalid("column of numbers"));
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|number| u32::from_le_bytes(*number)).collect())
+    }
+}
+
 /// Byte strings travel as binaries.
 impl Wire for Vec<u8> {
     fn encode(&self, out: &mut Vec<u8>) {

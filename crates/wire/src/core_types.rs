@@ -4,6 +4,10 @@
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
 };
+use falkon_core::data::declared::{
+    AssignedData, Changes, Count, DataOrder, Declared, Lists, Located, Peer, Usage,
+};
+use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -26,7 +30,7 @@ macro_rules! wire_newtype {
         }
     )*};
 }
-wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId);
+wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
@@ -34,7 +38,7 @@ wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, est
 wire_struct!(Range { start, step, count });
 wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
 wire_struct!(After { offset, tasks });
-wire_struct!(Submission { count, template, rows, classes, class_runs, names, after });
+wire_struct!(Submission { count, template, rows, classes, class_runs, names, after, data });
 wire_enum!(Outcome {
     0 => Exit(code),
     1 => Signal(signal),
@@ -47,7 +51,18 @@ wire_enum!(Outcome {
     8 => NoOutput,
 });
 wire_struct!(Captured { head, total_bytes, file });
-wire_struct!(Detail { stdout, stderr, error });
+wire_struct!(Object { id, url, version, size });
+wire_struct!(Sources { peers, store });
+wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
+wire_struct!(Declared { objects, inputs, outputs });
+wire_struct!(Located { object, sources });
+wire_struct!(AssignedData { objects, inputs, outputs });
+wire_struct!(Peer { executor, address });
+wire_struct!(DataOrder { peers, demand });
+wire_struct!(Changes { anew, added, removed });
+wire_struct!(Count { objects, bytes });
+wire_struct!(Usage { local, peer, store });
+wire_struct!(Detail { stdout, stderr, error, usage, staging_micros });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {
@@ -64,12 +79,12 @@ wire_struct!(Finished {
 });
 wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
 wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast });
-wire_struct!(Assigned { batch, instance, first, count, class, tries, rows });
+wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });
-wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget });
-wire_struct!(Update { number, reports, returned, recalled, leaving });
-wire_struct!(Join { incarnation, name, capacity, held, reports });
+wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget, data });
+wire_struct!(Update { number, reports, returned, recalled, leaving, cache });
+wire_struct!(Join { incarnation, name, capacity, held, reports, serves });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
 wire_enum!(Record {
@@ -105,12 +120,18 @@ wire_list!(
     Prepare,
     Held,
     (ExecutorId, String),
+    Object,
+    Located,
+    Peer,
+    ObjectId,
+    (ObjectId, u64),
+    ExecutorId,
     (Resources, u64),
 );
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 9] = [
+const SUBMISSION_PARTS: [&str; 10] = [
     "rows",
     "classed tasks",
     "names",
@@ -120,6 +141,7 @@ const SUBMISSION_PARTS: [&str; 9] = [
     "dependency offset",
     "dependency of a task on itself",
     "list of custom resources",
+    "list of data objects",
 ];
 
 impl Wire for SubmissionError {

@@ -3,4 +3,5 @@
 pub mod codec;
 pub mod command;
 mod core_types;
+pub mod declared;
 pub mod message;

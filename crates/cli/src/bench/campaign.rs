@@ -58,6 +58,7 @@ impl Load {
             (template, Rows::Computed { factors: vec![values], offset: first })
         };
         Submission {
+            data: None,
             count,
             template: Arc::new(template.to_bytes()),
             rows,

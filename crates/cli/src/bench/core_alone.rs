@@ -39,6 +39,7 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
     pair.say(dispatch::Event::Join {
         connection: EXECUTOR,
         join: Join {
+            serves: None,
             incarnation: 1,
             name: "core".to_owned(),
             capacity: Resources::cpus(2),

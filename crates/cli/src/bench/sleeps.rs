@@ -37,6 +37,7 @@ fn submission(count: u64, seconds: f64) -> Submission {
     let class =
         TaskClass { kind: Kind::Sleep, resources: Resources::cpus(1), ..TaskClass::default() };
     Submission {
+        data: None,
         count,
         template: Arc::new(template.to_bytes()),
         rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 },

@@ -70,6 +70,7 @@ impl Submissions<'_> {
             }
         };
         Submission {
+            data: None,
             count,
             template,
             rows,
@@ -147,6 +148,7 @@ impl Submissions<'_> {
             .filter_map(|class| listed.classes.get(*class as usize).cloned())
             .collect();
         Some(Submission {
+            data: None,
             count,
             template: self.plan.template.clone(),
             rows: Rows::Packed(rows),

@@ -1,6 +1,7 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
 use super::{Record, Selection};
+use crate::data::declared::{AssignedData, Changes, DataOrder};
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass, TaskId,
@@ -59,6 +60,8 @@ pub struct Assigned {
     pub tries: Tries,
     /// What distinguishes them.
     pub rows: Rows,
+    /// The data objects that they read and write, if they name any.
+    pub data: Option<Box<AssignedData>>,
 }
 
 /// What an executor must know of a submission before it can run its tasks.
@@ -104,6 +107,8 @@ pub struct Order {
     pub disown: Vec<Held>,
     /// Templates that no assigned task needs any more.
     pub forget: Vec<BatchId>,
+    /// What there is to know about data besides.
+    pub data: Option<Box<DataOrder>>,
 }
 
 /// Everything an executor says in one message; empty, it is a heartbeat.
@@ -120,6 +125,8 @@ pub struct Update {
     /// The executor is about to leave: it gives back what it has not started
     /// and takes no more.
     pub leaving: bool,
+    /// What has changed in its cache.
+    pub cache: Option<Box<Changes>>,
 }
 
 /// An executor that registers, or comes back.
@@ -135,6 +142,8 @@ pub struct Join {
     pub held: Vec<Held>,
     /// Reports that were not acknowledged.
     pub reports: Vec<Report>,
+    /// Where it serves what it caches, as `host:port`, if it does.
+    pub serves: Option<String>,
 }
 
 /// What happens to a dispatcher. `request` numbers come back in the

@@ -258,6 +258,7 @@ impl Dispatcher {
                 class: run.class,
                 tries: run.tries,
                 rows,
+                data: None,
             });
             executor.add(
                 instance_id,

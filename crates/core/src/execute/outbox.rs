@@ -82,6 +82,7 @@ impl Outbox {
         }
         self.heartbeat = false;
         Some(Update {
+            cache: None,
             number: self.next_number,
             reports,
             returned: std::mem::take(&mut self.returned),

@@ -33,6 +33,7 @@ fn dispatcher(submission: Submission) -> Dispatcher {
 fn a_billion_noops_cost_as_many_messages_as_bundles() {
     const TASKS: u64 = 1_000_000_000;
     let mut dispatcher = dispatcher(Submission {
+        data: None,
         count: TASKS,
         template: Arc::default(),
         rows: Rows::Computed {
@@ -119,6 +120,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
         assert!(rows.push(task.to_string().as_bytes()));
     }
     let mut dispatcher = dispatcher(Submission {
+        data: None,
         count: tasks,
         template: Arc::default(),
         rows: Rows::Packed(rows),
@@ -129,6 +131,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     });
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
+            serves: None,
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(8),

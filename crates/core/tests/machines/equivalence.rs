@@ -46,6 +46,7 @@ fn submission(jobs: &[Job]) -> Submission {
         assert!(rows.push(&job.class.to_le_bytes()));
     }
     Submission {
+        data: None,
         count: jobs.len() as u64,
         template: Arc::default(),
         rows: Rows::Packed(rows),
@@ -139,6 +140,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     events.push(Event::Seal { connection: client, request: 3, instance });
     for connection in [1, 2].map(ConnectionId) {
         let join = Join {
+            serves: None,
             incarnation: connection.0,
             name: String::new(),
             capacity: Resources::cpus(7),

@@ -87,6 +87,7 @@ fn class() -> impl Strategy<Value = TaskClass> {
 fn submission() -> impl Strategy<Value = Submission> {
     (class(), prop_oneof![1..40u64, Just(1_000_000_000_000)]).prop_map(|(class, count)| {
         Submission {
+            data: None,
             count,
             template: Arc::default(),
             rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 },
@@ -144,12 +145,12 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (connection.clone(), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
             .prop_map(|(connection, incarnation, capacity, held, reports)| Event::Join {
                 connection,
-                join: Join { incarnation, name: String::new(), capacity, held, reports },
+                join: Join { serves: None, incarnation, name: String::new(), capacity, held, reports },
             }),
         8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8)
             .prop_map(|(connection, number, reports, returned, bits)| Event::Update {
                 connection,
-                update: Update {
+                update: Update { cache: None,
                     number,
                     reports,
                     returned,
@@ -169,6 +170,7 @@ fn order() -> impl Strategy<Value = Order> {
         classes,
     });
     let assigned = (batch.clone(), held(), 0..3u32).prop_map(|(batch, held, class)| Assigned {
+        data: None,
         batch,
         instance: held.instance,
         first: held.first,
@@ -187,6 +189,7 @@ fn order() -> impl Strategy<Value = Order> {
         vec(batch, 0..2),
     )
         .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
+            data: None,
             acknowledged,
             prepare,
             assign,

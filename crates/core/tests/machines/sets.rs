@@ -100,6 +100,7 @@ pub(crate) fn any_submission() -> impl Strategy<Value = Submission> {
         prop_oneof![Just(Vec::new()), after],
     )
         .prop_map(|(count, rows, classes, class_runs, names, after)| Submission {
+            data: None,
             count,
             template: Arc::default(),
             rows,

@@ -144,6 +144,7 @@ pub(crate) fn is_row_of(rows: &Rows, row: u64, task: u64) -> bool {
 /// A submission in which all tasks are of one class.
 pub(crate) fn uniform(rng: &mut Rng, first: u64, count: u64, class: &TaskClass) -> Submission {
     Submission {
+        data: None,
         count,
         template: Arc::new(first.to_string().into_bytes()),
         rows: rows(rng, first, count),

@@ -76,6 +76,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     let connection = CLIENT;
     let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
     let submission = Submission {
+        data: None,
         count: tasks,
         template: Arc::default(),
         rows,
@@ -95,6 +96,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     }
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
+            serves: None,
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(SLOTS),
@@ -202,6 +204,7 @@ fn ordered(first: u64, count: u64, rows: &Rows, acknowledged: u64) -> Order {
         acknowledged,
         prepare: (first == 0).then_some(template).into_iter().collect(),
         assign: vec![Assigned {
+            data: None,
             batch,
             instance: INSTANCE,
             first: TaskId(first),

@@ -393,7 +393,9 @@ impl Tasks {
         let stdout = captured(ended.stdout, "stdout", &mut error);
         let stderr = captured(ended.stderr, "stderr", &mut error);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
-        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error }));
+        let detail = says.then(|| {
+            Arc::new(Detail { staging_micros: 0, usage: Default::default(), stdout, stderr, error })
+        });
         let now = clock.now();
         let (started, ended) = match ended.ended {
             0 => (now, now),

@@ -119,6 +119,7 @@ fn row(values: &[&[u8]]) -> Vec<u8> {
 fn submission() -> Submission {
     let rows = [row(&[b"lib/a.mol", b"x.pdb"]), row(&[b"lib/b.mol", b"y.pdb"])];
     Submission {
+        data: None,
         count: 2,
         template: Arc::new(template().to_bytes()),
         rows: Rows::Packed(packed(&[&rows[0], &rows[1]])),
@@ -131,6 +132,7 @@ fn submission() -> Submission {
 
 fn task_array() -> Submission {
     Submission {
+        data: None,
         count: 1_000_000,
         template: Arc::new(template().to_bytes()),
         rows: Rows::Computed {
@@ -149,6 +151,8 @@ fn task_array() -> Submission {
 
 fn detail() -> Option<Arc<Detail>> {
     Some(Arc::new(Detail {
+        staging_micros: 0,
+        usage: Default::default(),
         stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, file: None },
         stderr: Captured {
             head: b"warn".to_vec(),
@@ -314,14 +318,21 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
 
 fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let join = Join {
+        serves: None,
         incarnation: 0x0123_4567_89ab_cdef,
         name: "node7:4711".to_owned(),
         capacity: Resources::cpus(64),
         held: held(),
         reports: reports(),
     };
-    let update =
-        Update { number: 9, reports: reports(), returned: held(), recalled: true, leaving: false };
+    let update = Update {
+        cache: None,
+        number: 9,
+        reports: reports(),
+        returned: held(),
+        recalled: true,
+        leaving: false,
+    };
     vec![
         ("join", FromExecutor::Join(join)),
         ("update", FromExecutor::Update(update)),
@@ -331,6 +342,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
 
 fn to_executor() -> Vec<(&'static str, ToExecutor)> {
     let assigned = |first, rows| Assigned {
+        data: None,
         batch: BatchId(5),
         instance: INSTANCE,
         first: TaskId(first),
@@ -341,6 +353,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
     };
     let template = Arc::new(template().to_bytes());
     let order = Order {
+        data: None,
         acknowledged: 8,
         prepare: vec![Prepare { batch: BatchId(5), template, classes: vec![class()] }],
         assign: vec![assigned(0, submission().rows), assigned(2, task_array().rows)],

@@ -135,6 +135,7 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         vec(after(), 0..3),
     )
         .prop_map(|(count, template, rows, classes, class_runs, names, after)| Submission {
+            data: None,
             count,
             template,
             rows,
@@ -168,8 +169,9 @@ fn captured() -> impl Strategy<Value = Captured> {
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    (captured(), captured(), text())
-        .prop_map(|(stdout, stderr, error)| Arc::new(Detail { stdout, stderr, error }))
+    (captured(), captured(), text()).prop_map(|(stdout, stderr, error)| {
+        Arc::new(Detail { staging_micros: 0, usage: Default::default(), stdout, stderr, error })
+    })
 }
 
 fn tries() -> impl Strategy<Value = Tries> {
@@ -244,6 +246,7 @@ fn held() -> impl Strategy<Value = Held> {
 fn assigned() -> impl Strategy<Value = Assigned> {
     (batch(), instance(), task(), number(), small(), tries(), rows()).prop_map(
         |(batch, instance, first, count, class, tries, rows)| Assigned {
+            data: None,
             batch,
             instance,
             first,
@@ -271,6 +274,7 @@ fn order() -> impl Strategy<Value = Order> {
         vec(batch(), 0..20),
     )
         .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
+            data: None,
             acknowledged,
             prepare,
             assign,
@@ -482,6 +486,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let join = (number(), text(), resources(), vec(held(), 0..5), vec(report(), 0..5)).prop_map(
         |(incarnation, name, capacity, held, reports)| Join {
+            serves: None,
             incarnation,
             name,
             capacity,
@@ -491,6 +496,7 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     );
     let update = (number(), vec(report(), 0..20), vec(held(), 0..5), any::<bool>(), any::<bool>())
         .prop_map(|(number, reports, returned, recalled, leaving)| Update {
+            cache: None,
             number,
             reports,
             returned,

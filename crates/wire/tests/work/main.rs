@@ -53,6 +53,7 @@ fn submission(tasks: u64) {
         ends.push(u32::try_from(blob.len()).unwrap());
     }
     let submission = Submission {
+        data: None,
         count: tasks,
         template: Arc::new(Template::Each.to_bytes()),
         rows: Rows::Packed(Packed { blob: Arc::new(blob), ends: Arc::new(ends) }),

@@ -1,0 +1,184 @@
+//! What the tasks of a submission read and write, for those who schedule: the
+//! names under which a task finds its objects are the executor's concern.
+
+use super::object::{Object, ObjectId, Sources};
+use crate::task::ExecutorId;
+use std::sync::Arc;
+
+/// For each task of a row of tasks, numbers in a list of objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lists {
+    /// All tasks have the same.
+    Same(Vec<u32>),
+    /// Each has its own: `items` back to back, and where each task's end.
+    Each {
+        /// Numbers, task after task.
+        items: Arc<Vec<u32>>,
+        /// Where each task's end in `items`, ascending.
+        ends: Arc<Vec<u32>>,
+    },
+}
+
+impl Default for Lists {
+    fn default() -> Lists {
+        Lists::Same(Vec::new())
+    }
+}
+
+impl Lists {
+    /// The numbers of the task at `index`; none past the end.
+    #[must_use]
+    pub fn of(&self, index: u64) -> &[u32] {
+        match self {
+            Lists::Same(items) => items,
+            Lists::Each { items, ends } => {
+                let Ok(index) = usize::try_from(index) else { return &[] };
+                let Some(&end) = ends.get(index) else { return &[] };
+                let start = if index == 0 { 0 } else { ends[index - 1] as usize };
+                items.get(start..end as usize).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Whether no task has any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Lists::Same(items) => items.is_empty(),
+            Lists::Each { items, .. } => items.is_empty(),
+        }
+    }
+
+    /// Whether they are those of `count` tasks, and all numbers are below
+    /// `objects`.
+    #[must_use]
+    pub fn is_sound(&self, count: u64, objects: usize) -> bool {
+        let (items, sound) = match self {
+            Lists::Same(items) => (items, true),
+            Lists::Each { items, ends } => {
+                let last = ends.last().map_or(0, |end| *end as usize);
+                (&**items, ends.len() as u64 == count && ends.is_sorted() && last == items.len())
+            }
+        };
+        sound && items.iter().all(|item| (*item as usize) < objects)
+    }
+
+    fn bytes(&self) -> u64 {
+        let entries = match self {
+            Lists::Same(items) => items.capacity(),
+            Lists::Each { items, ends } => items.capacity() + ends.capacity(),
+        };
+        (entries * size_of::<u32>()) as u64
+    }
+}
+
+/// The data of a submission's tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Declared {
+    /// Every object that occurs, once.
+    pub objects: Arc<Vec<Object>>,
+    /// What each task reads, in the order in which its command names them.
+    pub inputs: Lists,
+    /// What each task writes, likewise. An object that a task writes is known
+    /// by its task, so that it is the same if the task has to run again.
+    pub outputs: Lists,
+}
+
+impl Declared {
+    /// The objects that the task at `index` reads.
+    pub fn inputs_of(&self, index: u64) -> impl Iterator<Item = &Object> {
+        self.inputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
+    }
+
+    /// The objects that the task at `index` writes.
+    pub fn outputs_of(&self, index: u64) -> impl Iterator<Item = &Object> {
+        self.outputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
+    }
+
+    /// Whether the lists are those of `count` tasks and name objects that are
+    /// there.
+    #[must_use]
+    pub fn is_sound(&self, count: u64) -> bool {
+        let objects = self.objects.len();
+        self.inputs.is_sound(count, objects) && self.outputs.is_sound(count, objects)
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let texts: usize =
+            self.objects.iter().map(|object| object.url.len() + object.version.len()).sum();
+        let objects = self.objects.len() * size_of::<Object>() + texts;
+        objects as u64 + self.inputs.bytes() + self.outputs.bytes()
+    }
+}
+
+/// An object with where an executor may get it from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// The object.
+    pub object: Object,
+    /// Where it is, as far as the dispatcher knows.
+    pub sources: Sources,
+}
+
+/// The data of the tasks of one assignment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AssignedData {
+    /// Every object that occurs, once.
+    pub objects: Vec<Located>,
+    /// What each task reads.
+    pub inputs: Lists,
+    /// What each task writes.
+    pub outputs: Lists,
+}
+
+/// An executor that serves what it caches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Which.
+    pub executor: ExecutorId,
+    /// Where it listens, as `host:port`.
+    pub address: String,
+}
+
+/// What an order says about data beyond that of the assigned tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DataOrder {
+    /// Where the executors listen that the order names as sources.
+    pub peers: Vec<Peer>,
+    /// Objects, and how many queued tasks read each: what nobody reads goes
+    /// first when room is needed.
+    pub demand: Vec<(ObjectId, u64)>,
+}
+
+/// Objects and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Where inputs came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// From this cache.
+    pub local: Count,
+    /// From caches of other executors.
+    pub peer: Count,
+    /// From the persistent store.
+    pub store: Count,
+}
+
+/// What the dispatcher is to know of a cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Whatever was told before is forgotten.
+    pub anew: bool,
+    /// What is held and had not been told, with its size.
+    pub added: Vec<(ObjectId, u64)>,
+    /// What had been told and is not held.
+    pub removed: Vec<ObjectId>,
+}
