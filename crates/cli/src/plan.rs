@@ -18,6 +18,7 @@ mod error;
 mod files;
 mod graph;
 mod listed;
+mod objects;
 mod placeholder;
 mod product;
 mod quantity;
@@ -37,11 +38,12 @@ use args::SourceArg;
 use falkon_core::task::TaskClass;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
-use graph::{Dependencies, GraphBuilder};
+use graph::{Dependencies, GraphBuilder, Made};
 use listed::{ListBuilder, Listed};
 use product::Product;
 use selection::Selection;
 use source::Source;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, Read};
 use std::ops::Range;
@@ -73,8 +75,19 @@ pub(crate) struct Plan {
     dependencies: Arc<Dependencies>,
     /// The encoded template of a product or list.
     template: Arc<Vec<u8>>,
+    /// What there is to know of data objects, if tasks declare any.
+    objects: Option<Arc<Objects>>,
     /// What is left of the whole plan; `None` is all.
     selection: Option<Selection>,
+}
+
+/// What a plan's tasks have in common about data objects.
+#[derive(Debug)]
+struct Objects {
+    /// The folder from which relative sources are seen.
+    current_dir: Vec<u8>,
+    /// What tasks write.
+    made: HashSet<Made>,
 }
 
 #[derive(Debug)]
@@ -98,13 +111,16 @@ impl Plan {
             return Err(PlanError::NoCommand);
         }
         let sources = sources(args, surroundings)?;
-        let product = Product::new(args, sources)?;
-        let dependencies = product.dependencies(&current_dir)?;
+        let mut product = Product::new(args, sources)?;
+        objects::settle_template(&mut product.template, &current_dir);
+        let (dependencies, made) = product.dependencies(&current_dir)?;
         let template = Template::Command(product.template.clone()).to_bytes();
+        let has_objects = product.command(0).is_some_and(|first| objects::has_objects(&first));
         Ok(Plan {
             body: Arc::new(Body::Product(product)),
             dependencies: Arc::new(dependencies),
             template: Arc::new(template),
+            objects: has_objects.then(|| Arc::new(Objects { current_dir, made })),
             selection: None,
         })
     }
@@ -152,11 +168,16 @@ impl Plan {
             let name = name.map(|name| String::from_utf8_lossy(name).into_owned());
             name.unwrap_or_else(|| format!("#{}", index + 1))
         };
+        let objects = listed.has_objects.then(|| {
+            let current_dir = current_dir.as_os_str().as_bytes().to_vec();
+            Arc::new(Objects { current_dir, made: graph.made() })
+        });
         let dependencies = graph.finish(listed.count, name)?;
         Ok(Plan {
             body: Arc::new(Body::Listed(listed)),
             dependencies: Arc::new(dependencies),
             template: Arc::new(Template::Each.to_bytes()),
+            objects,
             selection: None,
         })
     }

@@ -205,13 +205,31 @@ pub(crate) struct TaskOptions {
     /// File that a task reads as standard input [default: nothing]
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin: Option<OsString>,
-    /// File that must be there before a task starts; may be repeated
+    /// Bring the files of --each to where their tasks run
     ///
-    /// A task that reads a file that another declares as output runs after it.
-    #[arg(long, value_name = "FILE")]
+    /// Each file is a data object, found under its base name in the task's own
+    /// directory; {} stands for that name. The same as --input {/}={} and {/}
+    /// in the place of {}.
+    #[arg(long)]
+    pub(crate) stage: bool,
+    /// What a task reads: a file, or NAME=SOURCE; may be repeated
+    ///
+    /// A file must be there before the task starts. NAME=SOURCE is a data
+    /// object: it is brought to the machine where the task runs, once for all
+    /// tasks there, and stands under NAME, read-only, in a directory of the
+    /// task's own, in which it then runs. SOURCE is a path, an address
+    /// (http://, https://, s3://), or cache:KEY for what another task wrote as
+    /// NAME=cache:KEY. (A file whose path has a = is written as ./a=b.) A task
+    /// that reads what another writes runs after it.
+    #[arg(long, value_name = "FILE|NAME=SOURCE")]
     pub(crate) input: Vec<OsString>,
-    /// File that must be there after a task ended well; may be repeated
-    #[arg(long, value_name = "FILE")]
+    /// What a task writes: a file, or NAME=TARGET; may be repeated
+    ///
+    /// It must be there after the task ended well. NAME=TARGET is a data
+    /// object: NAME is copied from the task's directory to TARGET, a path or
+    /// s3:// address; NAME=cache:KEY stays in the caches of executors, for
+    /// tasks that read it.
+    #[arg(long, value_name = "FILE|NAME=TARGET")]
     pub(crate) output: Vec<OsString>,
 }
 

@@ -1,6 +1,7 @@
 //! Why a command line cannot be turned into tasks.
 
 use super::graph::GraphError;
+use super::objects::ObjectError;
 use super::workflow::WorkflowError;
 use std::fmt;
 use std::io;
@@ -144,6 +145,8 @@ pub(crate) enum PlanError {
         /// How.
         source: WorkflowError,
     },
+    /// A declared data object is wrong.
+    Object(ObjectError),
     /// The dependencies are wrong.
     Graph(GraphError),
 }
@@ -306,6 +309,7 @@ impl PlanError {
             ),
             PlanError::Tasks(errors) => write!(f, "{errors}"),
             PlanError::Workflow { path, source } => write!(f, "{path}: {source}"),
+            PlanError::Object(error) => write!(f, "{error}"),
             PlanError::Graph(error) => write!(f, "{error}"),
             _ => write!(f, "the command line gives no plan"),
         }
@@ -317,6 +321,7 @@ impl std::error::Error for PlanError {
         match self {
             PlanError::Read { source, .. } => Some(source),
             PlanError::Workflow { source, .. } => Some(source),
+            PlanError::Object(error) => Some(error),
             PlanError::Graph(error) => Some(error),
             _ => None,
         }

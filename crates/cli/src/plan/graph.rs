@@ -6,8 +6,10 @@
 //! same with a chance of 2^-128.
 
 use super::files;
-use std::collections::HashMap;
+use super::objects::source_key;
+use falkon_wire::declared::Declared;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 /// Tasks of a cycle that a message names.
@@ -91,6 +93,15 @@ impl fmt::Display for GraphError {
 impl std::error::Error for GraphError {}
 
 type Key = [u8; 16];
+
+/// A file or object that a task writes.
+pub(crate) type Made = Key;
+
+/// Whether an object is among those that tasks write; `source` is as
+/// [`source_key`] gives it.
+pub(crate) fn is_made(made: &HashSet<Made>, source: &[u8]) -> bool {
+    made.contains(&key(source))
+}
 
 fn key(bytes: &[u8]) -> Key {
     let mut key = Key::default();
@@ -229,6 +240,11 @@ impl GraphBuilder {
         GraphBuilder { current_dir: current_dir.to_vec(), ..GraphBuilder::default() }
     }
 
+    /// The folder from which relative paths are seen.
+    pub(crate) fn current_dir(&self) -> &[u8] {
+        &self.current_dir
+    }
+
     /// Gives `task` an id.
     ///
     /// # Errors
@@ -269,16 +285,24 @@ impl GraphBuilder {
             Some(cwd) => files::normalized(&self.current_dir, cwd),
             None => self.current_dir.clone(),
         };
+        let place = |text: &[u8]| match Declared::read(text) {
+            Declared::File(path) => key(&files::normalized(&folder, path)),
+            Declared::Object { source, .. } => key(&source_key(source, &self.current_dir)),
+        };
         for input in inputs {
-            self.inputs.push((key(&files::normalized(&folder, input)), task));
+            self.inputs.push((place(input), task));
         }
         for output in outputs {
-            let first =
-                *self.outputs.entry(key(&files::normalized(&folder, output))).or_insert(task);
+            let first = *self.outputs.entry(place(output)).or_insert(task);
             if first != task && self.doubled_output.is_none() {
                 self.doubled_output = Some((output.clone(), first, task));
             }
         }
+    }
+
+    /// The files and objects that tasks write, as [`is_made`] looks them up.
+    pub(crate) fn made(&self) -> HashSet<Made> {
+        self.outputs.keys().copied().collect()
     }
 
     /// The graph of `count` tasks; `name` gives a task's name for messages.

@@ -2,6 +2,7 @@
 //! encoded command, its name, and eight bytes.
 
 use super::error::PlanError;
+use super::objects::has_objects;
 use falkon_core::task::{Packed, TaskClass};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Command;
@@ -21,6 +22,8 @@ pub(crate) struct Listed {
     pub(crate) classes: Vec<TaskClass>,
     /// How many tasks.
     pub(crate) count: u64,
+    /// Whether any task declares data objects.
+    pub(crate) has_objects: bool,
 }
 
 /// Consecutive tasks, as they are submitted.
@@ -99,6 +102,7 @@ impl ListBuilder {
         class: TaskClass,
     ) -> Result<(), PlanError> {
         let class = self.class_id(class)?;
+        self.listed.has_objects |= has_objects(command);
         command.encode(&mut self.blob);
         self.names.extend_from_slice(name);
         let ends = (u32::try_from(self.blob.len()), u32::try_from(self.names.len()));

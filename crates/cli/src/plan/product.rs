@@ -2,12 +2,14 @@
 
 use super::args::{PlanArgs, TaskOptions};
 use super::error::PlanError;
-use super::graph::{Dependencies, GraphBuilder};
+use super::graph::{Dependencies, GraphBuilder, Made};
+use super::objects;
 use super::placeholder::{compile, is_literal};
 use super::shell;
 use super::source::Source;
 use falkon_core::task::{Kind, Range, Resources, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -42,9 +44,15 @@ impl Product {
             .try_fold(1u64, |product, source| product.checked_mul(source.len()))
             .filter(|count| *count <= PLAN_TASKS_MAX)
             .ok_or(PlanError::TooManyTasks)?;
-        let (template, kind) = command(args, sources.len())?;
+        let (mut template, kind) = command(args, sources.len())?;
+        if args.options.stage {
+            objects::stage(&mut template, &args.sources.sources)?;
+        }
         let class = class(&args.options, kind);
         let product = Product { sources, template, class, count };
+        if let Some(command) = product.command(0) {
+            objects::check(&command, kind)?;
+        }
         if kind == Kind::Sleep {
             for index in [0, count.saturating_sub(1)] {
                 let argv = product.command(index).map(|command| command.argv).unwrap_or_default();
@@ -115,6 +123,12 @@ impl Product {
             .collect()
     }
 
+    /// Whether tasks read or write different data objects.
+    pub(crate) fn has_varying_objects(&self) -> bool {
+        let CommandTemplate { inputs, outputs, .. } = &self.template;
+        inputs.iter().chain(outputs).any(|text| !is_literal(text))
+    }
+
     /// Whether a task's number occurs in its command.
     pub(crate) fn is_numbered(&self) -> bool {
         let mut texts = texts(&self.template);
@@ -144,14 +158,17 @@ impl Product {
         })
     }
 
-    /// Dependencies through declared files.
+    /// Dependencies through declared files and objects, and which are written.
     ///
     /// # Errors
     /// Two tasks declare one output, or wait for each other, or there are too
     /// many to check.
-    pub(crate) fn dependencies(&self, current_dir: &[u8]) -> Result<Dependencies, PlanError> {
-        if self.template.outputs.is_empty() || self.count < 2 {
-            return Ok(Dependencies::default());
+    pub(crate) fn dependencies(
+        &self,
+        current_dir: &[u8],
+    ) -> Result<(Dependencies, HashSet<Made>), PlanError> {
+        if self.template.outputs.is_empty() {
+            return Ok((Dependencies::default(), HashSet::new()));
         }
         if self.count > OUTPUT_TASKS_MAX {
             return Err(PlanError::TooManyOutputs { tasks: self.count });
@@ -167,7 +184,8 @@ impl Product {
                 graph.files(index as u32, cwd.as_deref(), &inputs, &outputs);
             }
         }
-        Ok(graph.finish(self.count, |index| format!("#{}", index + 1))?)
+        let made = graph.made();
+        Ok((graph.finish(self.count, |index| format!("#{}", index + 1))?, made))
     }
 }
 

@@ -1,7 +1,10 @@
 //! A plan as submissions.
 
+use super::graph::is_made;
 use super::listed::{Chunk, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
+use super::objects::ObjectsBuilder;
 use super::{Body, Plan, Product};
+use falkon_core::data::declared::Declared;
 use falkon_core::task::{After, Packed, Rows, Submission, TaskClass, TaskId};
 use falkon_wire::codec::Wire;
 use std::collections::HashMap;
@@ -56,8 +59,8 @@ impl Submissions<'_> {
         let mut template = self.plan.template.clone();
         let (rows, count) = match computed {
             Some(factors) => {
-                let most =
-                    if self.plan.dependencies.is_empty() { run } else { SUBMISSION_TASKS_MAX };
+                let one_piece = self.plan.dependencies.is_empty() && !product.has_varying_objects();
+                let most = if one_piece { run } else { SUBMISSION_TASKS_MAX };
                 (Rows::Computed { factors, offset: index }, run.min(most))
             }
             None => {
@@ -70,7 +73,7 @@ impl Submissions<'_> {
             }
         };
         Submission {
-            data: None,
+            data: self.data(count),
             count,
             template,
             rows,
@@ -148,7 +151,7 @@ impl Submissions<'_> {
             .filter_map(|class| listed.classes.get(*class as usize).cloned())
             .collect();
         Some(Submission {
-            data: None,
+            data: self.data(count),
             count,
             template: self.plan.template.clone(),
             rows: Rows::Packed(rows),
@@ -157,6 +160,20 @@ impl Submissions<'_> {
             names,
             after: self.after(count),
         })
+    }
+
+    /// The data objects of the next `count` tasks. Those of an array that all
+    /// read the same are told by the first.
+    fn data(&self, count: u64) -> Option<Arc<Declared>> {
+        let objects = self.plan.objects.as_ref()?;
+        let alike = count > SUBMISSION_TASKS_MAX;
+        let mut builder = ObjectsBuilder::default();
+        for offset in 0..if alike { 1 } else { count } {
+            let command = self.plan.command(self.next + offset)?;
+            let is_made = |source: &[u8]| is_made(&objects.made, source);
+            builder.push(&command, &objects.current_dir, is_made);
+        }
+        builder.finish().map(Arc::new)
     }
 
     /// The dependencies of the next `count` tasks.

@@ -6,6 +6,7 @@ use super::args::TaskOptions;
 use super::error::{PlanError, TaskError, TaskErrors};
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
+use super::objects;
 use super::product::{self, check_sleep, kind};
 use super::quantity::coarse_estimate;
 use super::shell;
@@ -184,7 +185,9 @@ impl Reader<'_> {
     fn try_task(&mut self, fields: TaskFields<'_>, index: u64) -> Result<(), PlanError> {
         let task = u32::try_from(index).map_err(|_| PlanError::TooManyTasks)?;
         let id = fields.id.as_ref().map_or(&b""[..], |id| id.bytes());
-        let (command, class) = self.defaults.apply(&fields, index)?;
+        let (mut command, class) = self.defaults.apply(&fields, index)?;
+        objects::check(&command, class.kind)?;
+        objects::settle(&mut command, self.graph.current_dir());
         if fields.id.is_some() {
             self.graph.name(task, id)?;
         }

@@ -1,0 +1,337 @@
+//! Data objects that tasks declare (`NAME=SOURCE`): what is wrong with them,
+//! and what a submission says of them.
+
+use super::args::SourceArg;
+use super::error::PlanError;
+use super::files;
+use falkon_core::data::declared::{Declared, Lists};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::task::Kind;
+use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Text};
+use falkon_wire::declared::{CACHE_SCHEME, is_inner_name, objects};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a declared object is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ObjectError {
+    /// The name would be outside the sandbox.
+    Name(String),
+    /// Two objects of a task have one name.
+    Doubled(String),
+    /// Nothing stands after the `=`.
+    NoSource(String),
+    /// The source is not UTF-8.
+    NotUtf8(String),
+    /// `cache:` without a key.
+    NoKey(String),
+    /// The task has a working directory.
+    WithFolder,
+    /// A builtin that reads nothing.
+    Builtin,
+    /// `--stage` without files.
+    NothingToStage,
+}
+
+impl fmt::Display for ObjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectError::Name(name) => write!(
+                f,
+                "`{name}` is no name for a data object: give a relative path without `..`, \
+                 which the task finds in its own directory"
+            ),
+            ObjectError::Doubled(name) => write!(f, "two data objects are called `{name}`"),
+            ObjectError::NoSource(name) => write!(
+                f,
+                "the data object `{name}` has no source: write {name}=PATH, {name}=URL or \
+                 {name}=cache:KEY"
+            ),
+            ObjectError::NotUtf8(text) => {
+                write!(f, "the source of the data object `{text}` is not UTF-8: rename the file")
+            }
+            ObjectError::NoKey(name) => {
+                write!(f, "the data object `{name}` needs a key after `cache:`")
+            }
+            ObjectError::WithFolder => write!(
+                f,
+                "a task with data objects runs in a directory of its own: leave out --cwd (cwd)"
+            ),
+            ObjectError::NothingToStage => {
+                write!(f, "--stage brings the files of --each, but there is no --each")
+            }
+            ObjectError::Builtin => write!(f, "@noop reads and writes no data objects"),
+        }
+    }
+}
+
+impl std::error::Error for ObjectError {}
+
+/// Checks the declared objects of a task.
+///
+/// # Errors
+/// Says what is wrong with which.
+pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
+    if !has_objects(command) {
+        return Ok(());
+    }
+    let wrong = |error| Err(PlanError::Object(error));
+    if command.cwd.is_some() {
+        return wrong(ObjectError::WithFolder);
+    }
+    if kind == Kind::Noop {
+        return wrong(ObjectError::Builtin);
+    }
+    let mut names: Vec<&[u8]> = Vec::new();
+    for (name, source) in objects(&command.inputs).chain(objects(&command.outputs)) {
+        let shown = || String::from_utf8_lossy(name).into_owned();
+        if !is_inner_name(name) {
+            return wrong(ObjectError::Name(shown()));
+        }
+        if source.is_empty() {
+            return wrong(ObjectError::NoSource(shown()));
+        }
+        if source == CACHE_SCHEME {
+            return wrong(ObjectError::NoKey(shown()));
+        }
+        if std::str::from_utf8(source).is_err() {
+            return wrong(ObjectError::NotUtf8(shown()));
+        }
+        names.push(name);
+    }
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => wrong(ObjectError::Doubled(String::from_utf8_lossy(pair[0]).into_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Whether a task reads or writes data objects.
+pub(crate) fn has_objects(command: &Command) -> bool {
+    objects(&command.inputs).chain(objects(&command.outputs)).next().is_some()
+}
+
+/// What tells an object's source from others: paths are made absolute and
+/// plain, so that two ways to write one file are one object.
+pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
+    if source.starts_with(CACHE_SCHEME) {
+        return source.to_vec();
+    }
+    let path = source.strip_prefix(b"file://").or_else(|| source.strip_prefix(b"file:"));
+    let is_address = || source.windows(3).any(|window| window == b"://");
+    match path {
+        Some(path) => files::normalized(current_dir, path),
+        None if is_address() => source.to_vec(),
+        None => files::normalized(current_dir, source),
+    }
+}
+
+/// A task with objects runs elsewhere than where it was written down: a
+/// relative path of its program, or of the file it reads as standard input, is
+/// taken from `current_dir`, unless it names an input.
+pub(crate) fn settle(command: &mut Command, current_dir: &[u8]) {
+    if !has_objects(command) {
+        return;
+    }
+    if let Some(program) = command.argv.first_mut()
+        && program.contains(&b'/')
+        && !objects(&command.inputs).any(|(name, _)| is_path_to(program, name))
+    {
+        *program = files::normalized(current_dir, program);
+    }
+    if let Some(stdin) = &mut command.stdin
+        && !objects(&command.inputs).any(|(name, _)| is_path_to(stdin, name))
+    {
+        *stdin = files::normalized(current_dir, stdin);
+    }
+}
+
+/// Whether `path`, seen from the sandbox, is the object called `name`.
+fn is_path_to(path: &[u8], name: &[u8]) -> bool {
+    path.strip_prefix(b"./").unwrap_or(path) == name
+}
+
+/// Stages the values of `--each`: each is an input under its base name, and
+/// the command sees that name.
+///
+/// # Errors
+/// No source has files.
+pub(crate) fn stage(
+    template: &mut CommandTemplate,
+    sources: &[SourceArg],
+) -> Result<(), PlanError> {
+    let files: Vec<u32> = (0u32..)
+        .zip(sources)
+        .filter(|(_, source)| matches!(source, SourceArg::Each(_)))
+        .map(|(number, _)| number)
+        .collect();
+    if files.is_empty() {
+        return Err(PlanError::Object(ObjectError::NothingToStage));
+    }
+    let CommandTemplate { argv, env, stdin, .. } = template;
+    let texts = argv.iter_mut().chain(env.iter_mut().map(|(_, value)| value)).chain(stdin);
+    for piece in texts.flatten() {
+        if let Piece::Value { source, form: form @ Form::Whole } = piece
+            && files.contains(source)
+        {
+            *form = Form::Base;
+        }
+    }
+    template.inputs.extend(files.iter().map(|&source| {
+        let value = |form| Piece::Value { source, form };
+        vec![value(Form::Base), Piece::Literal(b"=".to_vec()), value(Form::Whole)]
+    }));
+    Ok(())
+}
+
+/// As [`settle`], for a command with placeholders.
+pub(crate) fn settle_template(template: &mut CommandTemplate, current_dir: &[u8]) {
+    let declares = |texts: &[Text]| {
+        let first = |text: &Text| match text.first() {
+            Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.')) => false,
+            _ => text
+                .iter()
+                .any(|piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='))),
+        };
+        texts.iter().any(first)
+    };
+    if !declares(&template.inputs) && !declares(&template.outputs) {
+        return;
+    }
+    let named = |text: &Text| {
+        let plain = match text.as_slice() {
+            [Piece::Literal(bytes), rest @ ..] => match bytes.strip_prefix(b"./") {
+                Some(b"") => rest.to_vec(),
+                Some(bytes) => [&[Piece::Literal(bytes.to_vec())], rest].concat(),
+                None => text.clone(),
+            },
+            _ => text.clone(),
+        };
+        template.inputs.iter().any(|input| {
+            let before: Option<Vec<Piece>> = before_equals(input);
+            before.is_some_and(|name| name == plain)
+        })
+    };
+    let absolute = |text: &Text, only_paths: bool| -> Option<Text> {
+        let Some(Piece::Literal(first)) = text.first() else { return None };
+        let is_path = text
+            .iter()
+            .any(|piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'/')));
+        if first.first() == Some(&b'/') || (only_paths && !is_path) || named(text) {
+            return None;
+        }
+        let mut folder = current_dir.to_vec();
+        folder.push(b'/');
+        Some([&[Piece::Literal(folder)], text.as_slice()].concat())
+    };
+    let program = template.argv.first().and_then(|text| absolute(text, true));
+    let stdin = template.stdin.as_ref().and_then(|text| absolute(text, false));
+    if let (Some(program), Some(place)) = (program, template.argv.first_mut()) {
+        *place = program;
+    }
+    if let Some(stdin) = stdin {
+        template.stdin = Some(stdin);
+    }
+}
+
+/// What stands before the first `=` of a text.
+fn before_equals(text: &Text) -> Option<Text> {
+    let mut before = Text::new();
+    for piece in text {
+        if let Piece::Literal(bytes) = piece
+            && let Some(at) = bytes.iter().position(|byte| *byte == b'=')
+        {
+            if at > 0 {
+                before.push(Piece::Literal(bytes[..at].to_vec()));
+            }
+            return Some(before);
+        }
+        before.push(piece.clone());
+    }
+    None
+}
+
+/// What is written by tasks of the plan, and so is not there before: told by
+/// its source from what is only read.
+pub(crate) const MADE: &str = "made:";
+
+/// The objects of the tasks of a submission, as they are put together.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectsBuilder {
+    numbers: HashMap<Vec<u8>, u32>,
+    objects: Vec<Object>,
+    inputs: ListsBuilder,
+    outputs: ListsBuilder,
+}
+
+#[derive(Debug, Default)]
+struct ListsBuilder {
+    items: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl ListsBuilder {
+    fn end_task(&mut self) {
+        self.ends.push(self.items.len() as u32);
+    }
+
+    /// Lists that are all alike are kept once.
+    fn finish(self) -> Lists {
+        let first = self.ends.first().map_or(0, |end| *end as usize);
+        let alike = first * self.ends.len() == self.items.len()
+            && (first == 0 || self.items.chunks(first).all(|task| task == &self.items[..first]));
+        match alike {
+            true => Lists::Same(self.items[..first].to_vec()),
+            false => Lists::Each { items: Arc::new(self.items), ends: Arc::new(self.ends) },
+        }
+    }
+}
+
+impl ObjectsBuilder {
+    /// Appends a task. Sources are seen from `current_dir`; `made` says what
+    /// tasks of the plan write.
+    pub(crate) fn push(
+        &mut self,
+        command: &Command,
+        current_dir: &[u8],
+        is_made: impl Fn(&[u8]) -> bool,
+    ) {
+        for (_, source) in objects(&command.inputs) {
+            let number = self.number(source_key(source, current_dir), &is_made);
+            self.inputs.items.push(number);
+        }
+        for (_, source) in objects(&command.outputs) {
+            let number = self.number(source_key(source, current_dir), &is_made);
+            self.outputs.items.push(number);
+        }
+        self.inputs.end_task();
+        self.outputs.end_task();
+    }
+
+    fn number(&mut self, key: Vec<u8>, is_made: &impl Fn(&[u8]) -> bool) -> u32 {
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        let number = self.objects.len() as u32;
+        let version = if is_made(&key) { MADE } else { "" };
+        self.objects.push(Object {
+            id: ObjectId(0),
+            url: String::from_utf8_lossy(&key).into(),
+            version: version.into(),
+            size: None,
+        });
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// What the submission says of data; `None` if nothing. Objects have no
+    /// ids yet.
+    pub(crate) fn finish(self) -> Option<Declared> {
+        (!self.objects.is_empty()).then(|| Declared {
+            objects: Arc::new(self.objects),
+            inputs: self.inputs.finish(),
+            outputs: self.outputs.finish(),
+        })
+    }
+}
