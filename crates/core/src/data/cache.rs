@@ -115,26 +115,32 @@ impl Cache {
     #[must_use]
     pub fn restore(options: &CacheOptions, recorded: &[Recorded]) -> (Cache, Vec<Evicted>) {
         let mut cache = Cache::new(options);
+        // Only the order counts; the numbers may be any.
+        let mut numbers: Vec<u64> =
+            recorded.iter().flat_map(|entry| [entry.came, entry.used]).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let place = |number: u64| numbers.partition_point(|other| *other < number) as u64;
+        cache.next = numbers.len() as u64;
         let mut order: Vec<&Recorded> = recorded.iter().collect();
-        // What was used last is the last to be left out, after what is
-        // nowhere else.
+        // What is nowhere else is the last to be left out, before that what
+        // was used last.
         order.sort_by_key(|entry| (!entry.only_here, std::cmp::Reverse(entry.used), entry.object));
         let mut dropped = Vec::new();
         for entry in order {
-            let Recorded { object, tier, size, came, used, uses, only_here } = *entry;
-            let room = cache.tiers.get(usize::from(tier.0)).map_or(0, Tier::room);
-            let is_known = usize::from(tier.0) < cache.tiers.len();
+            let Recorded { object, tier, size, uses, only_here, .. } = *entry;
+            let room = cache.tiers.get(usize::from(tier.0)).map(Tier::room);
             let twice = cache.slots.get(&object).map(|slot| slot.tier);
             if twice == Some(tier) {
                 continue;
             }
-            if size > room || !is_known || twice.is_some() {
+            if twice.is_some() || room.is_none_or(|room| size > room) {
                 dropped.push(Evicted { object, tier, size });
                 continue;
             }
+            let (came, used) = (place(entry.came), place(entry.used));
             let facts = Facts { came, used, uses, demand: 0 };
             cache.put(object, Slot { tier, size, held: true, pins: 0, only_here, facts });
-            cache.next = cache.next.max(came.max(used).saturating_add(1));
         }
         (cache, dropped)
     }

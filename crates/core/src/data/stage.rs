@@ -13,4 +13,3 @@ pub use event::{
     Action, Changes, Count, Event, FetchError, FetchId, Input, PartialId, ServeId, StageOptions,
     Staged, Usage, WriteError,
 };
-
