@@ -1,8 +1,10 @@
-//! Data diffusion on one node: objects, the cache, the staging of inputs
-//! (data-diffusion §3).
+//! Data diffusion (data-diffusion §3): objects and what tasks declare of them,
+//! the dispatcher's index of where they are, a node's cache and its staging of
+//! inputs.
 
 pub mod cache;
 pub mod declared;
+pub mod index;
 pub mod limits;
 pub mod object;
 pub mod stage;

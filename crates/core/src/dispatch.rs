@@ -11,6 +11,7 @@
 mod cancel;
 pub(crate) mod check;
 mod deliver;
+pub mod diffusion;
 mod end;
 mod event;
 mod executor;

@@ -69,6 +69,15 @@ pub const BACKFILL_RUNS_MAX: usize = 64;
 pub const AHEAD_TASKS_MAX: usize = 4096;
 /// Running tasks an executor looks through for one to start another after.
 pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
+/// Holders of an object looked at for the least loaded, or for a free one.
+pub const HINT_EXECUTORS_MAX: usize = 64;
+/// Holders of an object that find the tasks waiting for it through an index of
+/// their own; the others find them near the head of the queue.
+pub const INDEXED_EXECUTORS_MAX: usize = 32;
+/// Waiting tasks looked at one by one in a decision.
+pub const SCAN_TASKS_MAX: usize = 64;
+/// Waiting tasks remembered per executor because it holds some of their inputs.
+pub const PARTIAL_TASKS_MAX: usize = 64;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -1,6 +1,6 @@
 //! Outcomes and results, kept as runs of tasks that ended alike.
 
-use crate::data::declared::Usage;
+use crate::data::stage::Usage;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
 

@@ -4,9 +4,8 @@
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
 };
-use falkon_core::data::declared::{
-    AssignedData, Changes, Count, DataOrder, Declared, Lists, Located, Peer, Usage,
-};
+use falkon_core::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
+use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
@@ -58,7 +57,7 @@ wire_struct!(Declared { objects, inputs, outputs });
 wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Peer { executor, address });
-wire_struct!(DataOrder { peers, demand });
+wire_struct!(DataOrder { peers, fetch, demand });
 wire_struct!(Changes { anew, added, removed });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });

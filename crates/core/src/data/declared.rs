@@ -147,38 +147,9 @@ pub struct Peer {
 pub struct DataOrder {
     /// Where the executors listen that the order names as sources.
     pub peers: Vec<Peer>,
+    /// Objects that waiting tasks will read: to be fetched ahead of the tasks.
+    pub fetch: Vec<Located>,
     /// Objects, and how many queued tasks read each: what nobody reads goes
     /// first when room is needed.
     pub demand: Vec<(ObjectId, u64)>,
-}
-
-/// Objects and bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
-    /// Objects.
-    pub objects: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// Where inputs came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// From this cache.
-    pub local: Count,
-    /// From caches of other executors.
-    pub peer: Count,
-    /// From the persistent store.
-    pub store: Count,
-}
-
-/// What the dispatcher is to know of a cache.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Changes {
-    /// Whatever was told before is forgotten.
-    pub anew: bool,
-    /// What is held and had not been told, with its size.
-    pub added: Vec<(ObjectId, u64)>,
-    /// What had been told and is not held.
-    pub removed: Vec<ObjectId>,
 }

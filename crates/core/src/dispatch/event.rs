@@ -1,7 +1,8 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
 use super::{Record, Selection};
-use crate::data::declared::{AssignedData, Changes, DataOrder};
+use crate::data::declared::{AssignedData, DataOrder};
+use crate::data::stage::Changes;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass, TaskId,

@@ -1,0 +1,240 @@
+//! Data-aware dispatch (data-diffusion §3.2): the waiting tasks of one queue,
+//! and which of them goes where.
+//!
+//! A [`Waiting`] holds tasks that are alike in all but their inputs (one
+//! instance, one priority, one need of resources). It is asked in the two
+//! directions of the paper: [`Waiting::offer`] takes the head of the queue to
+//! a free executor, [`Waiting::take`] gives an executor with room the tasks
+//! that suit it. It sees through an [`Index`] who holds what and must be told
+//! of each change of it, after the change, before the next.
+
+mod fetch;
+mod first_cache_available;
+mod good_cache_compute;
+mod lists;
+mod max_cache_hit;
+mod max_compute_util;
+mod offer;
+mod policy;
+mod queue;
+mod queue_aware;
+mod take;
+
+use crate::data::index::{Index, ObjectNo, Place};
+use fetch::Wishes;
+use lists::Lists;
+use policy::Policy;
+use queue::{Mark, Queue};
+use std::collections::VecDeque;
+
+pub use offer::Offer;
+pub use policy::{Load, POLICIES, PolicyError, PolicyName, PolicyOptions};
+
+/// Who has room for a task of this queue at this moment.
+pub trait Free {
+    /// Whether this executor has room.
+    fn is_free(&self, place: Place) -> bool;
+
+    /// The executor that has had room for longest.
+    fn first(&self) -> Option<Place>;
+}
+
+/// What [`Waiting::fetch`] weighs: measured, or guessed at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Costs {
+    /// Mean run time of a task in microseconds.
+    pub task_micros: u64,
+    /// What an executor receives from another, in bytes per second.
+    pub peer_bytes_per_second: u64,
+    /// Tasks of this queue that an executor runs at once.
+    pub slots: u64,
+}
+
+/// A task that waits no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// The number it was pushed with.
+    pub task: u64,
+    /// Its inputs as they were pushed, each once.
+    pub inputs: Inputs,
+}
+
+/// The inputs of a task: one without an allocation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inputs {
+    /// One input.
+    One(ObjectNo),
+    /// None, or several, in the order of their numbers.
+    Many(Box<[ObjectNo]>),
+}
+
+impl Inputs {
+    fn new(inputs: &[ObjectNo]) -> Inputs {
+        if let [one] = inputs {
+            return Inputs::One(*one);
+        }
+        let mut sorted = inputs.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        match sorted[..] {
+            [one] => Inputs::One(one),
+            _ => Inputs::Many(sorted.into()),
+        }
+    }
+
+    /// The inputs as a slice.
+    #[must_use]
+    pub fn as_slice(&self) -> &[ObjectNo] {
+        match self {
+            Inputs::One(one) => std::slice::from_ref(one),
+            Inputs::Many(many) => many,
+        }
+    }
+}
+
+/// The tasks of one queue that wait under a policy that knows places.
+///
+/// # Costs
+/// A decision costs O(inputs × replicas considered) and a logarithm, on the
+/// average over all decisions, whatever the window and the number of
+/// executors. For that, each executor has an ordered set of the *objects* it
+/// holds that tasks wait for, by the first such task, not of the tasks: an
+/// object that a hundred thousand tasks wait for changes hands in one step.
+///
+/// # Exactness
+/// For tasks with one input, what the paper's scan over the window finds is
+/// found, as long as no object has more than
+/// [`crate::limits::INDEXED_EXECUTORS_MAX`] holders. Holders beyond that find
+/// an object's tasks only among the first
+/// [`crate::limits::SCAN_TASKS_MAX`] of the queue. Among tasks with several
+/// inputs, those wholly held are found just so, while of those held in part
+/// the best of the first [`crate::limits::SCAN_TASKS_MAX`] of the queue, and of
+/// [`crate::limits::PARTIAL_TASKS_MAX`] seen before, is taken.
+#[derive(Debug)]
+pub struct Waiting {
+    policy: Box<dyn Policy + Send + Sync>,
+    replication_max: u32,
+    queue: Queue,
+    lists: Lists,
+    /// Queued tasks with more than one input.
+    many: usize,
+    /// Tasks with a part of their inputs at an executor, by its number.
+    parts: Vec<VecDeque<Mark>>,
+    wishes: Wishes,
+}
+
+impl Waiting {
+    /// An empty queue under a policy.
+    pub fn new(options: &PolicyOptions) -> Result<Waiting, PolicyError> {
+        options.check()?;
+        let policy = policy::policy(options);
+        let limits = policy.limits();
+        Ok(Waiting {
+            policy,
+            replication_max: options.replication_max,
+            queue: Queue::new(options.window),
+            lists: Lists::new(limits),
+            many: 0,
+            parts: Vec::new(),
+            wishes: Wishes::default(),
+        })
+    }
+
+    /// Queues a task behind all others; `task` is the caller's number for it,
+    /// not queued already. The caller has called [`Index::want`] for each
+    /// input, and calls [`Index::unwant`] when the task is given back.
+    pub fn push(&mut self, index: &Index, task: u64, inputs: &[ObjectNo]) {
+        let inputs = Inputs::new(inputs);
+        self.many += usize::from(inputs.as_slice().len() > 1);
+        let Some(mark) = self.queue.push(task, inputs) else { return };
+        if !self.policy.looks() {
+            return;
+        }
+        let inputs = self.queue.inputs(mark.slot);
+        if inputs.is_empty() {
+            self.lists.push_plain(mark);
+        }
+        for object in inputs {
+            let local = self.lists.push(index, *object, mark);
+            self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+        }
+    }
+
+    /// Takes a task out that is not to run; `None` if it does not wait here.
+    pub fn remove(&mut self, index: &Index, task: u64) -> Option<Taken> {
+        let slot = self.queue.slot_of(task)?;
+        Some(self.take_out(index, slot))
+    }
+
+    /// How many tasks wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether no task waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether [`Waiting::fetch`] is to be asked.
+    #[must_use]
+    pub fn fetches_ahead(&self) -> bool {
+        self.policy.fetches_ahead()
+    }
+
+    /// An executor holds an object from now on. Says whether tasks wait for
+    /// it: then an executor with room is to be asked to [`Waiting::take`].
+    pub fn holder_added(&mut self, index: &Index, place: Place, object: ObjectNo) -> bool {
+        let Some(local) = self.lists.local(object) else { return false };
+        self.lists.holder_added(&self.queue, index, place, local);
+        self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+        true
+    }
+
+    /// An executor holds an object no longer.
+    pub fn holder_removed(&mut self, index: &Index, place: Place, object: ObjectNo) {
+        let Some(local) = self.lists.local(object) else { return };
+        self.lists.holder_removed(&self.queue, index, place, local);
+        self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+    }
+
+    /// An object is on its way to an executor, or no longer
+    /// ([`Index::hints`], [`Index::settled`]).
+    pub fn coming_changed(&mut self, index: &Index, object: ObjectNo) {
+        let Some(local) = self.lists.local(object) else { return };
+        self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+    }
+
+    /// An executor has left and held what [`Index::leave`] returned.
+    pub fn executor_left(&mut self, index: &Index, place: Place, held: &[ObjectNo]) {
+        for object in held {
+            self.holder_removed(index, place, *object);
+        }
+        if let Some(parts) = self.parts.get_mut(place.0 as usize) {
+            parts.clear();
+        }
+    }
+
+    /// Takes a task out of all books.
+    fn take_out(&mut self, index: &Index, slot: u32) -> Taken {
+        let mark = self.queue.mark(slot);
+        let taken = self.queue.remove(slot);
+        let inputs = taken.inputs.as_slice();
+        self.many -= usize::from(inputs.len() > 1);
+        if self.policy.looks() {
+            if inputs.is_empty() {
+                self.lists.remove_plain(mark);
+            }
+            for object in inputs {
+                if let Some(local) = self.lists.local(*object) {
+                    self.lists.task_gone(&self.queue, local);
+                    self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+                    self.lists.free_if_unused(local);
+                }
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,191 @@
+//! What is fetched ahead of the tasks that need it, and where to.
+
+use super::lists::{Lists, Local};
+use super::queue::{Mark, NONE};
+use super::take::bytes;
+use super::{Costs, Waiting};
+use crate::data::index::{Index, ObjectNo, Place};
+use crate::limits::SCAN_TASKS_MAX;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Objects looked at for one that is worth another replica.
+const CROWDED_SEARCH: usize = 8;
+/// Of so many fetches, one is for the task that has waited longest, so that an
+/// object that few tasks wait for is fetched in the end.
+const OLDEST_EACH: u64 = 16;
+
+/// Among which objects an object is, and how much it is wanted there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Wish {
+    /// Nobody waits for it, or it was just given out.
+    #[default]
+    None,
+    /// Nobody holds it, and it is on no way.
+    Absent(u64, Reverse<u64>),
+    /// So many tasks wait for each holder of it.
+    Held(u64),
+}
+
+/// Objects that tasks wait for, by how much they should be fetched.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    wishes: Vec<Wish>,
+    absent: BTreeSet<(u64, Reverse<u64>, Local)>,
+    held: BTreeSet<(u64, Local)>,
+    /// How many fetches were given out.
+    given: u64,
+}
+
+impl Wishes {
+    /// Puts an object where it belongs; under policies that fetch nothing
+    /// ahead it belongs nowhere.
+    pub(super) fn rescore(&mut self, index: &Index, lists: &Lists, local: Local, is_used: bool) {
+        if !is_used {
+            return;
+        }
+        let object = lists.object(local);
+        let waiting = lists.waiting(local) as u64;
+        let holders = index.holders(object).len() + index.coming_count(object);
+        let wish = match (waiting, holders as u64) {
+            (0, _) => Wish::None,
+            (_, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
+            (_, holders) => Wish::Held(waiting / holders),
+        };
+        self.put(local, wish);
+    }
+
+    fn put(&mut self, local: Local, wish: Wish) {
+        let at = local as usize;
+        if self.wishes.len() <= at {
+            self.wishes.resize(at + 1, Wish::None);
+        }
+        let before = std::mem::replace(&mut self.wishes[at], wish);
+        if before == wish {
+            return;
+        }
+        match before {
+            Wish::None => {}
+            Wish::Absent(waiting, first) => {
+                self.absent.remove(&(waiting, first, local));
+            }
+            Wish::Held(each) => {
+                self.held.remove(&(each, local));
+            }
+        }
+        match wish {
+            Wish::None => {}
+            Wish::Absent(waiting, first) => {
+                self.absent.insert((waiting, first, local));
+            }
+            Wish::Held(each) => {
+                self.held.insert((each, local));
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// What an executor with nothing better to fetch should fetch next, under
+    /// a policy that fetches ahead: an object whose tasks would wait longer
+    /// for those who hold it than a transfer takes; else one that completes
+    /// tasks of which the executor holds a part; else the one with the most
+    /// tasks waiting among those that nobody holds or fetches. The object is
+    /// not given out again until the caller, who asks [`Index::hints`] for
+    /// sources, has said so by [`Waiting::coming_changed`].
+    pub fn fetch(&mut self, index: &Index, place: Place, costs: &Costs) -> Option<ObjectNo> {
+        if !self.policy.fetches_ahead() {
+            return None;
+        }
+        let crowded = self.crowded(index, place, costs);
+        let found = crowded.or_else(|| {
+            let parts = if self.many > 0 { self.completing(index, place) } else { None };
+            parts.or_else(|| self.absent(index))
+        })?;
+        self.wishes.given += 1;
+        if let Some(local) = self.lists.local(found) {
+            self.wishes.put(local, Wish::None);
+        }
+        Some(found)
+    }
+
+    /// An object whose tasks would wait longer for its holders than for a
+    /// transfer to this executor.
+    fn crowded(&self, index: &Index, place: Place, costs: &Costs) -> Option<ObjectNo> {
+        let best = self.wishes.held.iter().rev().take(CROWDED_SEARCH);
+        best.filter(|(each, local)| {
+            let object = self.lists.object(*local);
+            let size = bytes(index, object);
+            let transfer = size * 1_000_000 / u128::from(costs.peer_bytes_per_second.max(1));
+            let wait =
+                u128::from(*each) * u128::from(costs.task_micros) / u128::from(costs.slots.max(1));
+            wait > transfer && self.may_come(index, place, object)
+        })
+        .map(|(_, local)| self.lists.object(*local))
+        .next()
+    }
+
+    fn may_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {
+        let most = self.replication_max as usize;
+        let copies = index.holders(object).len() + index.coming_count(object);
+        !index.holds(place, object)
+            && !index.is_coming(place, object)
+            && (most == 0 || copies < most)
+    }
+
+    /// The object that completes the most of the tasks known of which an
+    /// executor holds a part: first of those that lack one input only.
+    fn completing(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
+        let mut seen: Vec<Mark> = Vec::new();
+        let mut at = self.queue.first();
+        for _ in 0..SCAN_TASKS_MAX {
+            if at == NONE {
+                break;
+            }
+            seen.push(self.queue.mark(at));
+            at = self.queue.after(at);
+        }
+        self.known_parts(place, &mut seen);
+        let mut gains: BTreeMap<ObjectNo, (u64, u64)> = BTreeMap::new();
+        for mark in &seen {
+            let inputs = self.queue.inputs(mark.slot);
+            let is_near =
+                |object: &&_| index.holds(place, **object) || index.is_coming(place, **object);
+            let near = inputs.iter().filter(is_near).count();
+            if near == 0 || near == inputs.len() {
+                continue;
+            }
+            let completes = u64::from(near + 1 == inputs.len());
+            for object in inputs.iter().filter(|object| !is_near(object)) {
+                if self.may_come(index, place, *object) {
+                    let gain = gains.entry(*object).or_default();
+                    *gain = (gain.0 + completes, gain.1 + 1);
+                }
+            }
+        }
+        let best = gains.into_iter().max_by_key(|(object, gain)| (*gain, Reverse(*object)));
+        best.map(|(object, _)| object)
+    }
+
+    /// The most wanted object that nobody holds or fetches, or now and then
+    /// the one that was wanted first among the first tasks of the queue.
+    fn absent(&self, index: &Index) -> Option<ObjectNo> {
+        let (.., local) = self.wishes.absent.last()?;
+        if self.wishes.given % OLDEST_EACH == OLDEST_EACH - 1 {
+            let mut at = self.queue.first();
+            for _ in 0..SCAN_TASKS_MAX {
+                if at == NONE {
+                    break;
+                }
+                let is_absent = |object: &&ObjectNo| {
+                    index.holders(**object).is_empty() && index.coming_count(**object) == 0
+                };
+                if let Some(object) = self.queue.inputs(at).iter().find(is_absent) {
+                    return Some(*object);
+                }
+                at = self.queue.after(at);
+            }
+        }
+        Some(self.lists.object(*local))
+    }
+}

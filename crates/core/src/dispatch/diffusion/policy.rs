@@ -1,0 +1,233 @@
+//! Which policies there are, by name, and their options.
+
+use super::first_cache_available::FirstCacheAvailable;
+use super::good_cache_compute::GoodCacheCompute;
+use super::max_cache_hit::MaxCacheHit;
+use super::max_compute_util::MaxComputeUtil;
+use super::queue_aware::QueueAware;
+use std::fmt;
+
+/// A dispatch policy's name (data-diffusion §3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum PolicyName {
+    /// The next free executor; no location information.
+    #[default]
+    FirstAvailable,
+    /// The next free executor, with hints where the data is.
+    FirstCacheAvailable,
+    /// The executors that hold most of the data; if they are busy, wait.
+    MaxCacheHit,
+    /// A free executor always; of those, the one that holds most of the data.
+    MaxComputeUtil,
+    /// `MaxCacheHit` while the executors are busy enough, else
+    /// `MaxComputeUtil`, within a number of replicas.
+    GoodCacheCompute,
+    /// The whole queue decides which data is fetched, where tasks run and what
+    /// is evicted.
+    QueueAware,
+}
+
+/// All policies with the names they are chosen by.
+pub const POLICIES: [(PolicyName, &str); 6] = [
+    (PolicyName::FirstAvailable, "first-available"),
+    (PolicyName::FirstCacheAvailable, "first-cache-available"),
+    (PolicyName::MaxCacheHit, "max-cache-hit"),
+    (PolicyName::MaxComputeUtil, "max-compute-util"),
+    (PolicyName::GoodCacheCompute, "good-cache-compute"),
+    (PolicyName::QueueAware, "queue-aware"),
+];
+
+impl PolicyName {
+    /// The policy called `name`.
+    pub fn named(name: &str) -> Result<PolicyName, PolicyError> {
+        let found = POLICIES.iter().find(|(_, known)| *known == name);
+        found.map(|(policy, _)| *policy).ok_or_else(|| PolicyError::Unknown(name.to_owned()))
+    }
+
+    /// Whether tasks wait in a [`super::Waiting`]; `first-available` needs none.
+    #[must_use]
+    pub fn knows_places(self) -> bool {
+        self != PolicyName::FirstAvailable
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = POLICIES.iter().find(|(policy, _)| policy == self);
+        f.write_str(found.map_or("", |(_, name)| name))
+    }
+}
+
+/// How an instance's tasks are dispatched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyOptions {
+    /// The policy.
+    pub policy: PolicyName,
+    /// How many tasks from the head of the queue are considered; 0: all.
+    pub window: u64,
+    /// `good-cache-compute`: the part of the executors, in thousandths, that
+    /// must be busy for tasks to wait for the executors that hold their data.
+    pub utilization_threshold_milli: u32,
+    /// `good-cache-compute` and `queue-aware`: how many executors may hold an
+    /// object before it is fetched by no other; 0: any number.
+    pub replication_max: u32,
+}
+
+impl Default for PolicyOptions {
+    fn default() -> PolicyOptions {
+        PolicyOptions {
+            policy: PolicyName::default(),
+            window: 0,
+            utilization_threshold_milli: UTILIZATION_THRESHOLD_MILLI,
+            replication_max: 0,
+        }
+    }
+}
+
+/// "A value of 90 % works well in practice" (data-diffusion §3.2).
+const UTILIZATION_THRESHOLD_MILLI: u32 = 900;
+
+impl PolicyOptions {
+    /// Whether the options make sense with the policy: what would be ignored
+    /// is refused.
+    pub fn check(&self) -> Result<(), PolicyError> {
+        let default = PolicyOptions::default();
+        let policy = self.policy;
+        let refuse = |option| Err(PolicyError::NotWith { option, policy });
+        if self.utilization_threshold_milli > 1000 {
+            return Err(PolicyError::Threshold { milli: self.utilization_threshold_milli });
+        }
+        if self.window != 0
+            && matches!(
+                policy,
+                PolicyName::FirstAvailable
+                    | PolicyName::FirstCacheAvailable
+                    | PolicyName::QueueAware
+            )
+        {
+            return refuse("window");
+        }
+        if self.utilization_threshold_milli != default.utilization_threshold_milli
+            && policy != PolicyName::GoodCacheCompute
+        {
+            return refuse("utilization_threshold");
+        }
+        if self.replication_max != 0
+            && !matches!(policy, PolicyName::GoodCacheCompute | PolicyName::QueueAware)
+        {
+            return refuse("replication_max");
+        }
+        Ok(())
+    }
+}
+
+/// Why a policy cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyError {
+    /// No policy has this name.
+    Unknown(String),
+    /// The utilization threshold is above 1.
+    Threshold {
+        /// The threshold in thousandths.
+        milli: u32,
+    },
+    /// The policy does not look at this option.
+    NotWith {
+        /// The option's name.
+        option: &'static str,
+        /// The policy.
+        policy: PolicyName,
+    },
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Unknown(name) => {
+                write!(f, "there is no dispatch policy `{name}`: choose one of ")?;
+                for (at, (_, known)) in POLICIES.iter().enumerate() {
+                    write!(f, "{}{known}", if at == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            PolicyError::Threshold { milli } => write!(
+                f,
+                "the utilization threshold {} is above 1: give the part of the executors that \
+                 must be busy, from 0 to 1",
+                f64::from(*milli) / 1000.0
+            ),
+            PolicyError::NotWith { option, policy } => write!(
+                f,
+                "the dispatch policy {policy} does not look at {option}: leave the option out, \
+                 or choose a policy that does"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+/// How busy the executors are: `busy` of `executors` run something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    /// Executors that run at least one task.
+    pub busy: u64,
+    /// Executors that are registered.
+    pub executors: u64,
+}
+
+/// What an executor may get that holds nothing of what waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// The head of the queue.
+    Head,
+    /// The first tasks none of whose inputs has as many holders as this.
+    HeldByFewerThan(u32),
+    /// Nothing.
+    Nothing,
+}
+
+/// What makes a policy different from the others.
+pub(super) trait Policy: fmt::Debug {
+    /// Whether it looks at who holds what.
+    fn looks(&self) -> bool {
+        true
+    }
+
+    /// Whether a task may go where only a part of its inputs is.
+    fn takes_parts(&self) -> bool {
+        true
+    }
+
+    /// What an executor may get that holds nothing of what waits.
+    fn rest(&self, load: Load) -> Rest;
+
+    /// The limits that [`Policy::rest`] may name, lowest first: an index is
+    /// kept for each.
+    fn limits(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Whether data is fetched before the tasks that need it are sent, and a
+    /// file's tasks run together.
+    fn fetches_ahead(&self) -> bool {
+        false
+    }
+}
+
+/// The policy that the options name; `first-available` knows no places and is
+/// treated as `first-cache-available`.
+pub(super) fn policy(options: &PolicyOptions) -> Box<dyn Policy + Send + Sync> {
+    match options.policy {
+        PolicyName::FirstAvailable | PolicyName::FirstCacheAvailable => {
+            Box::new(FirstCacheAvailable)
+        }
+        PolicyName::MaxCacheHit => Box::new(MaxCacheHit),
+        PolicyName::MaxComputeUtil => Box::new(MaxComputeUtil),
+        PolicyName::GoodCacheCompute => Box::new(GoodCacheCompute {
+            threshold_milli: options.utilization_threshold_milli,
+            replication_max: options.replication_max,
+        }),
+        PolicyName::QueueAware => Box::new(QueueAware),
+    }
+}

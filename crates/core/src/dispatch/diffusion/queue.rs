@@ -1,0 +1,169 @@
+//! The waiting tasks in their order, and where the window ends.
+
+use super::{Inputs, Taken};
+use crate::data::index::ObjectNo;
+use std::collections::BTreeMap;
+
+/// No task.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A task as others refer to it: valid while its place in the order is the
+/// same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its place in the order; never used again.
+    pub(super) seq: u64,
+    /// Where it is stored; used again.
+    pub(super) slot: u32,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `u64::MAX` when the slot is free.
+    seq: u64,
+    task: u64,
+    before: u32,
+    after: u32,
+    inputs: Inputs,
+}
+
+/// A list of tasks, first in, first out, from whose middle tasks are taken.
+#[derive(Debug)]
+pub(super) struct Queue {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_task: BTreeMap<u64, u32>,
+    first: u32,
+    last: u32,
+    next_seq: u64,
+    /// How many tasks are in the window at most; 0: all.
+    window: u64,
+    /// The first task behind the window.
+    outside: u32,
+    /// The first task that was never offered.
+    unoffered: u32,
+}
+
+impl Queue {
+    pub(super) fn new(window: u64) -> Queue {
+        Queue {
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_task: BTreeMap::new(),
+            first: NONE,
+            last: NONE,
+            next_seq: 0,
+            window,
+            outside: NONE,
+            unoffered: NONE,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_task.len()
+    }
+
+    /// Appends a task; `None` if it is queued already.
+    pub(super) fn push(&mut self, task: u64, inputs: Inputs) -> Option<Mark> {
+        let std::collections::btree_map::Entry::Vacant(vacant) = self.by_task.entry(task) else {
+            return None;
+        };
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let entry = Entry { seq, task, before: self.last, after: NONE, inputs };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                let slot = u32::try_from(self.entries.len() - 1).ok().filter(|at| *at != NONE);
+                slot.expect("memory ends before four billion waiting tasks do")
+            }
+        };
+        vacant.insert(slot);
+        match self.last {
+            NONE => self.first = slot,
+            last => self.entries[last as usize].after = slot,
+        }
+        self.last = slot;
+        if self.outside == NONE && self.window != 0 && self.len() as u64 > self.window {
+            self.outside = slot;
+        }
+        if self.unoffered == NONE {
+            self.unoffered = slot;
+        }
+        Some(Mark { seq, slot })
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) -> Taken {
+        let in_window = self.in_window(self.seq(slot));
+        let entry = &mut self.entries[slot as usize];
+        entry.seq = u64::MAX;
+        let (before, after) = (entry.before, entry.after);
+        let inputs = std::mem::replace(&mut entry.inputs, Inputs::Many(Box::default()));
+        let task = entry.task;
+        match before {
+            NONE => self.first = after,
+            before => self.entries[before as usize].after = after,
+        }
+        match after {
+            NONE => self.last = before,
+            after => self.entries[after as usize].before = before,
+        }
+        if self.outside == slot || (in_window && self.outside != NONE) {
+            let from = if self.outside == slot { slot } else { self.outside };
+            self.outside = self.entries[from as usize].after;
+        }
+        if self.unoffered == slot {
+            self.unoffered = after;
+        }
+        self.by_task.remove(&task);
+        self.free.push(slot);
+        Taken { task, inputs }
+    }
+
+    pub(super) fn first(&self) -> u32 {
+        self.first
+    }
+
+    pub(super) fn after(&self, slot: u32) -> u32 {
+        self.entries[slot as usize].after
+    }
+
+    pub(super) fn seq(&self, slot: u32) -> u64 {
+        self.entries[slot as usize].seq
+    }
+
+    pub(super) fn mark(&self, slot: u32) -> Mark {
+        Mark { seq: self.seq(slot), slot }
+    }
+
+    /// Whether the task meant is still waiting.
+    pub(super) fn has(&self, mark: Mark) -> bool {
+        self.seq(mark.slot) == mark.seq
+    }
+
+    pub(super) fn inputs(&self, slot: u32) -> &[ObjectNo] {
+        self.entries[slot as usize].inputs.as_slice()
+    }
+
+    pub(super) fn slot_of(&self, task: u64) -> Option<u32> {
+        self.by_task.get(&task).copied()
+    }
+
+    pub(super) fn in_window(&self, seq: u64) -> bool {
+        self.outside == NONE || seq < self.seq(self.outside)
+    }
+
+    /// The next task of the window that was never offered; each is given once.
+    pub(super) fn next_unoffered(&mut self) -> Option<u32> {
+        let slot = self.unoffered;
+        if slot == NONE || !self.in_window(self.seq(slot)) {
+            return None;
+        }
+        self.unoffered = self.after(slot);
+        Some(slot)
+    }
+}

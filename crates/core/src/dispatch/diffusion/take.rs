@@ -1,0 +1,241 @@
+//! From an executor to the tasks that suit it: the paper's second part.
+
+use super::lists::{Look, View};
+use super::policy::Rest;
+use super::queue::{Mark, NONE};
+use super::{Load, Taken, Waiting};
+use crate::data::index::{Index, ObjectNo, Place};
+use crate::limits::{PARTIAL_TASKS_MAX, SCAN_TASKS_MAX};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
+/// What an object counts in scores while its size is unknown.
+const UNKNOWN_BYTES: u64 = 1 << 20;
+
+/// What an object counts in scores: its bytes, and an empty one a little.
+pub(super) fn bytes(index: &Index, object: ObjectNo) -> u128 {
+    u128::from(index.size(object).unwrap_or(UNKNOWN_BYTES).max(1))
+}
+
+/// A look from the head of the queue on, task by task.
+struct Scan {
+    at: u32,
+    left: usize,
+    /// Tasks seen with a part of their inputs at the executor.
+    parts: Vec<Mark>,
+}
+
+impl Waiting {
+    /// Gives an executor with room for `room` tasks those that suit it best,
+    /// in the order in which they are to be sent, and takes them out: first
+    /// tasks all of whose inputs it holds, in the order of the queue; then
+    /// those of which it holds the largest part of the bytes; then what the
+    /// policy gives to an executor that holds nothing. Appends to `taken`.
+    pub fn take(
+        &mut self,
+        index: &Index,
+        place: Place,
+        room: usize,
+        load: Load,
+        taken: &mut Vec<Taken>,
+    ) {
+        let upto = taken.len().saturating_add(room);
+        let rest = self.policy.rest(load);
+        if self.policy.looks() {
+            let mut parts = self.take_whole(index, place, rest, upto, taken);
+            if taken.len() < upto && self.policy.takes_parts() && self.many > 0 {
+                self.take_parts(index, place, &mut parts, upto, taken);
+            }
+        }
+        while taken.len() < upto {
+            let Some(slot) = self.first_of_rest(index, rest) else { break };
+            taken.push(self.take_out(index, slot));
+        }
+    }
+
+    /// Takes tasks all of whose inputs an executor holds. Two searches go side
+    /// by side, and the first to find something ends both: one through what
+    /// the executor holds, which is fast if few others hold it, and one from
+    /// the head of the queue on, which is fast if many do. Returns tasks seen
+    /// of whose inputs it holds a part.
+    fn take_whole(
+        &mut self,
+        index: &Index,
+        place: Place,
+        rest: Rest,
+        upto: usize,
+        taken: &mut Vec<Taken>,
+    ) -> Vec<Mark> {
+        let view = self.lists.place_view(place);
+        let mut scan = Scan { at: self.queue.first(), left: SCAN_TASKS_MAX, parts: Vec::new() };
+        // An executor that would else get nothing searches to the end. What
+        // it passes by it never sees again, so this is rare.
+        let mut passes = if rest == Rest::Head { SCAN_TASKS_MAX } else { usize::MAX };
+        let mut is_indexed = true;
+        while taken.len() < upto {
+            let mut found = None;
+            if is_indexed {
+                match self.lists.look(&self.queue, view) {
+                    Look::Stale => {}
+                    Look::Nothing => is_indexed = false,
+                    Look::Task(slot) if self.is_whole(index, place, slot) => found = Some(slot),
+                    Look::Task(slot) => {
+                        self.note_part(place, self.queue.mark(slot));
+                        self.lists.pass(&self.queue, view);
+                        passes -= 1;
+                        is_indexed = passes > 0;
+                    }
+                }
+            }
+            if found.is_none() && !is_indexed {
+                found = self.first_plain_in_window();
+            } else if let (Some(slot), Some(plain)) = (found, self.lists.first_plain()) {
+                found = Some(if plain.seq < self.queue.seq(slot) { plain.slot } else { slot });
+            }
+            let scans = is_indexed
+                || self.lists.is_overfull()
+                || (self.many > 0 && self.policy.takes_parts());
+            if found.is_none() && scans {
+                found = self.scan(index, place, &mut scan);
+            }
+            match found {
+                Some(slot) => {
+                    if scan.at == slot {
+                        scan.at = self.queue.after(slot);
+                    }
+                    taken.push(self.take_out(index, slot));
+                }
+                None if is_indexed => {}
+                None if scans && scan.left > 0 && self.scans_on(&scan) => {}
+                None => break,
+            }
+        }
+        scan.parts
+    }
+
+    fn first_plain_in_window(&self) -> Option<u32> {
+        let first = self.lists.first_plain()?;
+        self.queue.in_window(first.seq).then_some(first.slot)
+    }
+
+    fn scans_on(&self, scan: &Scan) -> bool {
+        scan.at != NONE && self.queue.in_window(self.queue.seq(scan.at))
+    }
+
+    /// Looks at one task of the queue.
+    fn scan(&mut self, index: &Index, place: Place, scan: &mut Scan) -> Option<u32> {
+        if scan.left == 0 || !self.scans_on(scan) {
+            return None;
+        }
+        scan.left -= 1;
+        let slot = scan.at;
+        if self.is_whole(index, place, slot) {
+            return Some(slot);
+        }
+        if self.queue.inputs(slot).len() > 1 {
+            scan.parts.push(self.queue.mark(slot));
+        }
+        scan.at = self.queue.after(slot);
+        None
+    }
+
+    /// Whether an executor holds all inputs of a task.
+    pub(super) fn is_whole(&self, index: &Index, place: Place, slot: u32) -> bool {
+        self.queue.inputs(slot).iter().all(|object| index.holds(place, *object))
+    }
+
+    /// Remembers that an executor holds a part of a task's inputs.
+    fn note_part(&mut self, place: Place, mark: Mark) {
+        let at = place.0 as usize;
+        if self.parts.len() <= at {
+            self.parts.resize_with(at + 1, VecDeque::new);
+        }
+        let parts = &mut self.parts[at];
+        if parts.len() == PARTIAL_TASKS_MAX {
+            parts.pop_front();
+        }
+        parts.push_back(mark);
+    }
+
+    /// The tasks known of which an executor may hold a part, each once.
+    pub(super) fn known_parts(&mut self, place: Place, seen: &mut Vec<Mark>) {
+        if let Some(parts) = self.parts.get_mut(place.0 as usize) {
+            parts.retain(|mark| self.queue.has(*mark));
+            seen.extend(parts.iter());
+        }
+        seen.retain(|mark| self.queue.has(*mark) && self.queue.in_window(mark.seq));
+        seen.sort_unstable_by_key(|mark| mark.seq);
+        seen.dedup();
+    }
+
+    /// Takes the tasks of whose bytes an executor holds the largest parts.
+    fn take_parts(
+        &mut self,
+        index: &Index,
+        place: Place,
+        seen: &mut Vec<Mark>,
+        upto: usize,
+        taken: &mut Vec<Taken>,
+    ) {
+        self.known_parts(place, seen);
+        let mut scored: Vec<(u128, Mark)> = seen
+            .iter()
+            .filter_map(|mark| Some((self.part(index, place, mark.slot)?, *mark)))
+            .collect();
+        scored.sort_by_key(|(part, mark)| (Reverse(*part), mark.seq));
+        scored.truncate(upto - taken.len());
+        for (_, mark) in scored {
+            taken.push(self.take_out(index, mark.slot));
+        }
+    }
+
+    /// Which part of a task's bytes an executor holds, of 2^32; `None` if
+    /// nothing, or if it would have to fetch what has enough replicas.
+    fn part(&self, index: &Index, place: Place, slot: u32) -> Option<u128> {
+        let (mut held, mut all) = (0, 0);
+        for object in self.queue.inputs(slot) {
+            let size = bytes(index, *object);
+            all += size;
+            if index.holds(place, *object) {
+                held += size;
+            } else if self.is_replicated(index, *object) {
+                return None;
+            }
+        }
+        (held > 0).then(|| (held << 32) / all)
+    }
+
+    /// Whether an object has as many holders as it may have.
+    pub(super) fn is_replicated(&self, index: &Index, object: ObjectNo) -> bool {
+        let most = self.replication_max as usize;
+        most != 0 && index.holders(object).len() >= most
+    }
+
+    /// The first task for an executor that holds nothing of what waits.
+    pub(super) fn first_of_rest(&mut self, index: &Index, rest: Rest) -> Option<u32> {
+        match rest {
+            Rest::Nothing => None,
+            Rest::Head => Some(self.queue.first()).filter(|slot| *slot != NONE),
+            Rest::HeldByFewerThan(limit) => {
+                let view = self.lists.limit_view(limit)?;
+                self.first_below(index, limit, view)
+            }
+        }
+    }
+
+    fn first_below(&mut self, index: &Index, limit: u32, view: View) -> Option<u32> {
+        loop {
+            match self.lists.look(&self.queue, view) {
+                Look::Nothing => return None,
+                Look::Stale => {}
+                Look::Task(slot) => {
+                    let below = |object: &ObjectNo| index.holders(*object).len() < limit as usize;
+                    if self.queue.inputs(slot).iter().all(below) {
+                        return Some(slot);
+                    }
+                    self.lists.pass(&self.queue, view);
+                }
+            }
+        }
+    }
+}
