@@ -17,16 +17,20 @@ mod event;
 mod executor;
 mod finish;
 mod instance;
+mod locate;
+mod located;
 mod place;
 mod recover;
 mod submit;
 mod suspend;
 
+use crate::data::index::Index;
+use crate::data::object::ObjectId;
 use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
 use crate::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use executor::Executor;
-use instance::{Instance, Need, NeedId};
+use instance::{Instance, Need, NeedId, QueueKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use cancel::Selection;
@@ -77,6 +81,20 @@ pub struct Dispatcher {
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
+    /// Who holds which data objects.
+    index: Index,
+    /// Queues of tasks whose data decides where they go, and that have any.
+    located: BTreeSet<(InstanceId, QueueKey)>,
+    /// Those of them whose tasks are to be offered to executors with room.
+    unoffered: BTreeSet<(InstanceId, QueueKey)>,
+    /// Executors with caches to which more may be sent ahead.
+    fetchers: BTreeSet<ExecutorId>,
+    /// Where to look next among them.
+    fetch_turn: ExecutorId,
+    /// Objects of which executors are to hear how many tasks want them.
+    demands: BTreeSet<(ExecutorId, ObjectId)>,
+    /// Executors that have tasks.
+    busy: u64,
     /// Room to work in, used again for each report.
     taken: Vec<executor::InFlight>,
     /// Something changed since tasks were last placed.
@@ -102,8 +120,11 @@ impl Dispatcher {
         self.now = self.now.max(now);
         match event {
             Event::Create { connection, request, options } => {
-                let id = self.create(options);
-                self.reply(connection, request, Reply::Created(id));
+                let reply = match self.create(options) {
+                    Ok(id) => Reply::Created(id),
+                    Err(error) => Reply::Refused(error),
+                };
+                self.reply(connection, request, reply);
             }
             Event::Submit { connection, request, instance, first, submission } => {
                 let reply = match self.submit(instance, first, submission) {

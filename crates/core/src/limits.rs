@@ -91,3 +91,14 @@ const _: () = {
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
 };
+/// Holders of an object that an executor is told of.
+pub const HINTS_MAX: usize = 4;
+/// Objects on their way to an executor before no more are sent ahead of tasks.
+pub const FETCH_AHEAD_OBJECTS_MAX: usize = 4;
+/// Executors that are looked at in one go for one that should fetch ahead.
+pub const FETCH_SEARCH_EXECUTORS_MAX: usize = 8;
+/// What an executor receives from another, in bytes per second, as long as
+/// nobody has measured it: a link of 1 Gb/s.
+pub const PEER_BYTES_PER_SECOND: u64 = 125_000_000;
+/// Objects whose demand one order tells.
+pub const DEMANDS_ORDER_MAX: usize = 4096;

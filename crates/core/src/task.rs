@@ -19,7 +19,7 @@ pub struct InstanceId(pub u64);
 pub struct TaskId(pub u64);
 
 /// An executor registered with a dispatcher. Numbers are never used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ExecutorId(pub u64);
 
 /// A time in microseconds on the dispatcher's clock, which never goes back.

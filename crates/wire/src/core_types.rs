@@ -5,8 +5,8 @@ use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
 };
 use falkon_core::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
-use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::data::object::{Object, ObjectId, Sources};
+use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,

@@ -50,6 +50,13 @@ impl Object {
         self.version.is_empty()
     }
 
+    /// Whether it is, or is to be, in a persistent store: an object whose URL
+    /// is `cache:` and a key lives in caches alone.
+    #[must_use]
+    pub fn is_stored(&self) -> bool {
+        !self.url.starts_with("cache:")
+    }
+
     /// Its persistent store: scheme and authority of its URL, or nothing for a
     /// path. Limits per source count by it.
     #[must_use]

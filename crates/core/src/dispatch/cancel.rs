@@ -91,7 +91,7 @@ impl Dispatcher {
         for task in &waiting {
             instance.missing.remove(task);
         }
-        let ready = instance.remove_ready(wanted);
+        let ready = instance.remove_ready(&mut self.index, wanted);
         for task in waiting {
             self.end_unrun(id, task, 1, Outcome::Cancelled);
         }

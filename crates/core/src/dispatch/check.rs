@@ -150,6 +150,10 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
             place("ready", run.first, run.count)?;
             len += run.count;
         }
+        for task in queue.located.iter().flat_map(|located| located.numbers()) {
+            place("located", task, 1)?;
+            len += 1;
+        }
         ensure!(len == queue.len, "instance {id}: a queue's length is miscounted");
         ready += len;
     }

@@ -72,7 +72,8 @@ impl Dispatcher {
                     } else if ready && let Some(class) = instance.class_of(task) {
                         let run =
                             ReadyRun { first: task, count: 1, class, tries: Tries::default() };
-                        instance.push_ready(&self.needs, run);
+                        let key = instance.push_ready(&self.needs, &mut self.index, run);
+                        self.unoffered.extend(key.map(|key| (id, key)));
                         self.unplaced = true;
                     }
                 }

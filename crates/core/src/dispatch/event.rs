@@ -1,5 +1,6 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
+use super::diffusion::{PolicyError, PolicyOptions};
 use super::{Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder};
 use crate::data::stage::Changes;
@@ -31,6 +32,8 @@ pub struct InstanceOptions {
     pub fail_unschedulable: bool,
     /// When a task has failed for good, all others are cancelled.
     pub fail_fast: bool,
+    /// Which tasks go to which executors.
+    pub policy: PolicyOptions,
 }
 
 impl Default for InstanceOptions {
@@ -40,6 +43,7 @@ impl Default for InstanceOptions {
             keep_results: true,
             fail_unschedulable: false,
             fail_fast: false,
+            policy: PolicyOptions::default(),
         }
     }
 }
@@ -272,6 +276,8 @@ pub enum RequestError {
     },
     /// More different resource needs than a dispatcher keeps apart.
     TooManyNeeds,
+    /// The dispatch policy cannot be had; why.
+    Policy(PolicyError),
 }
 
 impl fmt::Display for RequestError {
@@ -289,6 +295,7 @@ impl fmt::Display for RequestError {
             RequestError::Forgotten { first } => {
                 write!(f, "results before number {first} were delivered and forgotten")
             }
+            RequestError::Policy(error) => write!(f, "{error}"),
             RequestError::TooManyNeeds => {
                 write!(f, "there are too many different combinations of resources and priority")
             }

@@ -67,6 +67,10 @@ pub(super) struct Executor {
     pub(super) turn: Option<u64>,
     /// Its key in the dispatcher's `prefetched`.
     pub(super) prefetched_key: Option<u64>,
+    /// Where it serves what it caches.
+    pub(super) serves: Option<String>,
+    /// It counts among the busy ones.
+    pub(super) is_busy: bool,
     /// What it is to be told next.
     pub(super) order: Order,
     pub(super) updates_seen: u64,
@@ -97,6 +101,8 @@ impl Executor {
             reserved: None,
             turn: None,
             prefetched_key: None,
+            serves: None,
+            is_busy: false,
             order: Order::default(),
             updates_seen: 0,
         }

@@ -33,6 +33,11 @@ impl Dispatcher {
             incarnation: join.incarnation,
             name: join.name.clone(),
         });
+        self.index.join(id);
+        if join.serves.is_some() {
+            self.fetchers.insert(id);
+        }
+        executor.serves = join.serves;
         self.executor_names.insert(id, join.name);
         if let Some(before) = self.by_incarnation.insert(join.incarnation, id) {
             let before = self.remove_executor(before, "the executor connected anew");
@@ -108,14 +113,15 @@ impl Dispatcher {
             let ready = self
                 .instances
                 .get_mut(&id)
-                .map(|instance| instance.remove_ready(&wanted))
+                .map(|instance| instance.remove_ready(&mut self.index, &wanted))
                 .unwrap_or_default();
             for run in ready {
                 let Some(instance) = self.instances.get_mut(&id) else { continue };
                 // An attempt that is known to have failed is not the task's
                 // last: it goes on waiting for the next.
                 if run.tries.failures > tries.failures {
-                    instance.push_ready(&self.needs, run);
+                    let key = instance.push_ready(&self.needs, &mut self.index, run);
+                    self.unoffered.extend(key.map(|key| (id, key)));
                     continue;
                 }
                 wanted.remove(run.first, run.count);
@@ -189,6 +195,9 @@ impl Dispatcher {
             executor.last_report = now;
             self.ordered.insert(id);
         }
+        if let Some(changes) = update.cache {
+            self.cache_changed(id, *changes);
+        }
         for report in &update.reports {
             self.report(id, report);
         }
@@ -222,6 +231,7 @@ impl Dispatcher {
             self.judge_executor(id, report.outcome);
         }
         for run in &taken {
+            self.settle_inputs(id, report.instance, run);
             self.conclude(id, report, run, micros);
         }
         let known = !taken.is_empty();
@@ -304,6 +314,7 @@ impl Dispatcher {
             freed += executor.release(&self.needs, run.need, run.count, true);
         }
         for run in taken {
+            self.settle_inputs(id, held.instance, &run);
             self.put_back(held.instance, &run, run.tries);
         }
         freed
@@ -329,7 +340,9 @@ impl Dispatcher {
 
     fn requeue(&mut self, id: InstanceId, first: u64, count: u64, class: u32, tries: Tries) {
         if let Some(instance) = self.instances.get_mut(&id) {
-            instance.push_ready(&self.needs, ReadyRun { first, count, class, tries });
+            let run = ReadyRun { first, count, class, tries };
+            let key = instance.push_ready(&self.needs, &mut self.index, run);
+            self.unoffered.extend(key.map(|key| (id, key)));
             self.refresh_hungry(id);
             self.unplaced = true;
         }
@@ -377,6 +390,8 @@ impl Dispatcher {
     /// Takes an executor out of the books, with its tasks still in flight.
     fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Option<Executor> {
         let executor = self.executors.remove(&id)?;
+        self.forget_cache(id);
+        self.busy -= u64::from(executor.is_busy);
         if let Some(connection) = executor.connection {
             self.by_connection.remove(&connection);
             self.actions.push_back(Action::Close { connection, reason });

@@ -1,7 +1,9 @@
 //! One client's tasks: live submissions, ready queues, dependencies, results.
 
 use super::deliver::{Results, Subscriber};
+use super::located::{Located, Past};
 use super::{BatchId, InstanceOptions};
+use crate::data::index::Index;
 use crate::limits::RESULTS_HELD_BYTES_MAX;
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
@@ -79,6 +81,8 @@ pub(super) struct ReadyQueue {
     pub(super) reserved: Option<ExecutorId>,
     /// Mean measured run time in microseconds, recent tasks weighing more.
     pub(super) mean_micros: Option<u64>,
+    /// Those of the tasks whose data decides where they go; not in `runs`.
+    pub(super) located: Option<Box<Located>>,
 }
 
 impl ReadyQueue {
@@ -112,9 +116,21 @@ impl ReadyQueue {
         Some(taken)
     }
 
+    /// How many tasks any executor with room may have.
+    pub(super) fn plain_len(&self) -> u64 {
+        self.len - self.located.as_ref().map_or(0, |located| located.len())
+    }
+
     /// Takes out what is queued of `wanted`.
-    fn remove(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
+    fn remove(&mut self, index: &mut Index, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
+        if let Some(located) = &mut self.located {
+            for (first, past) in located.remove(index, wanted) {
+                let Past { class, tries } = past;
+                removed.push(ReadyRun { first, count: 1, class, tries });
+                self.len -= 1;
+            }
+        }
         let mut kept = VecDeque::with_capacity(self.runs.len());
         for run in self.runs.drain(..) {
             for (first, count) in wanted.gaps(run.first, run.count) {
@@ -135,9 +151,11 @@ impl ReadyQueue {
     /// The run time to expect of the next task: as the user estimates it, else
     /// as measured of tasks like it.
     pub(super) fn estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
-        let next = self.runs.front()?;
-        let (_, batch) = batches.range(..=next.first).next_back()?;
-        let class = batch.submission.classes.get(next.class as usize)?;
+        let plain = self.runs.front().map(|run| (run.first, run.class));
+        let (task, class) =
+            plain.or_else(|| self.located.as_ref().and_then(|located| located.first()))?;
+        let (_, batch) = batches.range(..=task).next_back()?;
+        let class = batch.submission.classes.get(class as usize)?;
         Some(class.estimate_micros).filter(|micros| *micros > 0).or(self.mean_micros)
     }
 
@@ -251,19 +269,47 @@ impl Instance {
     }
 
     /// Queues tasks of one batch and class. The batch must be there.
-    pub(super) fn push_ready(&mut self, needs: &[Need], run: ReadyRun) {
+    ///
+    /// Tasks whose data decides where they go are queued one by one; returns
+    /// the queue if there are any.
+    pub(super) fn push_ready(
+        &mut self,
+        needs: &[Need],
+        index: &mut Index,
+        run: ReadyRun,
+    ) -> Option<QueueKey> {
         let batch = self.batch_of(TaskId(run.first));
-        let Some((batch_first, need)) =
-            batch.map(|batch| (batch.first, batch.needs[run.class as usize]))
-        else {
+        let Some((batch_first, need, data)) = batch.map(|batch| {
+            (batch.first, batch.needs[run.class as usize], batch.submission.data.clone())
+        }) else {
             debug_assert!(false, "tasks are queued while their batch lives");
-            return;
+            return None;
         };
         let key = (Reverse(needs[need.0 as usize].priority), need);
         let queue = self.queues.entry(key).or_default();
-        let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
-        queue.push(run, joins);
         self.ready += run.count;
+        let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
+        let options = &self.options.policy;
+        let data = data.filter(|data| options.policy.knows_places() && !data.inputs.is_empty());
+        let Some(data) = data else {
+            queue.push(run, joins);
+            return None;
+        };
+        if queue.located.is_none() {
+            queue.located = Located::new(options).map(Box::new);
+        }
+        for task in run.first..run.first + run.count {
+            let offset = task - batch_first;
+            match &mut queue.located {
+                Some(located) if !data.inputs.of(offset).is_empty() => {
+                    let past = Past { class: run.class, tries: run.tries };
+                    located.push(index, task, past, &data, offset);
+                    queue.len += 1;
+                }
+                _ => queue.push(ReadyRun { first: task, count: 1, ..run }, joins),
+            }
+        }
+        Some(key)
     }
 
     /// Counts tasks as ended.
@@ -284,13 +330,13 @@ impl Instance {
 
     /// Takes what is queued of `wanted` out of the ready queues. Costs one
     /// pass through them, however many runs are wanted.
-    pub(super) fn remove_ready(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
+    pub(super) fn remove_ready(&mut self, index: &mut Index, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         if wanted.is_empty() {
             return removed;
         }
         for queue in self.queues.values_mut().filter(|queue| queue.len > 0) {
-            removed.extend(queue.remove(wanted));
+            removed.extend(queue.remove(index, wanted));
         }
         self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
         removed

@@ -7,8 +7,10 @@
 //! until they gain room.
 
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, Need, NeedId, QueueKey};
-use super::{Action, Assigned, Dispatcher, Order, Prepare};
+use super::instance::{Instance, Need, NeedId, QueueKey, ReadyRun};
+use super::locate::{announce, unlocated_data};
+use super::{Action, Assigned, Dispatcher, Order};
+use crate::data::object::ObjectId;
 use crate::limits::{
     ORDER_BYTES_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS,
     RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
@@ -29,6 +31,9 @@ impl Dispatcher {
         while let Some(id) = self.fresh.pop_first() {
             self.serve(id, true);
         }
+        if !self.unoffered.is_empty() {
+            self.offer_located();
+        }
         let mut at = 0;
         while self.has_unblocked() {
             let Some((turn, id)) = self.available.range(at..).next().map(|(t, id)| (*t, *id))
@@ -45,6 +50,9 @@ impl Dispatcher {
         self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
         self.recall();
+        if !self.located.is_empty() {
+            self.fetch_ahead();
+        }
     }
 
     /// Whether a task is ready that some executor may still take.
@@ -53,7 +61,7 @@ impl Dispatcher {
             self.instances[id]
                 .queues
                 .values()
-                .any(|queue| queue.len > 0 && queue.blocked_since.is_none())
+                .any(|queue| queue.plain_len() > 0 && queue.blocked_since.is_none())
         })
     }
 
@@ -156,9 +164,13 @@ impl Dispatcher {
         gained: bool,
     ) -> bool {
         let connected = self.by_connection.len() as u64;
-        let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
-        let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
-        for (&key, queue) in &mut instance.queues {
+        let mut from = Bound::Unbounded;
+        loop {
+            let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
+            let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
+            let next = instance.queues.range_mut((from, Bound::Unbounded)).next();
+            let Some((&key, queue)) = next else { return false };
+            from = Bound::Excluded(key);
             if queue.len == 0 || (queue.blocked_since.is_some() && !gained) {
                 continue;
             }
@@ -202,9 +214,14 @@ impl Dispatcher {
             if queue.blocked_since.is_some() {
                 queue.blocked_since = Some(self.now);
             }
-            return self.send_tasks(executor_id, instance_id, key, count) > 0;
+            let located = queue.len > queue.plain_len();
+            if located && gained && self.send_located(executor_id, instance_id, key, count) > 0 {
+                return true;
+            }
+            if self.send_tasks(executor_id, instance_id, key, count) > 0 {
+                return true;
+            }
         }
-        false
     }
 
     /// Moves up to `count` tasks of a queue to an executor's order. Returns
@@ -240,13 +257,9 @@ impl Dispatcher {
                 Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
             };
             let batch_id = batch.id;
-            if batch.known_by.insert(executor_id) {
-                executor.order.prepare.push(Prepare {
-                    batch: batch_id,
-                    template: batch.submission.template.clone(),
-                    classes: batch.submission.classes.clone(),
-                });
-            }
+            announce(batch, executor);
+            let data = batch.submission.data.as_ref();
+            let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
             let Some(run) = instance.queues.get_mut(&key).and_then(|queue| queue.pop(take)) else {
                 break;
             };
@@ -258,7 +271,7 @@ impl Dispatcher {
                 class: run.class,
                 tries: run.tries,
                 rows,
-                data: None,
+                data,
             });
             executor.add(
                 instance_id,
@@ -292,6 +305,10 @@ impl Dispatcher {
         while let Some(id) = self.ordered.pop_first() {
             let Some(executor) = self.executors.get_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
+            if self.demands.range((id, ObjectId(0))..=(id, ObjectId(u128::MAX))).next().is_some() {
+                self.tell_demand(id);
+            }
+            let Some(executor) = self.executors.get_mut(&id) else { continue };
             let acknowledged = executor.updates_seen;
             let order = std::mem::take(&mut executor.order);
             self.actions
@@ -379,7 +396,12 @@ impl Dispatcher {
             for key in keys {
                 let Some(instance) = self.instances.get_mut(&id) else { break };
                 let Some(queue) = instance.queues.get_mut(&key) else { continue };
-                let runs: Vec<_> = queue.runs.drain(..).collect();
+                let mut runs: Vec<_> = queue.runs.drain(..).collect();
+                if let Some(located) = &mut queue.located {
+                    runs.extend(located.drain(&mut self.index).into_iter().map(|(first, past)| {
+                        ReadyRun { first, count: 1, class: past.class, tries: past.tries }
+                    }));
+                }
                 instance.ready -= queue.len;
                 queue.len = 0;
                 queue.blocked_since = None;
@@ -410,6 +432,10 @@ impl Dispatcher {
     /// prefetched ones.
     pub(super) fn refresh_executor(&mut self, id: ExecutorId) {
         let Some(executor) = self.executors.get_mut(&id) else { return };
+        let is_busy = !executor.in_flight.is_empty();
+        if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
+            self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
+        }
         let is_available = executor.takes_tasks()
             && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
         match executor.turn {
@@ -467,6 +493,10 @@ impl Dispatcher {
             }
             if let Some(new) = key {
                 self.hungry.insert((new, id));
+            }
+            if instance.hungry_key.is_none() {
+                let located = instance.queues.iter().filter(|(_, queue)| queue.located.is_some());
+                self.unoffered.extend(located.map(|(key, _)| (id, *key)));
             }
             instance.hungry_key = key;
         }

@@ -1,18 +1,20 @@
 //! Instances and submissions: what comes in from clients.
 
-use super::instance::{Batch, Instance, Need, NeedId, ReadyRun};
+use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun};
 use super::{BatchId, Dispatcher, Held, InstanceOptions, Record, RequestError};
+use crate::data::index::Index;
 use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
 use crate::result::{Outcome, Tries};
 use crate::task::{InstanceId, Submission, SubmissionError, TaskClass, TaskId, Time};
 use std::collections::BTreeSet;
 
 impl Dispatcher {
-    pub(super) fn create(&mut self, options: InstanceOptions) -> InstanceId {
+    pub(super) fn create(&mut self, options: InstanceOptions) -> Result<InstanceId, RequestError> {
+        options.policy.check().map_err(RequestError::Policy)?;
         let id = InstanceId(self.next_instance);
         self.journal(Record::Created { instance: id, options: options.clone() });
         self.insert_instance(id, options);
-        id
+        Ok(id)
     }
 
     pub(super) fn insert_instance(&mut self, id: InstanceId, options: InstanceOptions) {
@@ -152,6 +154,7 @@ impl Dispatcher {
             None => Vec::new(),
         };
         let mut doomed = Vec::new();
+        let mut located = BTreeSet::new();
         let mut entries = after.iter().peekable();
         let mut at = batch_first;
         for (count, class) in class_runs {
@@ -172,7 +175,8 @@ impl Dispatcher {
                 if failed.is_none() && upstreams.is_empty() {
                     continue;
                 }
-                Self::queue_ready(instance, &self.needs, at, task - at, class);
+                let books = (&self.needs[..], &mut self.index);
+                located.extend(Self::queue_ready(instance, books, at, task - at, class));
                 at = task + 1;
                 if let Some(upstream) = failed {
                     doomed.push((task, *upstream));
@@ -183,23 +187,34 @@ impl Dispatcher {
                     }
                 }
             }
-            Self::queue_ready(instance, &self.needs, at, end - at, class);
+            let books = (&self.needs[..], &mut self.index);
+            located.extend(Self::queue_ready(instance, books, at, end - at, class));
             at = end;
         }
         if let Some(batch) = instance.batches.get_mut(&batch_first) {
             batch.submission.after = after;
         }
+        self.unoffered.extend(located.into_iter().map(|key| (id, key)));
         for (task, upstream) in doomed {
             self.end_unrun(id, task, 1, Outcome::UpstreamFailed(upstream));
         }
         self.refresh_hungry(id);
     }
 
-    fn queue_ready(instance: &mut Instance, needs: &[Need], first: u64, count: u64, class: u32) {
+    /// Returns the queue if data decides where the tasks go.
+    fn queue_ready(
+        instance: &mut Instance,
+        (needs, index): (&[Need], &mut Index),
+        first: u64,
+        count: u64,
+        class: u32,
+    ) -> Option<QueueKey> {
+        let mut located = None;
         for (first, count) in instance.finished.gaps(first, count) {
             let run = ReadyRun { first, count, class, tries: Tries::default() };
-            instance.push_ready(needs, run);
+            located = instance.push_ready(needs, index, run).or(located);
         }
+        located
     }
 
     pub(super) fn seal(&mut self, id: InstanceId) -> Result<(), RequestError> {
@@ -213,7 +228,13 @@ impl Dispatcher {
     }
 
     pub(super) fn destroy(&mut self, id: InstanceId) -> Result<(), RequestError> {
-        let instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
+        let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
+        for (key, queue) in &mut instance.queues {
+            self.forget_located(id, *key);
+            if let Some(located) = &mut queue.located {
+                located.drain(&mut self.index);
+            }
+        }
         if let Some(key) = instance.hungry_key {
             self.hungry.remove(&(key, id));
         }

@@ -1,0 +1,458 @@
+//! Where data is, and what follows from it: tasks go where their data is, come
+//! with hints where the rest is, and executors fetch ahead and evict by what
+//! the queues want (data-diffusion §3.1, §3.2).
+
+use super::diffusion::{Costs, Free, Load, Taken};
+use super::executor::{Executor, InFlight};
+use super::instance::{Batch, Need, QueueKey, ReadyRun};
+use super::{Assigned, Dispatcher, Prepare};
+use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
+use crate::data::index::{Change, Index, ObjectNo, Place};
+use crate::data::object::{Object, Sources};
+use crate::data::stage::Changes;
+use crate::limits::{
+    DEMANDS_ORDER_MAX, FETCH_AHEAD_OBJECTS_MAX, FETCH_SEARCH_EXECUTORS_MAX, HINTS_MAX,
+    PEER_BYTES_PER_SECOND,
+};
+use crate::task::{ExecutorId, InstanceId, TaskId};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The executors with room for a task of one need.
+struct WithRoom<'a> {
+    executors: &'a BTreeMap<ExecutorId, Executor>,
+    available: &'a BTreeMap<u64, ExecutorId>,
+    index: &'a Index,
+    need: &'a Need,
+}
+
+impl WithRoom<'_> {
+    fn has_room(&self, id: ExecutorId) -> bool {
+        self.executors.get(&id).is_some_and(|executor| {
+            executor.takes_tasks()
+                && executor.reserved.is_none()
+                && !(executor.misjudged && !executor.in_flight.is_empty())
+                && executor.capacity.fits(&self.need.resources)
+                && executor.free.count_of(&self.need.resources, 1) > 0
+        })
+    }
+}
+
+impl Free for WithRoom<'_> {
+    fn is_free(&self, place: Place) -> bool {
+        self.index.executor(place).is_some_and(|id| self.has_room(id))
+    }
+
+    fn first(&self) -> Option<Place> {
+        let mut ids = self.available.values();
+        self.index.place(*ids.find(|id| self.has_room(**id))?)
+    }
+}
+
+impl Dispatcher {
+    /// How busy the executors are, as data-diffusion §3.2 counts it.
+    fn utilization(&self) -> Load {
+        Load { busy: self.busy, executors: self.executors.len() as u64 }
+    }
+
+    /// An executor has said how its cache has changed.
+    pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
+        let Some(place) = self.index.place(id) else { return };
+        let Changes { anew, added, removed } = changes;
+        if anew {
+            let all: Vec<_> =
+                added.into_iter().map(|(object, size)| (object, Some(size))).collect();
+            for change in self.index.replace(place, &all) {
+                match change {
+                    Change::Added(object) => self.holder_added(place, object),
+                    Change::Removed(object) => self.holder_removed(place, object),
+                }
+            }
+        } else {
+            for (object, size) in added {
+                let number = self.index.number(object);
+                if let Some(object) = self.index.add(place, object, Some(size)) {
+                    self.holder_added(place, object);
+                } else if let Some(object) = number {
+                    self.coming_changed(object);
+                }
+            }
+            for object in removed {
+                let Some(number) = self.index.number(object) else { continue };
+                if self.index.remove(place, object).is_some() {
+                    self.holder_removed(place, number);
+                } else {
+                    self.index.settled(number, place);
+                    self.coming_changed(number);
+                }
+            }
+        }
+        if !self.located.is_empty() {
+            self.fetchers.insert(id);
+            self.fresh.insert(id);
+            self.unplaced = true;
+        }
+    }
+
+    fn holder_added(&mut self, place: Place, object: ObjectNo) {
+        for (id, key) in &self.located {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.holder_added(&self.index, place, object);
+            }
+        }
+    }
+
+    fn holder_removed(&mut self, place: Place, object: ObjectNo) {
+        for (id, key) in &self.located {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.holder_removed(&self.index, place, object);
+            }
+        }
+    }
+
+    fn coming_changed(&mut self, object: ObjectNo) {
+        for (id, key) in &self.located {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.coming_changed(&self.index, object);
+            }
+        }
+    }
+
+    /// An executor is gone with all that it held.
+    pub(super) fn forget_cache(&mut self, id: ExecutorId) {
+        self.fetchers.remove(&id);
+        let Some(place) = self.index.place(id) else { return };
+        let held = self.index.leave(place);
+        for (id, key) in &self.located {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.executor_left(&self.index, place, &held);
+            }
+        }
+        self.unoffered.extend(self.located.iter().copied());
+    }
+
+    /// A queue is gone.
+    pub(super) fn forget_located(&mut self, id: InstanceId, key: QueueKey) {
+        self.located.remove(&(id, key));
+        self.unoffered.remove(&(id, key));
+    }
+
+    /// Tasks of an executor have ended or come back: what was on its way there
+    /// for them, and has not been reported, is not coming.
+    pub(super) fn settle_inputs(&mut self, id: ExecutorId, instance: InstanceId, run: &InFlight) {
+        let Some(place) = self.index.place(id) else { return };
+        let Some(found) = self.instances.get(&instance) else { return };
+        let Some(batch) = found.batch_of(TaskId(run.first)) else { return };
+        let Some(data) = batch.submission.data.clone() else { return };
+        let offset = run.first - batch.first;
+        for at in offset..offset + run.count {
+            for object in data.inputs_of(at) {
+                if let Some(number) = self.index.number(object.id)
+                    && self.index.is_coming(place, number)
+                {
+                    self.index.settled(number, place);
+                    self.coming_changed(number);
+                }
+            }
+        }
+    }
+
+    /// Offers the tasks of queues that have changed to executors with room.
+    pub(super) fn offer_located(&mut self) {
+        while let Some((id, key)) = self.unoffered.pop_first() {
+            self.located.insert((id, key));
+            while let Some((executor, taken)) = self.next_offer(id, key) {
+                self.send_taken(executor, id, key, &taken);
+                self.refresh_executor(executor);
+            }
+            self.settle_located(id, key);
+        }
+    }
+
+    fn next_offer(&mut self, id: InstanceId, key: QueueKey) -> Option<(ExecutorId, Taken)> {
+        let load = self.utilization();
+        let need = self.needs.get(key.1.0 as usize)?;
+        let instance = self.instances.get_mut(&id).filter(|found| !found.is_clogged())?;
+        let located = instance.queues.get_mut(&key)?.located.as_mut()?;
+        let index = &self.index;
+        let (executors, available) = (&self.executors, &self.available);
+        let free = WithRoom { executors, available, index, need };
+        let offer = located.waiting.offer(index, &free, load)?;
+        Some((self.index.executor(offer.place)?, offer.taken))
+    }
+
+    /// Notes whether a queue still has tasks whose data decides, and since when
+    /// nobody can take them.
+    fn settle_located(&mut self, id: InstanceId, key: QueueKey) {
+        let now = self.now;
+        let queue = self.instances.get_mut(&id).and_then(|instance| instance.queues.get_mut(&key));
+        match queue {
+            Some(queue) if queue.located.as_ref().is_some_and(|found| !found.is_empty()) => {
+                queue.blocked_since.get_or_insert(now);
+            }
+            _ => self.forget_located(id, key),
+        }
+    }
+
+    /// Gives an executor up to `count` tasks of a queue that suit it. Returns
+    /// how many.
+    pub(super) fn send_located(
+        &mut self,
+        executor: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+        count: u64,
+    ) -> u64 {
+        let Some(place) = self.index.place(executor) else { return 0 };
+        let load = self.utilization();
+        let room = usize::try_from(count).unwrap_or(usize::MAX);
+        let mut taken = Vec::new();
+        let Some(located) = located_in(&mut self.instances, id, &key) else { return 0 };
+        located.waiting.take(&self.index, place, room, load, &mut taken);
+        for taken in &taken {
+            self.send_taken(executor, id, key, taken);
+        }
+        if !taken.is_empty() {
+            self.settle_located(id, key);
+        }
+        taken.len() as u64
+    }
+
+    /// Moves a task that was taken out of its queue to an executor's order.
+    fn send_taken(&mut self, to: ExecutorId, id: InstanceId, key: QueueKey, taken: &Taken) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(queue) = instance.queues.get_mut(&key) else { return };
+        let Some(located) = &mut queue.located else { return };
+        let Some(past) = located.forget(&mut self.index, taken) else { return };
+        for input in taken.inputs.as_slice() {
+            for holder in self.index.holders(*input) {
+                if let (Some(holder), Some(object)) =
+                    (self.index.executor(*holder), self.index.id(*input))
+                {
+                    self.demands.insert((holder, object));
+                }
+            }
+        }
+        queue.len -= 1;
+        if queue.len == 0 {
+            queue.blocked_since = None;
+        }
+        let Some(executor) = self.executors.get_mut(&to) else { return };
+        let need = &self.needs[key.1.0 as usize];
+        let Some(batch) = instance.batch_of_mut(TaskId(taken.task)) else { return };
+        let offset = taken.task - batch.first;
+        let batch_id = batch.id;
+        let rows = batch.submission.rows.slice(offset, 1);
+        let row_bytes = match &rows {
+            crate::task::Rows::Computed { .. } => 0,
+            crate::task::Rows::Packed(packed) => packed.blob.len() as u64,
+        };
+        announce(batch, executor);
+        let data = batch.submission.data.clone();
+        let run = ReadyRun { first: taken.task, count: 1, class: past.class, tries: past.tries };
+        executor.add(
+            id,
+            InFlight {
+                first: run.first,
+                count: 1,
+                batch: batch_id,
+                class: run.class,
+                need: key.1,
+                tries: run.tries,
+                dispatched: self.now,
+                row_bytes,
+            },
+            need,
+        );
+        instance.ready -= 1;
+        instance.dispatched += 1;
+        instance.usage += need.weight(1);
+        let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
+        if let Some(executor) = self.executors.get_mut(&to) {
+            executor.order.assign.push(Assigned {
+                batch: batch_id,
+                instance: id,
+                first: TaskId(run.first),
+                count: 1,
+                class: run.class,
+                tries: run.tries,
+                rows,
+                data,
+            });
+        }
+        self.ordered.insert(to);
+        self.refresh_hungry(id);
+    }
+
+    /// The data of one task for the executor that is to run it, with hints
+    /// where to get what it has not got.
+    fn assigned_data(&mut self, to: ExecutorId, data: &Declared, offset: u64) -> AssignedData {
+        let mut assigned = AssignedData::default();
+        let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
+        for object in data.inputs_of(offset) {
+            inputs.push(assigned.objects.len() as u32);
+            let located = self.locate(to, object);
+            assigned.objects.push(located);
+        }
+        for object in data.outputs_of(offset) {
+            outputs.push(assigned.objects.len() as u32);
+            let located = Located { object: object.clone(), sources: Sources::default() };
+            assigned.objects.push(located);
+        }
+        assigned.inputs = Lists::Same(inputs);
+        assigned.outputs = Lists::Same(outputs);
+        assigned
+    }
+
+    /// An object with where an executor may get it from, counted as on its way
+    /// there.
+    fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
+        let mut peers = Vec::new();
+        if let (Some(number), Some(place)) = (self.index.number(object.id), self.index.place(to)) {
+            peers = self.index.hints(number, place, HINTS_MAX);
+            self.coming_changed(number);
+        }
+        peers.retain(|peer| self.name_peer(to, *peer));
+        Located { object: object.clone(), sources: Sources { peers, store: object.is_stored() } }
+    }
+
+    /// Tells an executor where another listens; false if it does not serve.
+    fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
+        let Some(address) = self.executors.get(&peer).and_then(|found| found.serves.clone()) else {
+            return false;
+        };
+        if let Some(executor) = self.executors.get_mut(&to) {
+            let peers = &mut executor.order.data.get_or_insert_default().peers;
+            if !peers.iter().any(|known| known.executor == peer) {
+                peers.push(Peer { executor: peer, address });
+            }
+        }
+        true
+    }
+
+    /// Has executors fetch what waiting tasks read, ahead of the tasks.
+    pub(super) fn fetch_ahead(&mut self) {
+        let queues: Vec<(InstanceId, QueueKey)> = self
+            .located
+            .iter()
+            .filter(|(id, key)| {
+                let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
+                let located = queue.and_then(|queue| queue.located.as_ref());
+                located.is_some_and(|located| located.waiting.fetches_ahead())
+            })
+            .copied()
+            .collect();
+        for (id, key) in queues {
+            let from = Bound::Excluded(self.fetch_turn);
+            let next: Vec<ExecutorId> = self
+                .fetchers
+                .range((from, Bound::Unbounded))
+                .chain(self.fetchers.range(..=self.fetch_turn))
+                .take(FETCH_SEARCH_EXECUTORS_MAX)
+                .copied()
+                .collect();
+            for executor in next {
+                self.fetch_turn = executor;
+                while let Some(object) = self.next_fetch(executor, id, key) {
+                    let located = self.locate(executor, &object);
+                    if let Some(found) = self.executors.get_mut(&executor) {
+                        found.order.data.get_or_insert_default().fetch.push(located);
+                        self.ordered.insert(executor);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_fetch(
+        &mut self,
+        executor: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+    ) -> Option<Object> {
+        let place = self.index.place(executor)?;
+        let found = self.executors.get(&executor).filter(|found| found.takes_tasks())?;
+        if self.index.coming_to(place) >= FETCH_AHEAD_OBJECTS_MAX {
+            self.fetchers.remove(&executor);
+            return None;
+        }
+        let need = self.needs.get(key.1.0 as usize)?;
+        let instance = self.instances.get_mut(&id)?;
+        let queue = instance.queues.get_mut(&key)?;
+        let costs = Costs {
+            task_micros: queue.estimate(&instance.batches).unwrap_or(found.mean_micros),
+            peer_bytes_per_second: PEER_BYTES_PER_SECOND,
+            slots: found.capacity.count_of(&need.resources, u64::from(u16::MAX)).max(1),
+        };
+        let located = queue.located.as_mut()?;
+        let number = located.waiting.fetch(&self.index, place, &costs)?;
+        located.object(number).cloned()
+    }
+
+    /// Adds to an order how many tasks want what the executor holds, of what
+    /// has changed since it was told.
+    pub(super) fn tell_demand(&mut self, to: ExecutorId) {
+        let mut demand = Vec::new();
+        let all =
+            (to, crate::data::object::ObjectId(0))..=(to, crate::data::object::ObjectId(u128::MAX));
+        while demand.len() < DEMANDS_ORDER_MAX {
+            let Some(&(_, object)) = self.demands.range(all.clone()).next() else { break };
+            self.demands.remove(&(to, object));
+            let wanted = self.index.number(object).map_or(0, |number| self.index.wanted(number));
+            demand.push((object, wanted));
+        }
+        if !demand.is_empty()
+            && let Some(executor) = self.executors.get_mut(&to)
+        {
+            executor.order.data.get_or_insert_with(Box::<DataOrder>::default).demand = demand;
+        }
+    }
+}
+
+/// Sends the batch's template along with an executor's order, if it has not
+/// got it.
+pub(super) fn announce(batch: &mut Batch, executor: &mut Executor) {
+    if batch.known_by.insert(executor.id) {
+        executor.order.prepare.push(Prepare {
+            batch: batch.id,
+            template: batch.submission.template.clone(),
+            classes: batch.submission.classes.clone(),
+        });
+    }
+}
+
+/// The data of tasks that go wherever there is room: every access is to the
+/// persistent store.
+pub(super) fn unlocated_data(data: &Declared, offset: u64, count: u64) -> AssignedData {
+    let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut objects = Vec::new();
+    let mut slice = |lists: &Lists| {
+        let mut renumbered = |item: &u32| {
+            *numbers.entry(*item).or_insert_with(|| {
+                let object = data.objects[*item as usize].clone();
+                let sources = Sources { peers: Vec::new(), store: object.is_stored() };
+                objects.push(Located { object, sources });
+                objects.len() as u32 - 1
+            })
+        };
+        if let Lists::Same(items) = lists {
+            return Lists::Same(items.iter().map(&mut renumbered).collect());
+        }
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        for at in offset..offset + count {
+            items.extend(lists.of(at).iter().map(&mut renumbered));
+            ends.push(items.len() as u32);
+        }
+        Lists::Each { items: items.into(), ends: ends.into() }
+    };
+    let (inputs, outputs) = (slice(&data.inputs), slice(&data.outputs));
+    AssignedData { objects, inputs, outputs }
+}
+
+fn located_in<'a>(
+    instances: &'a mut BTreeMap<InstanceId, super::instance::Instance>,
+    id: InstanceId,
+    key: &QueueKey,
+) -> Option<&'a mut super::located::Located> {
+    instances.get_mut(&id)?.queues.get_mut(key)?.located.as_deref_mut()
+}
