@@ -3,13 +3,412 @@
 //!
 //! # The pump
 //! Call [`Stage::handle`] for each event, then [`Stage::poll_action`] until it
-//! gives `None`, then wait until [`Stage::poll_timeout`] or the next event.
+//! gives `None`, then wait until [`Stage::poll_timeout`] or the next event; at
+//! the timeout call [`Stage::handle_timeout`]. [`Action::Unready`] must have
+//! reached whoever starts tasks before it starts the next.
+//!
+//! # How it works
+//! A task's inputs are pinned and the room for what is missing is reserved all
+//! at once or not at all, so two tasks that do not fit together never wait for
+//! each other. Tasks are admitted in the order in which they came, those that
+//! a slot waits for first; a later one may pass one that does not fit, within
+//! bounds. What is missing is fetched once, however many wait for it.
 
+mod admit;
+mod check;
 mod error;
 mod event;
+mod fetch;
+mod fetched;
+mod keep;
+mod report;
+mod resolve;
+mod source;
 
 pub use error::StageError;
 pub use event::{
     Action, Changes, Count, Event, FetchError, FetchId, Input, PartialId, ServeId, StageOptions,
     Staged, Usage, WriteError,
 };
+
+use crate::data::cache::{Cache, Evicted, Recorded, TierId};
+use crate::data::limits::{DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS};
+use crate::data::object::{Object, ObjectId, Sources};
+use crate::execute::TaskKey;
+use crate::task::Time;
+use fetch::{Making, Transfer};
+use keep::Keeping;
+use resolve::Resolving;
+use source::{Candidates, SourceKey};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// In which order tasks are admitted and fetched for: those that a slot waits
+/// for first, then as they came.
+type Rank = (bool, u64);
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// What an input without a version is now is being asked.
+    Resolving,
+    /// It waits for room.
+    Waiting,
+    /// It has its room, and waits for inputs.
+    Staging,
+    /// All inputs are here.
+    Ready,
+    /// It runs.
+    Started,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    /// What the task asked for.
+    wanted: ObjectId,
+    /// What it gets, as far as is known.
+    object: Arc<Object>,
+    pinned: bool,
+    /// It was fetched for this task.
+    charged: bool,
+}
+
+#[derive(Debug)]
+struct Task {
+    rank: Rank,
+    state: State,
+    inputs: Vec<Wanted>,
+    /// Inputs of which it is being asked what they are.
+    unresolved: usize,
+    /// What was fetched for it.
+    usage: Usage,
+    /// How many later ones were admitted before it.
+    passed: u32,
+    disk_full: u32,
+    redirects: u32,
+}
+
+/// An object that tasks here want.
+#[derive(Debug)]
+struct Item {
+    object: Arc<Object>,
+    /// Those tasks.
+    users: BTreeSet<TaskKey>,
+    candidates: Candidates,
+    /// Its bytes, if anybody has said.
+    size: Option<u64>,
+    /// Bytes it has at least, if nobody has.
+    least: u64,
+    making: Option<Making>,
+}
+
+impl Item {
+    fn new(object: Arc<Object>) -> Item {
+        let size = object.size;
+        Item {
+            object,
+            users: BTreeSet::new(),
+            candidates: Candidates::default(),
+            size,
+            least: 0,
+            making: None,
+        }
+    }
+
+    fn room(&self) -> u64 {
+        self.size.unwrap_or(self.least)
+    }
+}
+
+/// What is to be done at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Try sources again.
+    Fetch(ObjectId),
+    /// Ask the store again.
+    Resolve(ObjectId),
+    /// A directory may take its whole capacity again.
+    Tier(TierId),
+    /// Give up the first that waits for room.
+    Stuck,
+}
+
+/// One executor's staging, whole.
+#[derive(Debug)]
+pub struct Stage {
+    now: Time,
+    random: u64,
+    fetches_max: usize,
+    source_fetches_max: usize,
+    serves_max: usize,
+    cache: Cache,
+    tasks: BTreeMap<TaskKey, Task>,
+    next_ticket: u64,
+    waiting: BTreeMap<Rank, TaskKey>,
+    /// Admitted tasks that no slot waits for, the last to come last.
+    ahead: BTreeMap<Rank, TaskKey>,
+    /// How many tasks hold their room.
+    admitted: usize,
+    items: BTreeMap<ObjectId, Item>,
+    partials: BTreeMap<PartialId, ObjectId>,
+    next_partial: u64,
+    transfers: BTreeMap<FetchId, Transfer>,
+    next_fetch: u64,
+    /// Objects that could be fetched further, if nothing were at its limit.
+    hungry: BTreeSet<(Rank, ObjectId)>,
+    /// Transfers in progress by source.
+    loads: BTreeMap<SourceKey, usize>,
+    /// Objects that wait for a source at its limit.
+    parked: BTreeMap<SourceKey, BTreeSet<(Rank, ObjectId)>>,
+    /// Sources that have come below their limit since.
+    freed: BTreeSet<SourceKey>,
+    /// Sources that gave something else.
+    wrong: BTreeSet<(ObjectId, SourceKey)>,
+    wrong_order: VecDeque<(ObjectId, SourceKey)>,
+    resolving: BTreeMap<ObjectId, Resolving>,
+    /// Outputs that wait for room.
+    outputs: VecDeque<Keeping>,
+    /// Outputs on their way into the cache.
+    adopting: BTreeMap<PartialId, Keeping>,
+    /// What is served, and whether it is pinned for that.
+    serves: BTreeMap<ServeId, (ObjectId, bool)>,
+    /// To be deleted when nobody uses it.
+    doomed: BTreeSet<ObjectId>,
+    /// Good for one use, and told to nobody.
+    fleeting: BTreeSet<ObjectId>,
+    demand: BTreeMap<ObjectId, u64>,
+    /// What the dispatcher has been told is here.
+    told: BTreeSet<ObjectId>,
+    /// What may differ from that.
+    untold: BTreeSet<ObjectId>,
+    anew: bool,
+    timers: BTreeSet<(Time, Timer)>,
+    stuck: Option<Time>,
+    totals: Usage,
+    /// Somebody may be admitted now.
+    dirty: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Stage {
+    /// A stage around an empty cache.
+    #[must_use]
+    pub fn new(options: &StageOptions) -> Stage {
+        Stage::restore(options, &[])
+    }
+
+    /// A stage around what was written down of its cache before a restart (see
+    /// [`Stage::cache`], [`Cache::recorded`]) and is still there. Files that
+    /// have no room any more are to be deleted by its first actions.
+    #[must_use]
+    pub fn restore(options: &StageOptions, recorded: &[Recorded]) -> Stage {
+        let (cache, dropped) = Cache::restore(&options.cache, recorded);
+        let untold = cache.entries().map(|(object, _)| object).collect();
+        Stage {
+            now: Time::default(),
+            random: options.seed,
+            fetches_max: options.fetches_max.max(1),
+            source_fetches_max: options.source_fetches_max.max(1),
+            serves_max: options.serves_max,
+            cache,
+            tasks: BTreeMap::new(),
+            next_ticket: 0,
+            waiting: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            admitted: 0,
+            items: BTreeMap::new(),
+            partials: BTreeMap::new(),
+            next_partial: 0,
+            transfers: BTreeMap::new(),
+            next_fetch: 0,
+            hungry: BTreeSet::new(),
+            loads: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            freed: BTreeSet::new(),
+            wrong: BTreeSet::new(),
+            wrong_order: VecDeque::new(),
+            resolving: BTreeMap::new(),
+            outputs: VecDeque::new(),
+            adopting: BTreeMap::new(),
+            serves: BTreeMap::new(),
+            doomed: BTreeSet::new(),
+            fleeting: BTreeSet::new(),
+            demand: BTreeMap::new(),
+            told: BTreeSet::new(),
+            untold,
+            anew: true,
+            timers: BTreeSet::new(),
+            stuck: None,
+            totals: Usage::default(),
+            dirty: false,
+            actions: dropped.into_iter().map(Action::Delete).collect(),
+        }
+    }
+
+    /// Takes one event in.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Connected => self.tell_anew(),
+            Event::Want { task, inputs } => self.want(task, inputs),
+            Event::Needed(task) => self.needed(task),
+            Event::Hints { object, sources } => self.hint(object, &sources),
+            Event::Started(task) => self.started(task),
+            Event::Ended(task) => self.forget(task),
+            Event::Keep { task, object, only_here } => self.keep(task, object, only_here),
+            Event::Adopted { partial, result } => self.adopted(partial, result),
+            Event::Release(objects) => {
+                for object in objects {
+                    self.dirty |= self.cache.keep(object, false);
+                }
+            }
+            Event::Drop(objects) => {
+                for object in objects {
+                    self.doom(object);
+                }
+            }
+            Event::Demand(counts) => {
+                for (object, tasks) in counts {
+                    self.demand(object, tasks);
+                }
+            }
+            Event::Sized { fetch, size } => self.sized(fetch, size),
+            Event::Arriving { fetch, until } => self.arriving(fetch, until),
+            Event::Fetched { fetch, bytes } => self.fetched(fetch, bytes),
+            Event::FetchFailed { fetch, bytes, why } => self.fetch_failed(fetch, bytes, why),
+            Event::Sealed { partial, result } => self.sealed(partial, result),
+            Event::Resolved { object, now } => self.resolved(object, now),
+            Event::Ask { serve, object } => self.ask(serve, object),
+            Event::Served(serve) => self.served(serve),
+            Event::Lost(object) => self.lost(object),
+            Event::Full(tier) => self.full(tier),
+        }
+        self.settle();
+    }
+
+    /// What to do next; `None` until the next event or timeout.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Stage::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let (at, timer) = self.timers.first()?;
+        let why = match timer {
+            Timer::Fetch(_) => "sources are tried again",
+            Timer::Resolve(_) => "the store is asked again",
+            Timer::Tier(_) => "a full directory is tried again",
+            Timer::Stuck => "nothing frees room",
+        };
+        Some((*at, why))
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while let Some(&(at, timer)) = self.timers.first() {
+            if at > self.now {
+                break;
+            }
+            self.timers.remove(&(at, timer));
+            match timer {
+                Timer::Fetch(object) => self.try_again(object),
+                Timer::Resolve(object) => self.resolve(object),
+                Timer::Tier(tier) => {
+                    let evicted = self.cache.limit(tier, None);
+                    self.evicted(evicted);
+                    self.dirty = true;
+                }
+                Timer::Stuck => self.give_up(),
+            }
+            self.settle();
+        }
+    }
+
+    /// The cache as it stands.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// What was brought here in all, and used from here; the totals of all
+    /// tasks, those that failed or ended early included.
+    #[must_use]
+    pub fn totals(&self) -> Usage {
+        self.totals
+    }
+
+    /// Tasks that wait for room or inputs, and transfers in progress.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        let ready = |task: &&Task| matches!(task.state, State::Ready | State::Started);
+        (self.tasks.len() - self.tasks.values().filter(ready).count(), self.transfers.len())
+    }
+
+    /// Does what has become possible.
+    fn settle(&mut self) {
+        loop {
+            if std::mem::take(&mut self.dirty) {
+                self.admit();
+            }
+            self.feed();
+            if !self.dirty {
+                break;
+            }
+        }
+        self.watch_for_standstill();
+    }
+
+    fn hint(&mut self, object: ObjectId, sources: &Sources) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        item.candidates.add(sources);
+        let paused = item.making.as_mut().and_then(|making| making.retry_at.take());
+        if let Some(at) = paused {
+            self.timers.remove(&(at, Timer::Fetch(object)));
+        }
+        self.hunger(object);
+    }
+
+    fn demand(&mut self, object: ObjectId, tasks: u64) {
+        if tasks == 0 {
+            self.demand.remove(&object);
+        } else if self.demand.len() < DEMANDS_OBJECTS_MAX || self.demand.contains_key(&object) {
+            self.demand.insert(object, tasks);
+        }
+        self.weigh(object);
+    }
+
+    /// Tells the cache who waits for an object: those in the dispatcher's
+    /// queue, and those here.
+    fn weigh(&mut self, object: ObjectId) {
+        let here = self.items.get(&object).map_or(0, |item| item.users.len() as u64);
+        let there = self.demand.get(&object).copied().unwrap_or(0);
+        self.cache.demand(object, here.saturating_add(there));
+    }
+
+    /// The files of these are to be deleted.
+    fn evicted(&mut self, evicted: Vec<Evicted>) {
+        for gone in evicted {
+            self.untold.insert(gone.object);
+            self.doomed.remove(&gone.object);
+            self.fleeting.remove(&gone.object);
+            self.actions.push_back(Action::Delete(gone));
+        }
+    }
+
+    /// A directory takes no more than it holds, for a while.
+    fn full(&mut self, tier: TierId) {
+        let Some((_, occupied)) = self.cache.tier(tier) else { return };
+        let evicted = self.cache.limit(tier, Some(occupied));
+        self.evicted(evicted);
+        self.timers.retain(|(_, timer)| *timer != Timer::Tier(tier));
+        self.timers.insert((self.now.after(DISK_FULL_MICROS), Timer::Tier(tier)));
+    }
+
+    /// `micros`, by chance up to half less or half more.
+    fn jitter(&mut self, micros: u64) -> Time {
+        let spread = crate::data::mix(&mut self.random) % (micros + 1);
+        self.now.after(micros / 2 + spread)
+    }
+}

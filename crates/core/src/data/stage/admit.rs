@@ -1,0 +1,403 @@
+//! Tasks: their arrival, their room, their readiness, their end.
+
+use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Usage, Wanted};
+use crate::data::cache::RefusedError;
+use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
+use crate::data::object::{Object, ObjectId, Sources};
+use crate::execute::TaskKey;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Stage {
+    /// [`Event::Want`].
+    pub(super) fn want(&mut self, key: TaskKey, inputs: Vec<Input>) {
+        self.forget(key);
+        let rank = (true, self.next_ticket);
+        self.next_ticket += 1;
+        let mut wanted = Vec::with_capacity(inputs.len());
+        let mut unresolved = BTreeMap::new();
+        for Input { object, sources } in inputs {
+            if object.is_unversioned() && sources.store {
+                unresolved.insert(object.id, Arc::clone(&object));
+            }
+            self.use_item(key, &object, &sources);
+            let wanted_id = object.id;
+            wanted.push(Wanted { wanted: wanted_id, object, pinned: false, charged: false });
+        }
+        let task = Task {
+            rank,
+            state: State::Resolving,
+            inputs: wanted,
+            unresolved: unresolved.len(),
+            usage: Usage::default(),
+            passed: 0,
+            disk_full: 0,
+            redirects: 0,
+        };
+        self.tasks.insert(key, task);
+        if unresolved.is_empty() {
+            self.enqueue(key);
+        }
+        for object in unresolved.into_values() {
+            self.ask_what_it_is(key, &object);
+        }
+    }
+
+    /// [`Event::Needed`].
+    pub(super) fn needed(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get_mut(&key).filter(|task| task.rank.0) else { return };
+        let old = task.rank;
+        task.rank.0 = false;
+        let rank = task.rank;
+        let objects: Vec<ObjectId> = task.inputs.iter().map(|input| input.object.id).collect();
+        if self.waiting.remove(&old).is_some() {
+            self.waiting.insert(rank, key);
+            self.dirty = true;
+        }
+        self.ahead.remove(&old);
+        for object in objects {
+            self.hasten(object, rank);
+        }
+    }
+
+    /// [`Event::Started`].
+    pub(super) fn started(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        if task.state == State::Ready {
+            task.state = State::Started;
+            self.ahead.remove(&task.rank);
+        }
+    }
+
+    /// [`Event::Ended`], at whatever stage.
+    pub(super) fn forget(&mut self, key: TaskKey) {
+        if !self.tasks.contains_key(&key) {
+            return;
+        }
+        self.withdraw(key);
+        for resolving in self.resolving.values_mut() {
+            resolving.forget(key);
+        }
+        let Some(task) = self.tasks.remove(&key) else { return };
+        for input in &task.inputs {
+            self.leave_item(key, input.object.id);
+        }
+        self.dirty = true;
+    }
+
+    pub(super) fn fail(&mut self, key: TaskKey, error: StageError) {
+        self.forget(key);
+        self.actions.push_back(Action::Failed { task: key, error });
+    }
+
+    /// A task wants an object.
+    pub(super) fn use_item(&mut self, key: TaskKey, object: &Arc<Object>, sources: &Sources) {
+        let item = self.items.entry(object.id).or_insert_with(|| Item::new(Arc::clone(object)));
+        item.users.insert(key);
+        item.candidates.add(sources);
+        if item.size.is_none() && object.size.is_some() && item.making.is_none() {
+            item.object = Arc::clone(object);
+            item.size = object.size;
+        }
+        self.hunger(object.id);
+        self.weigh(object.id);
+    }
+
+    /// A task wants an object no more.
+    pub(super) fn leave_item(&mut self, key: TaskKey, object: ObjectId) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        item.users.remove(&key);
+        if item.users.is_empty() {
+            self.items.remove(&object);
+            if !self.cache.holds(object) {
+                self.fleeting.remove(&object);
+            }
+        }
+        self.weigh(object);
+    }
+
+    /// A task waits for room from now on; or has failed, if it can never have
+    /// it.
+    pub(super) fn enqueue(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get(&key) else { return };
+        let rooms: Vec<u64> = self.rooms(task).into_values().collect();
+        if let Err(error) = self.cache.would_fit(&rooms) {
+            return self.fail(key, StageError::Room(error));
+        }
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.state = State::Waiting;
+            self.waiting.insert(task.rank, key);
+            self.dirty = true;
+        }
+    }
+
+    /// A task's objects and the room that each needs.
+    fn rooms(&self, task: &Task) -> BTreeMap<ObjectId, u64> {
+        let ids = task.inputs.iter().map(|input| input.object.id);
+        let room = |id| match self.cache.entry(id).filter(|entry| entry.is_held) {
+            Some(held) => held.size,
+            None => self.items.get(&id).map_or(0, Item::room),
+        };
+        ids.map(|id| (id, room(id))).collect()
+    }
+
+    /// Admits whom it can.
+    pub(super) fn admit(&mut self) {
+        if !self.admit_outputs() {
+            return;
+        }
+        let mut refused: Vec<TaskKey> = Vec::new();
+        let mut after = None;
+        loop {
+            let next = match after {
+                None => self.waiting.first_key_value(),
+                Some(rank) => self
+                    .waiting
+                    .range((std::ops::Bound::Excluded(rank), std::ops::Bound::Unbounded))
+                    .next(),
+            };
+            let Some((&rank, &key)) = next else { break };
+            after = Some(rank);
+            let first = refused.first().and_then(|first| self.tasks.get(first));
+            if first.is_some_and(|first| !first.rank.0 && rank.0) {
+                // Nothing is fetched ahead while a slot waits for room.
+                break;
+            }
+            match self.try_admit(key) {
+                Ok(()) => {
+                    for passed in &refused {
+                        if let Some(task) = self.tasks.get_mut(passed) {
+                            task.passed = task.passed.saturating_add(1);
+                        }
+                    }
+                }
+                Err(RefusedError::TooLarge { .. }) => self.refuse_large(key),
+                Err(_) => refused.push(key),
+            }
+            let full = refused.iter().filter_map(|key| self.tasks.get(key));
+            if refused.len() >= ADMIT_SEARCH_TASKS_MAX
+                || full.into_iter().any(|task| task.passed >= ADMIT_PASSES_MAX)
+            {
+                break;
+            }
+        }
+    }
+
+    /// It was let in when less was known of its sizes.
+    fn refuse_large(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get(&key) else { return };
+        let rooms: Vec<u64> = self.rooms(task).into_values().collect();
+        if let Err(error) = self.cache.would_fit(&rooms) {
+            self.fail(key, StageError::Room(error));
+        }
+    }
+
+    /// Pins what is here of a task's inputs and reserves room for the rest;
+    /// takes the room of tasks that no slot waits for, if one waits for this.
+    fn try_admit(&mut self, key: TaskKey) -> Result<(), RefusedError> {
+        let Some(task) = self.tasks.get(&key) else { return Ok(()) };
+        let rank = task.rank;
+        let rooms = self.rooms(task);
+        let sizes: Vec<u64> = rooms.values().copied().collect();
+        self.cache.would_fit(&sizes)?;
+        let present: Vec<ObjectId> =
+            rooms.keys().copied().filter(|object| self.cache.pin(*object)).collect();
+        let wanted: Vec<(ObjectId, u64)> = rooms.into_iter().collect();
+        let result = loop {
+            let refused = match self.cache.reserve_all(&wanted) {
+                Ok(evicted) => break Ok(evicted),
+                Err(refused) => refused,
+            };
+            // Those ahead lose their room, the last to come first.
+            let last = self.ahead.last_key_value().map(|(_, other)| *other);
+            if let Some(other) = last.filter(|_| !rank.0) {
+                self.put_back(other);
+            } else {
+                break Err(refused);
+            }
+        };
+        for object in &present {
+            self.cache.unpin(*object);
+        }
+        let result = match result {
+            Err(refused) if self.is_standing_still() => {
+                self.make_way(&present, &wanted).map_err(|_| refused)
+            }
+            result => result,
+        };
+        match result {
+            Ok(evicted) => self.let_in(key, evicted),
+            Err(refused) => {
+                for object in present {
+                    self.sweep(object);
+                }
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// With several directories, what is here may lie where the rest must go;
+    /// nobody else is using anything, so the task's own inputs may move.
+    fn make_way(
+        &mut self,
+        present: &[ObjectId],
+        wanted: &[(ObjectId, u64)],
+    ) -> Result<Vec<crate::data::cache::Evicted>, RefusedError> {
+        let movable = |object: &&ObjectId| {
+            self.cache.entry(**object).is_some_and(|entry| entry.is_held && !entry.only_here)
+        };
+        let movable: Vec<ObjectId> = present.iter().filter(movable).copied().collect();
+        if movable.is_empty() {
+            return Err(RefusedError::Unknown(wanted.first().map_or(ObjectId(0), |first| first.0)));
+        }
+        let gone: Vec<_> = movable.iter().filter_map(|object| self.cache.remove(*object)).collect();
+        let reserved = self.cache.reserve_all(wanted);
+        self.evicted(gone);
+        reserved
+    }
+
+    /// A task has its room.
+    fn let_in(&mut self, key: TaskKey, evicted: Vec<crate::data::cache::Evicted>) {
+        self.evicted(evicted);
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        task.state = State::Staging;
+        task.passed = 0;
+        let rank = task.rank;
+        let mut missing = Vec::new();
+        for input in &mut task.inputs {
+            input.pinned = self.cache.pin(input.object.id);
+            missing.push(input.object.id);
+        }
+        self.waiting.remove(&rank);
+        if rank.0 {
+            self.ahead.insert(rank, key);
+        }
+        self.admitted += 1;
+        for object in missing {
+            self.weigh(object);
+            self.begin(object, rank);
+        }
+        self.ready_if_complete(key);
+    }
+
+    /// Says that a task is ready, if it is.
+    pub(super) fn ready_if_complete(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        let here = |input: &Wanted| self.cache.holds(input.object.id);
+        if task.state != State::Staging || !task.inputs.iter().all(here) {
+            return;
+        }
+        task.state = State::Ready;
+        let mut usage = task.usage;
+        let mut staged = Vec::with_capacity(task.inputs.len());
+        for input in &task.inputs {
+            let Some(entry) = self.cache.entry(input.object.id) else { continue };
+            if !input.charged {
+                usage.local.objects += 1;
+                usage.local.bytes += entry.size;
+                self.totals.local.objects += 1;
+                self.totals.local.bytes += entry.size;
+            }
+            self.cache.touch(input.object.id);
+            let object = Arc::clone(&input.object);
+            staged.push(Staged { wanted: input.wanted, object, tier: entry.tier });
+        }
+        self.actions.push_back(Action::Ready { task: key, inputs: staged, usage });
+    }
+
+    /// Takes a task out of wherever it stands, with all that it holds.
+    pub(super) fn withdraw(&mut self, key: TaskKey) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        let state = std::mem::replace(&mut task.state, State::Resolving);
+        self.waiting.remove(&task.rank);
+        self.ahead.remove(&task.rank);
+        let mut released = Vec::new();
+        for input in &mut task.inputs {
+            if std::mem::take(&mut input.pinned) {
+                self.cache.unpin(input.object.id);
+                released.push(input.object.id);
+            }
+        }
+        if matches!(state, State::Staging | State::Ready | State::Started) {
+            self.admitted -= 1;
+        }
+        for object in released {
+            self.sweep(object);
+        }
+        self.dirty = true;
+    }
+
+    /// An admitted task waits for room again, where it stood.
+    pub(super) fn put_back(&mut self, key: TaskKey) {
+        let Some(state) = self.tasks.get(&key).map(|task| task.state) else { return };
+        if !matches!(state, State::Staging | State::Ready) {
+            return;
+        }
+        self.withdraw(key);
+        if state == State::Ready {
+            self.actions.push_back(Action::Unready(key));
+        }
+        self.enqueue(key);
+    }
+
+    /// What nobody uses any more: a file in the making ends, and one that was
+    /// to go goes.
+    pub(super) fn sweep(&mut self, object: ObjectId) {
+        let Some(entry) = self.cache.entry(object) else { return };
+        if entry.pins > 0 {
+            return;
+        }
+        if !entry.is_held {
+            self.abandon(object);
+        } else if self.doomed.contains(&object) || self.fleeting.contains(&object) {
+            let gone = self.cache.remove(object);
+            self.evicted(gone.into_iter().collect());
+            self.dirty = true;
+        }
+    }
+
+    /// Whether nothing that is going on will free room.
+    pub(super) fn is_standing_still(&self) -> bool {
+        self.admitted == 0 && self.serves.is_empty() && self.adopting.is_empty()
+    }
+
+    /// Arms or disarms the timeout after which the first that waits for room
+    /// is given up.
+    pub(super) fn watch_for_standstill(&mut self) {
+        let stuck = !self.waiting.is_empty() && self.is_standing_still();
+        match self.stuck {
+            None if stuck => {
+                let at = self.now.after(ROOM_WAIT_MICROS);
+                self.stuck = Some(at);
+                self.timers.insert((at, Timer::Stuck));
+            }
+            Some(at) if !stuck => {
+                self.stuck = None;
+                self.timers.remove(&(at, Timer::Stuck));
+            }
+            _ => {}
+        }
+    }
+
+    /// The first that waits for room has waited too long.
+    pub(super) fn give_up(&mut self) {
+        self.stuck = None;
+        let Some(key) = self.waiting.first_key_value().map(|(_, key)| *key) else { return };
+        if let Err(error) = self.try_admit(key) {
+            self.fail(key, StageError::Room(error));
+        }
+    }
+
+    /// Tasks of these states that want an object.
+    pub(super) fn users(&self, object: ObjectId, states: &[State]) -> Vec<TaskKey> {
+        let users = self.items.get(&object).into_iter().flat_map(|item| item.users.iter());
+        let mut users: Vec<(super::Rank, TaskKey)> = users
+            .filter_map(|key| Some((key, self.tasks.get(key)?)))
+            .filter(|(_, task)| states.contains(&task.state))
+            .map(|(key, task)| (task.rank, *key))
+            .collect();
+        users.sort_unstable_by_key(|(rank, _)| *rank);
+        users.into_iter().map(|(_, key)| key).collect()
+    }
+}

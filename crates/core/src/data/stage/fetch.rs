@@ -1,0 +1,414 @@
+//! Files in the making: one per object, from one source or several.
+
+use super::event::{Action, FetchError, FetchId, PartialId, Usage};
+use super::source::{Choice, SourceKey, Standing};
+use super::{Rank, Stage, StageError, State, Timer};
+use crate::data::cache::TierId;
+use crate::data::limits::{
+    BUSY_PAUSE_MICROS, BUSY_PAUSE_MICROS_MAX, BUSY_PAUSES_MAX, FETCH_RESTARTS_MAX, RANGE_BYTES,
+    RANGES_MAX, RANGES_OBJECT_BYTES_MIN, UNREACHABLE_PAUSE_MICROS, UNREACHABLE_PAUSE_MICROS_MAX,
+    UNREACHABLE_PAUSES_MAX, WRONG_SOURCES_MAX,
+};
+use crate::data::object::{ObjectId, Source};
+use crate::runset::RunSet;
+use crate::task::Time;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// An object on its way here.
+#[derive(Debug)]
+pub(super) struct Making {
+    pub(super) partial: PartialId,
+    pub(super) tier: TierId,
+    /// That of the first task that waits for it.
+    pub(super) rank: Rank,
+    pub(super) sealing: bool,
+    /// Bytes that nobody is sending.
+    pub(super) pending: RunSet,
+    /// From where on nobody is sending, if the size is not known.
+    pub(super) tail: Option<u64>,
+    pub(super) active: BTreeSet<FetchId>,
+    /// Something was asked to be written.
+    begun: bool,
+    /// Who sent what is there.
+    pub(super) from: BTreeSet<Source>,
+    /// One source at a time: something that came from several was wrong.
+    pub(super) single: bool,
+    pub(super) retry_at: Option<Time>,
+    /// Which sources are asked then.
+    again: Standing,
+    busy_pauses: u32,
+    unreachable_pauses: u32,
+    restarts: u32,
+    /// Where its bytes came from.
+    pub(super) usage: Usage,
+    /// At which limits it waits.
+    pub(super) parked: Vec<SourceKey>,
+}
+
+/// A transfer in progress.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    pub(super) object: ObjectId,
+    pub(super) source: Source,
+    pub(super) key: SourceKey,
+    pub(super) offset: u64,
+    pub(super) length: Option<u64>,
+}
+
+/// All of an object that is to come.
+fn all(size: Option<u64>) -> (RunSet, Option<u64>) {
+    let mut pending = RunSet::default();
+    match size {
+        // An empty file has no range to ask for.
+        None | Some(0) => (pending, Some(0)),
+        Some(size) => {
+            pending.insert(0, size);
+            (pending, None)
+        }
+    }
+}
+
+impl Stage {
+    /// Room for an object is reserved and nobody fetches it yet: begins to.
+    pub(super) fn begin(&mut self, object: ObjectId, rank: Rank) {
+        let Some(entry) = self.cache.entry(object).filter(|entry| !entry.is_held) else { return };
+        let adopted = self.adopting.values().any(|keeping| keeping.object.id == object);
+        let Some(item) = self.items.get_mut(&object).filter(|_| !adopted) else { return };
+        if item.making.is_some() {
+            return self.hasten(object, rank);
+        }
+        item.candidates.reopen();
+        let (pending, tail) = all(item.size);
+        item.making = Some(Making {
+            partial: PartialId(self.next_partial),
+            tier: entry.tier,
+            rank,
+            sealing: false,
+            pending,
+            tail,
+            active: BTreeSet::new(),
+            begun: false,
+            from: BTreeSet::new(),
+            single: false,
+            retry_at: None,
+            again: Standing::Busy,
+            busy_pauses: 0,
+            unreachable_pauses: 0,
+            restarts: 0,
+            usage: Usage::default(),
+            parked: Vec::new(),
+        });
+        self.partials.insert(PartialId(self.next_partial), object);
+        self.next_partial += 1;
+        self.hunger(object);
+    }
+
+    /// An object may be fetched further.
+    pub(super) fn hunger(&mut self, object: ObjectId) {
+        self.unpark(object);
+        let Some(making) = self.items.get(&object).and_then(|item| item.making.as_ref()) else {
+            return;
+        };
+        let open = !making.pending.is_empty() || making.tail.is_some();
+        if open && !making.sealing && making.retry_at.is_none() {
+            self.hungry.insert((making.rank, object));
+        }
+    }
+
+    /// A task of this rank waits for an object as well.
+    pub(super) fn hasten(&mut self, object: ObjectId, rank: Rank) {
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        let Some(old) = making.map(|making| making.rank).filter(|old| rank < *old) else { return };
+        let was_hungry = self.hungry.remove(&(old, object));
+        let parked = self.unpark(object);
+        if let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) {
+            making.rank = rank;
+        }
+        if was_hungry || parked {
+            self.hunger(object);
+        }
+    }
+
+    /// Takes an object from where it waits. Returns whether it did.
+    fn unpark(&mut self, object: ObjectId) -> bool {
+        let making = self.items.get_mut(&object).and_then(|item| item.making.as_mut());
+        let Some(making) = making else { return false };
+        let places = std::mem::take(&mut making.parked);
+        let rank = making.rank;
+        for key in &places {
+            if let Some(parked) = self.parked.get_mut(key) {
+                parked.remove(&(rank, object));
+                if parked.is_empty() {
+                    self.parked.remove(key);
+                }
+            }
+        }
+        !places.is_empty()
+    }
+
+    /// Begins as many transfers as the limits allow.
+    pub(super) fn feed(&mut self) {
+        loop {
+            while self.transfers.len() < self.fetches_max
+                && let Some((_, object)) = self.hungry.pop_first()
+            {
+                self.feed_one(object);
+            }
+            if self.transfers.len() >= self.fetches_max {
+                return;
+            }
+            // Those that wait for a source that has come below its limit.
+            // Each one woken takes a transfer, or finds its sources full, so
+            // this ends.
+            let max = self.source_fetches_max;
+            let woken = self.freed.iter().find_map(|key| {
+                let free = self.loads.get(key).copied().unwrap_or(0) < max;
+                let parked = self.parked.get(key).filter(|_| free)?;
+                parked.first().map(|(_, object)| *object)
+            });
+            let Some(object) = woken else {
+                self.freed.clear();
+                return;
+            };
+            self.hunger(object);
+        }
+    }
+
+    fn feed_one(&mut self, object: ObjectId) {
+        loop {
+            let Some(item) = self.items.get_mut(&object) else { return };
+            let Some(making) = item.making.as_mut().filter(|making| !making.sealing) else {
+                return;
+            };
+            let open = !making.pending.is_empty() || making.tail.is_some();
+            let in_ranges = !making.single
+                && making.tail.is_none()
+                && item.size.is_some_and(|size| size >= RANGES_OBJECT_BYTES_MIN)
+                && item.candidates.open_peers() >= 2;
+            let at_most = if in_ranges { RANGES_MAX } else { 1 };
+            if !open || making.active.len() >= at_most {
+                return;
+            }
+            if self.transfers.len() >= self.fetches_max {
+                self.hungry.insert((making.rank, object));
+                return;
+            }
+            let (max, loads, what) = (self.source_fetches_max, &self.loads, &item.object);
+            let choice = item.candidates.choose(
+                |source| SourceKey::of(source, what),
+                |key| loads.get(key).is_some_and(|load| *load >= max),
+            );
+            match choice {
+                Choice::Ask(source) => {
+                    if self.wrong.contains(&(object, SourceKey::of(source, what))) {
+                        item.candidates.bar(source);
+                        continue;
+                    }
+                    self.fetch(object, source, in_ranges);
+                }
+                Choice::Later(keys) => {
+                    for key in &keys {
+                        let parked = self.parked.entry(key.clone()).or_default();
+                        parked.insert((making.rank, object));
+                    }
+                    making.parked = keys;
+                    return;
+                }
+                Choice::Sending => return,
+                Choice::None => return self.exhausted(object),
+            }
+        }
+    }
+
+    /// Asks a source for the next part of an object.
+    fn fetch(&mut self, object: ObjectId, source: Source, in_ranges: bool) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        let (offset, length) = match making.tail.take() {
+            Some(offset) => (offset, None),
+            None => {
+                let Some((offset, run)) = making.pending.iter().next() else { return };
+                let ranged = in_ranges && source != Source::Store;
+                let length = if ranged { run.min(RANGE_BYTES) } else { run };
+                making.pending.remove(offset, length);
+                (offset, Some(length))
+            }
+        };
+        if let Some(candidate) = item.candidates.find(source) {
+            candidate.in_use = true;
+        }
+        let fetch = FetchId(self.next_fetch);
+        self.next_fetch += 1;
+        making.active.insert(fetch);
+        making.begun = true;
+        let key = SourceKey::of(source, &item.object);
+        *self.loads.entry(key.clone()).or_default() += 1;
+        let (partial, tier) = (making.partial, making.tier);
+        self.transfers.insert(fetch, Transfer { object, source, key, offset, length });
+        let object = Arc::clone(&item.object);
+        self.actions.push_back(Action::Fetch {
+            fetch,
+            partial,
+            tier,
+            object,
+            source,
+            offset,
+            length,
+        });
+    }
+
+    /// A transfer is over, or nobody wants it.
+    pub(super) fn end_transfer(&mut self, fetch: FetchId) -> Option<Transfer> {
+        let transfer = self.transfers.remove(&fetch)?;
+        if let Some(load) = self.loads.get_mut(&transfer.key) {
+            *load -= 1;
+            if *load == 0 {
+                self.loads.remove(&transfer.key);
+            }
+        }
+        self.freed.insert(transfer.key.clone());
+        if let Some(item) = self.items.get_mut(&transfer.object) {
+            if let Some(candidate) = item.candidates.find(transfer.source) {
+                candidate.in_use = false;
+            }
+            if let Some(making) = item.making.as_mut() {
+                making.active.remove(&fetch);
+            }
+        }
+        Some(transfer)
+    }
+
+    /// Nobody waits for an object that is on its way: gives its room back.
+    pub(super) fn abandon(&mut self, object: ObjectId) {
+        self.stop(object, true);
+        let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.take()) else {
+            return;
+        };
+        self.totals.peer.bytes += making.usage.peer.bytes;
+        self.totals.store.bytes += making.usage.store.bytes;
+        self.cache.abort(object);
+        self.doomed.remove(&object);
+        self.dirty = true;
+    }
+
+    /// Ends all that goes on for a file in the making, and the file.
+    fn stop(&mut self, object: ObjectId, is_there: bool) {
+        self.unpark(object);
+        let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) else {
+            return;
+        };
+        let (partial, tier, rank) = (making.partial, making.tier, making.rank);
+        let begun = std::mem::take(&mut making.begun);
+        let active = std::mem::take(&mut making.active);
+        if let Some(at) = making.retry_at.take() {
+            self.timers.remove(&(at, Timer::Fetch(object)));
+        }
+        self.hungry.remove(&(rank, object));
+        self.partials.remove(&partial);
+        for fetch in active {
+            self.end_transfer(fetch);
+        }
+        if begun && is_there {
+            self.actions.push_back(Action::Discard { partial, tier });
+        }
+    }
+
+    /// Something that has come is wrong: all of it is fetched again.
+    pub(super) fn restart(&mut self, object: ObjectId, is_there: bool) {
+        self.stop(object, is_there);
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        making.restarts += 1;
+        if making.restarts > FETCH_RESTARTS_MAX {
+            return self.fail_making(object);
+        }
+        (making.pending, making.tail) = all(item.size);
+        making.sealing = false;
+        making.from.clear();
+        making.partial = PartialId(self.next_partial);
+        self.partials.insert(making.partial, object);
+        self.next_partial += 1;
+        self.hunger(object);
+    }
+
+    /// A source that gave something else is not asked for this object again.
+    pub(super) fn distrust(&mut self, object: ObjectId, source: Source, why: FetchError) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        item.candidates.answered(source, Standing::Wrong, why);
+        let entry = (object, SourceKey::of(source, &item.object));
+        if self.wrong.insert(entry.clone()) {
+            self.wrong_order.push_back(entry);
+        }
+        if self.wrong_order.len() > WRONG_SOURCES_MAX
+            && let Some(oldest) = self.wrong_order.pop_front()
+        {
+            self.wrong.remove(&oldest);
+        }
+    }
+
+    /// Something has come; if it `lasts`, what went wrong before is forgiven.
+    pub(super) fn headway(&mut self, object: ObjectId, source: Source, bytes: u64, lasts: bool) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        making.from.insert(source);
+        match source {
+            Source::Peer(_) => making.usage.peer.bytes += bytes,
+            Source::Store => making.usage.store.bytes += bytes,
+        }
+        if bytes > 0 && lasts {
+            (making.busy_pauses, making.unreachable_pauses) = (0, 0);
+        }
+    }
+
+    /// Every source was asked: tries again after a pause those that may give
+    /// it then, or fails the tasks that wait.
+    fn exhausted(&mut self, object: ObjectId) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        let busy = item.candidates.any(Standing::Busy) && making.busy_pauses < BUSY_PAUSES_MAX;
+        let unreachable = item.candidates.any(Standing::Unreachable)
+            && making.unreachable_pauses < UNREACHABLE_PAUSES_MAX;
+        let pause = if busy {
+            making.again = Standing::Busy;
+            making.busy_pauses += 1;
+            doubled(BUSY_PAUSE_MICROS, making.busy_pauses - 1, BUSY_PAUSE_MICROS_MAX)
+        } else if unreachable {
+            making.again = Standing::Unreachable;
+            making.unreachable_pauses += 1;
+            let pauses = making.unreachable_pauses - 1;
+            doubled(UNREACHABLE_PAUSE_MICROS, pauses, UNREACHABLE_PAUSE_MICROS_MAX)
+        } else {
+            return self.fail_making(object);
+        };
+        let at = self.jitter(pause);
+        if let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) {
+            making.retry_at = Some(at);
+            self.timers.insert((at, Timer::Fetch(object)));
+        }
+    }
+
+    /// The pause is over.
+    pub(super) fn try_again(&mut self, object: ObjectId) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        making.retry_at = None;
+        item.candidates.reopen_if(making.again);
+        self.hunger(object);
+    }
+
+    /// Nobody gives the object: the tasks that wait for it have failed.
+    pub(super) fn fail_making(&mut self, object: ObjectId) {
+        let Some(item) = self.items.get(&object) else { return };
+        let (url, tried) = (Arc::clone(&item.object.url), item.candidates.tried());
+        for task in self.users(object, &[State::Staging]) {
+            let (url, tried) = (Arc::clone(&url), tried.clone());
+            self.fail(task, StageError::Unobtainable { object, url, tried });
+        }
+    }
+}
+
+/// A pause after `before` others in a row.
+pub(super) fn doubled(first: u64, before: u32, max: u64) -> u64 {
+    first.checked_shl(before.min(40)).unwrap_or(max).min(max)
+}

@@ -1,0 +1,292 @@
+//! What transfers bring: parts, failures, other versions, whole objects.
+
+use super::event::{FetchError, FetchId, PartialId, WriteError};
+use super::fetch::Transfer;
+use super::source::Standing;
+use super::{Action, Stage, StageError, State};
+use crate::data::cache::TierId;
+use crate::data::limits::{DISK_FULL_TRIES_MAX, REDIRECTS_MAX};
+use crate::data::object::{Object, ObjectId, Source, Sources};
+use std::sync::Arc;
+
+impl Stage {
+    /// [`super::Event::Sized`].
+    pub(super) fn sized(&mut self, fetch: FetchId, size: u64) {
+        let Some(transfer) = self.transfers.get(&fetch) else { return };
+        let (object, source) = (transfer.object, transfer.source);
+        let Some(item) = self.items.get_mut(&object) else { return };
+        match item.size {
+            None => {
+                item.size = Some(size);
+                self.grow(object, size);
+            }
+            Some(known) if known != size => {
+                self.end_transfer(fetch);
+                self.wrong_length(object, source, size, known);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn wrong_length(&mut self, object: ObjectId, source: Source, given: u64, expected: u64) {
+        let what = FetchError::Wrong(format!("{given} bytes instead of {expected}"));
+        self.distrust(object, source, what);
+        self.restart(object, true);
+    }
+
+    /// [`super::Event::Arriving`].
+    pub(super) fn arriving(&mut self, fetch: FetchId, until: u64) {
+        let Some(object) = self.transfers.get(&fetch).map(|transfer| transfer.object) else {
+            return;
+        };
+        let Some(item) = self.items.get_mut(&object).filter(|item| item.size.is_none()) else {
+            return;
+        };
+        if until > item.least {
+            item.least = until;
+            self.grow(object, until);
+        }
+    }
+
+    /// An object turns out to be this large at least. If there is no room for
+    /// it where it is, those that wait for it wait for room again.
+    fn grow(&mut self, object: ObjectId, size: u64) -> bool {
+        match self.cache.grow(object, size) {
+            Ok(evicted) => {
+                self.evicted(evicted);
+                true
+            }
+            Err(_) => {
+                // Ask for more the next time, so that few tries are enough.
+                let ample = size.saturating_mul(2);
+                if let Some(item) = self.items.get_mut(&object)
+                    && item.size.is_none()
+                    && self.cache.would_fit(&[ample]).is_ok()
+                {
+                    item.least = ample;
+                }
+                for task in self.users(object, &[State::Staging]) {
+                    self.put_back(task);
+                }
+                false
+            }
+        }
+    }
+
+    /// [`super::Event::Fetched`].
+    pub(super) fn fetched(&mut self, fetch: FetchId, bytes: u64) {
+        let Some(Transfer { object, source, offset, length, .. }) = self.end_transfer(fetch) else {
+            return;
+        };
+        self.headway(object, source, bytes, true);
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let until = offset.saturating_add(bytes);
+        let expected = match length {
+            Some(length) => offset.saturating_add(length),
+            None => item.size.unwrap_or(until),
+        };
+        if until != expected {
+            return self.wrong_length(object, source, bytes, expected - offset.min(expected));
+        }
+        if length.is_none() && item.size.is_none() {
+            item.size = Some(until);
+            if !self.grow(object, until) {
+                return;
+            }
+        }
+        self.go_on(object);
+    }
+
+    /// Seals an object that is complete, else goes on.
+    fn go_on(&mut self, object: ObjectId) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut() else { return };
+        if making.pending.is_empty() && making.tail.is_none() && making.active.is_empty() {
+            making.sealing = true;
+            let (partial, tier) = (making.partial, making.tier);
+            let (object, size) = (Arc::clone(&item.object), item.size.unwrap_or(0));
+            self.actions.push_back(Action::Seal { partial, tier, object, size });
+        } else {
+            self.hunger(object);
+        }
+    }
+
+    /// [`super::Event::FetchFailed`].
+    pub(super) fn fetch_failed(&mut self, fetch: FetchId, bytes: u64, why: FetchError) {
+        let Some(transfer) = self.end_transfer(fetch) else { return };
+        let Transfer { object, source, offset, length, .. } = transfer;
+        // What came may be of a version that nobody can name.
+        let lasts = length.is_some() || !self.fleeting.contains(&object);
+        self.headway(object, source, bytes, lasts);
+        let standing = match why {
+            FetchError::Gone | FetchError::Refused(_) => Standing::Out,
+            FetchError::Busy => Standing::Busy,
+            FetchError::Unreachable(_) => Standing::Unreachable,
+            FetchError::Wrong(_) => {
+                self.distrust(object, source, why);
+                return self.restart(object, true);
+            }
+            FetchError::Changed(ref new) if source == Source::Store && new.id != object => {
+                let new = Arc::clone(new);
+                return self.redirect(object, &new);
+            }
+            FetchError::Changed(_) => Standing::Out,
+            FetchError::Write(error) => return self.disk_trouble(object, error),
+        };
+        let Some(item) = self.items.get_mut(&object) else { return };
+        item.candidates.answered(source, standing, why);
+        let size = item.size;
+        let Some(making) = item.making.as_mut() else { return };
+        match (length, size) {
+            (Some(length), _) => {
+                let kept = bytes.min(length);
+                making.pending.insert(offset + kept, length - kept);
+            }
+            (None, _) if !lasts || bytes == 0 => making.tail = Some(offset),
+            (None, Some(size)) if offset.saturating_add(bytes) < size => {
+                let from = offset + bytes;
+                making.pending.insert(from, size - from);
+            }
+            (None, Some(_)) => making.tail = Some(offset),
+            (None, None) => making.tail = Some(offset.saturating_add(bytes)),
+        }
+        self.go_on(object);
+    }
+
+    /// The source has another version: tasks that wait get that one.
+    fn redirect(&mut self, old: ObjectId, new: &Arc<Object>) {
+        if new.is_unversioned() {
+            self.fleeting.insert(new.id);
+        }
+        let states = [State::Resolving, State::Waiting, State::Staging];
+        for key in self.users(old, &states) {
+            let Some(task) = self.tasks.get_mut(&key) else { continue };
+            task.redirects += 1;
+            if task.redirects > REDIRECTS_MAX {
+                let times = task.redirects;
+                let error = StageError::Changing { url: Arc::clone(&new.url), times };
+                self.fail(key, error);
+                continue;
+            }
+            let was_resolving = task.state == State::Resolving;
+            if !was_resolving {
+                self.withdraw(key);
+            }
+            self.replace_input(key, old, new);
+            if !was_resolving {
+                self.enqueue(key);
+            }
+        }
+    }
+
+    /// A task gets another object instead of one.
+    pub(super) fn replace_input(
+        &mut self,
+        key: crate::execute::TaskKey,
+        old: ObjectId,
+        new: &Arc<Object>,
+    ) {
+        if old == new.id {
+            return;
+        }
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        for input in task.inputs.iter_mut().filter(|input| input.object.id == old) {
+            input.object = Arc::clone(new);
+        }
+        self.use_item(key, new, &Sources { peers: Vec::new(), store: true });
+        self.leave_item(key, old);
+    }
+
+    /// [`super::Event::Sealed`].
+    pub(super) fn sealed(&mut self, partial: PartialId, result: Result<(), WriteError>) {
+        let Some(&object) = self.partials.get(&partial) else { return };
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let Some(making) = item.making.as_mut().filter(|making| making.sealing) else { return };
+        match result {
+            Ok(()) => self.complete(object),
+            Err(WriteError::Wrong(said)) => {
+                let from: Vec<Source> = making.from.iter().copied().collect();
+                making.single = true;
+                // Of several, nobody knows which was wrong: one at a time will
+                // tell.
+                if let [source] = from[..] {
+                    self.distrust(object, source, FetchError::Wrong(said));
+                }
+                self.restart(object, false);
+            }
+            Err(error) => self.disk_trouble(object, error),
+        }
+    }
+
+    /// An object has come whole.
+    fn complete(&mut self, object: ObjectId) {
+        let Some(item) = self.items.get_mut(&object) else { return };
+        let size = item.size.unwrap_or(0);
+        let Some(making) = item.making.take() else { return };
+        self.partials.remove(&making.partial);
+        match self.cache.commit(object, size, false) {
+            Ok(evicted) => self.evicted(evicted),
+            // It was grown before it was sealed, so there is room.
+            Err(_) => return,
+        }
+        let mut usage = making.usage;
+        let from_store = making.from.contains(&Source::Store);
+        let count = if from_store { &mut usage.store } else { &mut usage.peer };
+        count.objects += 1;
+        for (total, part) in
+            [(&mut self.totals.store, usage.store), (&mut self.totals.peer, usage.peer)]
+        {
+            total.objects += part.objects;
+            total.bytes += part.bytes;
+        }
+        if let Some(first) = self.users(object, &[State::Staging]).first()
+            && let Some(task) = self.tasks.get_mut(first)
+        {
+            let mut inputs = task.inputs.iter_mut().filter(|input| input.object.id == object);
+            if let Some(input) = inputs.next() {
+                // Fetched twice for one task, it is still one object.
+                if std::mem::replace(&mut input.charged, true) {
+                    usage.store.objects = 0;
+                    usage.peer.objects = 0;
+                }
+            }
+            task.usage.store.objects += usage.store.objects;
+            task.usage.store.bytes += usage.store.bytes;
+            task.usage.peer.objects += usage.peer.objects;
+            task.usage.peer.bytes += usage.peer.bytes;
+        }
+        self.here(object);
+    }
+
+    /// An object is held from now on.
+    pub(super) fn here(&mut self, object: ObjectId) {
+        self.untold.insert(object);
+        self.weigh(object);
+        self.dirty = true;
+        for task in self.users(object, &[State::Staging]) {
+            self.ready_if_complete(task);
+        }
+        self.sweep(object);
+    }
+
+    /// A file could not be written: those that wait for it wait for room
+    /// again, a few times.
+    fn disk_trouble(&mut self, object: ObjectId, error: WriteError) {
+        let Some(item) = self.items.get(&object) else { return };
+        let url = Arc::clone(&item.object.url);
+        let tier: Option<TierId> = item.making.as_ref().map(|making| making.tier);
+        for key in self.users(object, &[State::Staging]) {
+            let Some(task) = self.tasks.get_mut(&key) else { continue };
+            task.disk_full += 1;
+            if task.disk_full > DISK_FULL_TRIES_MAX {
+                let (url, error) = (Arc::clone(&url), error.clone());
+                self.fail(key, StageError::Write { url, error });
+            } else {
+                self.put_back(key);
+            }
+        }
+        if let Some(tier) = tier.filter(|_| error == WriteError::Full) {
+            self.full(tier);
+        }
+    }
+}

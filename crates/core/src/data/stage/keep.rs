@@ -1,0 +1,179 @@
+//! Outputs that are kept, objects that are served, dropped, or lost.
+
+use super::event::{Action, PartialId, ServeId, WriteError};
+use super::{Stage, StageError, State};
+use crate::data::cache::RefusedError;
+use crate::data::object::{Object, ObjectId};
+use crate::execute::TaskKey;
+use std::sync::Arc;
+
+/// An output that is to be held.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    task: TaskKey,
+    pub(super) object: Arc<Object>,
+    size: u64,
+    only_here: bool,
+}
+
+impl Stage {
+    /// [`super::Event::Keep`].
+    pub(super) fn keep(&mut self, task: TaskKey, object: Arc<Object>, only_here: bool) {
+        let Some(size) = object.size else {
+            let error = StageError::NoSize { url: Arc::clone(&object.url) };
+            self.actions.push_back(Action::NotKept { task, object: object.id, error });
+            return;
+        };
+        self.outputs.push_back(Keeping { task, object, size, only_here });
+        self.dirty = true;
+    }
+
+    /// Takes outputs in, in their order. Returns whether none waits any more.
+    pub(super) fn admit_outputs(&mut self) -> bool {
+        while let Some(keeping) = self.outputs.pop_front() {
+            let (task, object, size) = (keeping.task, keeping.object.id, keeping.size);
+            if self.cache.holds(object) {
+                if keeping.only_here {
+                    self.cache.keep(object, true);
+                }
+                self.doomed.remove(&object);
+                self.actions.push_back(Action::Kept { task, object });
+                continue;
+            }
+            if self.adopting.values().any(|other| other.object.id == object) {
+                self.outputs.push_front(keeping);
+                return false;
+            }
+            // Who waits for it from elsewhere gets this one.
+            for task in self.users(object, &[State::Staging]) {
+                self.put_back(task);
+            }
+            match self.reserve_for_output(object, size) {
+                Ok(tier) => {
+                    let partial = PartialId(self.next_partial);
+                    self.next_partial += 1;
+                    let object = Arc::clone(&keeping.object);
+                    self.actions.push_back(Action::Adopt { partial, tier, task, object });
+                    self.adopting.insert(partial, keeping);
+                }
+                Err(RefusedError::Occupied { .. }) if !self.is_standing_still() => {
+                    self.outputs.push_front(keeping);
+                    return false;
+                }
+                Err(error) => {
+                    let error = StageError::Room(error);
+                    self.actions.push_back(Action::NotKept { task, object, error });
+                }
+            }
+        }
+        true
+    }
+
+    /// Takes room for an output, if need be that of tasks that no slot waits
+    /// for.
+    fn reserve_for_output(
+        &mut self,
+        object: ObjectId,
+        size: u64,
+    ) -> Result<crate::data::cache::TierId, RefusedError> {
+        loop {
+            match self.cache.reserve(object, size) {
+                Ok(evicted) => {
+                    self.evicted(evicted);
+                    let entry = self.cache.entry(object);
+                    return entry.map(|entry| entry.tier).ok_or(RefusedError::Unknown(object));
+                }
+                Err(refused @ RefusedError::Occupied { .. }) => {
+                    let last = self.ahead.last_key_value().map(|(_, other)| *other);
+                    self.put_back(last.ok_or(refused)?);
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+    }
+
+    /// [`super::Event::Adopted`].
+    pub(super) fn adopted(&mut self, partial: PartialId, result: Result<(), WriteError>) {
+        let Some(keeping) = self.adopting.remove(&partial) else { return };
+        let Keeping { task, object, size, only_here } = keeping;
+        let tier = self.cache.entry(object.id).map(|entry| entry.tier);
+        self.dirty = true;
+        let error = match result {
+            Ok(()) => match self.cache.commit(object.id, size, only_here) {
+                Ok(evicted) => {
+                    self.evicted(evicted);
+                    self.actions.push_back(Action::Kept { task, object: object.id });
+                    return self.here(object.id);
+                }
+                Err(refused) => StageError::Room(refused),
+            },
+            Err(error) => StageError::Write { url: Arc::clone(&object.url), error },
+        };
+        for user in self.users(object.id, &[State::Staging]) {
+            self.put_back(user);
+        }
+        self.cache.abort(object.id);
+        if let (StageError::Write { error: WriteError::Full, .. }, Some(tier)) = (&error, tier) {
+            self.full(tier);
+        }
+        self.actions.push_back(Action::NotKept { task, object: object.id, error });
+    }
+
+    /// An object is to go when nobody uses it.
+    pub(super) fn doom(&mut self, object: ObjectId) {
+        if self.cache.entry(object).is_some() {
+            self.cache.keep(object, false);
+            self.doomed.insert(object);
+            self.dirty = true;
+            if self.cache.holds(object) {
+                self.sweep(object);
+            }
+        }
+    }
+
+    /// [`super::Event::Ask`].
+    pub(super) fn ask(&mut self, serve: ServeId, object: ObjectId) {
+        let entry = self.cache.entry(object).filter(|entry| entry.is_held);
+        let entry = entry.filter(|_| !self.fleeting.contains(&object));
+        let Some(entry) = entry.filter(|_| !self.serves.contains_key(&serve)) else {
+            self.actions.push_back(Action::Refuse { serve, busy: false });
+            return;
+        };
+        if self.serves.len() >= self.serves_max {
+            self.actions.push_back(Action::Refuse { serve, busy: true });
+            return;
+        }
+        self.cache.touch(object);
+        self.cache.pin(object);
+        self.serves.insert(serve, (object, true));
+        let (tier, size) = (entry.tier, entry.size);
+        self.actions.push_back(Action::Serve { serve, object, tier, size });
+    }
+
+    /// [`super::Event::Served`].
+    pub(super) fn served(&mut self, serve: ServeId) {
+        let Some((object, pinned)) = self.serves.remove(&serve) else { return };
+        if pinned {
+            self.cache.unpin(object);
+            self.sweep(object);
+        }
+        self.dirty = true;
+    }
+
+    /// [`super::Event::Lost`].
+    pub(super) fn lost(&mut self, object: ObjectId) {
+        let Some(gone) = self.cache.remove(object) else { return };
+        self.evicted(vec![gone]);
+        for (_, pinned) in self.serves.values_mut().filter(|(of, _)| *of == object) {
+            *pinned = false;
+        }
+        for key in self.users(object, &[State::Staging, State::Ready, State::Started]) {
+            let Some(task) = self.tasks.get_mut(&key) else { continue };
+            for input in task.inputs.iter_mut().filter(|input| input.object.id == object) {
+                input.pinned = false;
+            }
+            self.put_back(key);
+        }
+        self.dirty = true;
+    }
+}

@@ -1,0 +1,39 @@
+//! What the dispatcher is told of the cache.
+
+use super::Stage;
+use super::event::Changes;
+use crate::data::limits::CHANGES_OBJECTS_MAX;
+
+impl Stage {
+    /// Whether there is anything to tell.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.anew || !self.untold.is_empty()
+    }
+
+    /// What is held and had not been told, and the other way round, since the
+    /// last call; everything, after [`super::Event::Connected`]. What is here
+    /// for one use alone is not told. At most
+    /// [`CHANGES_OBJECTS_MAX`] of them: call until it gives `None`.
+    pub fn changes(&mut self) -> Option<Changes> {
+        let mut changes = Changes { anew: std::mem::take(&mut self.anew), ..Changes::default() };
+        while changes.added.len() + changes.removed.len() < CHANGES_OBJECTS_MAX
+            && let Some(object) = self.untold.pop_first()
+        {
+            let held = self.cache.entry(object).filter(|entry| entry.is_held);
+            match held.filter(|_| !self.fleeting.contains(&object)) {
+                Some(entry) if self.told.insert(object) => changes.added.push((object, entry.size)),
+                None if self.told.remove(&object) => changes.removed.push(object),
+                _ => {}
+            }
+        }
+        let empty = changes.added.is_empty() && changes.removed.is_empty();
+        (changes.anew || !empty).then_some(changes)
+    }
+
+    pub(super) fn tell_anew(&mut self) {
+        self.anew = true;
+        self.told.clear();
+        self.untold = self.cache.recorded().map(|entry| entry.object).collect();
+    }
+}

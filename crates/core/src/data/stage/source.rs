@@ -1,0 +1,194 @@
+//! The sources of one object, and which to ask next.
+
+use super::event::FetchError;
+use crate::data::limits::OBJECT_SOURCES_MAX;
+use crate::data::object::{Object, Source, Sources};
+use crate::task::ExecutorId;
+use std::sync::Arc;
+
+/// What limits count by: one peer, or one store for all its objects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SourceKey {
+    Peer(ExecutorId),
+    Store(Arc<str>),
+}
+
+impl SourceKey {
+    pub(super) fn of(source: Source, object: &Object) -> SourceKey {
+        match source {
+            Source::Peer(executor) => SourceKey::Peer(executor),
+            Source::Store => SourceKey::Store(Arc::from(object.store())),
+        }
+    }
+}
+
+/// What is thought of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It can be asked.
+    Open,
+    /// It was busy.
+    Busy,
+    /// It could not be reached.
+    Unreachable,
+    /// It has not got it, or will not give it.
+    Out,
+    /// It gave something else: it is not asked for this object again.
+    Wrong,
+}
+
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) source: Source,
+    pub(super) standing: Standing,
+    /// What it said last.
+    pub(super) said: Option<FetchError>,
+    /// Transfers from it that broke.
+    failures: u32,
+    /// It is sending.
+    pub(super) in_use: bool,
+}
+
+/// Which source to ask.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// This one.
+    Ask(Source),
+    /// One of these, when it is below its limit.
+    Later(Vec<SourceKey>),
+    /// None, but some are sending already.
+    Sending,
+    /// None: all were asked.
+    None,
+}
+
+/// All sources of one object that are known, in the order of the hints.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    list: Vec<Candidate>,
+}
+
+impl Candidates {
+    /// Adds what is not known; believes peers again that had not got it, or
+    /// could not be reached.
+    pub(super) fn add(&mut self, sources: &Sources) {
+        let peers = sources.peers.iter().map(|peer| Source::Peer(*peer));
+        let store = sources.store.then_some(Source::Store);
+        // The store always has its place, so that hints alone cannot keep it
+        // out.
+        for source in store.into_iter().chain(peers) {
+            if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
+                if matches!(known.standing, Standing::Out | Standing::Unreachable) {
+                    known.standing = Standing::Open;
+                }
+            } else if self.list.len() < OBJECT_SOURCES_MAX {
+                self.list.push(Candidate {
+                    source,
+                    standing: Standing::Open,
+                    said: None,
+                    failures: 0,
+                    in_use: false,
+                });
+            }
+        }
+    }
+
+    pub(super) fn has_store(&self) -> bool {
+        self.list.iter().any(|candidate| candidate.source == Source::Store)
+    }
+
+    pub(super) fn find(&mut self, source: Source) -> Option<&mut Candidate> {
+        self.list.iter_mut().find(|candidate| candidate.source == source)
+    }
+
+    /// A new attempt: all may be asked but those that gave something else.
+    pub(super) fn reopen(&mut self) {
+        for candidate in &mut self.list {
+            candidate.in_use = false;
+            if candidate.standing != Standing::Wrong {
+                candidate.standing = Standing::Open;
+            }
+        }
+    }
+
+    /// Those of this standing may be asked again. Returns whether there are.
+    pub(super) fn reopen_if(&mut self, standing: Standing) -> bool {
+        let mut any = false;
+        for candidate in self.list.iter_mut().filter(|one| one.standing == standing) {
+            candidate.standing = Standing::Open;
+            any = true;
+        }
+        any
+    }
+
+    pub(super) fn any(&self, standing: Standing) -> bool {
+        self.list.iter().any(|candidate| candidate.standing == standing)
+    }
+
+    /// What a source answered to a request.
+    pub(super) fn answered(&mut self, source: Source, standing: Standing, said: FetchError) {
+        let Some(candidate) = self.find(source) else { return };
+        candidate.standing = standing;
+        candidate.said = Some(said);
+        candidate.in_use = false;
+        if standing == Standing::Unreachable {
+            candidate.failures = candidate.failures.saturating_add(1);
+        }
+    }
+
+    /// A source that gave something else before is not asked.
+    pub(super) fn bar(&mut self, source: Source) {
+        if let Some(candidate) = self.find(source) {
+            candidate.standing = Standing::Wrong;
+            let said = "what it gave before was wrong".to_owned();
+            candidate.said.get_or_insert(FetchError::Wrong(said));
+        }
+    }
+
+    /// Peers that can be asked, or are sending.
+    pub(super) fn open_peers(&self) -> usize {
+        let open = |one: &&Candidate| {
+            one.source != Source::Store && (one.in_use || one.standing == Standing::Open)
+        };
+        self.list.iter().filter(open).count()
+    }
+
+    /// The next to ask: peers that never broke, then the store, then the other
+    /// peers. The store is spared while peers send or are merely at a limit.
+    pub(super) fn choose(
+        &self,
+        key: impl Fn(Source) -> SourceKey,
+        full: impl Fn(&SourceKey) -> bool,
+    ) -> Choice {
+        let sending = self.list.iter().any(|one| one.in_use);
+        let order = |one: &&Candidate| match one.source {
+            Source::Peer(_) if one.failures == 0 => 0,
+            Source::Store => 1,
+            Source::Peer(_) => 2,
+        };
+        let open = |one: &&Candidate| one.standing == Standing::Open && !one.in_use;
+        let Some(class) = self.list.iter().filter(open).map(|one| order(&one)).min() else {
+            return if sending { Choice::Sending } else { Choice::None };
+        };
+        if sending && class > 0 {
+            return Choice::Sending;
+        }
+        let mut later = Vec::new();
+        for one in self.list.iter().filter(open).filter(|one| order(one) == class) {
+            let key = key(one.source);
+            if !full(&key) {
+                return Choice::Ask(one.source);
+            }
+            later.push(key);
+        }
+        Choice::Later(later)
+    }
+
+    /// Every source that was asked, and what it said.
+    pub(super) fn tried(&self) -> Vec<(Source, FetchError)> {
+        // The store is listed first here, and was asked last.
+        let store = self.list.iter().filter(|one| one.source == Source::Store);
+        let peers = self.list.iter().filter(|one| one.source != Source::Store);
+        peers.chain(store).filter_map(|one| Some((one.source, one.said.clone()?))).collect()
+    }
+}
