@@ -41,7 +41,9 @@ impl Waiting {
                 }
             }
         }
-        let slot = self.first_of_rest(index, rest)?;
+        // A task without inputs suits everybody.
+        let plain = if rest == Rest::Head { None } else { self.first_plain_in_window() };
+        let slot = plain.or_else(|| self.first_of_rest(index, rest))?;
         if let Some(place) = self.best_free(index, free, slot) {
             return Some(Offer { place, taken: self.take_out(index, slot) });
         }

@@ -40,6 +40,8 @@ pub(super) struct Queue {
     window: u64,
     /// The first task behind the window.
     outside: u32,
+    /// While a decision is made: where the window ended when it began.
+    held_end: Option<u64>,
     /// The first task that was never offered.
     unoffered: u32,
 }
@@ -55,6 +57,7 @@ impl Queue {
             next_seq: 0,
             window,
             outside: NONE,
+            held_end: None,
             unoffered: NONE,
         }
     }
@@ -98,7 +101,7 @@ impl Queue {
     }
 
     pub(super) fn remove(&mut self, slot: u32) -> Taken {
-        let in_window = self.in_window(self.seq(slot));
+        let in_window = self.seq(slot) < self.end();
         let entry = &mut self.entries[slot as usize];
         entry.seq = u64::MAX;
         let (before, after) = (entry.before, entry.after);
@@ -153,8 +156,24 @@ impl Queue {
         self.by_task.get(&task).copied()
     }
 
+    /// The place in the order where the window ends.
+    fn end(&self) -> u64 {
+        if self.outside == NONE { u64::MAX } else { self.seq(self.outside) }
+    }
+
+    /// Whether a place in the order is in the window.
     pub(super) fn in_window(&self, seq: u64) -> bool {
-        self.outside == NONE || seq < self.seq(self.outside)
+        seq < self.held_end.unwrap_or_else(|| self.end())
+    }
+
+    /// Holds the window where it is, although tasks are taken from it.
+    pub(super) fn hold_window(&mut self) {
+        self.held_end = Some(self.end());
+    }
+
+    /// Lets the window move on.
+    pub(super) fn release_window(&mut self) {
+        self.held_end = None;
     }
 
     /// The next task of the window that was never offered; each is given once.

@@ -41,6 +41,7 @@ impl Waiting {
     ) {
         let upto = taken.len().saturating_add(room);
         let rest = self.policy.rest(load);
+        self.queue.hold_window();
         if self.policy.looks() {
             let mut parts = self.take_whole(index, place, rest, upto, taken);
             if taken.len() < upto && self.policy.takes_parts() && self.many > 0 {
@@ -51,6 +52,7 @@ impl Waiting {
             let Some(slot) = self.first_of_rest(index, rest) else { break };
             taken.push(self.take_out(index, slot));
         }
+        self.queue.release_window();
     }
 
     /// Takes tasks all of whose inputs an executor holds. Two searches go side
@@ -113,7 +115,7 @@ impl Waiting {
         scan.parts
     }
 
-    fn first_plain_in_window(&self) -> Option<u32> {
+    pub(super) fn first_plain_in_window(&self) -> Option<u32> {
         let first = self.lists.first_plain()?;
         self.queue.in_window(first.seq).then_some(first.slot)
     }
@@ -215,7 +217,10 @@ impl Waiting {
     pub(super) fn first_of_rest(&mut self, index: &Index, rest: Rest) -> Option<u32> {
         match rest {
             Rest::Nothing => None,
-            Rest::Head => Some(self.queue.first()).filter(|slot| *slot != NONE),
+            Rest::Head => {
+                let first = self.queue.first();
+                (first != NONE && self.queue.in_window(self.queue.seq(first))).then_some(first)
+            }
             Rest::HeldByFewerThan(limit) => {
                 let view = self.lists.limit_view(limit)?;
                 self.first_below(index, limit, view)

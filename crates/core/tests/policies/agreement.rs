@@ -1,0 +1,317 @@
+//! Random queues: each decision is the one of the transcription.
+
+use crate::Rng;
+use crate::oracle::{Oracle, Task};
+use falkon_core::data::index::{Change, Index, ObjectNo, Place};
+use falkon_core::data::object::ObjectId;
+use falkon_core::dispatch::diffusion::{Free, Load, PolicyName, PolicyOptions, Taken, Waiting};
+use falkon_core::task::ExecutorId;
+use std::collections::{BTreeMap, BTreeSet};
+
+const EXECUTORS: u64 = 5;
+const FILES: u64 = 8;
+/// Fewer than are looked at one by one, so that nothing is left to chance.
+const TASKS_MAX: usize = 50;
+
+struct FreePlaces<'a> {
+    places: &'a BTreeMap<u64, Place>,
+    free: &'a BTreeSet<u64>,
+}
+
+impl Free for FreePlaces<'_> {
+    fn is_free(&self, place: Place) -> bool {
+        self.free.iter().any(|executor| self.places[executor] == place)
+    }
+
+    fn first(&self) -> Option<Place> {
+        self.free.first().map(|executor| self.places[executor])
+    }
+}
+
+struct Trial {
+    rng: Rng,
+    oracle: Oracle,
+    index: Index,
+    waiting: Waiting,
+    places: BTreeMap<u64, Place>,
+    free: BTreeSet<u64>,
+    sizes: BTreeMap<u64, u64>,
+    next: u64,
+    inputs_max: u64,
+    /// Whether the policy lets tasks wait for executors that are not free.
+    waits: bool,
+    /// Whether it looks at who holds what.
+    looks: bool,
+}
+
+impl Trial {
+    fn new(seed: u64, options: PolicyOptions, inputs_max: u64) -> Trial {
+        let mut rng = Rng(seed);
+        let sizes: BTreeMap<u64, u64> = (0..FILES).map(|file| (file, rng.below(5) + 1)).collect();
+        let mut index = Index::new();
+        // The numbers of executors and places agree, and so do ties.
+        let places = (0..EXECUTORS).map(|id| (id, index.join(ExecutorId(id)))).collect();
+        let waits = match options.policy {
+            PolicyName::MaxCacheHit | PolicyName::QueueAware => true,
+            _ => options.replication_max > 0,
+        };
+        Trial {
+            rng,
+            oracle: Oracle::new(options, sizes.clone()),
+            index,
+            waiting: Waiting::new(&options).expect("the options are good"),
+            places,
+            free: BTreeSet::new(),
+            sizes,
+            next: 0,
+            inputs_max,
+            waits,
+            looks: options.policy != PolicyName::FirstCacheAvailable,
+        }
+    }
+
+    fn load(&mut self) -> Load {
+        Load { busy: self.rng.below(EXECUTORS + 1), executors: EXECUTORS }
+    }
+
+    fn file(&self, object: ObjectNo) -> u64 {
+        self.index.id(object).expect("it is wanted").0 as u64
+    }
+
+    /// A task came back: its inputs are those it was pushed with.
+    fn came_back(&mut self, taken: &Taken) {
+        let task = self.oracle.remove(taken.task).expect("it waited");
+        let files: BTreeSet<u64> =
+            taken.inputs.as_slice().iter().map(|object| self.file(*object)).collect();
+        assert_eq!(files, task.files);
+        for object in taken.inputs.as_slice() {
+            self.index.unwant(*object);
+        }
+    }
+
+    fn push(&mut self) {
+        let count = match self.inputs_max {
+            1 => 1,
+            most => self.rng.below(most + 1),
+        };
+        let files: BTreeSet<u64> = (0..count).map(|_| self.rng.below(FILES)).collect();
+        let inputs: Vec<ObjectNo> = files
+            .iter()
+            .map(|file| self.index.want(ObjectId(u128::from(*file)), Some(self.sizes[file])))
+            .collect();
+        self.waiting.push(&self.index, self.next, &inputs);
+        self.oracle.queue.push(Task { number: self.next, files });
+        self.next += 1;
+    }
+
+    fn take(&mut self, executor: u64, room: usize, load: Load) -> usize {
+        let expected = self.oracle.pick_up(executor, room, load);
+        let mut taken = Vec::new();
+        self.waiting.take(&self.index, self.places[&executor], room, load, &mut taken);
+        let numbers: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
+        assert_eq!(numbers, expected, "executor {executor}, {load:?}, {:?}", self.oracle);
+        for taken in &taken {
+            self.came_back(taken);
+        }
+        taken.len()
+    }
+
+    fn add(&mut self, executor: u64, file: u64) {
+        let place = self.places[&executor];
+        let news = self.index.add(place, ObjectId(u128::from(file)), Some(self.sizes[&file]));
+        self.oracle.files.entry(executor).or_default().insert(file);
+        let is_new = self.oracle.holders.entry(file).or_default().insert(executor);
+        assert_eq!(news.is_some(), is_new);
+        if let Some(object) = news {
+            let wanted = self.waiting.holder_added(&self.index, place, object);
+            let expected = self.oracle.queue.iter().any(|task| task.files.contains(&file));
+            assert_eq!(wanted, expected && self.looks);
+        }
+    }
+
+    fn drop_file(&mut self, executor: u64, file: u64) {
+        let place = self.places[&executor];
+        if let Some(object) = self.index.remove(place, ObjectId(u128::from(file))) {
+            self.waiting.holder_removed(&self.index, place, object);
+        }
+        self.oracle.files.entry(executor).or_default().remove(&file);
+        self.oracle.holders.entry(file).or_default().remove(&executor);
+    }
+
+    fn lose(&mut self, executor: u64) {
+        let place = self.places[&executor];
+        let held = self.index.leave(place);
+        self.waiting.executor_left(&self.index, place, &held);
+        assert_eq!(self.index.join(ExecutorId(executor)), place, "the number is free again");
+        for file in self.oracle.files.remove(&executor).into_iter().flatten() {
+            self.oracle.holders.entry(file).or_default().remove(&executor);
+        }
+    }
+
+    fn reconnect(&mut self, executor: u64) {
+        let place = self.places[&executor];
+        let files: BTreeSet<u64> = (0..FILES).filter(|_| self.rng.below(3) == 0).collect();
+        let all: Vec<_> =
+            files.iter().map(|file| (ObjectId(u128::from(*file)), Some(self.sizes[file]))).collect();
+        for change in self.index.replace(place, &all) {
+            match change {
+                Change::Added(object) => {
+                    self.waiting.holder_added(&self.index, place, object);
+                }
+                Change::Removed(object) => self.waiting.holder_removed(&self.index, place, object),
+            }
+        }
+        for holders in self.oracle.holders.values_mut() {
+            holders.remove(&executor);
+        }
+        for file in &files {
+            self.oracle.holders.entry(*file).or_default().insert(executor);
+        }
+        self.oracle.files.insert(executor, files);
+    }
+
+    /// Offers until nothing is left to offer; checks each, and that no free
+    /// executor is left with something to pick up.
+    fn offer(&mut self) {
+        let load = self.load();
+        // As a dispatcher does: executors that may have gained something are
+        // asked first.
+        for executor in self.free.clone() {
+            if self.take(executor, 1, load) > 0 {
+                self.free.remove(&executor);
+            }
+        }
+        loop {
+            let free = FreePlaces { places: &self.places, free: &self.free };
+            let Some(offer) = self.waiting.offer(&self.index, &free, load) else { break };
+            let executor = u64::from(offer.place.0);
+            let task = self.oracle.queue.iter().find(|task| task.number == offer.taken.task);
+            let task = task.expect("it waits").clone();
+            match self.oracle.candidate(&task, &self.free) {
+                Some(best) => assert_eq!(executor, best),
+                None => {
+                    assert_eq!(Some(&executor), self.free.first());
+                    assert_eq!(vec![task.number], self.oracle.pick_up(executor, 1, load));
+                }
+            }
+            self.came_back(&offer.taken);
+            self.free.remove(&executor);
+        }
+        for executor in &self.free {
+            let left = self.oracle.pick_up(*executor, 1, load);
+            assert!(left.is_empty(), "{executor} could have had {left:?}");
+        }
+    }
+
+    /// The head of the queue goes where the first part says, under a policy
+    /// that never waits.
+    fn offer_head(&mut self) {
+        let load = Load { busy: 0, executors: EXECUTORS };
+        let Some(head) = self.oracle.queue.first().cloned() else { return };
+        let Some(first) = self.free.first().copied() else { return };
+        let expected = match self.oracle.candidate(&head, &self.free) {
+            Some(best) => (best, head.number),
+            None => (first, self.oracle.pick_up(first, 1, load)[0]),
+        };
+        let free = FreePlaces { places: &self.places, free: &self.free };
+        let offer = self.waiting.offer(&self.index, &free, load).expect("a task is offered");
+        assert_eq!((u64::from(offer.place.0), offer.taken.task), expected);
+        self.came_back(&offer.taken);
+        self.free.remove(&expected.0);
+    }
+
+    fn step(&mut self) {
+        let (executor, file) = (self.rng.below(EXECUTORS), self.rng.below(FILES));
+        match self.rng.below(16) {
+            0..=5 if self.oracle.queue.len() < TASKS_MAX => self.push(),
+            6 | 7 => self.add(executor, file),
+            8 => self.drop_file(executor, file),
+            9 | 10 => {
+                let (room, load) = (self.rng.below(4) as usize, self.load());
+                self.take(executor, room, load);
+            }
+            11 => {
+                if !self.free.remove(&executor) {
+                    self.free.insert(executor);
+                }
+            }
+            12 if self.rng.below(4) == 0 => self.lose(executor),
+            12 if self.rng.below(3) == 0 => self.reconnect(executor),
+            13 if self.next > 0 => {
+                let task = self.rng.below(self.next);
+                let waited = self.oracle.queue.iter().any(|queued| queued.number == task);
+                let taken = self.waiting.remove(&self.index, task);
+                assert_eq!(taken.is_some(), waited);
+                if let Some(taken) = taken {
+                    self.came_back(&taken);
+                }
+            }
+            14 if self.waits => self.offer(),
+            14 | 15 if !self.waits => self.offer_head(),
+            _ => {}
+        }
+        assert_eq!(self.waiting.len(), self.oracle.queue.len());
+        for file in 0..FILES {
+            let wanting =
+                self.oracle.queue.iter().filter(|task| task.files.contains(&file)).count();
+            let number = self.index.number(ObjectId(u128::from(file)));
+            assert_eq!(number.map_or(0, |number| self.index.wanted(number)), wanting as u64);
+        }
+    }
+}
+
+fn agree(options: PolicyOptions, inputs_max: u64) {
+    for seed in 0..60 {
+        let run = std::panic::catch_unwind(|| {
+            let mut trial = Trial::new(seed, options, inputs_max);
+            for _ in 0..400 {
+                trial.step();
+            }
+        });
+        if let Err(panic) = run {
+            eprintln!("seed {seed}, {options:?}, up to {inputs_max} inputs");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn with(policy: PolicyName, window: u64) -> PolicyOptions {
+    PolicyOptions { policy, window, ..PolicyOptions::default() }
+}
+
+#[test]
+fn first_cache_available_takes_the_head() {
+    agree(with(PolicyName::FirstCacheAvailable, 0), 3);
+}
+
+#[test]
+fn max_compute_util_is_the_papers() {
+    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
+        agree(with(PolicyName::MaxComputeUtil, window), inputs_max);
+    }
+}
+
+#[test]
+fn max_cache_hit_is_the_papers() {
+    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
+        agree(with(PolicyName::MaxCacheHit, window), inputs_max);
+    }
+}
+
+#[test]
+fn good_cache_compute_is_the_papers() {
+    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
+        for replication_max in [0, 1, 2] {
+            let policy = PolicyName::GoodCacheCompute;
+            let options = PolicyOptions { replication_max, ..with(policy, window) };
+            agree(PolicyOptions { utilization_threshold_milli: 600, ..options }, inputs_max);
+        }
+    }
+}
+
+#[test]
+fn queue_aware_sends_tasks_where_all_their_inputs_are() {
+    for inputs_max in [1, 3] {
+        agree(with(PolicyName::QueueAware, 0), inputs_max);
+    }
+}
