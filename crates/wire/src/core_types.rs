@@ -7,6 +7,7 @@ use crate::codec::{
 use falkon_core::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -77,7 +78,16 @@ wire_struct!(Finished {
     detail,
 });
 wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
-wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast });
+wire_enum!(PolicyName {
+    0 => FirstAvailable,
+    1 => FirstCacheAvailable,
+    2 => MaxCacheHit,
+    3 => MaxComputeUtil,
+    4 => GoodCacheCompute,
+    5 => QueueAware,
+});
+wire_struct!(PolicyOptions { policy, window, utilization_threshold_milli, replication_max });
+wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast, policy });
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });
@@ -106,6 +116,7 @@ wire_enum!(RequestError {
     4 => Busy { queued_bytes },
     5 => Forgotten { first },
     6 => TooManyNeeds,
+    7 => Policy(error),
 });
 wire_list!(
     TaskId,
@@ -127,6 +138,50 @@ wire_list!(
     ExecutorId,
     (Resources, u64),
 );
+
+/// Options that not every policy looks at. The peer names one by its place
+/// here.
+const POLICY_OPTIONS: [&str; 3] = ["window", "utilization_threshold", "replication_max"];
+
+impl Wire for PolicyError {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            PolicyError::Unknown(name) => {
+                put_array(out, 2);
+                put_uint(out, 0);
+                name.encode(out);
+            }
+            PolicyError::Threshold { milli } => {
+                put_array(out, 2);
+                put_uint(out, 1);
+                milli.encode(out);
+            }
+            PolicyError::NotWith { option, policy } => {
+                put_array(out, 3);
+                put_uint(out, 2);
+                let place = POLICY_OPTIONS.iter().position(|known| known == option);
+                put_uint(out, place.unwrap_or(0) as u64);
+                policy.encode(out);
+            }
+        }
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let count = from.array()?;
+        match (from.uint()?, count) {
+            (0, 2) => Ok(PolicyError::Unknown(String::decode(from)?)),
+            (1, 2) => Ok(PolicyError::Threshold { milli: u32::decode(from)? }),
+            (2, 3) => {
+                let place = usize::try_from(from.uint()?).ok();
+                let option = place
+                    .and_then(|place| POLICY_OPTIONS.get(place).copied())
+                    .ok_or(DecodeError::Invalid("policy option"))?;
+                Ok(PolicyError::NotWith { option, policy: PolicyName::decode(from)? })
+            }
+            (tag, _) => Err(DecodeError::UnknownTag { of: "policy error", tag }),
+        }
+    }
+}
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.

@@ -184,6 +184,7 @@ impl Plan {
     /// Something random.
     pub(crate) fn random(rng: &mut Rng, flavour: Flavour) -> Plan {
         let options = InstanceOptions {
+            policy: Default::default(),
             name: "random".to_owned(),
             keep_results: rng.percent(50),
             fail_unschedulable: false,

@@ -151,8 +151,10 @@ impl Trial {
     fn reconnect(&mut self, executor: u64) {
         let place = self.places[&executor];
         let files: BTreeSet<u64> = (0..FILES).filter(|_| self.rng.below(3) == 0).collect();
-        let all: Vec<_> =
-            files.iter().map(|file| (ObjectId(u128::from(*file)), Some(self.sizes[file]))).collect();
+        let all: Vec<_> = files
+            .iter()
+            .map(|file| (ObjectId(u128::from(*file)), Some(self.sizes[file])))
+            .collect();
         for change in self.index.replace(place, &all) {
             match change {
                 Change::Added(object) => {

@@ -45,6 +45,7 @@ const INSTANCE: InstanceId = InstanceId(7);
 
 fn options() -> InstanceOptions {
     InstanceOptions {
+        policy: Default::default(),
         name: "sweep".to_owned(),
         keep_results: true,
         fail_unschedulable: false,

@@ -226,6 +226,7 @@ fn counts() -> impl Strategy<Value = Counts> {
 fn options() -> impl Strategy<Value = InstanceOptions> {
     (text(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
         |(name, keep_results, fail_unschedulable, fail_fast)| InstanceOptions {
+            policy: Default::default(),
             name,
             keep_results,
             fail_unschedulable,
