@@ -10,15 +10,21 @@ mod ahead;
 mod check;
 mod obey;
 mod outbox;
+mod staging;
 
+use crate::data::declared::Peer;
+use crate::data::stage;
 use crate::dispatch::{BatchId, Held, Join, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use ahead::Waits;
 use outbox::Outbox;
+use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+pub use staging::StartData;
 
 /// A template as this executor numbers them; numbers are never used again,
 /// unlike those of a dispatcher that restarts.
@@ -59,6 +65,17 @@ pub enum Event {
     /// A task that was to come after another will not start: it was taken back
     /// or killed before, or what it was to run in is gone.
     TakenBack(TaskKey),
+    /// A task that still counts as running has written its outputs, and they
+    /// are in the stores where they are to go: their sizes, in the order in
+    /// which its command names them. Before [`Event::Ended`].
+    Wrote {
+        /// Which.
+        key: TaskKey,
+        /// Bytes of each.
+        sizes: Vec<u64>,
+    },
+    /// What [`Action::Stage`] led to.
+    Stage(stage::Event),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -82,6 +99,8 @@ pub struct Start {
     pub attempt: u32,
     /// The GPUs that are theirs.
     pub gpus: Vec<u32>,
+    /// The data objects of a single task, if it has any.
+    pub data: Option<Arc<StartData>>,
     /// Start it when this one ends, however that does, and in its place; at
     /// once if that has ended. Until then it can be taken back.
     pub after: Option<TaskKey>,
@@ -116,6 +135,12 @@ pub enum Action {
     /// Do not start a task that comes after another, if that has not ended. The
     /// answer is [`Event::TakenBack`]; there is none if the task runs.
     TakeBack(TaskKey),
+    /// Fetch, store or serve data objects.
+    Stage(stage::Action),
+    /// Where executors listen from which objects are to be fetched.
+    Peers(Vec<Peer>),
+    /// A task with data objects is over: its sandbox may go.
+    Clear(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
     Left,
 }
@@ -140,6 +165,8 @@ struct Queued {
     class: Arc<TaskClass>,
     rows: Arc<Rows>,
     row: u64,
+    /// The data objects of a single task.
+    data: Option<Arc<TaskData>>,
     /// Since when others have been started that came later.
     passed_since: Option<Time>,
 }
@@ -159,6 +186,7 @@ struct Running {
     template: TemplateId,
     class: Arc<TaskClass>,
     gpus: Vec<u32>,
+    data: Option<Arc<TaskData>>,
     deadline: Option<Time>,
     killed: Option<Killed>,
     /// It does not run yet.
@@ -199,6 +227,8 @@ pub struct Executor {
     outbox: Outbox,
     last_spoke: Time,
     startable: bool,
+    /// The cache, and what tasks have to do with it.
+    data: Option<Box<Data>>,
     actions: VecDeque<Action>,
 }
 
@@ -230,6 +260,7 @@ impl Executor {
             outbox: Outbox::default(),
             last_spoke: Time::default(),
             startable: false,
+            data: None,
             actions: VecDeque::new(),
         }
     }
@@ -248,17 +279,21 @@ impl Executor {
                 self.ended(key, outcome, started, ended, detail);
             }
             Event::TakenBack(key) => self.taken_back(key),
+            Event::Wrote { key, sizes } => self.wrote(key, sizes),
+            Event::Stage(event) => self.handle_stage(event),
             Event::Leave => self.leaving = true,
         }
     }
 
     /// What to do next; `None` until the next event or timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
+        self.drain_stage();
         if self.actions.is_empty() && self.startable && !self.leaving {
             self.startable = false;
             self.start_tasks();
             self.start_ahead();
             self.ask_for_one_here();
+            self.drain_stage();
         }
         if self.actions.is_empty() && self.connected {
             if self.leaving {
@@ -269,7 +304,8 @@ impl Executor {
                     self.outbox.leaving();
                 }
             }
-            if let Some(update) = self.outbox.next_update() {
+            let changes = self.cache_changes();
+            if let Some(update) = self.outbox.next_update(changes) {
                 self.last_spoke = self.now;
                 return Some(Action::Update(update));
             }
@@ -287,7 +323,7 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        [deadline, heartbeat].into_iter().flatten().min()
+        [deadline, heartbeat, self.stage_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -300,6 +336,7 @@ impl Executor {
             self.deadlines.remove(&(at, key));
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
+        self.handle_stage_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.outbox.heartbeat();
         }
@@ -323,7 +360,10 @@ impl Executor {
     /// Whether nothing is queued, running or unreported.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.running.is_empty() && self.outbox.is_empty()
+        self.queue.is_empty()
+            && self.running.is_empty()
+            && self.outbox.is_empty()
+            && !self.has_finishing()
     }
 
     fn connect(&mut self) {
@@ -333,6 +373,7 @@ impl Executor {
         self.connected = true;
         self.told_leaving = false;
         self.last_spoke = self.now;
+        self.handle_stage(stage::Event::Connected);
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for template in std::mem::take(&mut self.batches).into_values() {
@@ -346,6 +387,7 @@ impl Executor {
             count: run.count,
             tries: run.tries,
         }));
+        held.extend(self.finishing());
         held.extend(
             self.running.iter().filter(|(_, run)| run.killed != Some(Killed::Disowned)).map(
                 |(key, run)| Held {
@@ -362,7 +404,7 @@ impl Executor {
             capacity: self.capacity.clone(),
             held,
             reports,
-            serves: None,
+            serves: self.serves(),
         }));
     }
 
@@ -390,6 +432,14 @@ impl Executor {
                 at += 1;
                 continue;
             }
+            if run.data.is_some() {
+                let (key, fits) = (run.key(), self.free.fits(&run.class.resources));
+                if self.is_finishing(key) || !self.is_staged(key, fits) {
+                    at += 1;
+                    continue;
+                }
+            }
+            let run = &self.queue[at];
             let need = &run.class.resources;
             if !self.free.fits(need) {
                 let run = &mut self.queue[at];
@@ -440,6 +490,7 @@ impl Executor {
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
         }
+        let data = run.data.as_ref().and_then(|task| self.start_data(key, task));
         self.actions.push_back(Action::Start(Start {
             key,
             count: run.count,
@@ -449,6 +500,7 @@ impl Executor {
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
+            data,
             after: waits.as_ref().map(|waits| waits.behind),
         }));
         if run.class.kind == Kind::Process && waits.is_none() {
@@ -462,6 +514,7 @@ impl Executor {
                 template: run.template,
                 class: run.class,
                 gpus,
+                data: run.data,
                 deadline,
                 killed: None,
                 waits: waits.map(Box::new),
@@ -499,12 +552,17 @@ impl Executor {
         self.release_template(run.template);
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
-            (Some(Killed::Disowned), _) => return,
+            (Some(Killed::Disowned), _) => {
+                if let Some(task) = &run.data {
+                    self.finish(key, task, None);
+                }
+                return;
+            }
             (_, Outcome::Exit(0)) | (None, _) => outcome,
             (Some(Killed::Timeout), _) => Outcome::TimedOut,
             (Some(Killed::Cancelled), _) => Outcome::Cancelled,
         };
-        self.outbox.push(Report {
+        let report = Report {
             instance: key.instance,
             first: key.task,
             count: run.count,
@@ -513,7 +571,11 @@ impl Executor {
             started,
             ended,
             detail,
-        });
+        };
+        match &run.data {
+            Some(task) => self.finish(key, task, Some(report)),
+            None => self.outbox.push(report),
+        }
     }
 
     fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {

@@ -102,3 +102,5 @@ pub const FETCH_SEARCH_EXECUTORS_MAX: usize = 8;
 pub const PEER_BYTES_PER_SECOND: u64 = 125_000_000;
 /// Objects whose demand one order tells.
 pub const DEMANDS_ORDER_MAX: usize = 4096;
+/// Tasks with data objects in one assignment.
+pub const DATA_TASKS_MAX: u64 = 4 * PREFETCH_TASKS_MAX;

@@ -18,6 +18,9 @@ pub enum Outcome {
     NotRun,
     /// It exited with 0 but did not write an output it declared.
     NoOutput,
+    /// Its data objects could not be brought to it; the error names every
+    /// source that was tried.
+    NoInput,
     /// It was lost with its executors more often than the replay policy
     /// allows.
     Lost,
@@ -46,7 +49,11 @@ impl Outcome {
     pub fn may_retry(self) -> bool {
         match self {
             Outcome::Exit(code) => code != 0,
-            Outcome::Signal(_) | Outcome::TimedOut | Outcome::NotRun | Outcome::NoOutput => true,
+            Outcome::Signal(_)
+            | Outcome::TimedOut
+            | Outcome::NotRun
+            | Outcome::NoOutput
+            | Outcome::NoInput => true,
             _ => false,
         }
     }

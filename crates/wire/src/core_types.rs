@@ -49,6 +49,7 @@ wire_enum!(Outcome {
     6 => Unschedulable,
     7 => Cancelled,
     8 => NoOutput,
+    9 => NoInput,
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Object { id, url, version, size });

@@ -39,7 +39,9 @@ impl Executor {
     pub(super) fn start_ahead(&mut self) {
         while self.waiting.len() < AHEAD_TASKS_MAX && !self.outbox.is_full() {
             let Some(front) = self.queue.front() else { return };
-            if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
+            if front.class.kind != Kind::Process
+                || front.data.is_some()
+                || self.is_running(front.instance, front.first, 1)
             {
                 return;
             }

@@ -27,6 +27,9 @@ impl Executor {
                 .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
             self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
         }
+        if let Some(data) = order.data {
+            self.obey_data(*data);
+        }
         for assigned in order.assign {
             self.enqueue(assigned);
         }
@@ -67,12 +70,15 @@ impl Executor {
         let class = prepared
             .as_ref()
             .and_then(|prepared| prepared.classes.get(assigned.class as usize).cloned());
+        let data = self.data_of_tasks(assigned.data, assigned.count);
+        let prepared =
+            self.batches.get(&assigned.batch).and_then(|template| self.templates.get_mut(template));
         let error = match &class {
             None => "the executor was never sent this task's template",
             Some(class) if !class.resources.is_sound() || !self.capacity.fits(&class.resources) => {
                 "the task needs more than this executor offers"
             }
-            Some(_) => "",
+            Some(_) => data.as_ref().err().copied().unwrap_or(""),
         };
         let (Some(prepared), Some(class), "") = (prepared, class, error) else {
             // A dispatcher that breaks the protocol gets its tasks back failed
@@ -89,8 +95,7 @@ impl Executor {
             });
             return;
         };
-        prepared.uses += 1;
-        self.queue.push_back(Queued {
+        let queued = Queued {
             instance: assigned.instance,
             first: assigned.first.0,
             count: assigned.count,
@@ -99,8 +104,21 @@ impl Executor {
             class,
             rows: Arc::new(assigned.rows),
             row: 0,
+            data: None,
             passed_since: None,
-        });
+        };
+        let Ok(Some(tasks)) = data else {
+            prepared.uses += 1;
+            self.queue.push_back(queued);
+            return;
+        };
+        prepared.uses += assigned.count;
+        for (at, task) in (0..).zip(tasks) {
+            let (first, row) = (queued.first + at, queued.row + at);
+            let one = Queued { first, count: 1, row, data: Some(task.clone()), ..queued.clone() };
+            self.stage_inputs(one.key(), &task);
+            self.queue.push_back(one);
+        }
     }
 
     /// Gives back up to `count` queued tasks, the last first. Returns how many
@@ -117,10 +135,12 @@ impl Executor {
                 count: taken,
                 tries: last.tries,
             };
-            if last.count == 0 {
-                let template = last.template;
-                self.queue.pop_back();
-                self.release_template(template);
+            if last.count == 0
+                && let Some(mut last) = self.queue.pop_back()
+            {
+                self.release_template(last.template);
+                last.count = taken;
+                self.unstage(&last);
             }
             self.outbox.give_back(held);
         }
@@ -147,6 +167,9 @@ impl Executor {
                 prepared.uses += kept.len() as u64;
             }
             self.release_template(run.template);
+            if kept.is_empty() {
+                self.unstage(&run);
+            }
             for (first, count) in kept {
                 let row = run.row + (first - run.first);
                 self.queue.push_back(Queued { first, count, row, ..run.clone() });

@@ -1,5 +1,6 @@
 //! What an executor has to say, kept until the dispatcher has taken it in.
 
+use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
 use crate::limits::{REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX};
@@ -66,8 +67,9 @@ impl Outbox {
     }
 
     /// The next message, if there is anything to say.
-    pub(super) fn next_update(&mut self) -> Option<Update> {
-        if self.pending.is_empty()
+    pub(super) fn next_update(&mut self, cache: Option<Box<Changes>>) -> Option<Update> {
+        if cache.is_none()
+            && self.pending.is_empty()
             && self.returned.is_empty()
             && !self.recalled
             && !self.leaving
@@ -82,7 +84,7 @@ impl Outbox {
         }
         self.heartbeat = false;
         Some(Update {
-            cache: None,
+            cache,
             number: self.next_number,
             reports,
             returned: std::mem::take(&mut self.returned),

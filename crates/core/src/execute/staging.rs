@@ -1,0 +1,438 @@
+//! Tasks that read and write data objects: their inputs are staged while they
+//! wait for a slot, their outputs are kept before they are reported.
+//!
+//! A task that reads objects is handed to the stage as it is queued, and can
+//! be started once all of them are there; it holds no slot while they come. A
+//! task that has written objects is reported when they are held here, or are
+//! known not to be.
+
+use super::{Action, Executor, Queued, TaskKey};
+use crate::data::cache::Recorded;
+use crate::data::declared::{AssignedData, DataOrder, Located};
+use crate::data::object::Object;
+use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usage};
+use crate::limits::DATA_TASKS_MAX;
+use crate::result::{Detail, Outcome, Report};
+use crate::task::{InstanceId, TaskId, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The instance of what is fetched ahead of tasks: none has this number.
+const AHEAD: InstanceId = InstanceId(u64::MAX);
+
+/// What a queued task reads and writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TaskData {
+    inputs: Vec<Input>,
+    outputs: Vec<Arc<Object>>,
+}
+
+/// The data of a task that is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartData {
+    /// Its inputs, in the order in which its command names them: they stay
+    /// where they are until [`Action::Clear`].
+    pub inputs: Vec<Staged>,
+    /// What it is to write, likewise.
+    pub outputs: Vec<Arc<Object>>,
+}
+
+/// Where a task's inputs are.
+#[derive(Debug)]
+enum Progress {
+    /// On their way.
+    Coming {
+        /// The stage knows that a slot waits.
+        needed: bool,
+    },
+    /// There.
+    Ready(Vec<Staged>),
+    /// There, and the task has been started.
+    Started,
+}
+
+#[derive(Debug)]
+struct Staging {
+    since: Time,
+    /// For how long it waited for its inputs.
+    micros: u64,
+    usage: Usage,
+    progress: Progress,
+}
+
+/// A task that has ended and whose outputs are not in their places yet.
+#[derive(Debug)]
+struct Finishing {
+    report: Report,
+    /// Outputs about which nothing has been heard.
+    open: usize,
+    /// Those that exist nowhere if they are not held here.
+    only_here: Vec<crate::data::object::ObjectId>,
+}
+
+/// The data of an executor's tasks.
+#[derive(Debug)]
+pub(super) struct Data {
+    stage: Stage,
+    serves: Option<String>,
+    tasks: BTreeMap<TaskKey, Staging>,
+    finishing: BTreeMap<TaskKey, Finishing>,
+    /// Sizes of what tasks that still run have written.
+    written: BTreeMap<TaskKey, Vec<u64>>,
+    next_ahead: u64,
+    ahead: BTreeMap<TaskKey, crate::data::object::ObjectId>,
+    /// What was to be fetched ahead and could not be.
+    unfetched: Vec<crate::data::object::ObjectId>,
+}
+
+impl Executor {
+    /// This executor with a cache: what was in it before a restart is
+    /// `recorded`. `serves` is where others can fetch what it holds, as
+    /// `host:port`.
+    #[must_use]
+    pub fn with_cache(
+        mut self,
+        options: &StageOptions,
+        recorded: &[Recorded],
+        serves: Option<String>,
+    ) -> Executor {
+        self.data = Some(Box::new(Data {
+            stage: Stage::restore(options, recorded),
+            serves,
+            tasks: BTreeMap::new(),
+            finishing: BTreeMap::new(),
+            written: BTreeMap::new(),
+            next_ahead: 0,
+            ahead: BTreeMap::new(),
+            unfetched: Vec::new(),
+        }));
+        self
+    }
+
+    /// The staging of data, if there is a cache.
+    #[must_use]
+    pub fn stage(&self) -> Option<&Stage> {
+        self.data.as_ref().map(|data| &data.stage)
+    }
+
+    pub(super) fn serves(&self) -> Option<String> {
+        self.data.as_ref().and_then(|data| data.serves.clone())
+    }
+
+    pub(super) fn handle_stage(&mut self, event: stage::Event) {
+        let now = self.now;
+        if let Some(data) = &mut self.data {
+            data.stage.handle(now, event);
+        }
+    }
+
+    pub(super) fn stage_timeout(&self) -> Option<(Time, &'static str)> {
+        self.data.as_ref().and_then(|data| data.stage.poll_timeout())
+    }
+
+    pub(super) fn handle_stage_timeout(&mut self) {
+        let now = self.now;
+        if let Some(data) = &mut self.data
+            && data.stage.poll_timeout().is_some_and(|(at, _)| at <= now)
+        {
+            data.stage.handle_timeout(now);
+        }
+    }
+
+    /// Takes what the stage wants done: what concerns tasks is done here, the
+    /// rest is for the shell.
+    pub(super) fn drain_stage(&mut self) {
+        while let Some(action) = self.data.as_mut().and_then(|data| data.stage.poll_action()) {
+            match action {
+                stage::Action::Ready { task, inputs, usage } => {
+                    self.inputs_ready(task, inputs, usage)
+                }
+                stage::Action::Unready(task) => self.inputs_lost(task),
+                stage::Action::Failed { task, error } => {
+                    self.inputs_failed(task, &error.to_string())
+                }
+                stage::Action::Kept { task, .. } => self.output_settled(task, None),
+                stage::Action::NotKept { task, object, error } => {
+                    self.output_settled(task, Some((object, error.to_string())));
+                }
+                action => self.actions.push_back(Action::Stage(action)),
+            }
+        }
+    }
+
+    /// What has changed in the cache and was not told.
+    pub(super) fn cache_changes(&mut self) -> Option<Box<Changes>> {
+        let data = self.data.as_mut()?;
+        let mut changes = data.stage.changes().unwrap_or_default();
+        changes.removed.append(&mut data.unfetched);
+        let silent = !changes.anew && changes.added.is_empty() && changes.removed.is_empty();
+        (!silent).then(|| Box::new(changes))
+    }
+
+    /// What the order says of data besides that of tasks.
+    pub(super) fn obey_data(&mut self, order: DataOrder) {
+        if !order.peers.is_empty() {
+            self.actions.push_back(Action::Peers(order.peers));
+        }
+        let now = self.now;
+        let Some(data) = &mut self.data else { return };
+        if !order.demand.is_empty() {
+            data.stage.handle(now, stage::Event::Demand(order.demand));
+        }
+        for Located { object, sources } in order.fetch {
+            let task = TaskKey { instance: AHEAD, task: TaskId(data.next_ahead) };
+            data.next_ahead += 1;
+            data.ahead.insert(task, object.id);
+            let inputs = vec![Input { object: Arc::new(object), sources }];
+            data.stage.handle(now, stage::Event::Want { task, inputs });
+        }
+    }
+
+    /// The data of the tasks of an assignment, one by one; `None` if they
+    /// have none. An error is what the tasks fail with.
+    pub(super) fn data_of_tasks(
+        &self,
+        assigned: Option<Box<AssignedData>>,
+        count: u64,
+    ) -> Result<Option<Vec<Arc<TaskData>>>, &'static str> {
+        let Some(assigned) = assigned else { return Ok(None) };
+        if self.data.is_none() {
+            return Err("the task has data objects, and this executor has no cache for them");
+        }
+        if count > DATA_TASKS_MAX {
+            return Err("more tasks with data objects than an executor takes at once");
+        }
+        let objects = assigned.objects.len();
+        let sound =
+            assigned.inputs.is_sound(count, objects) && assigned.outputs.is_sound(count, objects);
+        if !sound {
+            return Err("the task's data objects were not sent with it");
+        }
+        let shared: Vec<(Arc<Object>, _)> = assigned
+            .objects
+            .into_iter()
+            .map(|located| (Arc::new(located.object), located.sources))
+            .collect();
+        let input = |item: &u32| {
+            let (object, sources) = &shared[*item as usize];
+            Input { object: object.clone(), sources: sources.clone() }
+        };
+        let output = |item: &u32| shared[*item as usize].0.clone();
+        let of_task = |at| {
+            Arc::new(TaskData {
+                inputs: assigned.inputs.of(at).iter().map(input).collect(),
+                outputs: assigned.outputs.of(at).iter().map(output).collect(),
+            })
+        };
+        Ok(Some((0..count).map(of_task).collect()))
+    }
+
+    /// A task with data has been queued.
+    pub(super) fn stage_inputs(&mut self, key: TaskKey, task: &TaskData) {
+        let now = self.now;
+        let Some(data) = &mut self.data else { return };
+        let has_inputs = !task.inputs.is_empty();
+        let progress = match has_inputs {
+            true => Progress::Coming { needed: false },
+            false => Progress::Ready(Vec::new()),
+        };
+        let staging = Staging { since: now, micros: 0, usage: Usage::default(), progress };
+        data.tasks.insert(key, staging);
+        if has_inputs {
+            data.stage.handle(now, stage::Event::Want { task: key, inputs: task.inputs.clone() });
+        }
+    }
+
+    /// A task leaves the queue unstarted.
+    pub(super) fn unstage(&mut self, run: &Queued) {
+        if run.data.is_none() {
+            return;
+        }
+        let (key, now) = (run.key(), self.now);
+        if let Some(data) = &mut self.data {
+            data.tasks.remove(&key);
+            data.stage.handle(now, stage::Event::Ended(key));
+        }
+    }
+
+    /// Whether a queued task's inputs are there. If not, and there is a slot
+    /// for it, the stage hears of that once.
+    pub(super) fn is_staged(&mut self, key: TaskKey, has_slot: bool) -> bool {
+        let now = self.now;
+        let Some(data) = &mut self.data else { return false };
+        let Some(staging) = data.tasks.get_mut(&key) else { return false };
+        if let Progress::Coming { needed } = &mut staging.progress {
+            if has_slot && !std::mem::replace(needed, true) {
+                data.stage.handle(now, stage::Event::Needed(key));
+            }
+            return false;
+        }
+        true
+    }
+
+    /// The data of a task that starts now.
+    pub(super) fn start_data(&mut self, key: TaskKey, task: &TaskData) -> Option<Arc<StartData>> {
+        let now = self.now;
+        let data = self.data.as_mut()?;
+        let staging = data.tasks.get_mut(&key)?;
+        let before = std::mem::replace(&mut staging.progress, Progress::Started);
+        let inputs = match before {
+            Progress::Ready(inputs) => inputs,
+            Progress::Coming { .. } | Progress::Started => Vec::new(),
+        };
+        if !task.inputs.is_empty() {
+            data.stage.handle(now, stage::Event::Started(key));
+        }
+        Some(Arc::new(StartData { inputs, outputs: task.outputs.clone() }))
+    }
+
+    /// A task that still counts as running has written its outputs, of these
+    /// sizes.
+    pub(super) fn wrote(&mut self, key: TaskKey, sizes: Vec<u64>) {
+        if let Some(data) = &mut self.data
+            && self.running.contains_key(&key)
+        {
+            data.written.insert(key, sizes);
+        }
+    }
+
+    /// Whether an earlier attempt at any of these tasks is not through with
+    /// its outputs.
+    pub(super) fn is_finishing(&self, key: TaskKey) -> bool {
+        self.data.as_ref().is_some_and(|data| data.finishing.contains_key(&key))
+    }
+
+    /// A task with data has ended: `report` is made when its outputs are in
+    /// their places; `None` if nobody wants one.
+    pub(super) fn finish(&mut self, key: TaskKey, task: &TaskData, report: Option<Report>) {
+        let now = self.now;
+        let Some(data) = &mut self.data else { return };
+        let staging = data.tasks.remove(&key);
+        let sizes = data.written.remove(&key);
+        let Some(mut report) = report else {
+            self.clear(key);
+            return;
+        };
+        if let Some(staging) = staging {
+            let mut detail =
+                report.detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
+            detail.usage = staging.usage;
+            detail.staging_micros = staging.micros;
+            report.detail = Some(Arc::new(detail));
+        }
+        let sizes = sizes.filter(|_| report.outcome == Outcome::Exit(0)).unwrap_or_default();
+        let outputs: Vec<(Arc<Object>, u64)> = task.outputs.iter().cloned().zip(sizes).collect();
+        if outputs.is_empty() {
+            self.outbox.push(report);
+            self.clear(key);
+            return;
+        }
+        let only_here = outputs
+            .iter()
+            .filter(|(object, _)| !object.is_stored())
+            .map(|(object, _)| object.id)
+            .collect();
+        data.finishing.insert(key, Finishing { report, open: outputs.len(), only_here });
+        for (object, size) in outputs {
+            let only_here = !object.is_stored();
+            let object = Arc::new(Object { size: Some(size), ..(*object).clone() });
+            data.stage.handle(now, stage::Event::Keep { task: key, object, only_here });
+        }
+    }
+
+    /// The shell may forget what it made for a task.
+    fn clear(&mut self, key: TaskKey) {
+        self.handle_stage(stage::Event::Ended(key));
+        self.drain_stage();
+        self.actions.push_back(Action::Clear(key));
+        self.startable = true;
+    }
+
+    fn output_settled(
+        &mut self,
+        key: TaskKey,
+        failure: Option<(crate::data::object::ObjectId, String)>,
+    ) {
+        let Some(data) = &mut self.data else { return };
+        let Some(finishing) = data.finishing.get_mut(&key) else { return };
+        finishing.open -= 1;
+        if let Some((object, error)) = failure
+            && finishing.only_here.contains(&object)
+        {
+            finishing.report.outcome = Outcome::NoOutput;
+            let detail = finishing.report.detail.take();
+            let mut detail = detail.map_or_else(Detail::default, Arc::unwrap_or_clone);
+            if !detail.error.is_empty() {
+                detail.error.push_str("; ");
+            }
+            detail.error.push_str(&error);
+            finishing.report.detail = Some(Arc::new(detail));
+        }
+        if finishing.open > 0 {
+            return;
+        }
+        if let Some(finishing) = data.finishing.remove(&key) {
+            self.outbox.push(finishing.report);
+            self.clear(key);
+        }
+    }
+
+    fn inputs_ready(&mut self, key: TaskKey, inputs: Vec<Staged>, usage: Usage) {
+        let now = self.now;
+        let Some(data) = &mut self.data else { return };
+        if data.ahead.remove(&key).is_some() {
+            data.stage.handle(now, stage::Event::Ended(key));
+            return;
+        }
+        let Some(staging) = data.tasks.get_mut(&key) else { return };
+        staging.micros = now.since(staging.since);
+        staging.usage = usage;
+        staging.progress = Progress::Ready(inputs);
+        self.startable = true;
+    }
+
+    fn inputs_lost(&mut self, key: TaskKey) {
+        let Some(data) = &mut self.data else { return };
+        if let Some(staging) = data.tasks.get_mut(&key) {
+            staging.progress = Progress::Coming { needed: false };
+            self.startable = true;
+        }
+    }
+
+    fn inputs_failed(&mut self, key: TaskKey, error: &str) {
+        let Some(data) = &mut self.data else { return };
+        if let Some(object) = data.ahead.remove(&key) {
+            data.unfetched.push(object);
+            return;
+        }
+        data.tasks.remove(&key);
+        let found = self.queue.iter().position(|run| run.data.is_some() && run.key() == key);
+        let Some(run) = found.and_then(|at| self.queue.remove(at)) else { return };
+        self.release_template(run.template);
+        self.outbox.push(Report {
+            instance: key.instance,
+            first: key.task,
+            count: 1,
+            tries: run.tries,
+            outcome: Outcome::NoInput,
+            started: self.now,
+            ended: self.now,
+            detail: Some(Arc::new(Detail { error: error.to_owned(), ..Detail::default() })),
+        });
+        self.startable = true;
+    }
+
+    /// Whether tasks have ended and are not reported yet.
+    pub(super) fn has_finishing(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| !data.finishing.is_empty())
+    }
+
+    /// Tasks that have ended and are not reported yet, as the dispatcher knows
+    /// them.
+    pub(super) fn finishing(&self) -> impl Iterator<Item = crate::dispatch::Held> + '_ {
+        self.data.iter().flat_map(|data| data.finishing.values()).map(|finishing| {
+            let Report { instance, first, count, tries, .. } = finishing.report;
+            crate::dispatch::Held { instance, first, count, tries }
+        })
+    }
+}
