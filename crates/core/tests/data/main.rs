@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod cache;
+#[path = "../machines/rng.rs"]
+mod rng;
+mod stage;
+mod world;
 
 /// `PROPTEST_CASES` raises the number of cases.
 fn cases(default: u32) -> u32 {

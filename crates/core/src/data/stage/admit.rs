@@ -107,13 +107,19 @@ impl Stage {
     pub(super) fn leave_item(&mut self, key: TaskKey, object: ObjectId) {
         let Some(item) = self.items.get_mut(&object) else { return };
         item.users.remove(&key);
-        if item.users.is_empty() {
+        self.drop_item(object);
+        self.weigh(object);
+    }
+
+    /// Forgets an object that nobody wants and that is not on its way.
+    pub(super) fn drop_item(&mut self, object: ObjectId) {
+        let item = self.items.get(&object);
+        if item.is_some_and(|item| item.users.is_empty() && item.making.is_none()) {
             self.items.remove(&object);
             if !self.cache.holds(object) {
                 self.fleeting.remove(&object);
             }
         }
-        self.weigh(object);
     }
 
     /// A task waits for room from now on; or has failed, if it can never have
@@ -348,7 +354,10 @@ impl Stage {
         if entry.pins > 0 {
             return;
         }
-        if !entry.is_held {
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        if making.is_some_and(|making| making.sealing) {
+            // It is all but here, and its file may be in its place already.
+        } else if !entry.is_held {
             self.abandon(object);
         } else if self.doomed.contains(&object) || self.fleeting.contains(&object) {
             let gone = self.cache.remove(object);
@@ -359,7 +368,10 @@ impl Stage {
 
     /// Whether nothing that is going on will free room.
     pub(super) fn is_standing_still(&self) -> bool {
-        self.admitted == 0 && self.serves.is_empty() && self.adopting.is_empty()
+        self.admitted == 0
+            && self.serves.is_empty()
+            && self.adopting.is_empty()
+            && self.partials.is_empty()
     }
 
     /// Arms or disarms the timeout after which the first that waits for room

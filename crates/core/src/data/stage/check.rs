@@ -16,7 +16,8 @@ impl Stage {
         self.check_pins()?;
         self.check_fetches()?;
         for (object, item) in &self.items {
-            ensure!(!item.users.is_empty(), "nobody wants object {object}");
+            let sealing = item.making.as_ref().is_some_and(|making| making.sealing);
+            ensure!(sealing || !item.users.is_empty(), "nobody wants object {object}");
             for user in &item.users {
                 let wants = self
                     .tasks

@@ -212,9 +212,25 @@ impl Stage {
                 if let [source] = from[..] {
                     self.distrust(object, source, FetchError::Wrong(said));
                 }
-                self.restart(object, false);
+                if self.users(object, &[State::Staging]).is_empty() {
+                    self.give_away(object);
+                } else {
+                    self.restart(object, false);
+                }
             }
-            Err(error) => self.disk_trouble(object, error),
+            Err(error) => {
+                making.sealing = false;
+                self.disk_trouble(object, error);
+                self.give_away(object);
+            }
+        }
+    }
+
+    /// Ends what was only to be sealed for nobody, if it was.
+    fn give_away(&mut self, object: ObjectId) {
+        if self.users(object, &[State::Staging]).is_empty() {
+            self.abandon(object);
+            self.drop_item(object);
         }
     }
 
@@ -256,6 +272,7 @@ impl Stage {
             task.usage.peer.bytes += usage.peer.bytes;
         }
         self.here(object);
+        self.drop_item(object);
     }
 
     /// An object is held from now on.

@@ -48,6 +48,11 @@ impl Stage {
             for task in self.users(object, &[State::Staging]) {
                 self.put_back(task);
             }
+            if self.cache.entry(object).is_some() {
+                // It is being put in its place.
+                self.outputs.push_front(keeping);
+                return false;
+            }
             match self.reserve_for_output(object, size) {
                 Ok(tier) => {
                     let partial = PartialId(self.next_partial);

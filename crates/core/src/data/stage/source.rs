@@ -93,10 +93,6 @@ impl Candidates {
         }
     }
 
-    pub(super) fn has_store(&self) -> bool {
-        self.list.iter().any(|candidate| candidate.source == Source::Store)
-    }
-
     pub(super) fn find(&mut self, source: Source) -> Option<&mut Candidate> {
         self.list.iter_mut().find(|candidate| candidate.source == source)
     }
