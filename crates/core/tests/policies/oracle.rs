@@ -62,9 +62,9 @@ impl Oracle {
 
     fn may_fetch(&self, executor: u64, task: &Task) -> bool {
         let most = self.options.replication_max as usize;
-        task.files.iter().all(|file| {
-            most == 0 || self.holds(executor, *file) || self.holder_count(*file) < most
-        })
+        task.files
+            .iter()
+            .all(|file| most == 0 || self.holds(executor, *file) || self.holder_count(*file) < most)
     }
 
     /// The second part: the tasks that an executor with room for `room` picks
