@@ -101,7 +101,7 @@ fn main() {
             continue;
         }
         for executors in [32, 1000] {
-            for window in [WINDOW, 0] {
+            for window in [0, WINDOW] {
                 let milli = match policy {
                     PolicyName::GoodCacheCompute => 800,
                     _ => PolicyOptions::default().utilization_threshold_milli,
