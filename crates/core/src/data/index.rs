@@ -55,6 +55,8 @@ struct Object {
     coming: Vec<Transfer>,
     /// Inputs of waiting tasks.
     wanted: u64,
+    /// Whether the number is given to the object.
+    is_used: bool,
 }
 
 /// An object on its way, from the holder that was named first, if any was.
@@ -170,7 +172,7 @@ impl Index {
     #[must_use]
     pub fn id(&self, object: ObjectNo) -> Option<ObjectId> {
         let found = self.objects.get(object.0 as usize)?;
-        (self.numbers.get(&found.id) == Some(&object)).then_some(found.id)
+        found.is_used.then_some(found.id)
     }
 
     /// The size of an object in bytes, if anybody has said it.
@@ -342,8 +344,14 @@ impl Index {
 
     fn intern(&mut self, id: ObjectId, size: Option<u64>) -> ObjectNo {
         let object = *self.numbers.entry(id).or_insert_with(|| {
-            let fresh =
-                Object { id, size: None, holders: Vec::new(), coming: Vec::new(), wanted: 0 };
+            let fresh = Object {
+                id,
+                size: None,
+                holders: Vec::new(),
+                coming: Vec::new(),
+                wanted: 0,
+                is_used: true,
+            };
             if let Some(object) = self.free_objects.pop() {
                 self.objects[object.0 as usize] = fresh;
                 return object;
@@ -361,7 +369,7 @@ impl Index {
         if found.wanted > 0 || !found.holders.is_empty() || !found.coming.is_empty() {
             return;
         }
-        if self.numbers.get(&found.id) == Some(&object) {
+        if std::mem::take(&mut found.is_used) {
             self.numbers.remove(&found.id);
             found.holders = Vec::new();
             found.coming = Vec::new();

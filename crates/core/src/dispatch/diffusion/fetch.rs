@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects looked at for one that is worth another replica.
 const CROWDED_SEARCH: usize = 8;
+/// What a transfer takes at least, in microseconds.
+const TRANSFER_MICROS_MIN: u128 = 1_000;
 /// Of so many fetches, one is for the task that has waited longest, so that an
 /// object that few tasks wait for is fetched in the end.
 const OLDEST_EACH: u64 = 16;
@@ -23,7 +25,8 @@ enum Wish {
     None,
     /// Nobody holds it, and it is on no way.
     Absent(u64, Reverse<u64>),
-    /// So many tasks wait for each holder of it.
+    /// So many tasks wait for each holder of it, in powers of two, so that
+    /// it seldom changes.
     Held(u64),
 }
 
@@ -50,7 +53,9 @@ impl Wishes {
         let wish = match (waiting, holders as u64) {
             (0, _) => Wish::None,
             (_, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
-            (_, holders) => Wish::Held(waiting / holders),
+            (_, holders) => {
+                Wish::Held((waiting / holders).checked_ilog2().map_or(0, |log| 1 << log))
+            }
         };
         self.put(local, wish);
     }
@@ -112,17 +117,19 @@ impl Waiting {
     /// An object whose tasks would wait longer for its holders than for a
     /// transfer to this executor.
     fn crowded(&self, index: &Index, place: Place, costs: &Costs) -> Option<ObjectNo> {
-        let best = self.wishes.held.iter().rev().take(CROWDED_SEARCH);
-        best.filter(|(each, local)| {
-            let object = self.lists.object(*local);
-            let size = bytes(index, object);
-            let transfer = size * 1_000_000 / u128::from(costs.peer_bytes_per_second.max(1));
-            let wait =
-                u128::from(*each) * u128::from(costs.task_micros) / u128::from(costs.slots.max(1));
-            wait > transfer && self.may_come(index, place, object)
-        })
-        .map(|(_, local)| self.lists.object(*local))
-        .next()
+        let wait = |each: u64| {
+            u128::from(each) * u128::from(costs.task_micros) / u128::from(costs.slots.max(1))
+        };
+        let most = self.wishes.held.iter().rev().take(CROWDED_SEARCH);
+        let mut waited = most
+            .map(|(each, local)| (wait(*each), self.lists.object(*local)))
+            .take_while(|(wait, _)| *wait > TRANSFER_MICROS_MIN);
+        let found = waited.find(|(wait, object)| {
+            let speed = u128::from(costs.peer_bytes_per_second.max(1));
+            let transfer = bytes(index, *object) * 1_000_000 / speed;
+            *wait > transfer && self.may_come(index, place, *object)
+        });
+        found.map(|(_, object)| object)
     }
 
     fn may_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {

@@ -269,6 +269,11 @@ impl Lists {
     /// The first task of an object at or behind a place in the queue.
     pub(super) fn first_from(&self, queue: &Queue, local: Local, seq: u64) -> Option<Mark> {
         let marks = &self.lists[local as usize].marks;
+        // The first mark is always live, and mostly the one that is meant.
+        let first = marks.front()?;
+        if first.seq >= seq {
+            return Some(*first);
+        }
         let from = marks.partition_point(|mark| mark.seq < seq);
         marks.range(from..).find(|mark| queue.has(**mark)).copied()
     }

@@ -4,6 +4,9 @@ use super::{Inputs, Taken};
 use crate::data::index::ObjectNo;
 use std::collections::BTreeMap;
 
+/// Tasks whose numbers lie next to each other and are looked up together.
+const PAGE: usize = 64;
+
 /// No task.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -27,12 +30,20 @@ struct Entry {
     inputs: Inputs,
 }
 
+/// Where the tasks of [`PAGE`] numbers in a row are stored.
+#[derive(Debug)]
+struct Page {
+    slots: [u32; PAGE],
+    used: usize,
+}
+
 /// A list of tasks, first in, first out, from whose middle tasks are taken.
 #[derive(Debug)]
 pub(super) struct Queue {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    by_task: BTreeMap<u64, u32>,
+    pages: BTreeMap<u64, Page>,
+    len: usize,
     first: u32,
     last: u32,
     next_seq: u64,
@@ -51,7 +62,8 @@ impl Queue {
         Queue {
             entries: Vec::new(),
             free: Vec::new(),
-            by_task: BTreeMap::new(),
+            pages: BTreeMap::new(),
+            len: 0,
             first: NONE,
             last: NONE,
             next_seq: 0,
@@ -63,14 +75,14 @@ impl Queue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.by_task.len()
+        self.len
     }
 
     /// Appends a task; `None` if it is queued already.
     pub(super) fn push(&mut self, task: u64, inputs: Inputs) -> Option<Mark> {
-        let std::collections::btree_map::Entry::Vacant(vacant) = self.by_task.entry(task) else {
+        if self.slot_of(task).is_some() {
             return None;
-        };
+        }
         let seq = self.next_seq;
         self.next_seq += 1;
         let entry = Entry { seq, task, before: self.last, after: NONE, inputs };
@@ -85,7 +97,11 @@ impl Queue {
                 slot.expect("memory ends before four billion waiting tasks do")
             }
         };
-        vacant.insert(slot);
+        let fresh = || Page { slots: [NONE; PAGE], used: 0 };
+        let page = self.pages.entry(task / PAGE as u64).or_insert_with(fresh);
+        page.slots[task as usize % PAGE] = slot;
+        page.used += 1;
+        self.len += 1;
         match self.last {
             NONE => self.first = slot,
             last => self.entries[last as usize].after = slot,
@@ -122,7 +138,14 @@ impl Queue {
         if self.unoffered == slot {
             self.unoffered = after;
         }
-        self.by_task.remove(&task);
+        if let Some(page) = self.pages.get_mut(&(task / PAGE as u64)) {
+            page.slots[task as usize % PAGE] = NONE;
+            page.used -= 1;
+            if page.used == 0 {
+                self.pages.remove(&(task / PAGE as u64));
+            }
+        }
+        self.len -= 1;
         self.free.push(slot);
         Taken { task, inputs }
     }
@@ -153,7 +176,8 @@ impl Queue {
     }
 
     pub(super) fn slot_of(&self, task: u64) -> Option<u32> {
-        self.by_task.get(&task).copied()
+        let page = self.pages.get(&(task / PAGE as u64))?;
+        Some(page.slots[task as usize % PAGE]).filter(|slot| *slot != NONE)
     }
 
     /// The place in the order where the window ends.

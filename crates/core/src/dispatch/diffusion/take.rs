@@ -80,7 +80,9 @@ impl Waiting {
                 match self.lists.look(&self.queue, view) {
                     Look::Stale => {}
                     Look::Nothing => is_indexed = false,
-                    Look::Task(slot) if self.is_whole(index, place, slot) => found = Some(slot),
+                    Look::Task(slot) if self.is_whole_in_view(index, place, slot) => {
+                        found = Some(slot)
+                    }
                     Look::Task(slot) => {
                         self.note_part(place, self.queue.mark(slot));
                         self.lists.pass(&self.queue, view);
@@ -144,6 +146,12 @@ impl Waiting {
     /// Whether an executor holds all inputs of a task.
     pub(super) fn is_whole(&self, index: &Index, place: Place, slot: u32) -> bool {
         self.queue.inputs(slot).iter().all(|object| index.holds(place, *object))
+    }
+
+    /// The same of a task in whose list the executor's view stands: it holds
+    /// at least that input.
+    fn is_whole_in_view(&self, index: &Index, place: Place, slot: u32) -> bool {
+        self.queue.inputs(slot).len() == 1 || self.is_whole(index, place, slot)
     }
 
     /// Remembers that an executor holds a part of a task's inputs.

@@ -1,0 +1,130 @@
+//! Data-aware decisions per second in the core alone, on the workload of
+//! data-diffusion §5.1: 250K tasks, each reading one of 10K files of one byte,
+//! all queued at first; executors ask in turn for one task each, and hold what
+//! they have read from then on.
+//!
+//! `cargo bench -p falkon-core --bench policies` prints a table; with
+//! `-- NAME`, the lines of one policy. A decision includes the changes of the
+//! index that it leads to. Asking in vain counts for nothing. Rates are per second of CPU.
+
+use falkon_core::data::index::{Index, Place};
+use falkon_core::data::object::ObjectId;
+use falkon_core::dispatch::diffusion::{
+    Costs, Load, POLICIES, PolicyName, PolicyOptions, Taken, Waiting,
+};
+use falkon_core::task::ExecutorId;
+use std::time::{Duration, Instant};
+
+const TASKS: u64 = 250_000;
+const FILES: u64 = 10_000;
+const WINDOW: u64 = 3_200;
+const COSTS: Costs = Costs { task_micros: 0, peer_bytes_per_second: 1 << 30, slots: 1 };
+
+/// The time this thread has had a CPU, where the kernel tells, so that others
+/// on the machine do not count; else the time that has passed.
+struct Clock(Instant);
+
+impl Clock {
+    fn now(&self) -> Duration {
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+        let nanos = told.and_then(|text| text.split(' ').next()?.parse().ok());
+        nanos.map_or_else(|| self.0.elapsed(), Duration::from_nanos)
+    }
+}
+
+struct Run {
+    push: Duration,
+    decide: Duration,
+    decisions: u64,
+    asked: u64,
+    hits: u64,
+}
+
+fn run(options: &PolicyOptions, executors: u64) -> Run {
+    let mut index = Index::new();
+    let mut waiting = Waiting::new(options).expect("the options are good");
+    let places: Vec<Place> = (0..executors).map(|id| index.join(ExecutorId(id))).collect();
+    let clock = Clock(Instant::now());
+    let begin = clock.now();
+    let mut state = 1_u64;
+    for task in 0..TASKS {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let file = (state >> 33) % FILES;
+        let object = index.want(ObjectId(u128::from(file) << 64), Some(1));
+        waiting.push(&index, task, &[object]);
+    }
+    let push = clock.now() - begin;
+    let mut run = Run { push, decide: Duration::ZERO, decisions: 0, asked: 0, hits: 0 };
+    let begin = clock.now();
+    let mut taken: Vec<Taken> = Vec::new();
+    while !waiting.is_empty() {
+        let place = places[(run.asked % executors) as usize];
+        // Half of the time enough executors are busy, half of the time not.
+        let load = Load { busy: executors * (run.asked / executors % 2), executors };
+        run.asked += 1;
+        if let Some(object) = waiting.fetch(&index, place, &COSTS) {
+            index.hints(object, place, 3);
+            waiting.coming_changed(&index, object);
+            let id = index.id(object).expect("it is wanted");
+            if let Some(object) = index.add(place, id, Some(1)) {
+                waiting.holder_added(&index, place, object);
+            }
+        }
+        waiting.take(&index, place, 1, load, &mut taken);
+        for taken in taken.drain(..) {
+            run.decisions += 1;
+            for object in taken.inputs.as_slice() {
+                let id = index.id(*object).expect("it is wanted");
+                index.unwant(*object);
+                match index.add(place, id, Some(1)) {
+                    Some(object) => {
+                        waiting.holder_added(&index, place, object);
+                    }
+                    None => run.hits += 1,
+                }
+            }
+        }
+    }
+    run.decide = clock.now() - begin;
+    run
+}
+
+fn main() {
+    let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    println!(
+        "{:22} {:>6} {:>9} {:>12} {:>12} {:>7} {:>7}",
+        "policy", "window", "executors", "decisions/s", "with push/s", "asked", "hits %",
+    );
+    for (policy, name) in POLICIES {
+        if wanted.as_ref().is_some_and(|wanted| wanted != name) || !policy.knows_places() {
+            continue;
+        }
+        for executors in [32, 1000] {
+            for window in [0, WINDOW] {
+                let milli = match policy {
+                    PolicyName::GoodCacheCompute => 800,
+                    _ => PolicyOptions::default().utilization_threshold_milli,
+                };
+                let options = PolicyOptions {
+                    policy,
+                    window,
+                    utilization_threshold_milli: milli,
+                    ..PolicyOptions::default()
+                };
+                if options.check().is_err() {
+                    continue;
+                }
+                let run = run(&options, executors);
+                let rate = |time: Duration| run.decisions as f64 / time.as_secs_f64();
+                println!(
+                    "{name:22} {window:>6} {executors:>9} {:>12.0} {:>12.0} {:>7} {:>7.1}",
+                    rate(run.decide),
+                    rate(run.decide + run.push),
+                    run.asked,
+                    100.0 * run.hits as f64 / run.decisions as f64,
+                );
+            }
+        }
+    }
+}
