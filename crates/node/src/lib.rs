@@ -5,5 +5,7 @@ pub mod clock;
 pub mod dispatcher;
 pub mod executor;
 pub mod journal;
+pub mod object;
 pub mod process;
 pub mod secure;
+pub mod store;
