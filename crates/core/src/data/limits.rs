@@ -1,0 +1,59 @@
+//! Every bound of a node's data, by name, with its unit last.
+
+/// Directories of one cache.
+pub const TIERS_MAX: usize = 16;
+/// Fetches in progress on one executor, unless told otherwise.
+pub const FETCHES_MAX: usize = 32;
+/// Fetches in progress from one source, unless told otherwise.
+pub const SOURCE_FETCHES_MAX: usize = 8;
+/// Objects being served to peers at a time, unless told otherwise.
+pub const SERVES_MAX: usize = 32;
+/// Waiting tasks that are looked through for one that fits when the first does
+/// not.
+pub const ADMIT_SEARCH_TASKS_MAX: usize = 64;
+/// How many later tasks may be admitted before one that waits for room.
+pub const ADMIT_PASSES_MAX: u32 = 64;
+/// How long a task may wait for room that nothing in progress will free.
+pub const ROOM_WAIT_MICROS: u64 = 60_000_000;
+/// Size from which an object is fetched in ranges if several peers hold it.
+pub const RANGES_OBJECT_BYTES_MIN: u64 = 32 << 20;
+/// One range of such an object.
+pub const RANGE_BYTES: u64 = 8 << 20;
+/// Ranges of one object that are fetched at a time.
+pub const RANGES_MAX: usize = 4;
+/// Sources of one object that are remembered.
+pub const OBJECT_SOURCES_MAX: usize = 64;
+/// The first pause when every source is busy; each in a row doubles it.
+pub const BUSY_PAUSE_MICROS: u64 = 10_000;
+/// The longest pause when every source is busy.
+pub const BUSY_PAUSE_MICROS_MAX: u64 = 1_000_000;
+/// Pauses in a row because every source is busy, before a fetch has failed.
+pub const BUSY_PAUSES_MAX: u32 = 1_000;
+/// The first pause when a source cannot be reached; each in a row doubles it.
+pub const UNREACHABLE_PAUSE_MICROS: u64 = 100_000;
+/// The longest pause when a source cannot be reached.
+pub const UNREACHABLE_PAUSE_MICROS_MAX: u64 = 10_000_000;
+/// Pauses in a row because a source cannot be reached, before a fetch has
+/// failed.
+pub const UNREACHABLE_PAUSES_MAX: u32 = 8;
+/// Times a fetch may make no headway in other ways, before it has failed.
+pub const FETCH_RESTARTS_MAX: u32 = 16;
+/// Versions that one input of a task may turn out to have in a row.
+pub const REDIRECTS_MAX: u32 = 8;
+/// Full disks that one task may meet before it has failed.
+pub const DISK_FULL_TRIES_MAX: u32 = 8;
+/// How long a directory that was full offers no more than it then held.
+pub const DISK_FULL_MICROS: u64 = 60_000_000;
+/// Sources that gave a wrong object and are not asked for it again.
+pub const WRONG_SOURCES_MAX: usize = 65_536;
+/// Additions and removals in one report.
+pub const CHANGES_OBJECTS_MAX: usize = 65_536;
+/// Objects whose demand is remembered.
+pub const DEMANDS_OBJECTS_MAX: usize = 1 << 20;
+
+const _: () = {
+    assert!(RANGE_BYTES * 2 <= RANGES_OBJECT_BYTES_MIN);
+    assert!(BUSY_PAUSE_MICROS < BUSY_PAUSE_MICROS_MAX);
+    assert!(UNREACHABLE_PAUSE_MICROS < UNREACHABLE_PAUSE_MICROS_MAX);
+    assert!(SOURCE_FETCHES_MAX <= FETCHES_MAX);
+};

@@ -1,0 +1,93 @@
+//! What is staged, cached and served: write-once objects and where they are.
+
+use crate::task::ExecutorId;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a data object is known by: the first 16 bytes, in order, of
+/// BLAKE3(url, a zero byte, version). Who computes it is outside: the core
+/// only compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId(pub u128);
+
+impl ObjectId {
+    /// Reads what `Display` writes: 32 lower-case hexadecimal digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<ObjectId> {
+        let digits = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if text.len() != 32 || !digits {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(ObjectId)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// A write-once file. A source that changes is another object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// What it is known by.
+    pub id: ObjectId,
+    /// Where it comes from: a URL or a path, as the task names it.
+    pub url: Arc<str>,
+    /// Which version of that: size and time of a file, the ETag of a web or S3
+    /// object, `blake3:` and 64 hexadecimal digits; empty if nobody can tell.
+    pub version: Arc<str>,
+    /// Its bytes, if anybody knows.
+    pub size: Option<u64>,
+}
+
+impl Object {
+    /// Whether nobody could tell its version: then the store is asked at every
+    /// use what the object has become.
+    #[must_use]
+    pub fn is_unversioned(&self) -> bool {
+        self.version.is_empty()
+    }
+
+    /// Its persistent store: scheme and authority of its URL, or nothing for a
+    /// path. Limits per source count by it.
+    #[must_use]
+    pub fn store(&self) -> &str {
+        let Some((scheme, rest)) = self.url.split_once("://") else { return "" };
+        if scheme == "file" {
+            return "";
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+        &self.url[..scheme.len() + "://".len() + authority.len()]
+    }
+}
+
+/// Where an object can be got from, as the dispatcher believes; the belief may
+/// be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Sources {
+    /// Executors that hold it, the one to ask first foremost.
+    pub peers: Vec<ExecutorId>,
+    /// Whether the persistent store at its URL has it; an output kept in
+    /// caches alone is in no store.
+    pub store: bool,
+}
+
+/// One place to get an object from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The cache of another executor.
+    Peer(ExecutorId),
+    /// The persistent store at the object's URL.
+    Store,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Peer(executor) => write!(f, "executor {executor}"),
+            Source::Store => write!(f, "persistent store"),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! What happens to a stage, what it wants done, and what it tells.
+
+use crate::data::cache::{CacheOptions, Evicted, TierId};
+use crate::data::limits::{FETCHES_MAX, SERVES_MAX, SOURCE_FETCHES_MAX};
+use crate::data::object::{Object, ObjectId, Source, Sources};
+use crate::execute::TaskKey;
+use std::sync::Arc;
+
+/// How a stage is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageOptions {
+    /// The cache.
+    pub cache: CacheOptions,
+    /// Fetches in progress at a time; at least 1 is taken.
+    pub fetches_max: usize,
+    /// Fetches in progress from one peer or one store; at least 1 is taken.
+    pub source_fetches_max: usize,
+    /// Objects being served to peers at a time; 0 serves nobody.
+    pub serves_max: usize,
+    /// Where the jitter of pauses comes from.
+    pub seed: u64,
+}
+
+impl StageOptions {
+    /// The usual limits around this cache.
+    #[must_use]
+    pub fn new(cache: CacheOptions, seed: u64) -> StageOptions {
+        StageOptions {
+            cache,
+            fetches_max: FETCHES_MAX,
+            source_fetches_max: SOURCE_FETCHES_MAX,
+            serves_max: SERVES_MAX,
+            seed,
+        }
+    }
+}
+
+/// One file being made in the cache: what arrives for it is written there and
+/// nobody else reads it until it is sealed. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartialId(pub u64);
+
+/// One transfer into such a file. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FetchId(pub u64);
+
+/// One object being served to one peer; the shell numbers them and uses none
+/// again while it is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServeId(pub u64);
+
+/// An input of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    /// The object, as the task knows it.
+    pub object: Arc<Object>,
+    /// Where it may be.
+    pub sources: Sources,
+}
+
+/// What happens to a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A session with a dispatcher begins: what is held is told anew.
+    Connected,
+    /// A task has come. Its inputs are staged when there is room, while it
+    /// waits for a slot: it may lose them again to one that does not wait
+    /// ([`Action::Unready`]). A task that is here already is replaced.
+    Want {
+        /// Which.
+        task: TaskKey,
+        /// What it reads.
+        inputs: Vec<Input>,
+    },
+    /// A slot waits for this task: it goes before those that nothing waits
+    /// for, and may take their room.
+    Needed(TaskKey),
+    /// Better hints for tasks that are here; the sources are added to those
+    /// known, and a peer that had answered that it has not got the object is
+    /// believed again.
+    Hints {
+        /// Of what.
+        object: ObjectId,
+        /// Where it may be.
+        sources: Sources,
+    },
+    /// A task for which there was [`Action::Ready`] has been started; what it
+    /// reads stays where it is until [`Event::Ended`].
+    Started(TaskKey),
+    /// A task has ended, was cancelled or taken back: it wants nothing more.
+    /// At any time; there is no answer.
+    Ended(TaskKey),
+    /// An output of a task is to be held here. The shell has it as a file,
+    /// outside the cache. The answer is [`Action::Kept`] or
+    /// [`Action::NotKept`], after [`Event::Ended`] of the task or before.
+    Keep {
+        /// Whose it is.
+        task: TaskKey,
+        /// What it is to be known as; its size must be known.
+        object: Arc<Object>,
+        /// It is nowhere else: it is not evicted until [`Event::Release`].
+        only_here: bool,
+    },
+    /// The file of [`Action::Adopt`] is in the cache, or is not.
+    Adopted {
+        /// What it was for.
+        partial: PartialId,
+        /// Whether it is.
+        result: Result<(), WriteError>,
+    },
+    /// These objects are replicated elsewhere, or nobody wants them any more:
+    /// they may be evicted like any other.
+    Release(Vec<ObjectId>),
+    /// These objects are to go, unless they are in use: then as soon as they
+    /// are not.
+    Drop(Vec<ObjectId>),
+    /// How many tasks in the dispatcher's queue read these objects; 0 is none.
+    /// What was said of others still holds.
+    Demand(Vec<(ObjectId, u64)>),
+    /// A source has said how many bytes the whole object has.
+    Sized {
+        /// Of which transfer.
+        fetch: FetchId,
+        /// The whole object's size.
+        size: u64,
+    },
+    /// More has arrived of an object whose size nobody knows; told before it
+    /// is written past what was told before, and at least every 8 MiB.
+    Arriving {
+        /// Of which transfer.
+        fetch: FetchId,
+        /// How far the file will reach.
+        until: u64,
+    },
+    /// A transfer is complete.
+    Fetched {
+        /// Which.
+        fetch: FetchId,
+        /// How many bytes it brought.
+        bytes: u64,
+    },
+    /// A transfer has failed.
+    FetchFailed {
+        /// Which.
+        fetch: FetchId,
+        /// How many bytes it brought, and wrote, from its start without a gap.
+        bytes: u64,
+        /// Why.
+        why: FetchError,
+    },
+    /// An object is complete, checked against its hash if that is known, and
+    /// in its place; or is not, and its file is gone.
+    Sealed {
+        /// Which.
+        partial: PartialId,
+        /// Whether it is.
+        result: Result<(), WriteError>,
+    },
+    /// What an object without a version has become: what the store says now.
+    Resolved {
+        /// Which was asked for.
+        object: ObjectId,
+        /// What it is now, or what the store said instead. If nobody can tell
+        /// a version, it is the same object; it is then fetched for each use.
+        now: Result<Arc<Object>, FetchError>,
+    },
+    /// A peer asks for an object. The answer is [`Action::Serve`] or
+    /// [`Action::Refuse`], at once.
+    Ask {
+        /// This conversation.
+        serve: ServeId,
+        /// What it wants.
+        object: ObjectId,
+    },
+    /// A conversation is over, in whichever way.
+    Served(ServeId),
+    /// The file of an object that was held is gone or damaged.
+    Lost(ObjectId),
+    /// A directory is full, although there should be room.
+    Full(TierId),
+}
+
+/// Why a transfer brought nothing, or not all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FetchError {
+    /// The source is there and has not got it.
+    Gone,
+    /// The source has too much to do just now.
+    Busy,
+    /// The source could not be reached, or fell silent, or the connection
+    /// broke; what it said.
+    Unreachable(String),
+    /// The source will not, and asking again is of no use; what it said.
+    Refused(String),
+    /// What came has the wrong length or content.
+    Wrong(String),
+    /// The source has another version now; this is it.
+    Changed(Arc<Object>),
+    /// It could not be written here.
+    Write(WriteError),
+}
+
+/// Why a file in the cache could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteError {
+    /// The directory's file system is full.
+    Full,
+    /// The content has not the hash it must have; which it has.
+    Wrong(String),
+    /// The directory failed otherwise; what the system said.
+    Failed(String),
+}
+
+/// An input in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staged {
+    /// What the task asked for.
+    pub wanted: ObjectId,
+    /// What it gets: the same, or what its source has become.
+    pub object: Arc<Object>,
+    /// In which directory it is.
+    pub tier: TierId,
+}
+
+/// Objects and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Where inputs came from (data-diffusion §5.2.1: H_L, H_C, H_S). Bytes are
+/// those moved, tries that failed included; for local hits, those not moved.
+/// An object that several tasks waited for was fetched for the first of them,
+/// and is a local hit for the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// From this cache.
+    pub local: Count,
+    /// From caches of other executors.
+    pub peer: Count,
+    /// From the persistent store.
+    pub store: Count,
+}
+
+/// What a stage wants done. In order: files named in an earlier action are
+/// gone, or are there, before a later one is begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// All inputs of a task are in their places and stay there until
+    /// [`Event::Ended`] or [`Action::Unready`].
+    Ready {
+        /// Which.
+        task: TaskKey,
+        /// Its inputs, in the order in which it named them.
+        inputs: Vec<Staged>,
+        /// Where they came from.
+        usage: Usage,
+    },
+    /// A task that was ready, and has not been started, is ready no more: it
+    /// must not be started until it is again.
+    Unready(TaskKey),
+    /// Inputs of a task cannot be staged; it is forgotten.
+    Failed {
+        /// Which.
+        task: TaskKey,
+        /// Why.
+        error: super::StageError,
+    },
+    /// Delete the file of an object.
+    Delete(Evicted),
+    /// Fetch part of an object into a file, and answer with
+    /// [`Event::Fetched`] or [`Event::FetchFailed`]; a source that says
+    /// nothing for too long is unreachable.
+    Fetch {
+        /// This transfer.
+        fetch: FetchId,
+        /// The file; made if it is not there.
+        partial: PartialId,
+        /// In which directory.
+        tier: TierId,
+        /// What to fetch. A source whose version is not this one's has not got
+        /// it, or, if it is the store, has [`FetchError::Changed`].
+        object: Arc<Object>,
+        /// Where from.
+        source: Source,
+        /// The first byte.
+        offset: u64,
+        /// How many; `None` is all that follow, and there may be none.
+        length: Option<u64>,
+    },
+    /// Check a complete file, and put it in the object's place so that it is
+    /// there after a crash wholly or not at all. The answer is
+    /// [`Event::Sealed`].
+    Seal {
+        /// The file.
+        partial: PartialId,
+        /// In which directory.
+        tier: TierId,
+        /// What it is.
+        object: Arc<Object>,
+        /// How long it must be.
+        size: u64,
+    },
+    /// End all transfers into a file and delete it; nothing is answered.
+    Discard {
+        /// The file.
+        partial: PartialId,
+        /// In which directory.
+        tier: TierId,
+    },
+    /// Move an output into the cache, as with [`Action::Seal`]. The answer is
+    /// [`Event::Adopted`].
+    Adopt {
+        /// What to answer with.
+        partial: PartialId,
+        /// Into which directory.
+        tier: TierId,
+        /// Whose it is.
+        task: TaskKey,
+        /// What it is.
+        object: Arc<Object>,
+    },
+    /// An output is held.
+    Kept {
+        /// Whose.
+        task: TaskKey,
+        /// Which.
+        object: ObjectId,
+    },
+    /// An output is not held; its file is where it was.
+    NotKept {
+        /// Whose.
+        task: TaskKey,
+        /// Which.
+        object: ObjectId,
+        /// Why.
+        error: super::StageError,
+    },
+    /// Ask the store what an object without a version is now. The answer is
+    /// [`Event::Resolved`].
+    Resolve(Arc<Object>),
+    /// Serve an object; it stays in its place until [`Event::Served`].
+    Serve {
+        /// To whom.
+        serve: ServeId,
+        /// What.
+        object: ObjectId,
+        /// In which directory.
+        tier: TierId,
+        /// Its bytes.
+        size: u64,
+    },
+    /// Do not serve; the conversation is over.
+    Refuse {
+        /// Whom.
+        serve: ServeId,
+        /// Too much to do just now; else the object is not here.
+        busy: bool,
+    },
+}
+
+/// What the dispatcher is to know of a cache.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Whatever was told before is forgotten.
+    pub anew: bool,
+    /// What is held and had not been told, with its size.
+    pub added: Vec<(ObjectId, u64)>,
+    /// What had been told and is not held.
+    pub removed: Vec<ObjectId>,
+}

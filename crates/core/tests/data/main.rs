@@ -1,0 +1,11 @@
+//! A node's cache and its staging, proved: eviction against brute force,
+//! staging in random worlds with faults.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod cache;
+
+/// `PROPTEST_CASES` raises the number of cases.
+fn cases(default: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
