@@ -20,11 +20,11 @@ mod sink;
 mod url;
 
 use std::fmt;
-use std::fs::File;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
+use crate::object::Landing;
 
 pub use copy::{CopyError, copy_range, is_full};
 pub use error::{StoreError, StoresError, UrlError};
@@ -75,8 +75,10 @@ pub struct Fetched {
 /// What to copy of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Want {
-    /// The bytes to copy; `None` copies all.
-    pub range: Option<Range<u64>>,
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes; `None` is all that follow.
+    pub length: Option<u64>,
     /// The version that it must have; `None` takes any, and [`Fetched`] says
     /// which. Pieces that are put together must name one.
     pub version: Option<String>,
@@ -92,6 +94,40 @@ pub struct Stores {
 impl fmt::Debug for Stores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stores").finish_non_exhaustive()
+    }
+}
+
+impl Want {
+    /// The bytes meant of an object of `whole` bytes; `None` if it has not got
+    /// them all.
+    fn within(&self, whole: u64) -> Option<std::ops::Range<u64>> {
+        let end = match self.length {
+            Some(length) => self.offset.checked_add(length)?,
+            None => whole,
+        };
+        (self.offset <= end && end <= whole).then_some(self.offset..end)
+    }
+
+    /// Checks that what the store has is the version that is wanted.
+    fn check(&self, url: &str, now: &Resolved) -> Result<(), StoreError> {
+        match &self.version {
+            Some(wanted) if *wanted != now.version => {
+                let reason = format!("its version is `{}`, not `{wanted}`", now.version);
+                Err(StoreError::Changed { url: url.to_owned(), reason, now: Some(now.clone()) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The object is too short for what is wanted of it.
+    fn beyond(&self, url: &str, whole: u64) -> StoreError {
+        let reason = match self.length {
+            Some(length) => {
+                format!("it has {whole} bytes, and {length} from {} on are wanted", self.offset)
+            }
+            None => format!("it has {whole} bytes, and those from {} on are wanted", self.offset),
+        };
+        StoreError::Refused { url: url.to_owned(), reason }
     }
 }
 
@@ -130,9 +166,9 @@ impl Stores {
         }
     }
 
-    /// Copies an object, or a range of it, into `target` from the offset `at`.
-    /// After an error, what is there in `target` is of no use. If the future is
-    /// dropped, a piece that is being written may still arrive in `target`.
+    /// Copies an object, or a range of it, to where `target` says. After an
+    /// error, [`Landing::written`] says how much arrived all the same. If the
+    /// future is dropped, a piece that is being written may still arrive.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -140,15 +176,12 @@ impl Stores {
         &self,
         url: &StoreUrl,
         want: &Want,
-        target: &Arc<File>,
-        at: u64,
+        target: &Arc<Landing>,
     ) -> Result<Fetched, StoreError> {
         match url {
-            StoreUrl::Posix(path) => posix::fetch(path, want, target, at).await,
-            StoreUrl::Web(web) => http::fetch(&self.web, web, want, target, at).await,
-            StoreUrl::S3 { bucket, key } => {
-                self.s3.fetch(url, (bucket, key), want, target, at).await
-            }
+            StoreUrl::Posix(path) => posix::fetch(path, want, target).await,
+            StoreUrl::Web(web) => http::fetch(&self.web, web, want, target).await,
+            StoreUrl::S3 { bucket, key } => self.s3.fetch(url, (bucket, key), want, target).await,
         }
     }
 

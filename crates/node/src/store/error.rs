@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use super::Resolved;
+
 /// A text that names no place of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlError {
@@ -156,6 +158,8 @@ pub enum StoreError {
         url: String,
         /// What is different.
         reason: String,
+        /// What it is now, if that is known.
+        now: Option<Resolved>,
     },
     /// There is no room for the copy on this machine.
     DiskFull {
@@ -206,7 +210,7 @@ impl StoreError {
         match status {
             404 | 410 => StoreError::NotThere { url },
             401 | 403 | 407 => StoreError::NotAllowed { url, reason },
-            412 => StoreError::Changed { url, reason },
+            412 => StoreError::Changed { url, reason, now: None },
             408 | 425 | 429 | 500.. => StoreError::Unreachable { url, reason },
             _ => StoreError::Refused { url, reason },
         }
@@ -223,7 +227,7 @@ impl fmt::Display for StoreError {
             StoreError::Unreachable { url, reason } => {
                 write!(f, "{url} cannot be reached at present: {reason}")
             }
-            StoreError::Changed { url, reason } => write!(
+            StoreError::Changed { url, reason, .. } => write!(
                 f,
                 "{url} changed while it was used: {reason}; let nobody write it while tasks \
                  read it"

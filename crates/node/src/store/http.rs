@@ -1,10 +1,11 @@
 //! The store that is a web server. For reading only.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, RANGE};
 use reqwest::{Client, Response, StatusCode};
+
+use crate::object::Landing;
 
 use super::error::chain;
 use super::sink::Sink;
@@ -36,68 +37,96 @@ pub(super) async fn fetch(
     client: &Client,
     url: &str,
     want: &Want,
-    target: &Arc<File>,
-    at: u64,
+    target: &Arc<Landing>,
 ) -> Result<Fetched, StoreError> {
     let mut request = client.get(url);
-    let range = want.range.as_ref();
-    if let Some(range) = range {
-        if range.is_empty() {
-            let resolved = resolve(client, url).await?;
-            return checked(url, want, Fetched { bytes: 0, version: resolved.version });
+    match (want.offset, want.length) {
+        (0, None) => {}
+        (from, None) => request = request.header(RANGE, format!("bytes={from}-")),
+        (_, Some(0)) => return fetch_nothing(client, url, want).await,
+        (from, Some(length)) => {
+            let last = from.saturating_add(length - 1);
+            request = request.header(RANGE, format!("bytes={from}-{last}"));
         }
-        request = request.header(RANGE, format!("bytes={}-{}", range.start, range.end - 1));
     }
     let mut answer = request.send().await.map_err(|error| unreached(url, &error))?;
+    if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
+        return fetch_nothing(client, url, want).await;
+    }
     if !answer.status().is_success() {
         return Err(refused(url, &answer));
     }
     let headers = answer.headers().clone();
-    let expected = number(&headers);
-    let mut whole = expected;
-    if let Some(range) = range {
-        let got =
-            content_range(&headers).filter(|_| answer.status() == StatusCode::PARTIAL_CONTENT);
-        let Some(got) = got.filter(|got| (got.first, got.last) == (range.start, range.end - 1))
-        else {
-            let reason = format!(
-                "the server does not give the bytes from {} to {} alone",
-                range.start, range.end
-            );
-            return Err(StoreError::Refused { url: url.to_owned(), reason });
-        };
-        whole = got.whole;
-    }
+    let (expected, whole) = extent(url, want, &answer)?;
     // What was asked for is checked before the bytes are carried here.
-    if whole.is_some() {
-        checked(url, want, Fetched { bytes: 0, version: version(&headers, whole) })?;
+    if let Some(whole) = whole {
+        want.check(url, &Resolved { bytes: Some(whole), version: version(&headers, Some(whole)) })?;
+        target.sized(whole);
     }
-    let mut sink = Sink::new(target, at);
+    let mut sink = Sink::new(target);
     let mut bytes = 0;
-    while let Some(piece) = answer.chunk().await.map_err(|error| unreached(url, &error))? {
-        bytes += piece.len() as u64;
-        sink.take(&piece).await.map_err(|error| StoreError::local(url.to_owned(), error))?;
+    let lost = |error| StoreError::local(url.to_owned(), error);
+    let cut = loop {
+        match answer.chunk().await {
+            Ok(Some(piece)) => {
+                bytes += piece.len() as u64;
+                sink.take(&piece).await.map_err(lost)?;
+            }
+            Ok(None) => break None,
+            Err(error) => break Some(unreached(url, &error)),
+        }
+    };
+    // Also what came before the end of a broken answer is of use.
+    sink.flush().await.map_err(lost)?;
+    if let Some(error) = cut {
+        return Err(error);
     }
-    sink.flush().await.map_err(|error| StoreError::local(url.to_owned(), error))?;
-    let wanted = range.map(|range| range.end - range.start).or(expected);
-    if let Some(wanted) = wanted.filter(|wanted| *wanted != bytes) {
+    if let Some(wanted) = expected.filter(|wanted| *wanted != bytes) {
         let reason = format!("the server sent {bytes} of {wanted} bytes");
         return Err(StoreError::Unreachable { url: url.to_owned(), reason });
     }
-    let version = version(&headers, whole.or(Some(bytes).filter(|_| range.is_none())));
-    checked(url, want, Fetched { bytes, version })
+    let whole = whole.or(Some(bytes).filter(|_| want.offset == 0 && want.length.is_none()));
+    let now = Resolved { bytes: whole, version: version(&headers, whole) };
+    want.check(url, &now)?;
+    Ok(Fetched { bytes, version: now.version })
 }
 
-/// Checks that the version is the one that was wanted.
-fn checked(url: &str, want: &Want, fetched: Fetched) -> Result<Fetched, StoreError> {
-    match &want.version {
-        Some(wanted) if *wanted != fetched.version => {
-            let version = fetched.version;
-            let reason = format!("its version is `{version}` and `{wanted}` was wanted");
-            Err(StoreError::Changed { url: url.to_owned(), reason })
+/// No byte is wanted, or the object has none there: it is only looked at.
+async fn fetch_nothing(client: &Client, url: &str, want: &Want) -> Result<Fetched, StoreError> {
+    let now = resolve(client, url).await?;
+    want.check(url, &now)?;
+    match now.bytes {
+        Some(whole) if want.within(whole).is_none_or(|range| !range.is_empty()) => {
+            Err(want.beyond(url, whole))
         }
-        _ => Ok(fetched),
+        _ => Ok(Fetched { bytes: 0, version: now.version }),
     }
+}
+
+/// How many bytes an answer has, and the whole object; `None` where the server
+/// does not say.
+fn extent(
+    url: &str,
+    want: &Want,
+    answer: &Response,
+) -> Result<(Option<u64>, Option<u64>), StoreError> {
+    if want.offset == 0 && want.length.is_none() {
+        let whole = number(answer.headers());
+        return Ok((whole, whole));
+    }
+    let got = content_range(answer.headers())
+        .filter(|_| answer.status() == StatusCode::PARTIAL_CONTENT)
+        .filter(|got| got.first == want.offset && got.first <= got.last);
+    let Some(got) = got else {
+        let reason = "the server does not give a part of it alone".to_owned();
+        return Err(StoreError::Refused { url: url.to_owned(), reason });
+    };
+    let bytes = (got.last - got.first).saturating_add(1);
+    let wanted = want.length.or_else(|| got.whole?.checked_sub(want.offset));
+    if wanted.is_some_and(|wanted| wanted != bytes) {
+        return Err(want.beyond(url, got.whole.unwrap_or(got.last.saturating_add(1))));
+    }
+    Ok((Some(bytes), got.whole))
 }
 
 /// The version that headers tell: the ETag, else time and size, else nothing.

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::object::Landing;
+
 use super::{CopyError, Fetched, Resolved, StoreError, Want, copy_range};
 
 /// A file's version: its size, and when it was last written, in nanoseconds
@@ -30,11 +32,10 @@ pub(super) async fn resolve(path: &Path) -> Result<Resolved, StoreError> {
 pub(super) async fn fetch(
     path: &Path,
     want: &Want,
-    target: &Arc<File>,
-    at: u64,
+    target: &Arc<Landing>,
 ) -> Result<Fetched, StoreError> {
     let (path, want, target) = (path.to_owned(), want.clone(), Arc::clone(target));
-    aside(path.display().to_string(), move |stop| copy_out(&path, &want, &target, at, stop)).await
+    aside(path.display().to_string(), move |stop| copy_out(&path, &want, &target, stop)).await
 }
 
 pub(super) async fn put(source: &Path, path: &Path) -> Result<Resolved, StoreError> {
@@ -65,39 +66,31 @@ async fn aside<T: Send + 'static>(
 fn copy_out(
     path: &Path,
     want: &Want,
-    target: &File,
-    at: u64,
+    target: &Landing,
     stop: &AtomicBool,
 ) -> Result<Fetched, StoreError> {
+    let url = path.display().to_string();
     let file = open(path)?;
-    let state = |file: &File| file.metadata().map_err(|error| sorted(path, error));
+    let state = |file: &File| {
+        let now = file.metadata().map_err(|error| sorted(path, error))?;
+        plain(path, &now)?;
+        Ok(Resolved { bytes: Some(now.len()), version: version_of(&now) })
+    };
     let before = state(&file)?;
-    plain(path, &before)?;
-    let version = version_of(&before);
-    if let Some(wanted) = want.version.as_ref().filter(|wanted| **wanted != version) {
-        let reason = format!("its version is {version} and {wanted} was wanted");
-        return Err(changed(path, reason));
-    }
-    let range = want.range.clone().unwrap_or(0..before.len());
-    if range.end > before.len() || range.start > range.end {
-        let reason = format!(
-            "it has {} bytes, and those from {} to {} were wanted",
-            before.len(),
-            range.start,
-            range.end
-        );
-        return Err(StoreError::Refused { url: path.display().to_string(), reason });
-    }
+    want.check(&url, &before)?;
+    let whole = before.bytes.unwrap_or_default();
+    target.sized(whole);
+    let range = want.within(whole).ok_or_else(|| want.beyond(&url, whole))?;
     let wanted = range.end - range.start;
-    let bytes = copy_range(&file, range, target, at, stop).map_err(|e| copy_failed(path, e))?;
-    let after = version_of(&state(&file)?);
-    if after != version {
-        return Err(changed(path, format!("its version was {version} and is now {after}")));
+    let copied = copy_range(&file, range, target.file(), target.offset(), stop);
+    let bytes = copied.map_err(|error| copy_failed(path, error))?;
+    let after = state(&file)?;
+    if after != before || bytes != wanted {
+        let reason = format!("its version was {} and is {}", before.version, after.version);
+        return Err(StoreError::Changed { url, reason, now: Some(after) });
     }
-    if bytes != wanted {
-        return Err(changed(path, format!("it had {bytes} of {wanted} bytes")));
-    }
-    Ok(Fetched { bytes, version })
+    target.advance(bytes);
+    Ok(Fetched { bytes, version: before.version })
 }
 
 fn copy_in(source: &Path, path: &Path, stop: &AtomicBool) -> Result<Resolved, StoreError> {
@@ -119,7 +112,7 @@ fn copy_in(source: &Path, path: &Path, stop: &AtomicBool) -> Result<Resolved, St
     let after = from.metadata().map_err(|error| StoreError::local(url(), error))?;
     if bytes != before.len() || version_of(&after) != version_of(&before) {
         let reason = format!("{} was written while it was copied", source.display());
-        return Err(changed(path, reason));
+        return Err(StoreError::Changed { url: url(), reason, now: None });
     }
     let written = part.finish(path, folder).map_err(|error| target_failed(path, error))?;
     Ok(Resolved { bytes: Some(written.len()), version: version_of(&written) })
@@ -179,10 +172,6 @@ fn plain(path: &Path, file: &Metadata) -> Result<(), StoreError> {
     }
     let what = if file.is_dir() { "a directory" } else { "not a plain file" };
     Err(StoreError::Refused { url: path.display().to_string(), reason: format!("it is {what}") })
-}
-
-fn changed(path: &Path, reason: String) -> StoreError {
-    StoreError::Changed { url: path.display().to_string(), reason }
 }
 
 fn given_up(path: &Path) -> StoreError {

@@ -17,6 +17,8 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
+use crate::object::Landing;
+
 use super::error::chain;
 use super::sink::Sink;
 use super::{
@@ -91,46 +93,77 @@ impl Buckets {
         url: &StoreUrl,
         (bucket, key): (&str, &str),
         want: &Want,
-        target: &Arc<File>,
-        at: u64,
+        target: &Arc<Landing>,
     ) -> Result<Fetched, StoreError> {
-        let (store, key) = (self.bucket(url, bucket)?, self.key(url, key)?);
-        if want.range.as_ref().is_some_and(|range| range.is_empty()) {
-            let resolved = self.resolve(url, bucket, key.as_ref()).await?;
-            wanted_version(url, want, &resolved.version)?;
-            return Ok(Fetched { bytes: 0, version: resolved.version });
-        }
-        let range = want.range.clone().map(GetRange::Bounded);
-        let options = GetOptions { range, ..GetOptions::default() };
-        let got = store.get_opts(&key, options).await.map_err(|error| self.sorted(url, error))?;
-        let version = got.meta.e_tag.clone().unwrap_or_default();
-        wanted_version(url, want, &version)?;
-        // A range beyond the end is cut short by the store.
-        let wanted = match &want.range {
-            Some(range) => range.end - range.start,
-            None => got.meta.size,
+        let name = url.to_string();
+        let (store, path) = (self.bucket(url, bucket)?, self.key(url, key)?);
+        let range = match (want.offset, want.length) {
+            (0, None) => None,
+            (from, None) => Some(GetRange::Offset(from)),
+            (_, Some(0)) => return self.fetch_nothing(url, (bucket, key), want).await,
+            (from, Some(length)) => Some(GetRange::Bounded(from..from.saturating_add(length))),
         };
-        if got.range.end - got.range.start != wanted {
-            let reason = format!(
-                "it has {} bytes, and {wanted} from {} on were wanted",
-                got.meta.size, got.range.start
-            );
-            return Err(StoreError::Refused { url: url.to_string(), reason });
-        }
-        let mut sink = Sink::new(target, at);
+        let options = GetOptions { range, ..GetOptions::default() };
+        let got = match store.get_opts(&path, options).await {
+            Ok(got) => got,
+            Err(error) => {
+                let error = self.sorted(url, error);
+                // A range that begins at the end or beyond it.
+                if matches!(error, StoreError::Refused { .. }) && want.offset > 0 {
+                    return self.fetch_nothing(url, (bucket, key), want).await;
+                }
+                return Err(error);
+            }
+        };
+        let whole = got.meta.size;
+        let version = got.meta.e_tag.clone().unwrap_or_default();
+        want.check(&name, &Resolved { bytes: Some(whole), version: version.clone() })?;
+        target.sized(whole);
+        let wanted = want.within(whole).ok_or_else(|| want.beyond(&name, whole))?;
+        let wanted = wanted.end - wanted.start;
+        let mut sink = Sink::new(target);
         let mut bytes = 0;
         let mut pieces = got.into_stream();
+        let mut cut = None;
+        let lost = |error| StoreError::local(name.clone(), error);
         while let Some(piece) = pieces.next().await {
-            let piece = piece.map_err(|error| self.sorted(url, error))?;
-            bytes += piece.len() as u64;
-            sink.take(&piece).await.map_err(|error| StoreError::local(url.to_string(), error))?;
+            match piece {
+                Ok(piece) => {
+                    bytes += piece.len() as u64;
+                    sink.take(&piece).await.map_err(lost)?;
+                }
+                Err(error) => {
+                    cut = Some(self.sorted(url, error));
+                    break;
+                }
+            }
         }
-        sink.flush().await.map_err(|error| StoreError::local(url.to_string(), error))?;
+        // Also what came before the end of a broken answer is of use.
+        sink.flush().await.map_err(lost)?;
+        if let Some(error) = cut {
+            return Err(error);
+        }
         if bytes != wanted {
             let reason = format!("the store sent {bytes} of {wanted} bytes");
-            return Err(StoreError::Unreachable { url: url.to_string(), reason });
+            return Err(StoreError::Unreachable { url: name, reason });
         }
         Ok(Fetched { bytes, version })
+    }
+
+    /// No byte is wanted, or the object has none there: it is only looked at.
+    async fn fetch_nothing(
+        &self,
+        url: &StoreUrl,
+        (bucket, key): (&str, &str),
+        want: &Want,
+    ) -> Result<Fetched, StoreError> {
+        let now = self.resolve(url, bucket, key).await?;
+        want.check(&url.to_string(), &now)?;
+        let whole = now.bytes.unwrap_or_default();
+        match want.within(whole) {
+            Some(range) if range.is_empty() => Ok(Fetched { bytes: 0, version: now.version }),
+            _ => Err(want.beyond(&url.to_string(), whole)),
+        }
     }
 
     pub(super) async fn put(
@@ -150,7 +183,7 @@ impl Buckets {
                 return Ok(());
             }
             let reason = format!("{} was written while it was copied", source.display());
-            Err(StoreError::Changed { url: url.to_string(), reason })
+            Err(StoreError::Changed { url: url.to_string(), reason, now: None })
         };
         let bytes = before.len();
         let result = if bytes <= S3_SINGLE_BYTES_MAX {
@@ -220,7 +253,7 @@ impl Buckets {
                 return StoreError::NotAllowed { url, reason: self.with_advice(reason) };
             }
             Error::Precondition { .. } | Error::NotModified { .. } => {
-                return StoreError::Changed { url, reason };
+                return StoreError::Changed { url, reason, now: None };
             }
             _ => {}
         }
@@ -256,16 +289,6 @@ async fn read_piece(file: Arc<File>, at: u64, bytes: u64) -> std::io::Result<Put
         file.read_exact_at(&mut piece, at).map(|()| PutPayload::from(piece))
     });
     reading.await.map_err(std::io::Error::other)?
-}
-
-fn wanted_version(url: &StoreUrl, want: &Want, version: &str) -> Result<(), StoreError> {
-    match &want.version {
-        Some(wanted) if wanted != version => {
-            let reason = format!("its version is {version} and {wanted} was wanted");
-            Err(StoreError::Changed { url: url.to_string(), reason })
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The failure of a connection among the causes of an error.

@@ -1,23 +1,21 @@
-//! Where what comes from the network is written: gathered, and written where
-//! it may block.
+//! What comes from the network gathers here, and is written where it may block.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+
+use crate::object::Landing;
 
 use super::GATHER_BYTES;
 
-/// Writes to a file from an offset on.
+/// Writes in larger pieces than the network brings.
 pub(super) struct Sink {
-    file: Arc<File>,
-    at: u64,
+    landing: Arc<Landing>,
     gathered: Vec<u8>,
 }
 
 impl Sink {
-    pub(super) fn new(file: &Arc<File>, at: u64) -> Sink {
-        Sink { file: Arc::clone(file), at, gathered: Vec::new() }
+    pub(super) fn new(landing: &Arc<Landing>) -> Sink {
+        Sink { landing: Arc::clone(landing), gathered: Vec::new() }
     }
 
     /// Takes the next bytes.
@@ -34,14 +32,10 @@ impl Sink {
         if self.gathered.is_empty() {
             return Ok(());
         }
-        let (file, at) = (Arc::clone(&self.file), self.at);
-        let bytes = std::mem::take(&mut self.gathered);
-        let writing =
-            tokio::task::spawn_blocking(move || file.write_all_at(&bytes, at).map(|()| bytes));
-        let mut bytes = writing.await.map_err(io::Error::other)??;
-        self.at += bytes.len() as u64;
-        bytes.clear();
-        self.gathered = bytes;
+        let (landing, bytes) = (Arc::clone(&self.landing), std::mem::take(&mut self.gathered));
+        let writing = tokio::task::spawn_blocking(move || landing.write(&bytes).map(|()| bytes));
+        self.gathered = writing.await.map_err(io::Error::other)??;
+        self.gathered.clear();
         Ok(())
     }
 }
