@@ -1,9 +1,13 @@
 //! The IO shell around the core: sockets, security, journal, processes.
 
+pub mod cache;
 pub mod client;
 pub mod clock;
 pub mod dispatcher;
 pub mod executor;
 pub mod journal;
+pub mod object;
+pub mod peer;
 pub mod process;
 pub mod secure;
+pub mod store;

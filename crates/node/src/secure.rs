@@ -21,6 +21,7 @@
 
 mod accept;
 mod access;
+mod bare;
 mod connect;
 mod frames;
 mod handshake;
@@ -36,6 +37,8 @@ mod write;
 
 pub use accept::{AcceptError, Acceptor, AcceptorError};
 pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
+pub(crate) use bare::{Bare, CODE_BYTES, Code, Incoming, Outgoing, connect_peer};
+pub use bare::{PeerAcceptor, PeerIdentity};
 pub use connect::{ConnectError, ConnectFailure, FailedAttempt, connect, connect_over};
 pub use frames::{Session, plain};
 pub use handshake::{Breakdown, Stage};

@@ -154,6 +154,13 @@ impl Identity {
         }
     }
 
+    /// The secret that this dispatcher's executors prove themselves to each
+    /// other with. It opens nothing at the dispatcher.
+    #[must_use]
+    pub fn peer_secret(&self) -> Secret {
+        self.master.derive("falkon 2026 peer secret", &[])
+    }
+
     /// An access file with the secrets of the given roles.
     #[must_use]
     pub fn access_file(&self, level: Level, addresses: &[String], roles: &[Role]) -> AccessFile {

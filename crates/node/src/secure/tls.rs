@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
     CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, Error, PeerIncompatible,
     ServerConfig, SignatureScheme,
@@ -35,10 +35,18 @@ pub(super) type ClientStream<S> = client::TlsStream<BufReader<S>>;
 
 /// A server's TLS, made once for all its connections.
 pub(super) fn acceptor(identity: &Identity) -> Result<TlsAcceptor, Error> {
+    acceptor_of(identity.certificate(), identity.key())
+}
+
+/// The same, of a certificate and its private key.
+pub(super) fn acceptor_of(
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+) -> Result<TlsAcceptor, Error> {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
-        .with_single_cert(vec![identity.certificate()], identity.key())?;
+        .with_single_cert(vec![certificate], key)?;
     // Every connection proves everything anew.
     config.send_tls13_tickets = 0;
     Ok(TlsAcceptor::from(Arc::new(config)))

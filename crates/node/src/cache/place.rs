@@ -1,0 +1,104 @@
+//! Putting an object where a task finds it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::ioctl_ficlone;
+
+use super::OBJECT_MODE;
+use super::tier::Tier;
+use crate::store::{CopyError, copy_range};
+
+/// What a task may do with an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only read it. If it does otherwise, the object is lost here, and only
+    /// here.
+    Read,
+    /// It gets a copy of its own.
+    Write,
+}
+
+/// How an object was put in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// As a file that shares the object's blocks until one of them is written.
+    Shared,
+    /// As another name of the object.
+    Linked,
+    /// As a symbolic link to it.
+    Pointed,
+    /// As a copy.
+    Copied,
+}
+
+/// Puts the object in `file`, of `bytes` bytes and named `object`, at `at`.
+pub(super) fn place(
+    tier: &Tier,
+    object: &Path,
+    file: &File,
+    bytes: u64,
+    at: &Path,
+    access: Access,
+) -> io::Result<Placed> {
+    let result = attempt(tier, object, file, bytes, at, access);
+    match (result, at.parent()) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder)?;
+            attempt(tier, object, file, bytes, at, access)
+        }
+        (result, _) => result,
+    }
+}
+
+fn attempt(
+    tier: &Tier,
+    object: &Path,
+    file: &File,
+    bytes: u64,
+    at: &Path,
+    access: Access,
+) -> io::Result<Placed> {
+    if access == Access::Write {
+        let target = File::options().write(true).create_new(true).open(at)?;
+        return match copy_range(file, 0..bytes, &target, 0, &AtomicBool::new(false)) {
+            Ok(copied) if copied == bytes => Ok(Placed::Copied),
+            Ok(_) | Err(CopyError::Stopped) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(CopyError::Read(error) | CopyError::Write(error)) => {
+                // Half a copy is of no use to the task.
+                let _ = fs::remove_file(at);
+                Err(error)
+            }
+        };
+    }
+    if !tier.shares_no_blocks.load(Ordering::Relaxed) {
+        let target = File::options().write(true).create_new(true).mode(OBJECT_MODE).open(at)?;
+        if ioctl_ficlone(&target, file).is_ok() {
+            return Ok(Placed::Shared);
+        }
+        tier.shares_no_blocks.store(true, Ordering::Relaxed);
+        fs::remove_file(at)?;
+    }
+    // A task may have made it writable through another name.
+    if file.metadata()?.mode() & 0o777 != OBJECT_MODE {
+        file.set_permissions(fs::Permissions::from_mode(OBJECT_MODE))?;
+    }
+    match fs::hard_link(object, at) {
+        Ok(()) => Ok(Placed::Linked),
+        Err(error) => match error.kind() {
+            // Another file system, one without such links, too many of them, or
+            // a file of somebody else's.
+            io::ErrorKind::CrossesDevices
+            | io::ErrorKind::Unsupported
+            | io::ErrorKind::TooManyLinks
+            | io::ErrorKind::PermissionDenied => {
+                std::os::unix::fs::symlink(std::path::absolute(object)?, at)?;
+                Ok(Placed::Pointed)
+            }
+            _ => Err(error),
+        },
+    }
+}

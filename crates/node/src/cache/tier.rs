@@ -1,0 +1,227 @@
+//! One directory of the cache.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use falkon_core::data::object::ObjectId;
+use falkon_core::data::stage::PartialId;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::index::{Index, Line};
+use super::{CacheError, OpenError};
+
+const LOCK_FILE: &str = "lock";
+pub(super) const INDEX_FILE: &str = "index";
+const PARTS: &str = "parts";
+const OBJECTS: &str = "objects";
+
+/// By what it shows that a file is still what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Stamp {
+    pub(super) bytes: u64,
+    inode: u64,
+    modified_s: i64,
+    modified_ns: i64,
+}
+
+impl Stamp {
+    pub(super) fn of(file: &Metadata) -> Stamp {
+        Stamp {
+            bytes: file.len(),
+            inode: file.ino(),
+            modified_s: file.mtime(),
+            modified_ns: file.mtime_nsec(),
+        }
+    }
+}
+
+/// A directory that this process alone uses.
+#[derive(Debug)]
+pub(super) struct Tier {
+    directory: PathBuf,
+    /// Holds the lock; anew after the directory was.
+    lock: Mutex<File>,
+    index: Mutex<Index>,
+    /// Whether the file system has said that it cannot share blocks.
+    pub(super) shares_no_blocks: AtomicBool,
+}
+
+/// An object as it was found.
+type Found = (ObjectId, Line, Stamp);
+
+impl Tier {
+    /// Makes or takes over the directory; says what is there and in order, and
+    /// deletes the rest.
+    pub(super) fn open(directory: &Path) -> Result<(Tier, Vec<Found>), OpenError> {
+        let lock = take(directory)?;
+        let path = directory.join(INDEX_FILE);
+        let known = Index::read(&path).map_err(|source| io_error("read", &path, source))?;
+        clear(&directory.join(PARTS))?;
+        let found = survey(&directory.join(OBJECTS), known)?;
+        let lines: Vec<(ObjectId, Line)> =
+            found.iter().map(|(id, line, _)| (*id, line.clone())).collect();
+        let index = Index::write(&path, &lines, false)
+            .map_err(|source| io_error("write", &path, source))?;
+        let tier = Tier {
+            directory: directory.to_owned(),
+            lock: Mutex::new(lock),
+            index: Mutex::new(index),
+            shares_no_blocks: AtomicBool::new(false),
+        };
+        Ok((tier, found))
+    }
+
+    /// Makes the directory anew after it was deleted.
+    pub(super) fn revive(&self) -> Result<(), OpenError> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_deleted(&lock) {
+            *lock = take(&self.directory)?;
+        }
+        clear(&self.directory.join(PARTS))?;
+        survey(&self.directory.join(OBJECTS), Default::default())?;
+        Ok(())
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        is_deleted(&self.lock.lock().unwrap_or_else(PoisonError::into_inner))
+            || !self.directory.join(PARTS).is_dir()
+            || !self.directory.join(OBJECTS).is_dir()
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn part(&self, partial: PartialId) -> PathBuf {
+        self.directory.join(PARTS).join(format!("{}.part", partial.0))
+    }
+
+    pub(super) fn path(&self, object: ObjectId) -> PathBuf {
+        let name = object.to_string();
+        self.directory.join(OBJECTS).join(&name[..2]).join(name)
+    }
+
+    /// Renames within the directory; the folder of the new name is made when
+    /// it is first needed.
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match fs::rename(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Not with all its parents: a directory that was deleted is not
+                // to come back half.
+                if let Some(Err(error)) = to.parent().map(fs::create_dir)
+                    && error.kind() != io::ErrorKind::AlreadyExists
+                {
+                    return Err(error);
+                }
+                fs::rename(from, to)
+            }
+            result => result,
+        }
+    }
+
+    /// Brings all that was written to the disk.
+    pub(super) fn sync(&self, all: bool) -> io::Result<()> {
+        if all {
+            rustix::fs::syncfs(File::open(&self.directory)?)?;
+        }
+        Ok(())
+    }
+
+    /// What an error of the operating system means here.
+    pub(super) fn failed(&self, doing: &'static str, path: &Path, source: io::Error) -> CacheError {
+        if crate::store::is_full(&source) {
+            return CacheError::Full { directory: self.directory.clone(), source };
+        }
+        if source.kind() == io::ErrorKind::NotFound && self.is_gone() {
+            return CacheError::Gone { directory: self.directory.clone() };
+        }
+        CacheError::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+fn io_error(doing: &'static str, path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { doing, path: path.to_owned(), source }
+}
+
+fn is_deleted(lock: &File) -> bool {
+    lock.metadata().is_ok_and(|now| now.nlink() == 0)
+}
+
+/// Makes a directory with its folders and takes its lock.
+fn take(directory: &Path) -> Result<File, OpenError> {
+    for folder in [PARTS, OBJECTS] {
+        let path = directory.join(folder);
+        fs::create_dir_all(&path).map_err(|source| io_error("make", &path, source))?;
+    }
+    let path = directory.join(LOCK_FILE);
+    let failed = |source| io_error("lock", &path, source);
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            // Whose it is is good to know, and no more.
+            let _ = file.read_to_string(&mut text);
+            let (directory, pid) = (directory.to_owned(), text.trim().parse().ok());
+            return Err(OpenError::Locked { directory, pid });
+        }
+        Err(error) => return Err(failed(error.into())),
+    }
+    let written = file.set_len(0).and_then(|()| file.rewind());
+    written.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(file)
+}
+
+/// Deletes what was being made when the last executor ended.
+fn clear(parts: &Path) -> Result<(), OpenError> {
+    for entry in fs::read_dir(parts).map_err(|source| io_error("read", parts, source))? {
+        let path = entry.map_err(|source| io_error("read", parts, source))?.path();
+        fs::remove_file(&path).map_err(|source| io_error("delete", &path, source))?;
+    }
+    Ok(())
+}
+
+/// Goes through the objects. What is not known, or not what it was, is deleted.
+fn survey(
+    objects: &Path,
+    mut known: std::collections::BTreeMap<ObjectId, Line>,
+) -> Result<Vec<Found>, OpenError> {
+    let mut found = Vec::new();
+    let read = |path: &Path| {
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        entries.map_err(|source| io_error("read", path, source))
+    };
+    for folder in read(objects)? {
+        for entry in read(&folder.path())? {
+            let (path, name) = (entry.path(), entry.file_name());
+            let id = name.to_str().and_then(ObjectId::parse);
+            let now = entry.metadata().map_err(|source| io_error("look at", &path, source))?;
+            let stamp = Stamp::of(&now);
+            match id.and_then(|id| Some((id, known.remove(&id)?))) {
+                Some((id, line)) if now.is_file() && line.stamp() == stamp => {
+                    found.push((id, line, stamp));
+                }
+                _ => fs::remove_file(&path).map_err(|source| io_error("delete", &path, source))?,
+            }
+        }
+    }
+    // The order of a directory's entries is any; that of ids is one.
+    found.sort_by_key(|(id, ..)| *id);
+    Ok(found)
+}

@@ -1,0 +1,133 @@
+//! What can go wrong between executors.
+
+use std::fmt;
+use std::io;
+
+use crate::secure::ConnectFailure;
+
+/// Why an object did not come from a peer. How much of it arrived all the same
+/// is in [`Landing::written`](crate::object::Landing::written).
+#[derive(Debug)]
+pub enum PeerError {
+    /// The peer has not got the object.
+    Gone,
+    /// The peer serves as many as it will.
+    Busy,
+    /// The peer was not reached; it may be tried again.
+    Unreachable {
+        /// Its address.
+        peer: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The peer does not let us in, or is not the one it should be.
+    NotAllowed {
+        /// Its address.
+        peer: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The connection broke before all had arrived.
+    Lost {
+        /// Its address.
+        peer: String,
+        /// How many bytes of the object had arrived.
+        arrived: u64,
+        /// How many there should have been, if that was known.
+        expected: Option<u64>,
+        /// What happened.
+        reason: String,
+    },
+    /// The peer's object is not the one that was asked for, or what it sent
+    /// was changed on its way.
+    Wrong {
+        /// Its address.
+        peer: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There is no room for the object here.
+    DiskFull(io::Error),
+    /// The object cannot be written here.
+    Local(io::Error),
+}
+
+impl PeerError {
+    /// What a failed write to the local file means.
+    pub(super) fn local(error: io::Error) -> PeerError {
+        if crate::store::is_full(&error) {
+            PeerError::DiskFull(error)
+        } else {
+            PeerError::Local(error)
+        }
+    }
+
+    pub(super) fn connect(peer: &str, failure: ConnectFailure) -> PeerError {
+        let peer = peer.to_owned();
+        match failure {
+            ConnectFailure::Busy => PeerError::Busy,
+            ConnectFailure::Unreachable(error) => {
+                PeerError::Unreachable { peer, reason: error.to_string() }
+            }
+            ConnectFailure::NoAnswer => {
+                PeerError::Unreachable { peer, reason: "it does not answer".to_owned() }
+            }
+            ConnectFailure::Handshake { stage, source } => {
+                PeerError::Unreachable { peer, reason: format!("{source} (at the {stage})") }
+            }
+            ConnectFailure::NotAccepted | ConnectFailure::UnknownInstance { .. } => {
+                let reason = "it has another dispatcher's secret".to_owned();
+                PeerError::NotAllowed { peer, reason }
+            }
+            ConnectFailure::OtherCertificate | ConnectFailure::NoFingerprint => {
+                let reason = "its certificate is not the one that the dispatcher named".to_owned();
+                PeerError::NotAllowed { peer, reason }
+            }
+            ConnectFailure::Version { .. } => {
+                let reason = "it is of another release".to_owned();
+                PeerError::NotAllowed { peer, reason }
+            }
+            ConnectFailure::Level { ours, theirs } => {
+                let theirs = theirs.map_or("another".to_owned(), |level| level.to_string());
+                let reason = format!("its security level is {theirs}, not {ours}");
+                PeerError::NotAllowed { peer, reason }
+            }
+        }
+    }
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerError::Gone => f.write_str("the executor has not got the object (any more)"),
+            PeerError::Busy => f.write_str("the executor is busy serving others"),
+            PeerError::Unreachable { peer, reason } => {
+                write!(f, "the executor at {peer} cannot be reached: {reason}")
+            }
+            PeerError::NotAllowed { peer, reason } => {
+                write!(f, "the executor at {peer} cannot be used: {reason}")
+            }
+            PeerError::Lost { peer, arrived, expected, reason } => {
+                write!(f, "the executor at {peer} was lost after {arrived}")?;
+                if let Some(expected) = expected {
+                    write!(f, " of {expected}")?;
+                }
+                write!(f, " bytes: {reason}")
+            }
+            PeerError::Wrong { peer, reason } => {
+                write!(f, "what the executor at {peer} sent is wrong: {reason}")
+            }
+            PeerError::DiskFull(error) => write!(f, "there is no room here: {error}"),
+            PeerError::Local(error) => write!(f, "the object cannot be written here: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PeerError::DiskFull(error) | PeerError::Local(error) => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Fetching objects from peers.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use falkon_core::data::object::ObjectId;
+use tokio::io::AsyncWriteExt;
+
+use super::pipeline::Pipeline;
+use super::receive::{Reader, is_usable};
+use super::wire::Request;
+use super::{IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, PeerError, SMALL_BYTES_MAX};
+use crate::object::Landing;
+use crate::secure::{Code, Fingerprint, Level, Outgoing, Secret, connect_peer};
+
+/// Where an executor serves its objects.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer {
+    /// `host:port`
+    pub address: String,
+    /// Its certificate's, needed at level `encrypt`.
+    pub fingerprint: Option<[u8; 32]>,
+}
+
+/// What to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Which object.
+    pub object: ObjectId,
+    /// The first byte.
+    pub offset: u64,
+    /// How many bytes; `None` is all that follow.
+    pub length: Option<u64>,
+    /// Bytes of the whole object, if they are known: small ones go together.
+    pub size: Option<u64>,
+}
+
+/// Fetches from peers. Cheap to clone; connections are shared and kept.
+///
+/// What arrives is written where the future is polled: use a runtime that may
+/// be held up for as long as a write takes.
+#[derive(Clone)]
+pub struct Fetcher {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    level: Level,
+    secret: Secret,
+    kept: Mutex<BTreeMap<Peer, Kept>>,
+}
+
+/// Connections to one peer.
+#[derive(Default)]
+struct Kept {
+    /// For small objects.
+    pipeline: Option<Arc<Pipeline>>,
+    /// For large ones; since when they are not used.
+    idle: Vec<(Connection, Instant)>,
+}
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher").field("level", &self.inner.level).finish_non_exhaustive()
+    }
+}
+
+impl Fetcher {
+    /// A fetcher for peers of one level that hold the same secret.
+    #[must_use]
+    pub fn new(level: Level, secret: Secret) -> Fetcher {
+        Fetcher { inner: Arc::new(Inner { level, secret, kept: Mutex::default() }) }
+    }
+
+    /// Fetches a piece of an object to where `landing` says, and says how many
+    /// bytes it had. To drop the future gives the transfer up.
+    ///
+    /// # Errors
+    /// [`PeerError`]; [`Landing::written`] says how much arrived.
+    pub async fn fetch(
+        &self,
+        peer: &Peer,
+        piece: &Piece,
+        landing: &Arc<Landing>,
+    ) -> Result<u64, PeerError> {
+        let request = Request { object: piece.object, offset: piece.offset, length: piece.length };
+        let bytes = piece.length.or_else(|| piece.size?.checked_sub(piece.offset));
+        if bytes.is_some_and(|bytes| bytes <= SMALL_BYTES_MAX) {
+            return self.fetch_small(peer, request, landing).await;
+        }
+        loop {
+            let (mut connection, is_used) = match self.take_idle(peer) {
+                Some(connection) => (connection, true),
+                None => (self.connect(peer).await?, false),
+            };
+            let result = connection.fetch(&peer.address, &request, landing).await;
+            if is_usable(&result) {
+                self.keep(peer, connection);
+            }
+            // A connection that was kept may have been closed meanwhile.
+            match &result {
+                Err(PeerError::Lost { arrived: 0, expected: None, .. }) if is_used => {}
+                _ => return result,
+            }
+        }
+    }
+
+    async fn fetch_small(
+        &self,
+        peer: &Peer,
+        request: Request,
+        landing: &Arc<Landing>,
+    ) -> Result<u64, PeerError> {
+        loop {
+            let kept = self.kept().get(peer).and_then(|kept| kept.pipeline.clone());
+            let (pipeline, is_used) = match kept {
+                Some(pipeline) => (pipeline, true),
+                None => (self.connect_pipeline(peer).await?, false),
+            };
+            let result = pipeline.fetch(request, landing).await;
+            let Some(result) = result else {
+                // It has ended; of the many that find out, the first one
+                // removes it.
+                if let Some(kept) = self.kept().get_mut(peer)
+                    && kept.pipeline.as_ref().is_some_and(|now| Arc::ptr_eq(now, &pipeline))
+                {
+                    kept.pipeline = None;
+                }
+                if is_used {
+                    continue;
+                }
+                return Err(PeerError::Lost {
+                    peer: peer.address.clone(),
+                    arrived: 0,
+                    expected: None,
+                    reason: "the connection ended".to_owned(),
+                });
+            };
+            return result;
+        }
+    }
+
+    async fn connect_pipeline(&self, peer: &Peer) -> Result<Arc<Pipeline>, PeerError> {
+        let connection = self.connect(peer).await?;
+        let mut kept = self.kept();
+        let slot = &mut kept.entry(peer.clone()).or_default().pipeline;
+        // Several may have connected at once: one connection is enough.
+        let pipeline =
+            slot.get_or_insert_with(|| Arc::new(Pipeline::start(peer.address.clone(), connection)));
+        Ok(Arc::clone(pipeline))
+    }
+
+    async fn connect(&self, peer: &Peer) -> Result<Connection, PeerError> {
+        let fingerprint = peer.fingerprint.map(Fingerprint);
+        let bare = connect_peer(&peer.address, self.inner.level, fingerprint, &self.inner.secret)
+            .await
+            .map_err(|failure| PeerError::connect(&peer.address, failure))?;
+        let reader = Reader::new(bare.incoming, bare.check);
+        Ok(Connection { reader, writer: Writer { stream: bare.outgoing, seal: bare.seal } })
+    }
+
+    fn take_idle(&self, peer: &Peer) -> Option<Connection> {
+        let mut kept = self.kept();
+        let idle = &mut kept.get_mut(peer)?.idle;
+        let limit = Duration::from_millis(IDLE_MS_MAX);
+        idle.retain(|(_, since)| since.elapsed() < limit);
+        idle.pop().map(|(connection, _)| connection)
+    }
+
+    fn keep(&self, peer: &Peer, connection: Connection) {
+        let mut kept = self.kept();
+        let limit = Duration::from_millis(IDLE_MS_MAX);
+        // Peers come and go: what nobody asks for again is not kept for ever.
+        kept.retain(|_, kept| {
+            kept.idle.retain(|(_, since)| since.elapsed() < limit);
+            kept.pipeline.take_if(|pipeline| pipeline.is_over());
+            !kept.idle.is_empty() || kept.pipeline.is_some()
+        });
+        let idle = &mut kept.entry(peer.clone()).or_default().idle;
+        if idle.len() < IDLE_CONNECTIONS_MAX {
+            idle.push((connection, Instant::now()));
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<Peer, Kept>> {
+        self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection to a peer.
+pub(super) struct Connection {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
+impl Connection {
+    async fn fetch(
+        &mut self,
+        peer: &str,
+        request: &Request,
+        landing: &Landing,
+    ) -> Result<u64, PeerError> {
+        let mut bytes = Vec::new();
+        self.writer.encode(request, &mut bytes);
+        if let Err(error) = self.writer.write(&bytes).await {
+            let reason = error.to_string();
+            return Err(PeerError::Lost {
+                peer: peer.to_owned(),
+                arrived: 0,
+                expected: None,
+                reason,
+            });
+        }
+        self.reader.receive(peer, request, Some(landing)).await
+    }
+}
+
+/// The sending side of a connection to a peer.
+pub(super) struct Writer {
+    stream: Outgoing,
+    seal: Option<Code>,
+}
+
+impl Writer {
+    /// Adds a request, and its code, to `bytes`. Requests are written in the
+    /// order in which they were encoded.
+    pub(super) fn encode(&mut self, request: &Request, bytes: &mut Vec<u8>) {
+        let request = request.encode();
+        bytes.extend_from_slice(&request);
+        if let Some(seal) = &mut self.seal {
+            let mut hasher = seal.begin();
+            hasher.update(&request);
+            bytes.extend_from_slice(&Code::end(&hasher));
+        }
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let stream = self.stream.stream();
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    }
+}

@@ -1,0 +1,105 @@
+//! Many small objects over one connection: requests are sent without waiting
+//! for the answers to those before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::fetch::{Connection, Writer};
+use super::receive::{Reader, is_usable};
+use super::wire::Request;
+use super::{IDLE_MS_MAX, PIPELINE_REQUESTS_MAX, PeerError};
+use crate::object::Landing;
+
+/// A request, where its answer goes, and who waits for it.
+struct Job {
+    request: Request,
+    landing: Arc<Landing>,
+    done: oneshot::Sender<Result<u64, PeerError>>,
+}
+
+/// A connection for small objects. It ends by itself when it is idle or broken.
+pub(super) struct Pipeline {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Pipeline {
+    pub(super) fn start(peer: String, connection: Connection) -> Pipeline {
+        let (jobs, wanted) = mpsc::channel(PIPELINE_REQUESTS_MAX);
+        let (asked, answers) = mpsc::channel(PIPELINE_REQUESTS_MAX);
+        let Connection { reader, writer } = connection;
+        tokio::spawn(ask(writer, wanted, asked));
+        tokio::spawn(receive(peer, reader, answers));
+        Pipeline { jobs }
+    }
+
+    /// Fetches one object. `None` if the connection ended before its answer
+    /// began; nothing has arrived then.
+    pub(super) async fn fetch(
+        &self,
+        request: Request,
+        landing: &Arc<Landing>,
+    ) -> Option<Result<u64, PeerError>> {
+        let (done, result) = oneshot::channel();
+        self.jobs.send(Job { request, landing: Arc::clone(landing), done }).await.ok()?;
+        result.await.ok()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.jobs.is_closed()
+    }
+}
+
+/// Sends the requests, those that wait together in one go.
+async fn ask(mut writer: Writer, mut wanted: mpsc::Receiver<Job>, asked: mpsc::Sender<Job>) {
+    let idle = Duration::from_millis(IDLE_MS_MAX);
+    let mut bytes = Vec::new();
+    // The server closes idle connections too, perhaps a moment earlier: whoever
+    // is caught by that tries again.
+    while let Ok(Some(first)) = timeout(idle, wanted.recv()).await {
+        bytes.clear();
+        let mut next = Some(first);
+        while let Some(job) = next {
+            let Ok(room) = asked.try_reserve() else {
+                // As many as may are under way: those gathered so far go, this
+                // one waits for an answer.
+                if writer.write(&bytes).await.is_err() {
+                    return;
+                }
+                bytes.clear();
+                let Ok(room) = asked.reserve().await else { return };
+                writer.encode(&job.request, &mut bytes);
+                room.send(job);
+                next = wanted.try_recv().ok();
+                continue;
+            };
+            writer.encode(&job.request, &mut bytes);
+            room.send(job);
+            next = wanted.try_recv().ok();
+        }
+        if writer.write(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Receives the answers. When it ends, those that still wait find out by their
+/// job's end.
+async fn receive(peer: String, mut reader: Reader, mut asked: mpsc::Receiver<Job>) {
+    while let Some(job) = asked.recv().await {
+        // What nobody waits for any more is received all the same, and dropped.
+        let landing = Some(&*job.landing).filter(|_| !job.done.is_closed());
+        let result = reader.receive(&peer, &job.request, landing).await;
+        if let Err(PeerError::Lost { arrived: 0, expected: None, .. }) = &result {
+            return;
+        }
+        let goes_on = is_usable(&result);
+        // Nobody may wait any more.
+        let _ = job.done.send(result);
+        if !goes_on {
+            return;
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What can go wrong with stores.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use super::Resolved;
+
+/// A text that names no place of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UrlError {
+    /// There is no text.
+    Empty,
+    /// It has a zero byte.
+    ZeroByte {
+        /// The text.
+        text: String,
+    },
+    /// A relative path where only absolute ones have a meaning.
+    Relative {
+        /// The text.
+        text: String,
+    },
+    /// A path that ends like a directory's.
+    Directory {
+        /// The text.
+        text: String,
+    },
+    /// A scheme that is not known.
+    Scheme {
+        /// The text.
+        text: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// A `file:` URL of another machine.
+    FileHost {
+        /// The text.
+        text: String,
+        /// The machine.
+        host: String,
+    },
+    /// A `%` in a `file:` URL that stands for no byte of a name.
+    Escape {
+        /// The text.
+        text: String,
+    },
+    /// Not a URL of the web.
+    Web {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No name of a bucket.
+    Bucket {
+        /// The text.
+        text: String,
+        /// What stands in the bucket's place.
+        bucket: String,
+    },
+    /// No name of an object in a bucket.
+    Key {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UrlError::Empty => f.write_str("the name of a file is empty: give a path or a URL"),
+            UrlError::ZeroByte { text } => {
+                write!(f, "`{text}` has a zero byte, which no file name can have")
+            }
+            UrlError::Relative { text } => write!(
+                f,
+                "`{text}` is a relative path: give an absolute one, executors run elsewhere"
+            ),
+            UrlError::Directory { text } => {
+                write!(f, "`{text}` names a directory: name a file, or pack the directory")
+            }
+            UrlError::Scheme { text, scheme } => write!(
+                f,
+                "`{text}` has the unknown scheme `{scheme}`: use a path, or a file:, http:, \
+                 https: or s3: URL"
+            ),
+            UrlError::FileHost { text, host } => write!(
+                f,
+                "`{text}` names a file on the host `{host}`: only files that every executor \
+                 can open by path work, write file:///PATH"
+            ),
+            UrlError::Escape { text } => write!(
+                f,
+                "`{text}` has a % that is not followed by the two digits of a byte of a UTF-8 \
+                 name: write %25 for %"
+            ),
+            UrlError::Web { text, reason } => write!(f, "`{text}` is not a URL: {reason}"),
+            UrlError::Bucket { text, bucket } => write!(
+                f,
+                "`{text}` names the bucket `{bucket}`, which cannot be one: write \
+                 s3://BUCKET/NAME"
+            ),
+            UrlError::Key { text, reason } => {
+                write!(f, "`{text}` cannot be used: {reason}; write s3://BUCKET/NAME")
+            }
+        }
+    }
+}
+
+impl Error for UrlError {}
+
+/// The stores of the network cannot be used at all.
+#[derive(Debug)]
+pub struct StoresError(pub reqwest::Error);
+
+impl fmt::Display for StoresError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot prepare for HTTPS: {}", chain(&self.0))
+    }
+}
+
+impl Error for StoresError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Debug)]
+pub enum StoreError {
+    /// There is no such object.
+    NotThere {
+        /// Where it should be.
+        url: String,
+    },
+    /// The store does not allow it.
+    NotAllowed {
+        /// The object.
+        url: String,
+        /// The store's words.
+        reason: String,
+    },
+    /// The store was not reached, failed, or fell silent; it may be tried
+    /// again.
+    Unreachable {
+        /// The object.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The source is not what it was when the copy began, or not the version
+    /// that was wanted.
+    Changed {
+        /// The object.
+        url: String,
+        /// What is different.
+        reason: String,
+        /// What it is now, if that is known.
+        now: Option<Resolved>,
+    },
+    /// There is no room for the copy on this machine.
+    DiskFull {
+        /// The object.
+        url: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The local file cannot be read or written for another reason.
+    Local {
+        /// The object.
+        url: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The store is for reading only.
+    ReadOnly {
+        /// Where the object was to go.
+        url: String,
+    },
+    /// The store refuses; trying again does not help.
+    Refused {
+        /// The object.
+        url: String,
+        /// The store's words.
+        reason: String,
+    },
+}
+
+impl StoreError {
+    /// Whether trying again later, with nothing else changed, may help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, StoreError::Unreachable { .. } | StoreError::Changed { .. })
+    }
+
+    /// A failure of the local file.
+    pub(super) fn local(url: String, source: io::Error) -> StoreError {
+        if super::is_full(&source) {
+            StoreError::DiskFull { url, source }
+        } else {
+            StoreError::Local { url, source }
+        }
+    }
+
+    /// What an HTTP status says that is no success.
+    pub(super) fn status(url: String, status: u16, reason: String) -> StoreError {
+        match status {
+            404 | 410 => StoreError::NotThere { url },
+            401 | 403 | 407 => StoreError::NotAllowed { url, reason },
+            412 => StoreError::Changed { url, reason, now: None },
+            408 | 425 | 429 | 500.. => StoreError::Unreachable { url, reason },
+            _ => StoreError::Refused { url, reason },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::NotThere { url } => write!(f, "there is no {url}: is the name right?"),
+            StoreError::NotAllowed { url, reason } => {
+                write!(f, "access to {url} is not allowed: {reason}")
+            }
+            StoreError::Unreachable { url, reason } => {
+                write!(f, "{url} cannot be reached at present: {reason}")
+            }
+            StoreError::Changed { url, reason, .. } => write!(
+                f,
+                "{url} changed while it was used: {reason}; let nobody write it while tasks \
+                 read it"
+            ),
+            StoreError::DiskFull { url, source } => {
+                write!(f, "there is no room here for {url}: {source}")
+            }
+            StoreError::Local { url, source } => {
+                write!(f, "the local copy of {url} cannot be read or written: {source}")
+            }
+            StoreError::ReadOnly { url } => {
+                write!(f, "{url} cannot be written: outputs go to a path or an s3: URL")
+            }
+            StoreError::Refused { url, reason } => write!(f, "{url} cannot be used: {reason}"),
+        }
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            StoreError::DiskFull { source, .. } | StoreError::Local { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// An error with all that it says about its causes, each once.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        next = cause.source();
+    }
+    text
+}
