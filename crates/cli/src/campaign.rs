@@ -1,6 +1,7 @@
 //! Getting a plan's tasks to a dispatcher and their results back.
 
 use crate::exit::{say, write_line};
+use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::results::terminal::end_of_stream;
@@ -52,9 +53,13 @@ async fn submit_once(
 ) -> Result<(), ClientError> {
     let mut under_way: VecDeque<(u64, Pending)> = VecDeque::new();
     let mut first = 0;
-    for submission in plan.submissions() {
+    let mut resolver = Resolver::default();
+    for mut submission in plan.submissions() {
         let end = first + submission.count;
         if end > *accepted {
+            if let Some(data) = &mut submission.data {
+                resolver.resolve(data).await;
+            }
             if under_way.len() >= SUBMISSIONS_UNDER_WAY_MAX {
                 settle_one(&mut under_way, accepted).await?;
             }

@@ -3,7 +3,7 @@
 use falkon_core::task::Resources;
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
-use falkon_node::executor::{self, ExecutorError, Link};
+use falkon_node::executor::{self, CacheSetup, ExecutorError, Link};
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ impl Embedded {
         capacity: Resources,
         scratch: PathBuf,
         capture_bytes_max: u64,
+        cache: Option<CacheSetup>,
     ) -> Result<Embedded, DispatcherError> {
         let log: Log = Arc::new(|_: &str| {});
         let options = dispatcher::Options { store: None, identity: None, log: log.clone() };
@@ -48,6 +49,7 @@ impl Embedded {
             capture_bytes_max,
             give_up: None,
             log,
+            cache,
         };
         let executor =
             tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));

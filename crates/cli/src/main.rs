@@ -10,8 +10,10 @@
 mod access;
 mod bench;
 mod campaign;
+mod data;
 mod embedded;
 mod exit;
+mod objects;
 mod plan;
 mod progress;
 mod query;

@@ -88,6 +88,22 @@ struct Objects {
     current_dir: Vec<u8>,
     /// What tasks write.
     made: HashSet<Made>,
+    /// The version that this has.
+    made_version: Arc<str>,
+}
+
+impl Objects {
+    fn new(current_dir: Vec<u8>, made: HashSet<Made>) -> Objects {
+        let mut random = [0; 16];
+        // Without randomness the time will do: it only has to differ from
+        // other plans.
+        if getrandom::fill(&mut random).is_err() {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            random = now.map_or(0, |now| now.as_nanos()).to_le_bytes();
+        }
+        let made_version = format!("{}{:032x}", objects::MADE, u128::from_le_bytes(random));
+        Objects { current_dir, made, made_version: made_version.into() }
+    }
 }
 
 #[derive(Debug)]
@@ -120,7 +136,7 @@ impl Plan {
             body: Arc::new(Body::Product(product)),
             dependencies: Arc::new(dependencies),
             template: Arc::new(template),
-            objects: has_objects.then(|| Arc::new(Objects { current_dir, made })),
+            objects: has_objects.then(|| Arc::new(Objects::new(current_dir, made))),
             selection: None,
         })
     }
@@ -170,7 +186,7 @@ impl Plan {
         };
         let objects = listed.has_objects.then(|| {
             let current_dir = current_dir.as_os_str().as_bytes().to_vec();
-            Arc::new(Objects { current_dir, made: graph.made() })
+            Arc::new(Objects::new(current_dir, graph.made()))
         });
         let dependencies = graph.finish(listed.count, name)?;
         Ok(Plan {
@@ -185,6 +201,11 @@ impl Plan {
     /// How many tasks.
     pub(crate) fn count(&self) -> u64 {
         self.selection.as_ref().map_or(self.whole_count(), Selection::len)
+    }
+
+    /// Whether any task reads or writes data objects.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.objects.is_some()
     }
 
     /// How many tasks the command line gives, selected or not.

@@ -104,7 +104,7 @@ impl TaskResult {
             Outcome::Exit(code) => Some(format!("exited with {code}")),
             Outcome::Signal(signal) => Some(format!("killed by {}", signal_name(signal))),
             Outcome::TimedOut => Some("ran into its timeout".to_owned()),
-            Outcome::NotRun | Outcome::NoOutput => {
+            Outcome::NotRun | Outcome::NoOutput | Outcome::NoInput => {
                 return Some(match said {
                     "" => "could not be run".to_owned(),
                     said => said.to_owned(),

@@ -1,6 +1,7 @@
 //! `falkon run`: tasks here and now.
 
 use crate::campaign::{self, Receiver};
+use crate::data::{CacheArgs, PolicyArgs};
 use crate::embedded::{self, Embedded, cpus};
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
@@ -11,9 +12,11 @@ use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use clap::Args;
+use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::ClientError;
+use falkon_node::executor::CacheSetup;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -75,6 +78,10 @@ pub(crate) struct RunArgs {
     /// Custom resources that tasks may use; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     offer: Vec<(String, u64)>,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     #[command(flatten)]
     failure: FailureArgs,
     /// Print what would run, and run nothing
@@ -280,8 +287,13 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Ok(scratch) => scratch,
         Err(exit) => return exit,
     };
+    let (policy, cache) = match data_options(&args, &plan, &scratch) {
+        Ok(options) => options,
+        Err(exit) => return exit,
+    };
     let started = Instant::now();
-    let embedded = Embedded::start(capacity(&args), scratch.clone(), args.output.capture);
+    let embedded =
+        Embedded::start(capacity(&args), scratch.clone(), args.output.capture, cache.clone());
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -292,12 +304,36 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     // one terminal; the line steps aside for each.
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
-    let outcome = drive(&mut embedded, &plan, &mut receiver, args.failure.fail_fast).await;
+    let outcome =
+        drive(&mut embedded, &plan, &mut receiver, (args.failure.fail_fast, policy)).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
+    leave_cache(cache, &scratch);
     leave_scratch(&scratch);
     let seconds = started.elapsed().as_secs_f64();
     finish(&receiver, outcome, before, seconds, args.output.quiet)
+}
+
+/// How data is cached, and decides where tasks run; there is no cache if no
+/// task has data objects.
+fn data_options(
+    args: &RunArgs,
+    plan: &Plan,
+    scratch: &Path,
+) -> Result<(PolicyOptions, Option<CacheSetup>), Exit> {
+    let policy = args.policy.options(plan)?;
+    let cache = plan.has_objects().then(|| args.cache.setup(scratch)).transpose()?;
+    Ok((policy, cache))
+}
+
+/// Removes a cache that was made for this run alone.
+pub(crate) fn leave_cache(cache: Option<CacheSetup>, scratch: &Path) {
+    for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
+        if directory.starts_with(scratch) {
+            // What cannot be removed is in the way of nothing.
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
 }
 
 /// Removes the overflow directory if nothing in it is needed.
@@ -355,7 +391,7 @@ async fn drive(
     embedded: &mut Embedded,
     plan: &Plan,
     receiver: &mut Receiver<'_>,
-    fail_fast: bool,
+    (fail_fast, policy): (bool, PolicyOptions),
 ) -> Ending {
     let client = embedded.client.clone();
     let options = InstanceOptions {
@@ -363,6 +399,7 @@ async fn drive(
         keep_results: false,
         fail_unschedulable: true,
         fail_fast,
+        policy,
     };
     let instance = match client.create(options).await {
         Ok((instance, _)) => instance,

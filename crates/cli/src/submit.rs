@@ -2,6 +2,7 @@
 
 use crate::access::{AccessArgs, connect};
 use crate::campaign;
+use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
@@ -21,6 +22,8 @@ pub(crate) struct SubmitArgs {
     access: AccessArgs,
     #[command(flatten)]
     plan: PlanArgs,
+    #[command(flatten)]
+    policy: PolicyArgs,
     #[command(flatten)]
     failure: FailureArgs,
     /// Name shown to people
@@ -42,10 +45,10 @@ pub(crate) struct SubmitArgs {
 
 /// Runs the command.
 pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
-    if args.plan.options.cwd.is_none() && args.plan.sources.workflow.is_none() {
+    if args.plan.sources.workflow.is_none() {
         // Tasks run where they were submitted, as they do with batch
-        // schedulers.
-        args.plan.options.cwd =
+        // schedulers, unless they have a directory of their own.
+        args.plan.options.home =
             std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
     }
     let plan = match make_plan(&args.plan) {
@@ -105,6 +108,7 @@ async fn create_and_submit(
         keep_results: true,
         fail_unschedulable: false,
         fail_fast: args.failure.fail_fast,
+        policy: args.policy.options(plan)?,
     };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
     let (instance, secret) = client.create(options).await.map_err(Exit::client)?;

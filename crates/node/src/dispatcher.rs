@@ -324,7 +324,9 @@ impl Driver {
         match inbound {
             Inbound::Opened { connection, peer } => {
                 if peer.role == Role::Executor {
-                    peer.send(Outgoing::Executor(ToExecutor::Welcome { now }));
+                    let identity = self.identity.as_ref();
+                    let peer_secret = identity.map(|found| *found.peer_secret().as_bytes());
+                    peer.send(Outgoing::Executor(ToExecutor::Welcome { now, peer_secret }));
                 }
                 self.peers.insert(connection, peer);
             }

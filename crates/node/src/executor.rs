@@ -2,6 +2,7 @@
 //! the process host, timers for builtins, the core in the middle.
 
 mod not_started;
+mod objects;
 mod tasks;
 
 use crate::clock::Clock;
@@ -11,6 +12,7 @@ use falkon_core::execute::{Action, Event, Executor};
 use falkon_core::task::{Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use objects::{FromObjects, Objects};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,6 +20,7 @@ use tasks::Tasks;
 use tokio::sync::{mpsc, oneshot};
 
 pub use crate::dispatcher::Log;
+pub use objects::{CacheSetup, CacheSetupError};
 
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
@@ -39,6 +42,8 @@ pub struct Options {
     pub give_up: Option<Duration>,
     /// Where log lines go.
     pub log: Log,
+    /// The cache; without one, tasks with data objects fail here.
+    pub cache: Option<CacheSetup>,
 }
 
 impl fmt::Debug for Options {
@@ -66,6 +71,8 @@ pub enum ExecutorError {
     GaveUp(Duration),
     /// The process host cannot be started.
     Host(HostError),
+    /// The cache cannot be used.
+    Cache(CacheSetupError),
     /// The link within the process is gone.
     Over,
 }
@@ -78,6 +85,7 @@ impl fmt::Display for ExecutorError {
                 write!(f, "the dispatcher was not reached for {} s", time.as_secs())
             }
             ExecutorError::Host(error) => write!(f, "{error}"),
+            ExecutorError::Cache(error) => write!(f, "{error}"),
             ExecutorError::Over => write!(f, "the dispatcher has ended"),
         }
     }
@@ -88,6 +96,7 @@ impl std::error::Error for ExecutorError {
         match self {
             ExecutorError::Connect(error) => Some(error),
             ExecutorError::Host(error) => Some(error),
+            ExecutorError::Cache(error) => Some(error),
             ExecutorError::GaveUp(_) | ExecutorError::Over => None,
         }
     }
@@ -121,11 +130,27 @@ pub async fn run(
         random = Clock::start().now().0.to_le_bytes();
     }
     let incarnation = u64::from_le_bytes(random).max(1);
-    let core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
+    let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
+    let mut objects = None;
+    if let Some(setup) = &options.cache {
+        let opened = Objects::open(setup, incarnation, options.log.clone());
+        let (mut opened, stage, recorded) = opened.map_err(ExecutorError::Cache)?;
+        let serves = match &link {
+            Link::Access(access) => access
+                .addresses
+                .first()
+                .and_then(|dispatcher| opened.listen(dispatcher, access.level)),
+            Link::Here(_) => None,
+        };
+        // A cache that nobody else reaches is one all the same.
+        let serves = Some(serves.unwrap_or_default());
+        core = core.with_cache(&stage, &recorded, serves);
+        objects = Some(opened);
+    }
     let mut driver = Driver {
         core,
         clock: Clock::start(),
-        tasks: Tasks::new(&options),
+        tasks: Tasks::new(&options, objects),
         session: None,
         say: Vec::new(),
         left: false,
@@ -150,12 +175,18 @@ pub async fn run(
                 Some(session) => driver.session = Some(session),
                 None => break,
             },
-            () = driver.tasks.recv(&mut ended, &driver.clock) => driver.take_ended(&mut ended),
+            said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
             () = tokio::time::sleep_until(due) => {}
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
     }
     driver.tasks.stop();
+    if let Some(stage) = driver.core.stage() {
+        let recorded = stage.cache().recorded().collect();
+        if let Some(objects) = driver.tasks.objects() {
+            objects.record(recorded);
+        }
+    }
     if driver.left || leaving {
         connector.abort();
         return Ok(());
@@ -196,8 +227,13 @@ impl Driver {
             FromSession::Said(messages) => {
                 for message in messages {
                     match message {
-                        ToExecutor::Welcome { now } => {
+                        ToExecutor::Welcome { now, peer_secret } => {
                             self.set_clock(now);
+                            if let (Some(objects), Some(secret)) =
+                                (self.tasks.objects(), peer_secret)
+                            {
+                                objects.set_secret(secret);
+                            }
                             self.core.handle(self.clock.now(), Event::Connected);
                         }
                         ToExecutor::Order(order) => {
@@ -221,8 +257,11 @@ impl Driver {
         self.tasks.shift_timers(before, now);
     }
 
-    fn take_ended(&mut self, ended: &mut Vec<Ended>) {
+    fn take_ended(&mut self, ended: &mut Vec<Ended>, said: Option<FromObjects>) {
         let now = self.clock.now();
+        if let Some(event) = said.and_then(|said| self.tasks.take_objects(said)) {
+            self.core.handle(now, event);
+        }
         for ended in ended.drain(..) {
             if let Some(event) = self.tasks.ended(ended, &self.clock) {
                 self.core.handle(now, event);
@@ -266,6 +305,21 @@ impl Driver {
             Action::Start(start) => self.tasks.start(start, &self.clock),
             Action::TakeBack(key) => self.tasks.take_back(key),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
+            Action::Stage(action) => {
+                if let Some(objects) = self.tasks.objects() {
+                    objects.act(action);
+                }
+            }
+            Action::Peers(peers) => {
+                if let Some(objects) = self.tasks.objects() {
+                    objects.set_peers(peers);
+                }
+            }
+            Action::Clear(key) => {
+                if let Some(objects) = self.tasks.objects() {
+                    objects.clear(key);
+                }
+            }
             Action::Left => self.left = true,
         }
     }

@@ -4,7 +4,9 @@
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
 };
-use falkon_core::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
+use falkon_core::data::declared::{
+    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+};
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
@@ -58,7 +60,8 @@ wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
 wire_struct!(Declared { objects, inputs, outputs });
 wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
-wire_struct!(Peer { executor, address });
+wire_struct!(Serving { address, fingerprint });
+wire_struct!(Peer { executor, serves });
 wire_struct!(DataOrder { peers, fetch, demand });
 wire_struct!(Changes { anew, added, removed });
 wire_struct!(Count { objects, bytes });

@@ -320,8 +320,11 @@ pub enum ToExecutor {
     Welcome {
         /// Microseconds since the Unix epoch.
         now: Time,
+        /// What executors prove themselves to each other with; none if this
+        /// dispatcher has only executors of its own process.
+        peer_secret: Option<[u8; 32]>,
     },
     /// What to do.
     Order(Order),
 }
-wire_enum!(ToExecutor { 0 => Welcome { now }, 1 => Order(order) });
+wire_enum!(ToExecutor { 0 => Welcome { now, peer_secret }, 1 => Order(order) });

@@ -78,6 +78,7 @@ fn options(number: u32, slots: u32) -> Options {
         capture_bytes_max: 0,
         give_up: None,
         log: Arc::new(|_: &str| {}),
+        cache: None,
     }
 }
 

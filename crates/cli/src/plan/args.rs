@@ -202,6 +202,9 @@ pub(crate) struct TaskOptions {
     /// Working directory of the tasks
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
+    /// Working directory of tasks that are given none and need none.
+    #[arg(skip)]
+    pub(crate) home: Option<OsString>,
     /// File that a task reads as standard input [default: nothing]
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin: Option<OsString>,

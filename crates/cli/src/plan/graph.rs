@@ -7,7 +7,7 @@
 
 use super::files;
 use super::objects::source_key;
-use falkon_wire::declared::Declared;
+use falkon_wire::declared::{CACHE_SCHEME, Declared};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -49,6 +49,13 @@ pub(crate) enum GraphError {
         /// Both tasks.
         tasks: (String, String),
     },
+    /// A task reads from caches what no task writes there.
+    NotMade {
+        /// What it reads.
+        source: String,
+        /// The task.
+        task: String,
+    },
     /// More than 2^32 tasks or dependencies.
     TooLarge,
 }
@@ -82,6 +89,9 @@ impl fmt::Display for GraphError {
             }
             GraphError::DoubledOutput { path, tasks: (first, second) } => {
                 write!(f, "tasks `{first}` and `{second}` both declare the output `{path}`")
+            }
+            GraphError::NotMade { source, task } => {
+                write!(f, "task `{task}` reads `{source}`, but no task writes it")
             }
             GraphError::TooLarge => {
                 write!(f, "there are more than 4,294,967,295 tasks or dependencies: split the list")
@@ -232,6 +242,8 @@ pub(crate) struct GraphBuilder {
     /// Ids that no task had yet when they were waited for.
     forward: Vec<(u32, Box<[u8]>)>,
     doubled_output: Option<(Vec<u8>, u32, u32)>,
+    /// Inputs that live in caches alone.
+    cached: Vec<(Key, u32, Box<[u8]>)>,
 }
 
 impl GraphBuilder {
@@ -290,7 +302,14 @@ impl GraphBuilder {
             Declared::Object { source, .. } => key(&source_key(source, &self.current_dir)),
         };
         for input in inputs {
-            self.inputs.push((place(input), task));
+            let key = place(input);
+            if let Declared::Object { source, .. } = Declared::read(input)
+                && source.starts_with(CACHE_SCHEME)
+                && self.cached.last().is_none_or(|(last, ..)| *last != key)
+            {
+                self.cached.push((key, task, source.into()));
+            }
+            self.inputs.push((key, task));
         }
         for output in outputs {
             let first = *self.outputs.entry(place(output)).or_insert(task);
@@ -322,6 +341,11 @@ impl GraphBuilder {
                 path: String::from_utf8_lossy(&path).into_owned(),
                 tasks: (name(first), name(second)),
             });
+        }
+        let nobody = |(key, ..): &&(Key, u32, _)| !self.outputs.contains_key(key);
+        if let Some((_, task, source)) = self.cached.iter().find(nobody) {
+            let source = String::from_utf8_lossy(source).into_owned();
+            return Err(GraphError::NotMade { source, task: name(*task) });
         }
         let mut unknown = Vec::new();
         let mut more = 0;

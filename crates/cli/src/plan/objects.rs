@@ -61,7 +61,10 @@ impl fmt::Display for ObjectError {
             ObjectError::NothingToStage => {
                 write!(f, "--stage brings the files of --each, but there is no --each")
             }
-            ObjectError::Builtin => write!(f, "@noop reads and writes no data objects"),
+            ObjectError::Builtin => write!(
+                f,
+                "@noop has no data objects, and other builtins write none: leave them out"
+            ),
         }
     }
 }
@@ -80,7 +83,7 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
     if command.cwd.is_some() {
         return wrong(ObjectError::WithFolder);
     }
-    if kind == Kind::Noop {
+    if kind == Kind::Noop || (kind != Kind::Process && objects(&command.outputs).next().is_some()) {
         return wrong(ObjectError::Builtin);
     }
     let mut names: Vec<&[u8]> = Vec::new();
@@ -185,18 +188,23 @@ pub(crate) fn stage(
     Ok(())
 }
 
+/// Whether tasks of a command with placeholders have data objects.
+pub(crate) fn declares(template: &CommandTemplate) -> bool {
+    let is_object = |text: &Text| {
+        let is_file = matches!(
+            text.first(),
+            Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.' | b'='))
+        );
+        let has_equals =
+            |piece: &Piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='));
+        !is_file && text.iter().any(has_equals)
+    };
+    template.inputs.iter().chain(&template.outputs).any(is_object)
+}
+
 /// As [`settle`], for a command with placeholders.
 pub(crate) fn settle_template(template: &mut CommandTemplate, current_dir: &[u8]) {
-    let declares = |texts: &[Text]| {
-        let first = |text: &Text| match text.first() {
-            Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.')) => false,
-            _ => text
-                .iter()
-                .any(|piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='))),
-        };
-        texts.iter().any(first)
-    };
-    if !declares(&template.inputs) && !declares(&template.outputs) {
+    if !declares(template) {
         return;
     }
     let named = |text: &Text| {
@@ -252,8 +260,9 @@ fn before_equals(text: &Text) -> Option<Text> {
     None
 }
 
-/// What is written by tasks of the plan, and so is not there before: told by
-/// its source from what is only read.
+/// What the version of an object begins with that a task of the plan writes:
+/// the rest is drawn at random for each plan, as what it writes is not what
+/// another wrote.
 pub(crate) const MADE: &str = "made:";
 
 /// The objects of the tasks of a submission, as they are put together.
@@ -295,30 +304,30 @@ impl ObjectsBuilder {
         &mut self,
         command: &Command,
         current_dir: &[u8],
-        is_made: impl Fn(&[u8]) -> bool,
+        made: impl Fn(&[u8]) -> Option<Arc<str>>,
     ) {
         for (_, source) in objects(&command.inputs) {
-            let number = self.number(source_key(source, current_dir), &is_made);
+            let number = self.number(source_key(source, current_dir), &made);
             self.inputs.items.push(number);
         }
         for (_, source) in objects(&command.outputs) {
-            let number = self.number(source_key(source, current_dir), &is_made);
+            let number = self.number(source_key(source, current_dir), &made);
             self.outputs.items.push(number);
         }
         self.inputs.end_task();
         self.outputs.end_task();
     }
 
-    fn number(&mut self, key: Vec<u8>, is_made: &impl Fn(&[u8]) -> bool) -> u32 {
+    fn number(&mut self, key: Vec<u8>, made: &impl Fn(&[u8]) -> Option<Arc<str>>) -> u32 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         let number = self.objects.len() as u32;
-        let version = if is_made(&key) { MADE } else { "" };
+        let version = made(&key).unwrap_or_default();
         self.objects.push(Object {
             id: ObjectId(0),
             url: String::from_utf8_lossy(&key).into(),
-            version: version.into(),
+            version,
             size: None,
         });
         self.numbers.insert(key, number);

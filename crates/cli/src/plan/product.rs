@@ -48,6 +48,10 @@ impl Product {
         if args.options.stage {
             objects::stage(&mut template, &args.sources.sources)?;
         }
+        let home = args.options.home.as_ref().map(|home| home.as_bytes());
+        if template.cwd.is_none() && !objects::declares(&template) {
+            template.cwd = home.map(|home| vec![Piece::Literal(home.to_vec())]);
+        }
         let class = class(&args.options, kind);
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {

@@ -170,8 +170,10 @@ impl Submissions<'_> {
         let mut builder = ObjectsBuilder::default();
         for offset in 0..if alike { 1 } else { count } {
             let command = self.plan.command(self.next + offset)?;
-            let is_made = |source: &[u8]| is_made(&objects.made, source);
-            builder.push(&command, &objects.current_dir, is_made);
+            let made = |source: &[u8]| {
+                is_made(&objects.made, source).then(|| objects.made_version.clone())
+            };
+            builder.push(&command, &objects.current_dir, made);
         }
         builder.finish().map(Arc::new)
     }

@@ -15,6 +15,7 @@ use falkon_wire::command::{Command, CommandTemplate};
 use fields::TaskFields;
 use serde::Deserialize;
 use std::io::{BufRead, Read};
+use std::os::unix::ffi::OsStrExt;
 
 /// The longest line of a task file, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -41,7 +42,8 @@ pub(crate) fn read(
         shell: options.shell,
     };
     let errors = TaskErrors { path: name.to_owned(), ..TaskErrors::default() };
-    let mut reader = Reader { defaults, list, graph, errors };
+    let home = options.home.as_ref().map(|home| home.as_bytes().to_vec());
+    let mut reader = Reader { defaults, home, list, graph, errors };
     let mut lines = Lines { from, name, line: Vec::new(), number: 0 };
     let mut passed = Vec::new();
     let mut is_toml = name.to_ascii_lowercase().ends_with(".toml");
@@ -119,6 +121,8 @@ struct Defaults {
 
 struct Reader<'a> {
     defaults: Defaults,
+    /// Where tasks run that are given no folder and need none.
+    home: Option<Vec<u8>>,
     list: &'a mut ListBuilder,
     graph: &'a mut GraphBuilder,
     errors: TaskErrors,
@@ -188,6 +192,9 @@ impl Reader<'_> {
         let (mut command, class) = self.defaults.apply(&fields, index)?;
         objects::check(&command, class.kind)?;
         objects::settle(&mut command, self.graph.current_dir());
+        if command.cwd.is_none() && !objects::has_objects(&command) {
+            command.cwd.clone_from(&self.home);
+        }
         if fields.id.is_some() {
             self.graph.name(task, id)?;
         }

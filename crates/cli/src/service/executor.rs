@@ -2,9 +2,10 @@
 
 use super::log_to_stderr;
 use crate::access::AccessArgs;
+use crate::data::CacheArgs;
 use crate::embedded::{cpus, hostname};
 use crate::exit::{Exit, runtime, say};
-use crate::run::{Interrupts, memory, new_scratch};
+use crate::run::{Interrupts, leave_cache, memory, new_scratch};
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::ClientError;
@@ -37,6 +38,8 @@ pub(crate) struct ExecutorArgs {
     /// the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Bytes of each output stream that are sent with a result
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
     capture: u64,
@@ -74,6 +77,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
             scratch
         }
     };
+    let cache = args.cache.setup(&scratch)?;
     let options = executor::Options {
         name: args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id())),
         capacity,
@@ -81,6 +85,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         capture_bytes_max: args.capture,
         give_up: args.give_up.map(Duration::from_micros),
         log: log_to_stderr(),
+        cache: Some(cache.clone()),
     };
     let (leave, leaving) = oneshot::channel();
     let mut running =
@@ -100,6 +105,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
             },
         }
     };
+    leave_cache(Some(cache), &scratch);
     // Output that results refer to stays.
     let _ = std::fs::remove_dir(&scratch);
     match result {

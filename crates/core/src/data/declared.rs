@@ -133,13 +133,22 @@ pub struct AssignedData {
     pub outputs: Lists,
 }
 
+/// Where an executor serves what it caches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Serving {
+    /// Where it listens, as `host:port`; empty if nobody else reaches it.
+    pub address: String,
+    /// What it is known by to those who connect; opaque to the core.
+    pub fingerprint: Vec<u8>,
+}
+
 /// An executor that serves what it caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// Which.
     pub executor: ExecutorId,
-    /// Where it listens, as `host:port`.
-    pub address: String,
+    /// Where.
+    pub serves: Serving,
 }
 
 /// What an order says about data beyond that of the assigned tasks.

@@ -2,7 +2,7 @@
 
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::{Record, Selection};
-use crate::data::declared::{AssignedData, DataOrder};
+use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
@@ -147,8 +147,8 @@ pub struct Join {
     pub held: Vec<Held>,
     /// Reports that were not acknowledged.
     pub reports: Vec<Report>,
-    /// Where it serves what it caches, as `host:port`, if it does.
-    pub serves: Option<String>,
+    /// Where it serves what it caches, if it does.
+    pub serves: Option<Serving>,
 }
 
 /// What happens to a dispatcher. `request` numbers come back in the

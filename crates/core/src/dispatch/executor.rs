@@ -2,6 +2,7 @@
 
 use super::instance::{Need, NeedId};
 use super::{BatchId, ConnectionId, Held, Order};
+use crate::data::declared::Serving;
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -68,7 +69,7 @@ pub(super) struct Executor {
     /// Its key in the dispatcher's `prefetched`.
     pub(super) prefetched_key: Option<u64>,
     /// Where it serves what it caches.
-    pub(super) serves: Option<String>,
+    pub(super) serves: Option<Serving>,
     /// It counts among the busy ones.
     pub(super) is_busy: bool,
     /// What it is to be told next.

@@ -318,13 +318,14 @@ impl Dispatcher {
 
     /// Tells an executor where another listens; false if it does not serve.
     fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
-        let Some(address) = self.executors.get(&peer).and_then(|found| found.serves.clone()) else {
+        let serves = self.executors.get(&peer).and_then(|found| found.serves.clone());
+        let Some(serves) = serves.filter(|serves| !serves.address.is_empty()) else {
             return false;
         };
         if let Some(executor) = self.executors.get_mut(&to) {
             let peers = &mut executor.order.data.get_or_insert_default().peers;
             if !peers.iter().any(|known| known.executor == peer) {
-                peers.push(Peer { executor: peer, address });
+                peers.push(Peer { executor: peer, serves });
             }
         }
         true

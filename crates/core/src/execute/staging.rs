@@ -8,7 +8,7 @@
 
 use super::{Action, Executor, Queued, TaskKey};
 use crate::data::cache::Recorded;
-use crate::data::declared::{AssignedData, DataOrder, Located};
+use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::object::Object;
 use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usage};
 use crate::limits::DATA_TASKS_MAX;
@@ -74,7 +74,7 @@ struct Finishing {
 #[derive(Debug)]
 pub(super) struct Data {
     stage: Stage,
-    serves: Option<String>,
+    serves: Option<Serving>,
     tasks: BTreeMap<TaskKey, Staging>,
     finishing: BTreeMap<TaskKey, Finishing>,
     /// Sizes of what tasks that still run have written.
@@ -87,14 +87,13 @@ pub(super) struct Data {
 
 impl Executor {
     /// This executor with a cache: what was in it before a restart is
-    /// `recorded`. `serves` is where others can fetch what it holds, as
-    /// `host:port`.
+    /// `recorded`. `serves` is where others can fetch what it holds.
     #[must_use]
     pub fn with_cache(
         mut self,
         options: &StageOptions,
         recorded: &[Recorded],
-        serves: Option<String>,
+        serves: Option<Serving>,
     ) -> Executor {
         self.data = Some(Box::new(Data {
             stage: Stage::restore(options, recorded),
@@ -115,7 +114,7 @@ impl Executor {
         self.data.as_ref().map(|data| &data.stage)
     }
 
-    pub(super) fn serves(&self) -> Option<String> {
+    pub(super) fn serves(&self) -> Option<Serving> {
         self.data.as_ref().and_then(|data| data.serves.clone())
     }
 

@@ -2,16 +2,19 @@
 
 use super::Options;
 use super::not_started::not_started;
+use super::objects::{FromObjects, Objects};
 use crate::clock::Clock;
 use crate::process::{
-    Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
+    Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
-use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
+use falkon_core::data::object::Object;
+use falkon_core::execute::{Event, Start, StartData, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
+use falkon_wire::declared::{self, Declared};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -29,6 +32,8 @@ struct Process {
     after: Option<u64>,
     /// Files that must be there in the end.
     outputs: Vec<PathBuf>,
+    /// Data objects that it is to write.
+    objects: Vec<(PathBuf, Arc<Object>)>,
     program: Vec<u8>,
     cwd: Option<Vec<u8>>,
     stdin: Option<Vec<u8>>,
@@ -56,10 +61,14 @@ pub(super) struct Tasks {
     capture_bytes_max: u64,
     has_gpus: bool,
     own_gpus: Vec<String>,
+    objects: Option<Objects>,
+    /// Tasks that have ended and whose outputs are on their way to stores:
+    /// their sizes, and what the core is to hear then.
+    putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
 }
 
 impl Tasks {
-    pub(super) fn new(options: &Options) -> Tasks {
+    pub(super) fn new(options: &Options, objects: Option<Objects>) -> Tasks {
         let own_gpus = std::env::var("CUDA_VISIBLE_DEVICES")
             .map(|list| list.split(',').map(str::to_owned).collect())
             .unwrap_or_default();
@@ -80,7 +89,59 @@ impl Tasks {
             capture_bytes_max: options.capture_bytes_max,
             has_gpus: options.capacity.gpus > 0,
             own_gpus,
+            objects,
+            putting: BTreeMap::new(),
         }
+    }
+
+    /// Waits for processes to end, or for something about data objects.
+    pub(super) async fn recv_either(
+        &mut self,
+        ended: &mut Vec<Ended>,
+        clock: &Clock,
+    ) -> Option<FromObjects> {
+        let (host, objects) = (&mut self.host, &mut self.objects);
+        let lost = tokio::select! {
+            said = said(objects) => return Some(said),
+            received = receive(host, ended) => received.err(),
+        };
+        if let Some(lost) = lost {
+            self.host_lost(&lost, clock);
+        }
+        None
+    }
+
+    /// What was said about data objects, for the core.
+    pub(super) fn take_objects(&mut self, said: FromObjects) -> Option<Event> {
+        match said {
+            FromObjects::Stage(event) => Some(Event::Stage(event)),
+            FromObjects::Peers(from) => {
+                self.objects.as_mut().map(|objects| Event::Stage(objects.asked(from)))
+            }
+            FromObjects::Put { key, result } => {
+                let (sizes, mut event) = self.putting.remove(&key)?;
+                match (result, &mut event) {
+                    (Ok(()), _) => {
+                        self.events.push_back(event);
+                        return Some(Event::Wrote { key, sizes });
+                    }
+                    (Err(error), Event::Ended { outcome, detail, .. }) => {
+                        *outcome = Outcome::NoOutput;
+                        let mut said =
+                            detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
+                        said.error = format!("it exited with 0 but its output is lost: {error}");
+                        *detail = Some(Arc::new(said));
+                    }
+                    (Err(_), _) => {}
+                }
+                Some(event)
+            }
+        }
+    }
+
+    /// The data objects, if this executor has a cache.
+    pub(super) fn objects(&mut self) -> Option<&mut Objects> {
+        self.objects.as_mut()
     }
 
     pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
@@ -125,14 +186,14 @@ impl Tasks {
     pub(super) fn start(&mut self, start: Start, clock: &Clock) {
         let now = clock.now();
         let result = match start.class.kind {
-            Kind::Noop => self.check_rows(&start).map(|()| {
+            Kind::Noop => self.check_rows(&start).map_err(NotStarted::from).map(|()| {
                 self.end(start.key, Outcome::Exit(0), now, String::new());
             }),
-            Kind::Sleep => self.sleep(&start, now),
+            Kind::Sleep => self.sleep(&start, now).map_err(NotStarted::from),
             Kind::Process => self.prepare_launch(&start),
         };
-        if let Err(error) = result {
-            self.end(start.key, Outcome::NotRun, now, error);
+        if let Err(failure) = result {
+            self.end(start.key, failure.outcome, now, failure.error);
         }
     }
 
@@ -184,16 +245,26 @@ impl Tasks {
         Ok(())
     }
 
-    fn prepare_launch(&mut self, start: &Start) -> Result<(), String> {
-        let command = self.command(start, 0)?;
+    fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
+        let mut command = self.command(start, 0)?;
+        if let Some(data) = &start.data {
+            let sandbox = self.make_sandbox(start, &command, data)?;
+            command.cwd = Some(sandbox.into_os_string().into_vec());
+        }
         let base =
             command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-        for input in &command.inputs {
+        for input in files(&command.inputs) {
             let path = base.join(OsStr::from_bytes(input));
             if let Err(error) = std::fs::metadata(&path) {
-                return Err(format!("the input {} cannot be read: {error}", path.display()));
+                let error = format!("the input {} cannot be read: {error}", path.display());
+                return Err(NotStarted::from(error));
             }
         }
+        let written = start.data.iter().flat_map(|data| data.outputs.iter().cloned());
+        let objects: Vec<(PathBuf, Arc<Object>)> = declared::objects(&command.outputs)
+            .map(|(name, _)| base.join(OsStr::from_bytes(name)))
+            .zip(written)
+            .collect();
         let launch_key = self.next_launch;
         self.next_launch += 1;
         let mut env = command.env;
@@ -216,11 +287,11 @@ impl Tasks {
             Process {
                 key: start.key,
                 after,
-                outputs: command
-                    .outputs
-                    .iter()
+                outputs: files(&command.outputs)
+                    .chain(declared::objects(&command.outputs).map(|(name, _)| name))
                     .map(|output| base.join(OsStr::from_bytes(output)))
                     .collect(),
+                objects,
                 program: command.argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
@@ -237,6 +308,45 @@ impl Tasks {
             spill: Some(spill),
         });
         Ok(())
+    }
+
+    /// Makes the directory of a task with data objects, its inputs in it.
+    fn make_sandbox(
+        &mut self,
+        start: &Start,
+        command: &Command,
+        data: &StartData,
+    ) -> Result<PathBuf, NotStarted> {
+        let Some(objects) = &mut self.objects else {
+            return Err(NotStarted::from("this executor has no cache".to_owned()));
+        };
+        if command.cwd.is_some() {
+            let error = "a task with data objects has a directory of its own, and no cwd";
+            return Err(NotStarted::from(error.to_owned()));
+        }
+        let mut inputs = Vec::new();
+        for ((name, _), staged) in declared::objects(&command.inputs).zip(&data.inputs) {
+            if !declared::is_inner_name(name) {
+                let name = String::from_utf8_lossy(name);
+                let error = format!("`{name}` is no name for a data object: it must be inside");
+                return Err(NotStarted::from(error));
+            }
+            inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
+        }
+        let name = format!("task-{}-{}-{}", start.key.instance, start.key.task, start.attempt);
+        let folder = objects
+            .make_sandbox(start.key, self.scratch.join(name), &inputs)
+            .map_err(|error| NotStarted { outcome: Outcome::NoInput, error })?;
+        for (name, _) in declared::objects(&command.outputs) {
+            let path = folder.join(OsStr::from_bytes(name));
+            if let Some(parent) = path.parent()
+                && let Err(error) = std::fs::create_dir_all(parent)
+            {
+                let error = format!("cannot create {}: {error}", parent.display());
+                return Err(NotStarted::from(error));
+            }
+        }
+        Ok(folder)
     }
 
     /// GPUs by the names that this executor was given them under.
@@ -337,13 +447,9 @@ impl Tasks {
         true
     }
 
-    /// Waits for processes to end. If the host is lost, its tasks end with it
-    /// and another is started when it is needed.
-    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>, clock: &Clock) {
-        let Some((_, receiver)) = &mut self.host else {
-            return std::future::pending().await;
-        };
-        let Err(lost) = receiver.recv(ended).await else { return };
+    /// The host is lost, and its tasks with it; another is started when it is
+    /// needed.
+    fn host_lost(&mut self, lost: &HostLost, clock: &Clock) {
         self.host = None;
         // The later ones first, as the core must hear of what has not run
         // before it hears that what it waited for has ended.
@@ -401,13 +507,64 @@ impl Tasks {
             0 => (now, now),
             _ => (clock.at_monotonic(ended.started), clock.at_monotonic(ended.ended)),
         };
-        Some(Event::Ended { key: process.key, outcome, started, ended, detail })
+        let event = Event::Ended { key: process.key, outcome, started, ended, detail };
+        if outcome != Outcome::Exit(0) || process.objects.is_empty() {
+            return Some(event);
+        }
+        let sizes = process
+            .objects
+            .iter()
+            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
+        self.putting.insert(process.key, (sizes.collect(), event));
+        if let Some(objects) = &mut self.objects {
+            objects.put(process.key, process.objects);
+        }
+        None
     }
 
     /// Ends everything that runs, and waits until it has ended.
     pub(super) fn stop(&mut self) {
         self.host = None;
     }
+}
+
+/// Waits for processes to end.
+async fn receive(
+    host: &mut Option<(HostSender, HostReceiver)>,
+    ended: &mut Vec<Ended>,
+) -> Result<(), HostLost> {
+    match host {
+        Some((_, receiver)) => receiver.recv(ended).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for something to be said about data objects.
+async fn said(objects: &mut Option<Objects>) -> FromObjects {
+    match objects {
+        Some(objects) => objects.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A task that was not started: how it ends, and why.
+struct NotStarted {
+    outcome: Outcome,
+    error: String,
+}
+
+impl From<String> for NotStarted {
+    fn from(error: String) -> NotStarted {
+        NotStarted { outcome: Outcome::NotRun, error }
+    }
+}
+
+/// The plain files among what is declared.
+fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
+    texts.iter().filter_map(|text| match Declared::read(text) {
+        Declared::File(path) => Some(path),
+        Declared::Object { .. } => None,
+    })
 }
 
 fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {

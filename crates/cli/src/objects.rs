@@ -1,0 +1,53 @@
+//! What the data objects of a submission are at this moment: their sizes and
+//! versions, and so their ids.
+
+use falkon_core::data::declared::Declared;
+use falkon_core::data::object::Object;
+use falkon_node::object::object_id;
+use falkon_node::store::{StoreUrl, Stores};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Objects that are remembered, so that what many submissions read is asked
+/// for once.
+const REMEMBERED_OBJECTS_MAX: usize = 1 << 20;
+
+/// Asks persistent stores about objects.
+#[derive(Default)]
+pub(crate) struct Resolver {
+    stores: Option<Stores>,
+    known: HashMap<Arc<str>, (Arc<str>, Option<u64>)>,
+}
+
+impl Resolver {
+    /// Gives the objects of a submission their ids. Those that are read get
+    /// the version and size they have now. What cannot be told here stays
+    /// open: the executor asks again, from where it is.
+    pub(crate) async fn resolve(&mut self, data: &mut Arc<Declared>) {
+        let data = Arc::make_mut(data);
+        for object in Arc::make_mut(&mut data.objects) {
+            if object.version.is_empty() && object.is_stored() {
+                self.find(object).await;
+            }
+            object.id = object_id(&object.url, &object.version);
+        }
+    }
+
+    async fn find(&mut self, object: &mut Object) {
+        if let Some((version, size)) = self.known.get(&object.url) {
+            (object.version, object.size) = (version.clone(), *size);
+            return;
+        }
+        let Ok(url) = StoreUrl::parse(&object.url) else { return };
+        if self.stores.is_none() {
+            self.stores = Stores::new(std::env::vars()).ok();
+        }
+        let Some(stores) = &self.stores else { return };
+        let Ok(found) = stores.resolve(&url).await else { return };
+        object.version = found.version.into();
+        object.size = found.bytes;
+        if self.known.len() < REMEMBERED_OBJECTS_MAX {
+            self.known.insert(object.url.clone(), (object.version.clone(), object.size));
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! Data objects of an executor: carries out what the core's stage wants done,
+//! with the cache on disk, the persistent stores and other executors.
+
+use super::Log;
+use crate::cache::{Access, CacheError, DiskCache, OpenError};
+use crate::object::{Landing, Progress, object_id};
+use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
+use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
+use crate::store::{StoreError, StoreUrl, Stores, StoresError, Want};
+use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
+use falkon_core::data::declared;
+use falkon_core::data::object::{Object, ObjectId, Source};
+use falkon_core::data::stage::{
+    Action, Event, FetchError, FetchId, PartialId, ServeId, StageOptions, WriteError,
+};
+use falkon_core::execute::TaskKey;
+use falkon_core::task::ExecutorId;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+/// Questions of peers that wait for an answer.
+const ASKS_MAX: usize = 256;
+
+/// A cache on this executor's disks.
+#[derive(Debug, Clone)]
+pub struct CacheSetup {
+    /// Its directories with their capacities in bytes, fastest first.
+    pub directories: Vec<(PathBuf, u64)>,
+    /// What goes first when room is needed.
+    pub eviction: Eviction,
+}
+
+/// Why the cache cannot be used.
+#[derive(Debug)]
+pub enum CacheSetupError {
+    /// A directory cannot be used.
+    Open(OpenError),
+    /// The stores of the network cannot be used.
+    Stores(StoresError),
+    /// The threads that carry transfers cannot be started.
+    Threads(std::io::Error),
+}
+
+impl fmt::Display for CacheSetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CacheSetupError::Open(error) => write!(f, "{error}"),
+            CacheSetupError::Stores(error) => write!(f, "{error}"),
+            CacheSetupError::Threads(error) => {
+                write!(f, "cannot start threads for data transfers: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CacheSetupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CacheSetupError::Open(error) => Some(error),
+            CacheSetupError::Stores(error) => Some(error),
+            CacheSetupError::Threads(error) => Some(error),
+        }
+    }
+}
+
+/// What a transfer, a store or a peer has to say.
+#[derive(Debug)]
+pub(super) enum FromObjects {
+    /// For the stage.
+    Stage(Event),
+    /// The outputs of a task are where they are to go, or one is not.
+    Put {
+        /// Whose.
+        key: TaskKey,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// A peer wants something.
+    Peers(FromPeers),
+}
+
+/// Carries transfers in a thread of its own, which disks may hold up.
+struct Carrier {
+    runtime: tokio::runtime::Handle,
+    /// Dropped, it ends the thread, whatever is under way.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Carrier {
+    fn start() -> std::io::Result<Carrier> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new().name("falkon-data".to_owned()).spawn(move || {
+            // It ends when the sender is gone.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })?;
+        Ok(Carrier { runtime: handle, _stop: stop })
+    }
+}
+
+/// Where this executor serves what it holds.
+struct Serving {
+    listener: Option<TcpListener>,
+    identity: PeerIdentity,
+    server: Option<Server>,
+}
+
+/// The data objects of an executor.
+pub(super) struct Objects {
+    cache: Arc<DiskCache>,
+    stores: Stores,
+    carrier: Carrier,
+    say: mpsc::UnboundedSender<FromObjects>,
+    said: mpsc::UnboundedReceiver<FromObjects>,
+    asks: mpsc::Receiver<FromPeers>,
+    ask: mpsc::Sender<FromPeers>,
+    level: Level,
+    serving: Option<Serving>,
+    fetcher: Option<Fetcher>,
+    peers: HashMap<ExecutorId, Peer>,
+    transfers: HashMap<PartialId, Vec<AbortHandle>>,
+    answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
+    /// Where tasks that have ended left their outputs.
+    outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
+    sandboxes: BTreeMap<TaskKey, PathBuf>,
+    log: Log,
+}
+
+impl Objects {
+    /// Opens the cache. Says also how the core's stage is to be set up, and
+    /// with what that was there before.
+    pub(super) fn open(
+        setup: &CacheSetup,
+        seed: u64,
+        log: Log,
+    ) -> Result<(Objects, StageOptions, Vec<Recorded>), CacheSetupError> {
+        let directories: Vec<PathBuf> =
+            setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
+        let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
+        let stores = Stores::new(std::env::vars()).map_err(CacheSetupError::Stores)?;
+        let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
+        let (say, said) = mpsc::unbounded_channel();
+        let (ask, asks) = mpsc::channel(ASKS_MAX);
+        let objects = Objects {
+            cache: Arc::new(cache),
+            stores,
+            carrier,
+            say,
+            said,
+            asks,
+            ask,
+            level: Level::None,
+            serving: None,
+            fetcher: None,
+            peers: HashMap::new(),
+            transfers: HashMap::new(),
+            answers: HashMap::new(),
+            outputs: BTreeMap::new(),
+            sandboxes: BTreeMap::new(),
+            log,
+        };
+        let options = CacheOptions {
+            tiers_bytes: setup.directories.iter().map(|(_, bytes)| *bytes).collect(),
+            eviction: setup.eviction,
+            seed,
+        };
+        let recorded = reused.into_iter().map(|found| found.recorded).collect();
+        Ok((objects, StageOptions::new(options, seed), recorded))
+    }
+
+    /// Listens for peers that reach the dispatcher at `dispatcher`, at the
+    /// address by which this machine is seen from there. Says where; nothing if
+    /// that cannot be: then nothing is served.
+    pub(super) fn listen(&mut self, dispatcher: &str, level: Level) -> Option<declared::Serving> {
+        let result = listen(dispatcher);
+        let identity = PeerIdentity::generate();
+        let (listener, address) = match result {
+            Ok(found) => found,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return None;
+            }
+        };
+        let identity = match identity {
+            Ok(identity) => identity,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return None;
+            }
+        };
+        self.level = level;
+        let fingerprint = match level {
+            Level::Encrypt => identity.fingerprint().0.to_vec(),
+            Level::None | Level::Authenticate => Vec::new(),
+        };
+        self.serving = Some(Serving { listener: Some(listener), identity, server: None });
+        Some(declared::Serving { address: address.to_string(), fingerprint })
+    }
+
+    /// The dispatcher has said what executors prove themselves to each other
+    /// with.
+    pub(super) fn set_secret(&mut self, secret: [u8; 32]) {
+        if self.fetcher.is_none() {
+            self.fetcher = Some(Fetcher::new(self.level, Secret::from_bytes(secret)));
+        }
+        let Some(serving) = &mut self.serving else { return };
+        let Some(listener) = serving.listener.take() else { return };
+        let secret = Secret::from_bytes(secret);
+        let acceptor = match PeerAcceptor::new(&serving.identity, self.level, secret) {
+            Ok(acceptor) => acceptor,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return;
+            }
+        };
+        match Server::start(listener, acceptor, self.cache.clone(), self.ask.clone()) {
+            Ok(server) => serving.server = Some(server),
+            Err(error) => (self.log)(&error.to_string()),
+        }
+    }
+
+    /// Where executors listen.
+    pub(super) fn set_peers(&mut self, peers: Vec<declared::Peer>) {
+        for peer in peers {
+            let fingerprint = <[u8; 32]>::try_from(peer.serves.fingerprint.as_slice()).ok();
+            let address = peer.serves.address;
+            self.peers.insert(peer.executor, Peer { address, fingerprint });
+        }
+    }
+
+    /// Waits for something to be said.
+    pub(super) async fn recv(&mut self) -> FromObjects {
+        tokio::select! {
+            said = self.said.recv() => match said {
+                Some(said) => said,
+                None => std::future::pending().await,
+            },
+            ask = self.asks.recv() => match ask {
+                Some(ask) => FromObjects::Peers(ask),
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    /// What a peer wants, for the stage.
+    pub(super) fn asked(&mut self, from: FromPeers) -> Event {
+        match from {
+            FromPeers::Ask { serve, object, answer } => {
+                self.answers.insert(serve, answer);
+                Event::Ask { serve, object }
+            }
+            FromPeers::Served(serve) => Event::Served(serve),
+        }
+    }
+
+    /// Carries out what the stage wants done.
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Delete(gone) => {
+                if let Err(error) = self.cache.delete(gone.tier, gone.object) {
+                    (self.log)(&error.to_string());
+                }
+            }
+            Action::Fetch { fetch, partial, tier, object, source, offset, length } => {
+                self.fetch(fetch, (partial, tier), object, source, (offset, length));
+            }
+            Action::Seal { partial, tier, object, size } => {
+                self.transfers.remove(&partial);
+                let cache = self.cache.clone();
+                self.blocking(move || {
+                    let result = cache.seal(tier, partial, &object, size).map_err(write_error);
+                    FromObjects::Stage(Event::Sealed { partial, result })
+                });
+            }
+            Action::Discard { partial, tier } => {
+                for transfer in self.transfers.remove(&partial).unwrap_or_default() {
+                    transfer.abort();
+                }
+                self.cache.discard(tier, partial);
+            }
+            Action::Adopt { partial, tier, task, object } => {
+                let Some(output) = self.outputs.remove(&(task, object.id)) else {
+                    let result = Err(WriteError::Failed("the output is gone".to_owned()));
+                    self.tell(FromObjects::Stage(Event::Adopted { partial, result }));
+                    return;
+                };
+                let cache = self.cache.clone();
+                self.blocking(move || {
+                    let result = cache.adopt(tier, partial, &object, &output).map_err(write_error);
+                    FromObjects::Stage(Event::Adopted { partial, result })
+                });
+            }
+            Action::Resolve(object) => self.resolve(object),
+            Action::Serve { serve, .. } => self.answer(serve, Verdict::Serve),
+            Action::Refuse { serve, busy } => {
+                self.answer(serve, if busy { Verdict::Busy } else { Verdict::Gone });
+            }
+            // The core keeps these to itself.
+            Action::Ready { .. }
+            | Action::Unready(_)
+            | Action::Failed { .. }
+            | Action::Kept { .. }
+            | Action::NotKept { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, serve: ServeId, verdict: Verdict) {
+        let Some(answer) = self.answers.remove(&serve) else { return };
+        if answer.send(verdict).is_err() && verdict == Verdict::Serve {
+            // The peer has gone away meanwhile.
+            self.tell(FromObjects::Stage(Event::Served(serve)));
+        }
+    }
+
+    fn tell(&self, what: FromObjects) {
+        // The receiver is ours.
+        let _ = self.say.send(what);
+    }
+
+    fn blocking(&self, work: impl FnOnce() -> FromObjects + Send + 'static) {
+        let say = self.say.clone();
+        self.carrier.runtime.spawn_blocking(move || {
+            // Nobody listens only when the executor ends.
+            let _ = say.send(work());
+        });
+    }
+
+    fn fetch(
+        &mut self,
+        fetch: FetchId,
+        (partial, tier): (PartialId, TierId),
+        object: Arc<Object>,
+        source: Source,
+        (offset, length): (u64, Option<u64>),
+    ) {
+        let (cache, stores, say) = (self.cache.clone(), self.stores.clone(), self.say.clone());
+        let from = match source {
+            Source::Store => None,
+            Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
+                (Some(fetcher), Some(peer)) => Some((fetcher, peer)),
+                _ => {
+                    let why = FetchError::Unreachable("its address is not known".to_owned());
+                    self.tell(FromObjects::Stage(Event::FetchFailed { fetch, bytes: 0, why }));
+                    return;
+                }
+            },
+        };
+        let transfer = self.carrier.runtime.spawn(async move {
+            let file = match cache.partial(tier, partial) {
+                Ok(file) => Arc::new(file),
+                Err(error) => {
+                    let why = FetchError::Write(write_error(error));
+                    let event = Event::FetchFailed { fetch, bytes: 0, why };
+                    let _ = say.send(FromObjects::Stage(event));
+                    return;
+                }
+            };
+            let teller = say.clone();
+            let landing = Landing::new(file, offset, move |progress| {
+                let event = match progress {
+                    Progress::Sized(size) => Event::Sized { fetch, size },
+                    Progress::Arriving(until) => Event::Arriving { fetch, until },
+                };
+                let _ = teller.send(FromObjects::Stage(event));
+            });
+            let result = match from {
+                None => from_store(&stores, &object, offset, length, &landing).await,
+                Some((fetcher, peer)) => {
+                    let piece = Piece { object: object.id, offset, length, size: object.size };
+                    fetcher.fetch(&peer, &piece, &landing).await.map_err(peer_error)
+                }
+            };
+            let event = match result {
+                Ok(bytes) => Event::Fetched { fetch, bytes },
+                Err(why) => Event::FetchFailed { fetch, bytes: landing.written(), why },
+            };
+            let _ = say.send(FromObjects::Stage(event));
+        });
+        self.transfers.entry(partial).or_default().push(transfer.abort_handle());
+    }
+
+    fn resolve(&self, object: Arc<Object>) {
+        let (stores, say) = (self.stores.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let now = match StoreUrl::parse(&object.url) {
+                Err(error) => Err(FetchError::Refused(error.to_string())),
+                Ok(url) => match stores.resolve(&url).await {
+                    Ok(found) if found.version.is_empty() => Ok(object.clone()),
+                    Ok(found) => Ok(Arc::new(Object {
+                        id: object_id(&object.url, &found.version),
+                        url: object.url.clone(),
+                        version: found.version.into(),
+                        size: found.bytes,
+                    })),
+                    Err(error) => Err(store_error(&object, error)),
+                },
+            };
+            let event = Event::Resolved { object: object.id, now };
+            let _ = say.send(FromObjects::Stage(event));
+        });
+    }
+
+    /// Makes the directory that a task runs in and puts its inputs there.
+    pub(super) fn make_sandbox(
+        &mut self,
+        key: TaskKey,
+        folder: PathBuf,
+        inputs: &[(PathBuf, ObjectId)],
+    ) -> Result<PathBuf, String> {
+        std::fs::create_dir(&folder)
+            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+        self.sandboxes.insert(key, folder.clone());
+        for (name, object) in inputs {
+            if let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) {
+                if matches!(error, CacheError::Lost { .. }) {
+                    self.tell(FromObjects::Stage(Event::Lost(*object)));
+                }
+                return Err(error.to_string());
+            }
+        }
+        Ok(folder)
+    }
+
+    /// A task has left its outputs: those with a place in a persistent store go
+    /// there; answered with [`FromObjects::Put`].
+    pub(super) fn put(&mut self, key: TaskKey, outputs: Vec<(PathBuf, Arc<Object>)>) {
+        let mut stored = Vec::new();
+        for (path, object) in outputs {
+            if object.is_stored() {
+                stored.push((path.clone(), object.url.clone()));
+            }
+            self.outputs.insert((key, object.id), path);
+        }
+        let (stores, say) = (self.stores.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let result = put_all(&stores, &stored).await;
+            let _ = say.send(FromObjects::Put { key, result });
+        });
+    }
+
+    /// A task is over.
+    pub(super) fn clear(&mut self, key: TaskKey) {
+        let of_task = (key, ObjectId(0))..=(key, ObjectId(u128::MAX));
+        let left: Vec<(TaskKey, ObjectId)> =
+            self.outputs.range(of_task).map(|(output, _)| *output).collect();
+        for output in left {
+            self.outputs.remove(&output);
+        }
+        if let Some(folder) = self.sandboxes.remove(&key) {
+            // What cannot be removed goes with the scratch directory.
+            self.carrier.runtime.spawn_blocking(move || std::fs::remove_dir_all(folder));
+        }
+    }
+
+    /// Writes down what is in the cache, for the next executor here.
+    pub(super) fn record(&mut self, recorded: Vec<Recorded>) {
+        for folder in std::mem::take(&mut self.sandboxes).into_values() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        if let Err(error) = self.cache.record(recorded) {
+            (self.log)(&error.to_string());
+        }
+    }
+}
+
+async fn put_all(stores: &Stores, stored: &[(PathBuf, Arc<str>)]) -> Result<(), String> {
+    for (path, url) in stored {
+        let url = StoreUrl::parse(url).map_err(|error| error.to_string())?;
+        stores.put(path, &url).await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The address by which this machine is seen from the dispatcher, and a
+/// listener there.
+fn listen(dispatcher: &str) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in dispatcher.to_socket_addrs()? {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+        };
+        // Nothing is sent: the system only looks up the way.
+        let way = UdpSocket::bind(any).and_then(|socket| {
+            socket.connect(address)?;
+            socket.local_addr()
+        });
+        match way.and_then(|own| TcpListener::bind((own.ip(), 0))) {
+            Ok(listener) => {
+                let address = listener.local_addr()?;
+                return Ok((listener, address));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+async fn from_store(
+    stores: &Stores,
+    object: &Object,
+    offset: u64,
+    length: Option<u64>,
+    landing: &Arc<Landing>,
+) -> Result<u64, FetchError> {
+    let url =
+        StoreUrl::parse(&object.url).map_err(|error| FetchError::Refused(error.to_string()))?;
+    // What a task has made has the version that the task gave it.
+    let any = object.version.is_empty() || object.version.starts_with("made:");
+    let by_content = object.version.starts_with("blake3:");
+    let version = (!any && !by_content).then(|| object.version.to_string());
+    match stores.fetch(&url, &Want { offset, length, version }, landing).await {
+        Ok(fetched) => Ok(fetched.bytes),
+        Err(error) => Err(store_error(object, error)),
+    }
+}
+
+fn store_error(object: &Object, error: StoreError) -> FetchError {
+    match error {
+        StoreError::NotThere { .. } => FetchError::Refused(error.to_string()),
+        StoreError::NotAllowed { .. }
+        | StoreError::Refused { .. }
+        | StoreError::ReadOnly { .. } => FetchError::Refused(error.to_string()),
+        StoreError::Changed { now: Some(now), .. } if !now.version.is_empty() => {
+            FetchError::Changed(Arc::new(Object {
+                id: object_id(&object.url, &now.version),
+                url: object.url.clone(),
+                version: now.version.into(),
+                size: now.bytes,
+            }))
+        }
+        StoreError::Changed { .. } | StoreError::Unreachable { .. } => {
+            FetchError::Unreachable(error.to_string())
+        }
+        StoreError::DiskFull { .. } => FetchError::Write(WriteError::Full),
+        StoreError::Local { .. } => FetchError::Write(WriteError::Failed(error.to_string())),
+    }
+}
+
+fn peer_error(error: PeerError) -> FetchError {
+    match error {
+        PeerError::Gone => FetchError::Gone,
+        PeerError::Busy => FetchError::Busy,
+        PeerError::Unreachable { .. } | PeerError::Lost { .. } => {
+            FetchError::Unreachable(error.to_string())
+        }
+        PeerError::NotAllowed { .. } => FetchError::Refused(error.to_string()),
+        PeerError::Wrong { .. } => FetchError::Wrong(error.to_string()),
+        PeerError::DiskFull(_) => FetchError::Write(WriteError::Full),
+        PeerError::Local(_) => FetchError::Write(WriteError::Failed(error.to_string())),
+    }
+}
+
+fn write_error(error: CacheError) -> WriteError {
+    match error {
+        CacheError::Full { .. } => WriteError::Full,
+        CacheError::Wrong { reason, .. } => WriteError::Wrong(reason),
+        error => WriteError::Failed(error.to_string()),
+    }
+}
