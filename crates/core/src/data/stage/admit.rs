@@ -94,12 +94,11 @@ impl Stage {
     pub(super) fn use_item(&mut self, key: TaskKey, object: &Arc<Object>, sources: &Sources) {
         let item = self.items.entry(object.id).or_insert_with(|| Item::new(Arc::clone(object)));
         item.users.insert(key);
-        item.candidates.add(sources);
         if item.size.is_none() && object.size.is_some() && item.making.is_none() {
             item.object = Arc::clone(object);
             item.size = object.size;
         }
-        self.hunger(object.id);
+        self.hint(object.id, sources);
         self.weigh(object.id);
     }
 
@@ -206,6 +205,7 @@ impl Stage {
         let rooms = self.rooms(task);
         let sizes: Vec<u64> = rooms.values().copied().collect();
         self.cache.would_fit(&sizes)?;
+        self.would_be_refused(rank, &rooms)?;
         let present: Vec<ObjectId> =
             rooms.keys().copied().filter(|object| self.cache.pin(*object)).collect();
         let wanted: Vec<(ObjectId, u64)> = rooms.into_iter().collect();
@@ -239,6 +239,28 @@ impl Stage {
                 }
                 return Err(refused);
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses what there is clearly no room for, before anything is touched:
+    /// many may wait, and are looked at often.
+    fn would_be_refused(
+        &self,
+        rank: super::Rank,
+        rooms: &BTreeMap<ObjectId, u64>,
+    ) -> Result<(), RefusedError> {
+        if self.is_standing_still() || (!rank.0 && !self.ahead.is_empty()) {
+            return Ok(());
+        }
+        let absent = rooms.iter().filter(|(object, _)| self.cache.entry(**object).is_none());
+        let needed = absent.fold(0u64, |sum, (_, size)| sum.saturating_add(*size));
+        // Its own inputs are not evicted for it.
+        let own = rooms.keys().filter_map(|object| self.cache.entry(*object));
+        let own = own.filter(|entry| entry.is_held && entry.pins == 0 && !entry.only_here);
+        let own: u64 = own.map(|entry| entry.size).sum();
+        if needed > self.cache.available().saturating_sub(own) {
+            return Err(self.cache.occupied(needed));
         }
         Ok(())
     }
@@ -392,12 +414,15 @@ impl Stage {
         }
     }
 
-    /// The first that waits for room has waited too long.
+    /// Those that wait for room have waited too long.
     pub(super) fn give_up(&mut self) {
         self.stuck = None;
-        let Some(key) = self.waiting.first_key_value().map(|(_, key)| *key) else { return };
-        if let Err(error) = self.try_admit(key) {
-            self.fail(key, StageError::Room(error));
+        while self.is_standing_still()
+            && let Some(key) = self.waiting.first_key_value().map(|(_, key)| *key)
+        {
+            if let Err(error) = self.try_admit(key) {
+                self.fail(key, StageError::Room(error));
+            }
         }
     }
 
