@@ -80,6 +80,8 @@ struct Task {
     inputs: Vec<Wanted>,
     /// Inputs of which it is being asked what they are.
     unresolved: usize,
+    /// While it is staging: its objects that are not here.
+    missing: usize,
     /// What was fetched for it.
     usage: Usage,
     /// How many later ones were admitted before it.

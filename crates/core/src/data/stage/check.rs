@@ -3,7 +3,7 @@
 use super::{Stage, State, Timer};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Stage {
     /// Checks the whole state; costs time in proportion to it.
@@ -64,8 +64,10 @@ impl Stage {
                 }
             }
             if task.state == State::Staging {
-                let missing = task.inputs.iter().any(|input| !self.cache.holds(input.object.id));
-                ensure!(missing, "{key:?} has all its inputs and is not ready");
+                let ids = task.inputs.iter().map(|input| input.object.id);
+                let missing: BTreeSet<_> = ids.filter(|id| !self.cache.holds(*id)).collect();
+                ensure!(!missing.is_empty(), "{key:?} has all its inputs and is not ready");
+                ensure!(missing.len() == task.missing, "{key:?} misses {}", task.missing);
             }
         }
         ensure!(admitted == self.admitted, "admitted tasks are miscounted");

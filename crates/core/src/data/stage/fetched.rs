@@ -286,7 +286,7 @@ impl Stage {
         let idle = self.cache.entry(object).is_some_and(|entry| entry.pins == 0);
         self.dirty |= idle || !self.outputs.is_empty();
         for task in self.users(object, &[State::Staging]) {
-            self.ready_if_complete(task);
+            self.has_one_more(task);
         }
         self.sweep(object);
     }
