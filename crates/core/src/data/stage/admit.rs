@@ -1,5 +1,6 @@
 //! Tasks: their arrival, their room, their readiness, their end.
 
+use super::fetch::add;
 use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Usage, Wanted};
 use crate::data::cache::RefusedError;
 use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
@@ -262,7 +263,7 @@ impl Stage {
             match self.cache.entry(id) {
                 None => needed = needed.saturating_add(self.items.get(&id).map_or(0, Item::room)),
                 // Its own inputs are not evicted for it.
-                Some(at) if at.is_held && at.pins == 0 && !at.only_here => own += at.size,
+                Some(at) if at.is_held && at.pins == 0 && !at.only_here => add(&mut own, at.size),
                 Some(_) => {}
             }
         }
@@ -338,9 +339,9 @@ impl Stage {
             let Some(entry) = self.cache.entry(input.object.id) else { continue };
             if !input.charged {
                 usage.local.objects += 1;
-                usage.local.bytes += entry.size;
+                add(&mut usage.local.bytes, entry.size);
                 self.totals.local.objects += 1;
-                self.totals.local.bytes += entry.size;
+                add(&mut self.totals.local.bytes, entry.size);
             }
             self.cache.touch(input.object.id);
             let object = Arc::clone(&input.object);
