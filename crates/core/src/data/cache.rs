@@ -436,7 +436,16 @@ impl Cache {
         Some(victims)
     }
 
-    fn occupied(&self, needed: u64) -> RefusedError {
+    /// Bytes that could be reserved now, were they one directory.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        let free_of = |tier: &Tier| tier.occupied() - tier.evictable();
+        let each = self.tiers.iter().map(|tier| tier.limit.saturating_sub(free_of(tier)));
+        each.fold(0, u64::saturating_add)
+    }
+
+    /// Why `needed` bytes find no room now.
+    pub(super) fn occupied(&self, needed: u64) -> RefusedError {
         let sum = |class: Class| {
             self.tiers
                 .iter()

@@ -10,7 +10,7 @@ pub const SOURCE_FETCHES_MAX: usize = 8;
 pub const SERVES_MAX: usize = 32;
 /// Waiting tasks that are looked through for one that fits when the first does
 /// not.
-pub const ADMIT_SEARCH_TASKS_MAX: usize = 64;
+pub const ADMIT_SEARCH_TASKS_MAX: usize = 32;
 /// How many later tasks may be admitted before one that waits for room.
 pub const ADMIT_PASSES_MAX: u32 = 64;
 /// How long a task may wait for room that nothing in progress will free.

@@ -80,6 +80,8 @@ struct Task {
     inputs: Vec<Wanted>,
     /// Inputs of which it is being asked what they are.
     unresolved: usize,
+    /// While it is staging: its objects that are not here.
+    missing: usize,
     /// What was fetched for it.
     usage: Usage,
     /// How many later ones were admitted before it.
@@ -170,6 +172,8 @@ pub struct Stage {
     outputs: VecDeque<Keeping>,
     /// Outputs on their way into the cache.
     adopting: BTreeMap<PartialId, Keeping>,
+    /// The objects of those.
+    adopted: BTreeSet<ObjectId>,
     /// What is served, and whether it is pinned for that.
     serves: BTreeMap<ServeId, (ObjectId, bool)>,
     /// To be deleted when nobody uses it.
@@ -230,6 +234,7 @@ impl Stage {
             resolving: BTreeMap::new(),
             outputs: VecDeque::new(),
             adopting: BTreeMap::new(),
+            adopted: BTreeSet::new(),
             serves: BTreeMap::new(),
             doomed: BTreeSet::new(),
             fleeting: BTreeSet::new(),
@@ -360,9 +365,13 @@ impl Stage {
         self.watch_for_standstill();
     }
 
+    /// More is known of where an object is.
     fn hint(&mut self, object: ObjectId, sources: &Sources) {
         let Some(item) = self.items.get_mut(&object) else { return };
-        item.candidates.add(sources);
+        if !item.candidates.add(sources) {
+            return;
+        }
+        // There is somebody to ask before the pause is over.
         let paused = item.making.as_mut().and_then(|making| making.retry_at.take());
         if let Some(at) = paused {
             self.timers.remove(&(at, Timer::Fetch(object)));

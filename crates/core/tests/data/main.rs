@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
 mod cache;
+mod hostile;
+mod particular;
 #[path = "../machines/rng.rs"]
 mod rng;
 mod stage;

@@ -1,12 +1,17 @@
 //! Tasks: their arrival, their room, their readiness, their end.
 
+use super::fetch::add;
 use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Usage, Wanted};
 use crate::data::cache::RefusedError;
 use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::execute::TaskKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
+
+/// Inputs of one task that are looked at to refuse it quickly.
+const QUICK_INPUTS_MAX: usize = 16;
 
 impl Stage {
     /// [`Event::Want`].
@@ -29,6 +34,7 @@ impl Stage {
             state: State::Resolving,
             inputs: wanted,
             unresolved: unresolved.len(),
+            missing: 0,
             usage: Usage::default(),
             passed: 0,
             disk_full: 0,
@@ -94,12 +100,11 @@ impl Stage {
     pub(super) fn use_item(&mut self, key: TaskKey, object: &Arc<Object>, sources: &Sources) {
         let item = self.items.entry(object.id).or_insert_with(|| Item::new(Arc::clone(object)));
         item.users.insert(key);
-        item.candidates.add(sources);
         if item.size.is_none() && object.size.is_some() && item.making.is_none() {
             item.object = Arc::clone(object);
             item.size = object.size;
         }
-        self.hunger(object.id);
+        self.hint(object.id, sources);
         self.weigh(object.id);
     }
 
@@ -132,8 +137,10 @@ impl Stage {
         }
         if let Some(task) = self.tasks.get_mut(&key) {
             task.state = State::Waiting;
+            // Behind many others it is not looked at before something changes.
+            let far = task.rank.0 && self.waiting.len() > ADMIT_SEARCH_TASKS_MAX;
             self.waiting.insert(task.rank, key);
-            self.dirty = true;
+            self.dirty |= !far;
         }
     }
 
@@ -153,19 +160,15 @@ impl Stage {
             return;
         }
         let mut refused: Vec<TaskKey> = Vec::new();
-        let mut after = None;
-        loop {
-            let next = match after {
-                None => self.waiting.first_key_value(),
-                Some(rank) => self
-                    .waiting
-                    .range((std::ops::Bound::Excluded(rank), std::ops::Bound::Unbounded))
-                    .next(),
-            };
+        // One that a slot waits for has been refused; one has been passed as
+        // often as may be.
+        let (mut needed, mut blocked) = (false, false);
+        let mut from = Bound::Unbounded;
+        while refused.len() < ADMIT_SEARCH_TASKS_MAX && !blocked {
+            let next = self.waiting.range((from, Bound::Unbounded)).next();
             let Some((&rank, &key)) = next else { break };
-            after = Some(rank);
-            let first = refused.first().and_then(|first| self.tasks.get(first));
-            if first.is_some_and(|first| !first.rank.0 && rank.0) {
+            from = Bound::Excluded(rank);
+            if needed && rank.0 {
                 // Nothing is fetched ahead while a slot waits for room.
                 break;
             }
@@ -174,17 +177,17 @@ impl Stage {
                     for passed in &refused {
                         if let Some(task) = self.tasks.get_mut(passed) {
                             task.passed = task.passed.saturating_add(1);
+                            blocked |= task.passed >= ADMIT_PASSES_MAX;
                         }
                     }
                 }
                 Err(RefusedError::TooLarge { .. }) => self.refuse_large(key),
-                Err(_) => refused.push(key),
-            }
-            let full = refused.iter().filter_map(|key| self.tasks.get(key));
-            if refused.len() >= ADMIT_SEARCH_TASKS_MAX
-                || full.into_iter().any(|task| task.passed >= ADMIT_PASSES_MAX)
-            {
-                break;
+                Err(_) => {
+                    let passed = self.tasks.get(&key).map_or(0, |task| task.passed);
+                    blocked |= passed >= ADMIT_PASSES_MAX;
+                    needed |= !rank.0;
+                    refused.push(key);
+                }
             }
         }
     }
@@ -203,6 +206,7 @@ impl Stage {
     fn try_admit(&mut self, key: TaskKey) -> Result<(), RefusedError> {
         let Some(task) = self.tasks.get(&key) else { return Ok(()) };
         let rank = task.rank;
+        self.would_be_refused(task)?;
         let rooms = self.rooms(task);
         let sizes: Vec<u64> = rooms.values().copied().collect();
         self.cache.would_fit(&sizes)?;
@@ -243,6 +247,30 @@ impl Stage {
         Ok(())
     }
 
+    /// Refuses what there is clearly no room for, before anything is touched:
+    /// many may wait, and are looked at often.
+    fn would_be_refused(&self, task: &Task) -> Result<(), RefusedError> {
+        if self.is_standing_still() || (!task.rank.0 && !self.ahead.is_empty()) {
+            return Ok(());
+        }
+        let (mut needed, mut own) = (0u64, 0u64);
+        for (at, input) in task.inputs.iter().enumerate() {
+            let id = input.object.id;
+            if at >= QUICK_INPUTS_MAX || task.inputs[..at].iter().any(|other| other.object.id == id)
+            {
+                continue;
+            }
+            match self.cache.entry(id) {
+                None => needed = needed.saturating_add(self.items.get(&id).map_or(0, Item::room)),
+                // Its own inputs are not evicted for it.
+                Some(at) if at.is_held && at.pins == 0 && !at.only_here => add(&mut own, at.size),
+                Some(_) => {}
+            }
+        }
+        let available = self.cache.available().saturating_sub(own);
+        if needed > available { Err(self.cache.occupied(needed)) } else { Ok(()) }
+    }
+
     /// With several directories, what is here may lie where the rest must go;
     /// nobody else is using anything, so the task's own inputs may move.
     fn make_way(
@@ -270,11 +298,14 @@ impl Stage {
         task.state = State::Staging;
         task.passed = 0;
         let rank = task.rank;
-        let mut missing = Vec::new();
+        let mut missing = BTreeSet::new();
         for input in &mut task.inputs {
             input.pinned = self.cache.pin(input.object.id);
-            missing.push(input.object.id);
+            if !self.cache.holds(input.object.id) {
+                missing.insert(input.object.id);
+            }
         }
+        task.missing = missing.len();
         self.waiting.remove(&rank);
         if rank.0 {
             self.ahead.insert(rank, key);
@@ -287,11 +318,18 @@ impl Stage {
         self.ready_if_complete(key);
     }
 
+    /// One more of a task's objects is here.
+    pub(super) fn has_one_more(&mut self, key: TaskKey) {
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.missing = task.missing.saturating_sub(1);
+        }
+        self.ready_if_complete(key);
+    }
+
     /// Says that a task is ready, if it is.
-    pub(super) fn ready_if_complete(&mut self, key: TaskKey) {
+    fn ready_if_complete(&mut self, key: TaskKey) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
-        let here = |input: &Wanted| self.cache.holds(input.object.id);
-        if task.state != State::Staging || !task.inputs.iter().all(here) {
+        if task.state != State::Staging || task.missing > 0 {
             return;
         }
         task.state = State::Ready;
@@ -301,9 +339,9 @@ impl Stage {
             let Some(entry) = self.cache.entry(input.object.id) else { continue };
             if !input.charged {
                 usage.local.objects += 1;
-                usage.local.bytes += entry.size;
+                add(&mut usage.local.bytes, entry.size);
                 self.totals.local.objects += 1;
-                self.totals.local.bytes += entry.size;
+                add(&mut self.totals.local.bytes, entry.size);
             }
             self.cache.touch(input.object.id);
             let object = Arc::clone(&input.object);
@@ -392,12 +430,15 @@ impl Stage {
         }
     }
 
-    /// The first that waits for room has waited too long.
+    /// Those that wait for room have waited too long.
     pub(super) fn give_up(&mut self) {
         self.stuck = None;
-        let Some(key) = self.waiting.first_key_value().map(|(_, key)| *key) else { return };
-        if let Err(error) = self.try_admit(key) {
-            self.fail(key, StageError::Room(error));
+        while self.is_standing_still()
+            && let Some(key) = self.waiting.first_key_value().map(|(_, key)| *key)
+        {
+            if let Err(error) = self.try_admit(key) {
+                self.fail(key, StageError::Room(error));
+            }
         }
     }
 

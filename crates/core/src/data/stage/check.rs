@@ -3,7 +3,7 @@
 use super::{Stage, State, Timer};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Stage {
     /// Checks the whole state; costs time in proportion to it.
@@ -64,8 +64,10 @@ impl Stage {
                 }
             }
             if task.state == State::Staging {
-                let missing = task.inputs.iter().any(|input| !self.cache.holds(input.object.id));
-                ensure!(missing, "{key:?} has all its inputs and is not ready");
+                let ids = task.inputs.iter().map(|input| input.object.id);
+                let missing: BTreeSet<_> = ids.filter(|id| !self.cache.holds(*id)).collect();
+                ensure!(!missing.is_empty(), "{key:?} has all its inputs and is not ready");
+                ensure!(missing.len() == task.missing, "{key:?} misses {}", task.missing);
             }
         }
         ensure!(admitted == self.admitted, "admitted tasks are miscounted");
@@ -88,12 +90,15 @@ impl Stage {
                 *pins.entry(*object).or_default() += 1;
             }
         }
+        let adopted = self.adopting.values().map(|keeping| keeping.object.id);
+        ensure!(adopted.clone().all(|id| self.adopted.contains(&id)), "an output is not known");
+        ensure!(adopted.count() == self.adopted.len(), "outputs are miscounted");
         ensure!(self.serves.len() <= self.serves_max, "too many are served");
         for (object, entry) in self.cache.entries() {
             let expected = pins.remove(&object).unwrap_or(0);
             ensure!(entry.pins == expected, "{object}: {} pins, not {expected}", entry.pins);
             let making = self.items.get(&object).and_then(|item| item.making.as_ref());
-            let adopted = self.adopting.values().any(|keeping| keeping.object.id == object);
+            let adopted = self.adopted.contains(&object);
             ensure!(!(making.is_some() && adopted), "{object} is made twice");
             let coming = making.is_some() || adopted;
             ensure!(entry.is_held != coming, "{object}: held {}, coming {coming}", entry.is_held);

@@ -73,7 +73,8 @@ pub enum Event {
         inputs: Vec<Input>,
     },
     /// A slot waits for this task: it goes before those that nothing waits
-    /// for, and may take their room.
+    /// for, and may take their room. From then on only [`Event::Ended`] takes
+    /// what it has got, so it must be started when it is ready.
     Needed(TaskKey),
     /// Better hints for tasks that are here; the sources are added to those
     /// known, and a peer that had answered that it has not got the object is
@@ -161,7 +162,8 @@ pub enum Event {
         /// Which was asked for.
         object: ObjectId,
         /// What it is now, or what the store said instead. If nobody can tell
-        /// a version, it is the same object; it is then fetched for each use.
+        /// a version, it has none, and an id that was never given before: it
+        /// is fetched for this use alone and told to nobody.
         now: Result<Arc<Object>, FetchError>,
     },
     /// A peer asks for an object. The answer is [`Action::Serve`] or
@@ -304,7 +306,8 @@ pub enum Action {
         /// How long it must be.
         size: u64,
     },
-    /// End all transfers into a file and delete it; nothing is answered.
+    /// End all transfers into a file and delete it; nothing is answered. It
+    /// never comes for a file that is being sealed.
     Discard {
         /// The file.
         partial: PartialId,

@@ -73,7 +73,7 @@ impl Stage {
     /// Room for an object is reserved and nobody fetches it yet: begins to.
     pub(super) fn begin(&mut self, object: ObjectId, rank: Rank) {
         let Some(entry) = self.cache.entry(object).filter(|entry| !entry.is_held) else { return };
-        let adopted = self.adopting.values().any(|keeping| keeping.object.id == object);
+        let adopted = self.adopted.contains(&object);
         let Some(item) = self.items.get_mut(&object).filter(|_| !adopted) else { return };
         if item.making.is_some() {
             return self.hasten(object, rank);
@@ -285,8 +285,8 @@ impl Stage {
         let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.take()) else {
             return;
         };
-        self.totals.peer.bytes += making.usage.peer.bytes;
-        self.totals.store.bytes += making.usage.store.bytes;
+        add(&mut self.totals.peer.bytes, making.usage.peer.bytes);
+        add(&mut self.totals.store.bytes, making.usage.store.bytes);
         self.cache.abort(object);
         self.doomed.remove(&object);
         self.dirty = true;
@@ -353,8 +353,8 @@ impl Stage {
         let Some(making) = item.making.as_mut() else { return };
         making.from.insert(source);
         match source {
-            Source::Peer(_) => making.usage.peer.bytes += bytes,
-            Source::Store => making.usage.store.bytes += bytes,
+            Source::Peer(_) => add(&mut making.usage.peer.bytes, bytes),
+            Source::Store => add(&mut making.usage.store.bytes, bytes),
         }
         if bytes > 0 && lasts {
             (making.busy_pauses, making.unreachable_pauses) = (0, 0);
@@ -406,6 +406,11 @@ impl Stage {
             self.fail(task, StageError::Unobtainable { object, url, tried });
         }
     }
+}
+
+/// Counts what the shell says, whatever that is.
+pub(super) fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
 }
 
 /// A pause after `before` others in a row.

@@ -1,7 +1,7 @@
 //! What transfers bring: parts, failures, other versions, whole objects.
 
 use super::event::{FetchError, FetchId, PartialId, WriteError};
-use super::fetch::Transfer;
+use super::fetch::{Transfer, add};
 use super::source::Standing;
 use super::{Action, Stage, StageError, State};
 use crate::data::cache::TierId;
@@ -240,6 +240,8 @@ impl Stage {
         let size = item.size.unwrap_or(0);
         let Some(making) = item.making.take() else { return };
         self.partials.remove(&making.partial);
+        // Room that was reserved and is not needed may do for somebody.
+        self.dirty |= self.cache.entry(object).is_some_and(|entry| entry.size > size);
         match self.cache.commit(object, size, false) {
             Ok(evicted) => self.evicted(evicted),
             // It was grown before it was sealed, so there is room.
@@ -253,7 +255,7 @@ impl Stage {
             [(&mut self.totals.store, usage.store), (&mut self.totals.peer, usage.peer)]
         {
             total.objects += part.objects;
-            total.bytes += part.bytes;
+            add(&mut total.bytes, part.bytes);
         }
         if let Some(first) = self.users(object, &[State::Staging]).first()
             && let Some(task) = self.tasks.get_mut(first)
@@ -267,9 +269,9 @@ impl Stage {
                 }
             }
             task.usage.store.objects += usage.store.objects;
-            task.usage.store.bytes += usage.store.bytes;
+            add(&mut task.usage.store.bytes, usage.store.bytes);
             task.usage.peer.objects += usage.peer.objects;
-            task.usage.peer.bytes += usage.peer.bytes;
+            add(&mut task.usage.peer.bytes, usage.peer.bytes);
         }
         self.here(object);
         self.drop_item(object);
@@ -279,9 +281,12 @@ impl Stage {
     pub(super) fn here(&mut self, object: ObjectId) {
         self.untold.insert(object);
         self.weigh(object);
-        self.dirty = true;
+        // An output may have waited for just this; who waits for room has got
+        // none.
+        let idle = self.cache.entry(object).is_some_and(|entry| entry.pins == 0);
+        self.dirty |= idle || !self.outputs.is_empty();
         for task in self.users(object, &[State::Staging]) {
-            self.ready_if_complete(task);
+            self.has_one_more(task);
         }
         self.sweep(object);
     }

@@ -40,7 +40,7 @@ impl Stage {
                 self.actions.push_back(Action::Kept { task, object });
                 continue;
             }
-            if self.adopting.values().any(|other| other.object.id == object) {
+            if self.adopted.contains(&object) {
                 self.outputs.push_front(keeping);
                 return false;
             }
@@ -59,6 +59,7 @@ impl Stage {
                     self.next_partial += 1;
                     let object = Arc::clone(&keeping.object);
                     self.actions.push_back(Action::Adopt { partial, tier, task, object });
+                    self.adopted.insert(keeping.object.id);
                     self.adopting.insert(partial, keeping);
                 }
                 Err(RefusedError::Occupied { .. }) if !self.is_standing_still() => {
@@ -101,6 +102,7 @@ impl Stage {
     pub(super) fn adopted(&mut self, partial: PartialId, result: Result<(), WriteError>) {
         let Some(keeping) = self.adopting.remove(&partial) else { return };
         let Keeping { task, object, size, only_here } = keeping;
+        self.adopted.remove(&object.id);
         let tier = self.cache.entry(object.id).map(|entry| entry.tier);
         self.dirty = true;
         let error = match result {
@@ -118,6 +120,7 @@ impl Stage {
             self.put_back(user);
         }
         self.cache.abort(object.id);
+        self.doomed.remove(&object.id);
         if let (StageError::Write { error: WriteError::Full, .. }, Some(tier)) = (&error, tier) {
             self.full(tier);
         }

@@ -69,19 +69,22 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Adds what is not known; believes peers again that had not got it, or
-    /// could not be reached.
-    pub(super) fn add(&mut self, sources: &Sources) {
+    /// Adds what is not known, and believes peers again that had not got it.
+    /// Returns whether there is anybody else to ask.
+    pub(super) fn add(&mut self, sources: &Sources) -> bool {
+        let mut any = false;
         let peers = sources.peers.iter().map(|peer| Source::Peer(*peer));
         let store = sources.store.then_some(Source::Store);
         // The store always has its place, so that hints alone cannot keep it
         // out.
         for source in store.into_iter().chain(peers) {
             if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
-                if matches!(known.standing, Standing::Out | Standing::Unreachable) {
+                if known.standing == Standing::Out && source != Source::Store {
                     known.standing = Standing::Open;
+                    any = true;
                 }
             } else if self.list.len() < OBJECT_SOURCES_MAX {
+                any = true;
                 self.list.push(Candidate {
                     source,
                     standing: Standing::Open,
@@ -91,6 +94,7 @@ impl Candidates {
                 });
             }
         }
+        any
     }
 
     pub(super) fn find(&mut self, source: Source) -> Option<&mut Candidate> {
@@ -107,14 +111,11 @@ impl Candidates {
         }
     }
 
-    /// Those of this standing may be asked again. Returns whether there are.
-    pub(super) fn reopen_if(&mut self, standing: Standing) -> bool {
-        let mut any = false;
+    /// Those of this standing may be asked again.
+    pub(super) fn reopen_if(&mut self, standing: Standing) {
         for candidate in self.list.iter_mut().filter(|one| one.standing == standing) {
             candidate.standing = Standing::Open;
-            any = true;
         }
-        any
     }
 
     pub(super) fn any(&self, standing: Standing) -> bool {
