@@ -77,11 +77,11 @@ fn run(options: &PolicyOptions, executors: u64) -> Run {
             for object in taken.inputs.as_slice() {
                 let id = index.id(*object).expect("it is wanted");
                 index.unwant(*object);
-                match index.add(place, id, Some(1)) {
-                    Some(object) => {
-                        waiting.holder_added(&index, place, object);
-                    }
-                    None => run.hits += 1,
+                // Executors report what is new to them.
+                if index.holds(place, *object) {
+                    run.hits += 1;
+                } else if let Some(object) = index.add(place, id, Some(1)) {
+                    waiting.holder_added(&index, place, object);
                 }
             }
         }
