@@ -121,6 +121,17 @@ pub struct Waiting {
     /// Tasks with a part of their inputs at an executor, by its number.
     parts: Vec<VecDeque<Mark>>,
     wishes: Wishes,
+    /// Of which object an executor is being given the tasks, by its number.
+    runs: Vec<Option<Run>>,
+}
+
+/// A file's tasks that are sent to an executor together: those that wait when
+/// the first of them is sent, so that others get their turn.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    object: ObjectNo,
+    /// The place in the queue before which the tasks stand.
+    until: u64,
 }
 
 impl Waiting {
@@ -137,6 +148,7 @@ impl Waiting {
             many: 0,
             parts: Vec::new(),
             wishes: Wishes::default(),
+            runs: Vec::new(),
         })
     }
 
@@ -164,6 +176,16 @@ impl Waiting {
     pub fn remove(&mut self, index: &Index, task: u64) -> Option<Taken> {
         let slot = self.queue.slot_of(task)?;
         Some(self.take_out(index, slot))
+    }
+
+    /// Takes the first task out, whatever the policy says: for a caller that
+    /// has executors free, tasks waiting, and nothing under way that could
+    /// change what the policy says. It would wait for ever if those who hold
+    /// its inputs can never run it, or if its inputs lie apart and have as many
+    /// replicas as they may have.
+    pub fn take_first(&mut self, index: &Index) -> Option<Taken> {
+        let slot = self.queue.first();
+        (slot != queue::NONE).then(|| self.take_out(index, slot))
     }
 
     /// How many tasks wait.
@@ -214,6 +236,9 @@ impl Waiting {
         }
         if let Some(parts) = self.parts.get_mut(place.0 as usize) {
             parts.clear();
+        }
+        if let Some(run) = self.runs.get_mut(place.0 as usize) {
+            *run = None;
         }
     }
 

@@ -43,6 +43,8 @@ struct Trial {
     waits: bool,
     /// Whether it looks at who holds what.
     looks: bool,
+    /// Whether a file's tasks are sent together.
+    together: bool,
 }
 
 impl Trial {
@@ -67,6 +69,7 @@ impl Trial {
             next: 0,
             inputs_max,
             waits,
+            together: options.policy == PolicyName::QueueAware,
             looks: options.policy != PolicyName::FirstCacheAvailable,
         }
     }
@@ -106,7 +109,10 @@ impl Trial {
     }
 
     fn take(&mut self, executor: u64, room: usize, load: Load) -> usize {
-        let expected = self.oracle.pick_up(executor, room, load);
+        let expected = match self.together {
+            true => self.oracle.run_together(executor, room, self.next),
+            false => self.oracle.pick_up(executor, room, load),
+        };
         let mut taken = Vec::new();
         self.waiting.take(&self.index, self.places[&executor], room, load, &mut taken);
         let numbers: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
@@ -143,6 +149,7 @@ impl Trial {
         let place = self.places[&executor];
         let held = self.index.leave(place);
         self.waiting.executor_left(&self.index, place, &held);
+        self.oracle.runs.remove(&executor);
         assert_eq!(self.index.join(ExecutorId(executor)), place, "the number is free again");
         for file in self.oracle.files.remove(&executor).into_iter().flatten() {
             self.oracle.holders.entry(file).or_default().remove(&executor);
@@ -194,7 +201,11 @@ impl Trial {
                 Some(best) => assert_eq!(executor, best),
                 None => {
                     assert_eq!(Some(&executor), self.free.first());
-                    assert_eq!(vec![task.number], self.oracle.pick_up(executor, 1, load));
+                    let picked = match self.together {
+                        true => self.oracle.run_together(executor, 1, self.next),
+                        false => self.oracle.pick_up(executor, 1, load),
+                    };
+                    assert_eq!(vec![task.number], picked);
                 }
             }
             self.came_back(&offer.taken);

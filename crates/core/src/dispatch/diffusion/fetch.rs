@@ -164,10 +164,10 @@ impl Waiting {
             }
             let completes = u64::from(near + 1 == inputs.len());
             for object in inputs.iter().filter(|object| !is_near(object)) {
-                if self.may_come(index, place, *object) {
-                    let gain = gains.entry(*object).or_default();
-                    *gain = (gain.0 + completes, gain.1 + 1);
-                }
+                // However many replicas there are: a task whose inputs lie
+                // apart could not run else.
+                let gain = gains.entry(*object).or_default();
+                *gain = (gain.0 + completes, gain.1 + 1);
             }
         }
         let best = gains.into_iter().max_by_key(|(object, gain)| (*gain, Reverse(*object)));

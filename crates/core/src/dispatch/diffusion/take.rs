@@ -3,7 +3,7 @@
 use super::lists::{Look, View};
 use super::policy::Rest;
 use super::queue::{Mark, NONE};
-use super::{Load, Taken, Waiting};
+use super::{Load, Run, Taken, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::{PARTIAL_TASKS_MAX, SCAN_TASKS_MAX};
 use std::cmp::Reverse;
@@ -28,7 +28,8 @@ struct Scan {
 impl Waiting {
     /// Gives an executor with room for `room` tasks those that suit it best,
     /// in the order in which they are to be sent, and takes them out: first
-    /// tasks all of whose inputs it holds, in the order of the queue; then
+    /// tasks all of whose inputs it holds, in the order of the queue (under a
+    /// policy that fetches ahead, a file's tasks together); then
     /// those of which it holds the largest part of the bytes; then what the
     /// policy gives to an executor that holds nothing. Appends to `taken`.
     pub fn take(
@@ -75,8 +76,8 @@ impl Waiting {
         let mut passes = if rest == Rest::Head { SCAN_TASKS_MAX } else { usize::MAX };
         let mut is_indexed = true;
         while taken.len() < upto {
-            let mut found = None;
-            if is_indexed {
+            let mut found = self.next_of_run(index, place);
+            if found.is_none() && is_indexed {
                 match self.lists.look(&self.queue, view) {
                     Look::Stale => {}
                     Look::Nothing => is_indexed = false,
@@ -94,6 +95,7 @@ impl Waiting {
             if found.is_none() && !is_indexed {
                 found = self.first_plain_in_window();
             } else if let (Some(slot), Some(plain)) = (found, self.lists.first_plain()) {
+                // What is first in the queue goes first.
                 found = Some(if plain.seq < self.queue.seq(slot) { plain.slot } else { slot });
             }
             let scans = is_indexed
@@ -107,6 +109,7 @@ impl Waiting {
                     if scan.at == slot {
                         scan.at = self.queue.after(slot);
                     }
+                    self.note_run(place, slot);
                     taken.push(self.take_out(index, slot));
                 }
                 None if is_indexed => {}
@@ -115,6 +118,31 @@ impl Waiting {
             }
         }
         scan.parts
+    }
+
+    /// The next of a file's tasks that an executor is being given together.
+    fn next_of_run(&self, index: &Index, place: Place) -> Option<u32> {
+        let run = self.runs.get(place.0 as usize).copied().flatten()?;
+        let mark = self.lists.first_from(&self.queue, self.lists.local(run.object)?, 0)?;
+        let goes_on = mark.seq < run.until && self.is_whole(index, place, mark.slot);
+        goes_on.then_some(mark.slot)
+    }
+
+    /// Under a policy that fetches ahead, a task with one input begins a run of
+    /// its file's tasks or continues it.
+    fn note_run(&mut self, place: Place, slot: u32) {
+        let [object] = *self.queue.inputs(slot) else { return };
+        let at = place.0 as usize;
+        if !self.policy.fetches_ahead() {
+            return;
+        }
+        if self.runs.len() <= at {
+            self.runs.resize(at + 1, None);
+        }
+        if self.runs[at].is_none_or(|run| run.object != object || self.queue.seq(slot) >= run.until)
+        {
+            self.runs[at] = Some(Run { object, until: self.queue.next_seq() });
+        }
     }
 
     pub(super) fn first_plain_in_window(&self) -> Option<u32> {
