@@ -4,7 +4,9 @@ use crate::Rng;
 use crate::oracle::{Oracle, Task};
 use falkon_core::data::index::{Change, Index, ObjectNo, Place};
 use falkon_core::data::object::ObjectId;
-use falkon_core::dispatch::diffusion::{Free, Load, PolicyName, PolicyOptions, Taken, Waiting};
+use falkon_core::dispatch::diffusion::{
+    Free, Load, POLICIES, PolicyName, PolicyOptions, Taken, Waiting,
+};
 use falkon_core::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -245,7 +247,8 @@ impl Trial {
                 self.take(executor, room, load);
             }
             11 => {
-                if !self.free.remove(&executor) {
+                let was_free = self.free.remove(&executor);
+                if !was_free {
                     self.free.insert(executor);
                 }
             }
@@ -327,5 +330,39 @@ fn good_cache_compute_is_the_papers() {
 fn queue_aware_sends_tasks_where_all_their_inputs_are() {
     for inputs_max in [1, 3] {
         agree(with(PolicyName::QueueAware, 0), inputs_max);
+    }
+}
+
+#[test]
+fn policies_have_names_and_useless_options_are_refused() {
+    for (policy, name) in POLICIES {
+        assert_eq!(PolicyName::named(name), Ok(policy));
+        assert_eq!(policy.to_string(), name);
+        assert_eq!(with(policy, 0).check(), Ok(()));
+    }
+    let unknown = PolicyName::named("best").expect_err("there is no such policy");
+    assert!(unknown.to_string().ends_with("max-compute-util, good-cache-compute, queue-aware"));
+    for (options, expected) in [
+        (
+            with(PolicyName::QueueAware, 3200),
+            "the dispatch policy queue-aware does not look at window: leave the option out, or \
+             choose a policy that does",
+        ),
+        (
+            PolicyOptions {
+                utilization_threshold_milli: 1200,
+                ..with(PolicyName::GoodCacheCompute, 0)
+            },
+            "the utilization threshold 1.2 is above 1: give the part of the executors that must \
+             be busy, from 0 to 1",
+        ),
+        (
+            PolicyOptions { replication_max: 2, ..with(PolicyName::MaxCacheHit, 0) },
+            "the dispatch policy max-cache-hit does not look at replication_max: leave the \
+             option out, or choose a policy that does",
+        ),
+    ] {
+        let error = Waiting::new(&options).expect_err("the option is of no use");
+        assert_eq!(error.to_string(), expected);
     }
 }

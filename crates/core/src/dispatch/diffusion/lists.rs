@@ -278,6 +278,11 @@ impl Lists {
         marks.range(from..).find(|mark| queue.has(**mark)).copied()
     }
 
+    /// The objects of a view and where they stand, first things first.
+    pub(super) fn entries(&self, view: View) -> impl Iterator<Item = (u64, Local)> + '_ {
+        self.views.get(view as usize).into_iter().flatten().copied()
+    }
+
     /// Looks at the first object of a view.
     pub(super) fn look(&mut self, queue: &Queue, view: View) -> Look {
         let Some(&(seq, local)) = self.views.get(view as usize).and_then(BTreeSet::first) else {

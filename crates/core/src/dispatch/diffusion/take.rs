@@ -44,7 +44,7 @@ impl Waiting {
         let rest = self.policy.rest(load);
         self.queue.hold_window();
         if self.policy.looks() {
-            let mut parts = self.take_whole(index, place, rest, upto, taken);
+            let mut parts = self.take_whole(index, place, upto, taken);
             if taken.len() < upto && self.policy.takes_parts() && self.many > 0 {
                 self.take_parts(index, place, &mut parts, upto, taken);
             }
@@ -65,15 +65,14 @@ impl Waiting {
         &mut self,
         index: &Index,
         place: Place,
-        rest: Rest,
         upto: usize,
         taken: &mut Vec<Taken>,
     ) -> Vec<Mark> {
         let view = self.lists.place_view(place);
         let mut scan = Scan { at: self.queue.first(), left: SCAN_TASKS_MAX, parts: Vec::new() };
-        // An executor that would else get nothing searches to the end. What
-        // it passes by it never sees again, so this is rare.
-        let mut passes = if rest == Rest::Head { SCAN_TASKS_MAX } else { usize::MAX };
+        // What is passed by is never seen again in that list, so that this
+        // many are met only while an object that many wait for is new here.
+        let mut passes = SCAN_TASKS_MAX;
         let mut is_indexed = true;
         while taken.len() < upto {
             let mut found = self.next_of_run(index, place);
@@ -91,6 +90,9 @@ impl Waiting {
                         is_indexed = passes > 0;
                     }
                 }
+            }
+            if found.is_none() && passes == 0 {
+                found = self.whole_beyond(index, place, view);
             }
             if found.is_none() && !is_indexed {
                 found = self.first_plain_in_window();
@@ -148,6 +150,16 @@ impl Waiting {
     pub(super) fn first_plain_in_window(&self) -> Option<u32> {
         let first = self.lists.first_plain()?;
         self.queue.in_window(first.seq).then_some(first.slot)
+    }
+
+    /// A task all of whose inputs an executor holds, although the first object
+    /// of its view stands at others: of the next few objects, each where it
+    /// stands.
+    fn whole_beyond(&self, index: &Index, place: Place, view: View) -> Option<u32> {
+        let next = self.lists.entries(view).take(SCAN_TASKS_MAX);
+        let marks = next.filter_map(|(seq, local)| self.lists.first_from(&self.queue, local, seq));
+        let mut marks = marks.filter(|mark| self.queue.in_window(mark.seq));
+        marks.find(|mark| self.is_whole(index, place, mark.slot)).map(|mark| mark.slot)
     }
 
     fn scans_on(&self, scan: &Scan) -> bool {
