@@ -74,6 +74,7 @@ impl Waiting {
         // many are met only while an object that many wait for is new here.
         let mut passes = SCAN_TASKS_MAX;
         let mut is_indexed = true;
+        let seeks_parts = self.many > 0 && self.policy.takes_parts() && index.held_count(place) > 0;
         while taken.len() < upto {
             let mut found = self.next_of_run(index, place);
             if found.is_none() && is_indexed {
@@ -100,9 +101,7 @@ impl Waiting {
                 // What is first in the queue goes first.
                 found = Some(if plain.seq < self.queue.seq(slot) { plain.slot } else { slot });
             }
-            let scans = is_indexed
-                || self.lists.is_overfull()
-                || (self.many > 0 && self.policy.takes_parts());
+            let scans = is_indexed || self.lists.is_overfull() || seeks_parts;
             if found.is_none() && scans {
                 found = self.scan(index, place, &mut scan);
             }
