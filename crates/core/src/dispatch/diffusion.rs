@@ -21,6 +21,7 @@ mod queue_aware;
 mod take;
 
 use crate::data::index::{Index, ObjectNo, Place};
+use crate::limits::SCAN_TASKS_MAX;
 use fetch::Wishes;
 use lists::Lists;
 use policy::Policy;
@@ -125,6 +126,10 @@ pub struct Waiting {
     runs: Vec<Option<Run>>,
 }
 
+/// An object that more tasks wait for than are looked at in so many decisions
+/// is popular.
+const POPULAR: usize = 16;
+
 /// A file's tasks that are sent to an executor together: those that wait when
 /// the first of them is sent, so that others get their turn.
 #[derive(Debug, Clone, Copy)]
@@ -211,6 +216,16 @@ impl Waiting {
     pub fn holder_added(&mut self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let Some(local) = self.lists.local(object) else { return false };
         self.lists.holder_added(&self.queue, index, place, local);
+        if self.many > 0 && self.lists.waiting(local) > POPULAR * SCAN_TASKS_MAX {
+            // Tasks that only this object was missing for are found sooner in
+            // the lists of what else the executor holds.
+            let view = self.lists.place_view(place);
+            for held in index.held_from(place, ObjectNo(0)) {
+                if let Some(other) = self.lists.local(held) {
+                    self.lists.rewind(&self.queue, view, other);
+                }
+            }
+        }
         self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
         true
     }

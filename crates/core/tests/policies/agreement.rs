@@ -366,3 +366,22 @@ fn policies_have_names_and_useless_options_are_refused() {
         assert_eq!(error.to_string(), expected);
     }
 }
+
+#[test]
+fn a_popular_object_does_not_hide_the_tasks_it_completes() {
+    let mut trial = Trial::new(0, with(PolicyName::QueueAware, 0), 2);
+    for task in 0..3000 {
+        let files = [0, if task == 2000 { 2 } else { 1 }];
+        let objects = files.map(|file| trial.index.want(ObjectId(file), Some(1)));
+        trial.waiting.push(&trial.index, task, &objects);
+    }
+    let mut taken = Vec::new();
+    for file in [2, 0] {
+        let place = trial.places[&0];
+        let object = trial.index.add(place, ObjectId(file), Some(1)).expect("it is news");
+        assert!(trial.waiting.holder_added(&trial.index, place, object));
+        trial.waiting.take(&trial.index, place, 1, Load::default(), &mut taken);
+        assert_eq!(taken.len(), usize::from(file == 0));
+    }
+    assert_eq!(taken[0].task, 2000);
+}

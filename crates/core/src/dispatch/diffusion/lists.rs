@@ -308,6 +308,14 @@ impl Lists {
         self.stand(view, local, seq, next);
     }
 
+    /// Lets an object stand at its first task again, if it is in the view.
+    pub(super) fn rewind(&mut self, queue: &Queue, view: View, local: Local) {
+        let first = self.first_from(queue, local, 0).map(|mark| mark.seq);
+        if self.exit(local, view) {
+            self.enter(local, view, first);
+        }
+    }
+
     /// Moves an object in a view from one place in the queue to another.
     fn stand(&mut self, view: View, local: Local, from: u64, to: Option<u64>) {
         let list = &mut self.lists[local as usize];
