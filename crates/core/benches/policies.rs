@@ -7,7 +7,7 @@
 //! `-- NAME`, the lines of one policy. A decision includes the changes of the
 //! index that it leads to. Asking in vain counts for nothing. Rates are per second of CPU.
 
-use falkon_core::data::index::{Index, Place};
+use falkon_core::data::index::{Index, ObjectNo, Place};
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::diffusion::{
     Costs, Load, POLICIES, PolicyName, PolicyOptions, Taken, Waiting,
@@ -40,7 +40,28 @@ struct Run {
     hits: u64,
 }
 
-fn run(options: &PolicyOptions, executors: u64) -> Run {
+/// What tasks read.
+#[derive(Clone, Copy, PartialEq)]
+enum Reads {
+    /// One file at random.
+    One,
+    /// One file at random, and one that all tasks read.
+    Shared,
+    /// Each pair of 500 files once.
+    Pairs,
+}
+
+impl Reads {
+    fn files(self, task: u64, random: u64) -> Vec<u64> {
+        match self {
+            Reads::One => vec![random % FILES],
+            Reads::Shared => vec![random % FILES, FILES],
+            Reads::Pairs => vec![task / 500, task % 500],
+        }
+    }
+}
+
+fn run(options: &PolicyOptions, executors: u64, reads: Reads) -> Run {
     let mut index = Index::new();
     let mut waiting = Waiting::new(options).expect("the options are good");
     let places: Vec<Place> = (0..executors).map(|id| index.join(ExecutorId(id))).collect();
@@ -50,9 +71,15 @@ fn run(options: &PolicyOptions, executors: u64) -> Run {
     for task in 0..TASKS {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let file = (state >> 33) % FILES;
-        let object = index.want(ObjectId(u128::from(file) << 64), Some(1));
-        waiting.push(&index, task, &[object]);
+        let files = reads.files(task, state >> 33);
+        let objects: Vec<ObjectNo> = files
+            .iter()
+            .map(|file| index.want(ObjectId(u128::from(*file) << 64), Some(1)))
+            .collect();
+        waiting.push(&index, task, &objects);
+        for twice in objects.iter().skip(1).filter(|object| **object == objects[0]) {
+            index.unwant(*twice);
+        }
     }
     let push = clock.now() - begin;
     let mut run = Run { push, decide: Duration::ZERO, decisions: 0, asked: 0, hits: 0 };
@@ -77,11 +104,11 @@ fn run(options: &PolicyOptions, executors: u64) -> Run {
             for object in taken.inputs.as_slice() {
                 let id = index.id(*object).expect("it is wanted");
                 index.unwant(*object);
-                match index.add(place, id, Some(1)) {
-                    Some(object) => {
-                        waiting.holder_added(&index, place, object);
-                    }
-                    None => run.hits += 1,
+                // Executors report what is new to them.
+                if index.holds(place, *object) {
+                    run.hits += 1;
+                } else if let Some(object) = index.add(place, id, Some(1)) {
+                    waiting.holder_added(&index, place, object);
                 }
             }
         }
@@ -90,41 +117,52 @@ fn run(options: &PolicyOptions, executors: u64) -> Run {
     run
 }
 
+fn line(name: &str, options: &PolicyOptions, executors: u64, reads: Reads) {
+    let run = run(options, executors, reads);
+    let rate = |time: Duration| run.decisions as f64 / time.as_secs_f64();
+    println!(
+        "{name:32} {:>6} {executors:>9} {:>12.0} {:>12.0} {:>7} {:>7.1}",
+        options.window,
+        rate(run.decide),
+        rate(run.decide + run.push),
+        run.asked,
+        100.0 * run.hits as f64 / run.decisions as f64,
+    );
+}
+
 fn main() {
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     println!(
-        "{:22} {:>6} {:>9} {:>12} {:>12} {:>7} {:>7}",
+        "{:32} {:>6} {:>9} {:>12} {:>12} {:>7} {:>7}",
         "policy", "window", "executors", "decisions/s", "with push/s", "asked", "hits %",
     );
     for (policy, name) in POLICIES {
         if wanted.as_ref().is_some_and(|wanted| wanted != name) || !policy.knows_places() {
             continue;
         }
+        let milli = match policy {
+            PolicyName::GoodCacheCompute => 800,
+            _ => PolicyOptions::default().utilization_threshold_milli,
+        };
+        let whole = PolicyOptions {
+            policy,
+            utilization_threshold_milli: milli,
+            ..PolicyOptions::default()
+        };
         for executors in [32, 1000] {
             for window in [0, WINDOW] {
-                let milli = match policy {
-                    PolicyName::GoodCacheCompute => 800,
-                    _ => PolicyOptions::default().utilization_threshold_milli,
-                };
-                let options = PolicyOptions {
-                    policy,
-                    window,
-                    utilization_threshold_milli: milli,
-                    ..PolicyOptions::default()
-                };
-                if options.check().is_err() {
-                    continue;
+                let options = PolicyOptions { window, ..whole };
+                if options.check().is_ok() {
+                    line(name, &options, executors, Reads::One);
                 }
-                let run = run(&options, executors);
-                let rate = |time: Duration| run.decisions as f64 / time.as_secs_f64();
-                println!(
-                    "{name:22} {window:>6} {executors:>9} {:>12.0} {:>12.0} {:>7} {:>7.1}",
-                    rate(run.decide),
-                    rate(run.decide + run.push),
-                    run.asked,
-                    100.0 * run.hits as f64 / run.decisions as f64,
-                );
             }
         }
+        if policy == PolicyName::MaxCacheHit {
+            // All would wait for the first executor, which holds a part of
+            // every task.
+            continue;
+        }
+        line(&format!("{name}, and a shared file"), &whole, 100, Reads::Shared);
+        line(&format!("{name}, pairs"), &whole, 100, Reads::Pairs);
     }
 }

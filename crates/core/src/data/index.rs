@@ -264,6 +264,12 @@ impl Index {
         self.objects.get(object.0 as usize).map_or(0, |found| found.coming.len())
     }
 
+    /// To whom an object is on its way.
+    pub fn coming(&self, object: ObjectNo) -> impl Iterator<Item = Place> + '_ {
+        let found = self.objects.get(object.0 as usize);
+        found.into_iter().flat_map(|found| found.coming.iter().map(|transfer| transfer.to))
+    }
+
     /// Whether an object is on its way to an executor.
     #[must_use]
     pub fn is_coming(&self, place: Place, object: ObjectNo) -> bool {

@@ -21,6 +21,7 @@ mod queue_aware;
 mod take;
 
 use crate::data::index::{Index, ObjectNo, Place};
+use crate::limits::SCAN_TASKS_MAX;
 use fetch::Wishes;
 use lists::Lists;
 use policy::Policy;
@@ -121,6 +122,21 @@ pub struct Waiting {
     /// Tasks with a part of their inputs at an executor, by its number.
     parts: Vec<VecDeque<Mark>>,
     wishes: Wishes,
+    /// Of which object an executor is being given the tasks, by its number.
+    runs: Vec<Option<Run>>,
+}
+
+/// An object that more tasks wait for than are looked at in so many decisions
+/// is popular.
+const POPULAR: usize = 16;
+
+/// A file's tasks that are sent to an executor together: those that wait when
+/// the first of them is sent, so that others get their turn.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    object: ObjectNo,
+    /// The place in the queue before which the tasks stand.
+    until: u64,
 }
 
 impl Waiting {
@@ -137,6 +153,7 @@ impl Waiting {
             many: 0,
             parts: Vec::new(),
             wishes: Wishes::default(),
+            runs: Vec::new(),
         })
     }
 
@@ -166,6 +183,16 @@ impl Waiting {
         Some(self.take_out(index, slot))
     }
 
+    /// Takes the first task out, whatever the policy says: for a caller that
+    /// has executors free, tasks waiting, and nothing under way that could
+    /// change what the policy says. It would wait for ever if those who hold
+    /// its inputs can never run it, or if its inputs lie apart and have as many
+    /// replicas as they may have.
+    pub fn take_first(&mut self, index: &Index) -> Option<Taken> {
+        let slot = self.queue.first();
+        (slot != queue::NONE).then(|| self.take_out(index, slot))
+    }
+
     /// How many tasks wait.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -189,6 +216,16 @@ impl Waiting {
     pub fn holder_added(&mut self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let Some(local) = self.lists.local(object) else { return false };
         self.lists.holder_added(&self.queue, index, place, local);
+        if self.many > 0 && self.lists.waiting(local) > POPULAR * SCAN_TASKS_MAX {
+            // Tasks that only this object was missing for are found sooner in
+            // the lists of what else the executor holds.
+            let view = self.lists.place_view(place);
+            for held in index.held_from(place, ObjectNo(0)) {
+                if let Some(other) = self.lists.local(held) {
+                    self.lists.rewind(&self.queue, view, other);
+                }
+            }
+        }
         self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
         true
     }
@@ -214,6 +251,9 @@ impl Waiting {
         }
         if let Some(parts) = self.parts.get_mut(place.0 as usize) {
             parts.clear();
+        }
+        if let Some(run) = self.runs.get_mut(place.0 as usize) {
+            *run = None;
         }
     }
 

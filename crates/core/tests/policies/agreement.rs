@@ -4,7 +4,9 @@ use crate::Rng;
 use crate::oracle::{Oracle, Task};
 use falkon_core::data::index::{Change, Index, ObjectNo, Place};
 use falkon_core::data::object::ObjectId;
-use falkon_core::dispatch::diffusion::{Free, Load, PolicyName, PolicyOptions, Taken, Waiting};
+use falkon_core::dispatch::diffusion::{
+    Free, Load, POLICIES, PolicyName, PolicyOptions, Taken, Waiting,
+};
 use falkon_core::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,6 +45,8 @@ struct Trial {
     waits: bool,
     /// Whether it looks at who holds what.
     looks: bool,
+    /// Whether a file's tasks are sent together.
+    together: bool,
 }
 
 impl Trial {
@@ -67,6 +71,7 @@ impl Trial {
             next: 0,
             inputs_max,
             waits,
+            together: options.policy == PolicyName::QueueAware,
             looks: options.policy != PolicyName::FirstCacheAvailable,
         }
     }
@@ -106,7 +111,10 @@ impl Trial {
     }
 
     fn take(&mut self, executor: u64, room: usize, load: Load) -> usize {
-        let expected = self.oracle.pick_up(executor, room, load);
+        let expected = match self.together {
+            true => self.oracle.run_together(executor, room, self.next),
+            false => self.oracle.pick_up(executor, room, load),
+        };
         let mut taken = Vec::new();
         self.waiting.take(&self.index, self.places[&executor], room, load, &mut taken);
         let numbers: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
@@ -143,6 +151,7 @@ impl Trial {
         let place = self.places[&executor];
         let held = self.index.leave(place);
         self.waiting.executor_left(&self.index, place, &held);
+        self.oracle.runs.remove(&executor);
         assert_eq!(self.index.join(ExecutorId(executor)), place, "the number is free again");
         for file in self.oracle.files.remove(&executor).into_iter().flatten() {
             self.oracle.holders.entry(file).or_default().remove(&executor);
@@ -194,7 +203,11 @@ impl Trial {
                 Some(best) => assert_eq!(executor, best),
                 None => {
                     assert_eq!(Some(&executor), self.free.first());
-                    assert_eq!(vec![task.number], self.oracle.pick_up(executor, 1, load));
+                    let picked = match self.together {
+                        true => self.oracle.run_together(executor, 1, self.next),
+                        false => self.oracle.pick_up(executor, 1, load),
+                    };
+                    assert_eq!(vec![task.number], picked);
                 }
             }
             self.came_back(&offer.taken);
@@ -234,7 +247,8 @@ impl Trial {
                 self.take(executor, room, load);
             }
             11 => {
-                if !self.free.remove(&executor) {
+                let was_free = self.free.remove(&executor);
+                if !was_free {
                     self.free.insert(executor);
                 }
             }
@@ -317,4 +331,57 @@ fn queue_aware_sends_tasks_where_all_their_inputs_are() {
     for inputs_max in [1, 3] {
         agree(with(PolicyName::QueueAware, 0), inputs_max);
     }
+}
+
+#[test]
+fn policies_have_names_and_useless_options_are_refused() {
+    for (policy, name) in POLICIES {
+        assert_eq!(PolicyName::named(name), Ok(policy));
+        assert_eq!(policy.to_string(), name);
+        assert_eq!(with(policy, 0).check(), Ok(()));
+    }
+    let unknown = PolicyName::named("best").expect_err("there is no such policy");
+    assert!(unknown.to_string().ends_with("max-compute-util, good-cache-compute, queue-aware"));
+    for (options, expected) in [
+        (
+            with(PolicyName::QueueAware, 3200),
+            "the dispatch policy queue-aware does not look at window: leave the option out, or \
+             choose a policy that does",
+        ),
+        (
+            PolicyOptions {
+                utilization_threshold_milli: 1200,
+                ..with(PolicyName::GoodCacheCompute, 0)
+            },
+            "the utilization threshold 1.2 is above 1: give the part of the executors that must \
+             be busy, from 0 to 1",
+        ),
+        (
+            PolicyOptions { replication_max: 2, ..with(PolicyName::MaxCacheHit, 0) },
+            "the dispatch policy max-cache-hit does not look at replication_max: leave the \
+             option out, or choose a policy that does",
+        ),
+    ] {
+        let error = Waiting::new(&options).expect_err("the option is of no use");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_popular_object_does_not_hide_the_tasks_it_completes() {
+    let mut trial = Trial::new(0, with(PolicyName::QueueAware, 0), 2);
+    for task in 0..3000 {
+        let files = [0, if task == 2000 { 2 } else { 1 }];
+        let objects = files.map(|file| trial.index.want(ObjectId(file), Some(1)));
+        trial.waiting.push(&trial.index, task, &objects);
+    }
+    let mut taken = Vec::new();
+    for file in [2, 0] {
+        let place = trial.places[&0];
+        let object = trial.index.add(place, ObjectId(file), Some(1)).expect("it is news");
+        assert!(trial.waiting.holder_added(&trial.index, place, object));
+        trial.waiting.take(&trial.index, place, 1, Load::default(), &mut taken);
+        assert_eq!(taken.len(), usize::from(file == 0));
+    }
+    assert_eq!(taken[0].task, 2000);
 }

@@ -21,12 +21,15 @@ pub(crate) struct Oracle {
     /// `E_map`.
     pub(crate) files: BTreeMap<u64, BTreeSet<u64>>,
     sizes: BTreeMap<u64, u64>,
+    /// `queue-aware`: the file whose tasks an executor is being given, and the
+    /// task before which they stand.
+    pub(crate) runs: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Oracle {
     pub(crate) fn new(options: PolicyOptions, sizes: BTreeMap<u64, u64>) -> Oracle {
         let (holders, files) = (BTreeMap::new(), BTreeMap::new());
-        Oracle { options, queue: Vec::new(), holders, files, sizes }
+        Oracle { options, queue: Vec::new(), holders, files, sizes, runs: BTreeMap::new() }
     }
 
     pub(crate) fn holds(&self, executor: u64, file: u64) -> bool {
@@ -65,6 +68,41 @@ impl Oracle {
         task.files
             .iter()
             .all(|file| most == 0 || self.holds(executor, *file) || self.holder_count(*file) < most)
+    }
+
+    /// `queue-aware`: a file's tasks together, else the first whose files are
+    /// all there; `next` is the number of the next task to be queued.
+    pub(crate) fn run_together(&mut self, executor: u64, room: usize, next: u64) -> Vec<u64> {
+        let mut list = Vec::new();
+        while list.len() < room {
+            let mut left = self.queue.iter().filter(|task| !list.contains(&task.number));
+            let of_run = self.runs.get(&executor).and_then(|(file, until)| {
+                let first = left.clone().find(|task| task.files.contains(file))?;
+                let (held, all) = self.hit(executor, first);
+                (held == all && first.number < *until).then_some(first)
+            });
+            let whole = || {
+                left.find(|task| {
+                    let (held, all) = self.hit(executor, task);
+                    held == all
+                })
+            };
+            let plain = self.queue.iter().filter(|task| !list.contains(&task.number));
+            let plain = plain.clone().find(|task| task.files.is_empty());
+            let earlier = of_run.map(|task| match plain {
+                Some(plain) if plain.number < task.number => plain,
+                _ => task,
+            });
+            let Some(task) = earlier.or_else(whole) else { break };
+            list.push(task.number);
+            if let (Some(file), 1) = (task.files.first(), task.files.len()) {
+                let run = self.runs.get(&executor);
+                if run.is_none_or(|(of, until)| of != file || task.number >= *until) {
+                    self.runs.insert(executor, (*file, next));
+                }
+            }
+        }
+        list
     }
 
     /// The second part: the tasks that an executor with room for `room` picks

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects looked at for one that is worth another replica.
 const CROWDED_SEARCH: usize = 8;
+/// Executors looked at for one that has all inputs of a task.
+const HOMES_SEARCH: usize = 8;
 /// What a transfer takes at least, in microseconds.
 const TRANSFER_MICROS_MIN: u128 = 1_000;
 /// Of so many fetches, one is for the task that has waited longest, so that an
@@ -141,7 +143,8 @@ impl Waiting {
     }
 
     /// The object that completes the most of the tasks known of which an
-    /// executor holds a part: first of those that lack one input only.
+    /// executor holds a part and that can run nowhere yet: first of those that
+    /// lack one input only.
     fn completing(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
         let mut seen: Vec<Mark> = Vec::new();
         let mut at = self.queue.first();
@@ -159,15 +162,15 @@ impl Waiting {
             let is_near =
                 |object: &&_| index.holds(place, **object) || index.is_coming(place, **object);
             let near = inputs.iter().filter(is_near).count();
-            if near == 0 || near == inputs.len() {
+            if near == 0 || near == inputs.len() || has_home(index, inputs) {
                 continue;
             }
             let completes = u64::from(near + 1 == inputs.len());
             for object in inputs.iter().filter(|object| !is_near(object)) {
-                if self.may_come(index, place, *object) {
-                    let gain = gains.entry(*object).or_default();
-                    *gain = (gain.0 + completes, gain.1 + 1);
-                }
+                // However many replicas there are: a task whose inputs lie
+                // apart could not run else.
+                let gain = gains.entry(*object).or_default();
+                *gain = (gain.0 + completes, gain.1 + 1);
             }
         }
         let best = gains.into_iter().max_by_key(|(object, gain)| (*gain, Reverse(*object)));
@@ -195,4 +198,14 @@ impl Waiting {
         }
         Some(self.lists.object(*local))
     }
+}
+
+/// Whether some executor holds or is fetching all inputs of a task. Of the
+/// input that the fewest have, the first few who have it are looked at.
+fn has_home(index: &Index, inputs: &[ObjectNo]) -> bool {
+    let copies = |object: &&ObjectNo| index.holders(**object).len() + index.coming_count(**object);
+    let Some(rarest) = inputs.iter().min_by_key(copies) else { return true };
+    let near = index.holders(*rarest).iter().copied().chain(index.coming(*rarest));
+    let has = |place, object| index.holds(place, object) || index.is_coming(place, object);
+    near.take(HOMES_SEARCH).any(|place| inputs.iter().all(|object| has(place, *object)))
 }

@@ -278,6 +278,11 @@ impl Lists {
         marks.range(from..).find(|mark| queue.has(**mark)).copied()
     }
 
+    /// The objects of a view and where they stand, first things first.
+    pub(super) fn entries(&self, view: View) -> impl Iterator<Item = (u64, Local)> + '_ {
+        self.views.get(view as usize).into_iter().flatten().copied()
+    }
+
     /// Looks at the first object of a view.
     pub(super) fn look(&mut self, queue: &Queue, view: View) -> Look {
         let Some(&(seq, local)) = self.views.get(view as usize).and_then(BTreeSet::first) else {
@@ -301,6 +306,14 @@ impl Lists {
         let Some(&(seq, local)) = first else { return };
         let next = self.first_from(queue, local, seq + 1).map(|mark| mark.seq);
         self.stand(view, local, seq, next);
+    }
+
+    /// Lets an object stand at its first task again, if it is in the view.
+    pub(super) fn rewind(&mut self, queue: &Queue, view: View, local: Local) {
+        let first = self.first_from(queue, local, 0).map(|mark| mark.seq);
+        if self.exit(local, view) {
+            self.enter(local, view, first);
+        }
     }
 
     /// Moves an object in a view from one place in the queue to another.

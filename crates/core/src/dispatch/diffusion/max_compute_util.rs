@@ -4,9 +4,9 @@
 use super::policy::{Load, Policy, Rest};
 
 #[derive(Debug)]
-pub(super) struct MaxComputeUtil;
+pub(super) struct MaxComputeUtilization;
 
-impl Policy for MaxComputeUtil {
+impl Policy for MaxComputeUtilization {
     fn rest(&self, _load: Load) -> Rest {
         Rest::Head
     }

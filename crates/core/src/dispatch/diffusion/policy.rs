@@ -3,7 +3,7 @@
 use super::first_cache_available::FirstCacheAvailable;
 use super::good_cache_compute::GoodCacheCompute;
 use super::max_cache_hit::MaxCacheHit;
-use super::max_compute_util::MaxComputeUtil;
+use super::max_compute_util::MaxComputeUtilization;
 use super::queue_aware::QueueAware;
 use std::fmt;
 
@@ -223,7 +223,7 @@ pub(super) fn policy(options: &PolicyOptions) -> Box<dyn Policy + Send + Sync> {
             Box::new(FirstCacheAvailable)
         }
         PolicyName::MaxCacheHit => Box::new(MaxCacheHit),
-        PolicyName::MaxComputeUtil => Box::new(MaxComputeUtil),
+        PolicyName::MaxComputeUtil => Box::new(MaxComputeUtilization),
         PolicyName::GoodCacheCompute => Box::new(GoodCacheCompute {
             threshold_milli: options.utilization_threshold_milli,
             replication_max: options.replication_max,

@@ -154,6 +154,11 @@ impl Queue {
         self.first
     }
 
+    /// The place in the order behind all tasks.
+    pub(super) fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
     pub(super) fn after(&self, slot: u32) -> u32 {
         self.entries[slot as usize].after
     }

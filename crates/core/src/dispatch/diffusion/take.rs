@@ -3,7 +3,7 @@
 use super::lists::{Look, View};
 use super::policy::Rest;
 use super::queue::{Mark, NONE};
-use super::{Load, Taken, Waiting};
+use super::{Load, Run, Taken, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::{PARTIAL_TASKS_MAX, SCAN_TASKS_MAX};
 use std::cmp::Reverse;
@@ -28,7 +28,8 @@ struct Scan {
 impl Waiting {
     /// Gives an executor with room for `room` tasks those that suit it best,
     /// in the order in which they are to be sent, and takes them out: first
-    /// tasks all of whose inputs it holds, in the order of the queue; then
+    /// tasks all of whose inputs it holds, in the order of the queue (under a
+    /// policy that fetches ahead, a file's tasks together); then
     /// those of which it holds the largest part of the bytes; then what the
     /// policy gives to an executor that holds nothing. Appends to `taken`.
     pub fn take(
@@ -43,7 +44,7 @@ impl Waiting {
         let rest = self.policy.rest(load);
         self.queue.hold_window();
         if self.policy.looks() {
-            let mut parts = self.take_whole(index, place, rest, upto, taken);
+            let mut parts = self.take_whole(index, place, upto, taken);
             if taken.len() < upto && self.policy.takes_parts() && self.many > 0 {
                 self.take_parts(index, place, &mut parts, upto, taken);
             }
@@ -64,19 +65,19 @@ impl Waiting {
         &mut self,
         index: &Index,
         place: Place,
-        rest: Rest,
         upto: usize,
         taken: &mut Vec<Taken>,
     ) -> Vec<Mark> {
         let view = self.lists.place_view(place);
         let mut scan = Scan { at: self.queue.first(), left: SCAN_TASKS_MAX, parts: Vec::new() };
-        // An executor that would else get nothing searches to the end. What
-        // it passes by it never sees again, so this is rare.
-        let mut passes = if rest == Rest::Head { SCAN_TASKS_MAX } else { usize::MAX };
+        // What is passed by is never seen again in that list, so that this
+        // many are met only while an object that many wait for is new here.
+        let mut passes = SCAN_TASKS_MAX;
         let mut is_indexed = true;
+        let seeks_parts = self.many > 0 && self.policy.takes_parts() && index.held_count(place) > 0;
         while taken.len() < upto {
-            let mut found = None;
-            if is_indexed {
+            let mut found = self.next_of_run(index, place);
+            if found.is_none() && is_indexed {
                 match self.lists.look(&self.queue, view) {
                     Look::Stale => {}
                     Look::Nothing => is_indexed = false,
@@ -91,14 +92,16 @@ impl Waiting {
                     }
                 }
             }
+            if found.is_none() && passes == 0 {
+                found = self.whole_beyond(index, place, view);
+            }
             if found.is_none() && !is_indexed {
                 found = self.first_plain_in_window();
             } else if let (Some(slot), Some(plain)) = (found, self.lists.first_plain()) {
+                // What is first in the queue goes first.
                 found = Some(if plain.seq < self.queue.seq(slot) { plain.slot } else { slot });
             }
-            let scans = is_indexed
-                || self.lists.is_overfull()
-                || (self.many > 0 && self.policy.takes_parts());
+            let scans = is_indexed || self.lists.is_overfull() || seeks_parts;
             if found.is_none() && scans {
                 found = self.scan(index, place, &mut scan);
             }
@@ -107,6 +110,7 @@ impl Waiting {
                     if scan.at == slot {
                         scan.at = self.queue.after(slot);
                     }
+                    self.note_run(place, slot);
                     taken.push(self.take_out(index, slot));
                 }
                 None if is_indexed => {}
@@ -117,9 +121,44 @@ impl Waiting {
         scan.parts
     }
 
+    /// The next of a file's tasks that an executor is being given together.
+    fn next_of_run(&self, index: &Index, place: Place) -> Option<u32> {
+        let run = self.runs.get(place.0 as usize).copied().flatten()?;
+        let mark = self.lists.first_from(&self.queue, self.lists.local(run.object)?, 0)?;
+        let goes_on = mark.seq < run.until && self.is_whole(index, place, mark.slot);
+        goes_on.then_some(mark.slot)
+    }
+
+    /// Under a policy that fetches ahead, a task with one input begins a run of
+    /// its file's tasks or continues it.
+    fn note_run(&mut self, place: Place, slot: u32) {
+        let [object] = *self.queue.inputs(slot) else { return };
+        let at = place.0 as usize;
+        if !self.policy.fetches_ahead() {
+            return;
+        }
+        if self.runs.len() <= at {
+            self.runs.resize(at + 1, None);
+        }
+        if self.runs[at].is_none_or(|run| run.object != object || self.queue.seq(slot) >= run.until)
+        {
+            self.runs[at] = Some(Run { object, until: self.queue.next_seq() });
+        }
+    }
+
     pub(super) fn first_plain_in_window(&self) -> Option<u32> {
         let first = self.lists.first_plain()?;
         self.queue.in_window(first.seq).then_some(first.slot)
+    }
+
+    /// A task all of whose inputs an executor holds, although the first object
+    /// of its view stands at others: of the next few objects, each where it
+    /// stands.
+    fn whole_beyond(&self, index: &Index, place: Place, view: View) -> Option<u32> {
+        let next = self.lists.entries(view).take(SCAN_TASKS_MAX);
+        let marks = next.filter_map(|(seq, local)| self.lists.first_from(&self.queue, local, seq));
+        let mut marks = marks.filter(|mark| self.queue.in_window(mark.seq));
+        marks.find(|mark| self.is_whole(index, place, mark.slot)).map(|mark| mark.slot)
     }
 
     fn scans_on(&self, scan: &Scan) -> bool {
