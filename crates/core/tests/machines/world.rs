@@ -499,7 +499,8 @@ impl World {
             node.connection = Some(id);
             node.handle(self.now, execute::Event::Connected);
         }
-        for key in self.nodes[index].answer(self.now) {
+        let delay = self.rng.below(2_000);
+        for key in self.nodes[index].answer(self.now, delay) {
             self.nodes[index].handle(self.now, execute::Event::TakenBack(key));
         }
         while let Some((key, process)) = self.nodes[index].reap(self.now) {
@@ -620,7 +621,7 @@ impl World {
         let node = &mut self.nodes[index];
         node.alive = false;
         node.reconnect_at = None;
-        node.waiting.clear();
+        node.clear_waiting();
         for (key, process) in std::mem::take(&mut node.processes) {
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
