@@ -199,11 +199,14 @@ impl Dispatcher {
                 executor.misjudged = true;
             }
         }
-        if !update.reports.is_empty() || !update.returned.is_empty() || update.leaving {
-            self.fresh.insert(id);
-            self.unplaced = true;
+        if update.reports.is_empty() && update.returned.is_empty() && !update.leaving {
+            self.refresh_executor(id);
+            return;
         }
-        self.refresh_executor(id);
+        // It is put where it belongs once it has been given what it has room
+        // for: most often that is where it was before.
+        self.fresh.insert(id);
+        self.unplaced = true;
     }
 
     /// Takes in a report. Returns whether it was about tasks that the executor

@@ -100,7 +100,7 @@ impl Dispatcher {
         loop {
             let Some(executor) = self.executors.get(&id) else { return };
             if !executor.takes_tasks() {
-                return;
+                break;
             }
             let shares = self.hungry.len() as u64;
             let mut next = self.hungry.first().copied();
