@@ -74,9 +74,9 @@ pub const KEEPALIVE_S: u64 = 5;
 pub const HANDSHAKES_MAX: usize = 1024;
 
 /// How long a connection waits for its handshake to begin, in milliseconds,
-/// before it is told that the dispatcher is busy. So long without one that gets
-/// through means that somebody keeps the places taken.
-pub const PLACE_MS_MAX: u64 = 1_000;
+/// before it is told that the dispatcher is busy. If nobody gets through in half
+/// the time that one may take, somebody keeps the places taken.
+pub const PLACE_MS_MAX: u64 = HANDSHAKE_MS_MAX / 2;
 
 /// How many connections at once are told that the dispatcher is busy; further
 /// ones are closed without a word.
