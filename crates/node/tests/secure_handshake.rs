@@ -481,6 +481,7 @@ fn with_too_many_handshakes_a_peer_waits_for_a_place_and_is_told_if_there_is_non
         // Somebody leaves: a peer that waits gets in, and so does one that then
         // keeps the place.
         let hang_up = async {
+            // It sleeps because the simulated clock moves only when every task waits for its peer.
             tokio::time::sleep(Duration::from_millis(1)).await;
             drop((half_open.pop(), waiting.pop()));
         };
@@ -492,6 +493,7 @@ fn with_too_many_handshakes_a_peer_waits_for_a_place_and_is_told_if_there_is_non
         waiting.push(tokio::spawn(async move {
             last.accept_over(far, String::new(), |_| true).await.map(drop)
         }));
+        // It sleeps because the simulated clock moves only when every task waits for its peer.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let (client, server) = meet().await;
         assert!(matches!(client, Err(ConnectFailure::Busy)), "{client:?}");
