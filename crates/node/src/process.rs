@@ -28,6 +28,7 @@ mod environment;
 mod host;
 mod link;
 mod orphans;
+mod outbox;
 mod record;
 mod slot;
 mod spawn;
