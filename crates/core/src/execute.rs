@@ -166,6 +166,8 @@ struct Running {
     /// It came after another that has ended: what goes back into the queue if
     /// it turns out that it was taken back before it started.
     moved_up: Option<Box<Waits>>,
+    /// The number of its chain, from 1, if it runs and is a process.
+    chain: u64,
     /// The tasks that come after it, one after the other, if it runs.
     followers: VecDeque<TaskKey>,
 }
@@ -192,8 +194,13 @@ pub struct Executor {
     deadlines: BTreeSet<(Time, TaskKey)>,
     /// Running processes, by how many tasks come after each.
     leaders: BTreeSet<(usize, TaskKey)>,
+    /// Which of them leads each chain.
+    chains: BTreeMap<u64, TaskKey>,
+    next_chain: u64,
     /// Started tasks that wait for others to end.
     waiting: BTreeSet<TaskKey>,
+    /// How many of them may be on their way back.
+    in_doubt: u64,
     /// How many of them the dispatcher has asked for.
     asked_for: u64,
     /// The mean run time of processes here, the latest counting most.
@@ -227,7 +234,10 @@ impl Executor {
             running: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             leaders: BTreeSet::new(),
+            chains: BTreeMap::new(),
+            next_chain: 0,
             waiting: BTreeSet::new(),
+            in_doubt: 0,
             asked_for: 0,
             mean_micros: None,
             outbox: Outbox::default(),
@@ -454,8 +464,12 @@ impl Executor {
             gpus: gpus.clone(),
             after: waits.as_ref().map(|(behind, _)| *behind),
         }));
+        let mut chain = 0;
         if run.class.kind == Kind::Process && waits.is_none() {
+            self.next_chain += 1;
+            chain = self.next_chain;
             self.leaders.insert((0, key));
+            self.chains.insert(chain, key);
         }
         self.running.insert(
             key,
@@ -469,6 +483,7 @@ impl Executor {
                 killed: None,
                 waits: waits.map(|(_, waits)| Box::new(waits)),
                 moved_up: None,
+                chain,
                 followers: VecDeque::new(),
             },
         );
@@ -481,7 +496,7 @@ impl Executor {
             self.deadlines.remove(&(at, key));
         }
         self.leaders.remove(&(run.followers.len(), key));
-        let waited = self.unchain(key, run.waits.take()).is_some();
+        let waited = self.unchain(key, &mut run).is_some();
         if run.class.kind != Kind::Noop && !waited && !self.move_up(&mut run, ended) {
             self.free.give(&run.class.resources, 1);
             self.free_gpus.extend(&run.gpus);
@@ -526,7 +541,9 @@ impl Executor {
         let Some(run) = self.running.get_mut(&key) else { return };
         // The first reason stands, but whoever disowns wants no report.
         if run.killed.is_none() || why == Killed::Disowned {
+            let in_doubt = run.is_in_doubt();
             run.killed = Some(why);
+            self.in_doubt += u64::from(run.is_in_doubt() && !in_doubt);
             self.actions.push_back(Action::Kill { key, grace_micros });
         }
     }

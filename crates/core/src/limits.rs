@@ -30,6 +30,9 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
+/// How long an executor waits for the word that its reports were taken in, if
+/// there is no order that it can come with.
+pub const ACKNOWLEDGE_MICROS: u64 = 10_000;
 /// How often an executor is heard from at least.
 pub const HEARTBEAT_MICROS: u64 = 2_000_000;
 /// Silence after which an executor is lost.

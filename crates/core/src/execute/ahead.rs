@@ -21,8 +21,8 @@ use crate::task::{Kind, TaskId, Time};
 /// What makes a started task one that waits for another to end.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// The task that runs, which it comes after, with others in between.
-    pub(super) leader: TaskKey,
+    /// Its chain.
+    pub(super) chain: u64,
     /// What goes back into the queue.
     pub(super) queued: Queued,
     /// It was asked for.
@@ -56,16 +56,24 @@ impl Executor {
                 .iter()
                 .take(AHEAD_SEARCH_TASKS_MAX)
                 .take_while(|(followers, _)| *followers < depth)
-                .find(|(_, leader)| self.may_lead(*leader, front));
+                .find(|(followers, leader)| {
+                    // The shell would not know where to put it, if what it is to come after may
+                    // be on its way back.
+                    (*followers == 0 || self.in_doubt == 0)
+                        && self.running.get(leader).is_some_and(|run| {
+                            run.killed.is_none() && run.class.resources == front.class.resources
+                        })
+                });
             let Some(&(followers, leader)) = leader else { return };
             let Some(next) = self.take_queued(0) else { return };
             let Some(run) = self.running.get_mut(&leader) else { return };
+            let chain = run.chain;
             let behind = run.followers.back().copied().unwrap_or(leader);
             let gpus = run.gpus.clone();
             run.followers.push_back(next.key());
             self.leaders.remove(&(followers, leader));
             self.leaders.insert((followers + 1, leader));
-            let waits = Waits { leader, queued: next.clone(), asked: None };
+            let waits = Waits { chain, queued: next.clone(), asked: None };
             self.waiting.insert(next.key());
             self.start(next, gpus, Some((behind, waits)));
         }
@@ -90,21 +98,6 @@ impl Executor {
             None => micros,
             Some(mean) => mean - mean / 8 + micros / 8,
         });
-    }
-
-    /// Whether another may wait behind this task. Not while one that waits
-    /// there may be on its way back: the shell would not know where to put it.
-    fn may_lead(&self, leader: TaskKey, next: &Queued) -> bool {
-        let Some(run) = self.running.get(&leader) else { return false };
-        let stays = |key: &TaskKey| {
-            self.running.get(key).is_some_and(|run| {
-                let asked = run.waits.as_ref().and_then(|waits| waits.asked);
-                run.killed.is_none() && asked.is_none()
-            })
-        };
-        run.killed.is_none()
-            && run.class.resources == next.class.resources
-            && run.followers.iter().all(stays)
     }
 
     /// Room has become free and nothing else is there to take it: one that
@@ -148,12 +141,13 @@ impl Executor {
     }
 
     fn ask_for(&mut self, key: TaskKey, who: Asked) {
-        let Some(waits) = self.running.get_mut(&key).and_then(|run| run.waits.as_mut()) else {
-            return;
-        };
+        let Some(run) = self.running.get_mut(&key) else { return };
+        let in_doubt = run.is_in_doubt();
+        let Some(waits) = run.waits.as_mut() else { return };
         if waits.asked.is_none() {
             self.actions.push_back(Action::TakeBack(key));
         }
+        self.in_doubt += u64::from(!in_doubt);
         waits.asked = Some(who);
         self.asked_for += u64::from(who == Asked::Dispatcher);
     }
@@ -173,8 +167,8 @@ impl Executor {
             }
             return;
         }
-        let Some(run) = self.running.remove(&key) else { return };
-        let Some(waits) = self.unchain(key, run.waits) else { return };
+        let Some(mut run) = self.running.remove(&key) else { return };
+        let Some(waits) = self.unchain(key, &mut run) else { return };
         self.startable = true;
         if run.killed.is_none() && waits.asked != Some(Asked::Dispatcher) && !self.leaving {
             self.queue.push_front(waits.queued);
@@ -200,19 +194,17 @@ impl Executor {
 
     /// A task that waited waits no more, for whatever reason: those behind it
     /// move up.
-    pub(super) fn unchain(
-        &mut self,
-        key: TaskKey,
-        waits: Option<Box<Waits>>,
-    ) -> Option<Box<Waits>> {
-        let waits = waits?;
+    pub(super) fn unchain(&mut self, key: TaskKey, run: &mut Running) -> Option<Box<Waits>> {
+        let in_doubt = run.is_in_doubt();
+        let waits = run.waits.take()?;
         self.waiting.remove(&key);
-        if let Some(leader) = self.running.get_mut(&waits.leader) {
-            let before = leader.followers.len();
+        self.in_doubt -= u64::from(in_doubt);
+        if let Some(head) = self.chains.get(&waits.chain).copied()
+            && let Some(leader) = self.running.get_mut(&head)
+        {
+            self.leaders.remove(&(leader.followers.len(), head));
             leader.followers.retain(|follower| *follower != key);
-            let after = leader.followers.len();
-            self.leaders.remove(&(before, waits.leader));
-            self.leaders.insert((after, waits.leader));
+            self.leaders.insert((leader.followers.len(), head));
         }
         self.settle(waits.asked);
         Some(waits)
@@ -231,15 +223,12 @@ impl Executor {
     /// now, and runs, with the others behind it. Returns whether there is one.
     pub(super) fn move_up(&mut self, before: &mut Running, ended: Time) -> bool {
         let mut followers = std::mem::take(&mut before.followers);
-        let Some(key) = followers.pop_front() else { return false };
-        for follower in &followers {
-            if let Some(run) = self.running.get_mut(follower)
-                && let Some(waits) = &mut run.waits
-            {
-                waits.leader = key;
-            }
-        }
-        let Some(run) = self.running.get_mut(&key) else { return false };
+        let next = followers.pop_front();
+        let Some((key, run)) = next.and_then(|key| Some((key, self.running.get_mut(&key)?))) else {
+            self.chains.remove(&before.chain);
+            return false;
+        };
+        self.in_doubt -= u64::from(run.is_in_doubt());
         run.moved_up = run.waits.take();
         let asked = run.moved_up.as_ref().and_then(|waits| waits.asked);
         if run.class.timeout_micros > 0 {
@@ -249,9 +238,18 @@ impl Executor {
         }
         self.waiting.remove(&key);
         self.leaders.insert((followers.len(), key));
+        self.chains.insert(before.chain, key);
+        run.chain = before.chain;
         run.followers = followers;
         self.settle(asked);
         true
+    }
+}
+
+impl Running {
+    /// It waits, and may be on its way back.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.waits.as_ref().is_some_and(|waits| waits.asked.is_some() || self.killed.is_some())
     }
 }
 

@@ -58,23 +58,28 @@ impl Executor {
     /// What waits comes after something that runs and holds what it needs, and
     /// each after another.
     fn check_chains(&self) -> Result<(), CheckError> {
-        let (mut asked, mut followers) = (0, 0);
+        let (mut asked, mut in_doubt, mut followers, mut chains) = (0, 0, 0, 0);
         for (key, run) in &self.running {
             let task = key.task;
             let leads = run.class.kind == Kind::Process && run.waits.is_none();
             let listed = self.leaders.contains(&(run.followers.len(), *key));
             ensure!(listed == leads, "task {task} leads, or does not");
             ensure!(leads || run.followers.is_empty(), "task {task} leads before it runs");
+            let head = self.chains.get(&run.chain).filter(|_| leads);
+            ensure!(head == Some(key) || !leads, "task {task} leads another's chain");
+            chains += usize::from(leads);
             for follower in &run.followers {
                 let follows = self.running.get(follower).and_then(|next| next.waits.as_ref());
-                let follows = follows.is_some_and(|waits| waits.leader == *key);
+                let follows = follows.is_some_and(|waits| waits.chain == run.chain);
                 ensure!(follows, "task {} does not come after task {task}", follower.task);
                 followers += 1;
             }
             ensure!(self.waiting.contains(key) == run.waits.is_some(), "task {task} is misplaced");
             let Some(waits) = &run.waits else { continue };
             asked += u64::from(waits.asked == Some(Asked::Dispatcher));
-            let Some(leader) = self.running.get(&waits.leader) else {
+            in_doubt += u64::from(run.is_in_doubt());
+            let leader = self.chains.get(&waits.chain).and_then(|head| self.running.get(head));
+            let Some(leader) = leader else {
                 ensure!(false, "task {task} comes after nothing");
                 continue;
             };
@@ -88,6 +93,8 @@ impl Executor {
         ensure!(self.leaders.iter().all(there), "a leader is gone");
         ensure!(followers == self.waiting.len(), "{followers} wait in chains, and others");
         ensure!(self.waiting.iter().all(|key| self.running.contains_key(key)), "one waits in vain");
+        ensure!(chains == self.chains.len(), "{chains} chains are led, and others");
+        ensure!(in_doubt == self.in_doubt, "{in_doubt} are in doubt, not {}", self.in_doubt);
         ensure!(asked == self.asked_for, "{asked} are asked for, not {}", self.asked_for);
         Ok(())
     }
