@@ -100,6 +100,11 @@ impl Node {
         }
     }
 
+    /// Whether a task runs here, or waits for another to end.
+    pub(crate) fn holds(&self, key: TaskKey) -> bool {
+        self.processes.contains_key(&key) || self.waiting.values().any(|start| start.key == key)
+    }
+
     /// Something is asked of a task that waits or waited; it gets there at
     /// `due`. A kill says how long the task has.
     pub(crate) fn request(&mut self, due: Time, key: TaskKey, kill_micros: Option<u64>) {
@@ -119,6 +124,9 @@ impl Node {
             match (before.map(|(before, _)| *before), kill_micros) {
                 (Some(before), _) => {
                     self.waiting.remove(&before);
+                    if let Some(next) = self.waiting.remove(&key) {
+                        self.waiting.insert(before, next);
+                    }
                     self.answers.insert((now.after(micros), key));
                 }
                 (None, Some(micros)) => self.kill_process(key, now, micros),

@@ -506,7 +506,7 @@ impl World {
         while let Some((key, process)) = self.nodes[index].reap(self.now) {
             // The next one starts before anybody hears of the end.
             if let Some(start) = self.nodes[index].waiting.remove(&key) {
-                self.start(index, start);
+                self.start(index, execute::Start { after: None, ..start });
             }
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
@@ -571,7 +571,7 @@ impl World {
 
     fn start(&mut self, index: usize, start: execute::Start) {
         if let Some(before) = start.after
-            && self.nodes[index].processes.contains_key(&before)
+            && self.nodes[index].holds(before)
         {
             let other = self.nodes[index].waiting.insert(before, start);
             assert!(other.is_none(), "two tasks come after one");
