@@ -364,7 +364,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         forget: vec![BatchId(4)],
     };
     vec![
-        ("welcome", ToExecutor::Welcome { now: NOW }),
+        ("welcome", ToExecutor::Welcome { peer_secret: None, now: NOW }),
         ("order", ToExecutor::Order(order)),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
     ]

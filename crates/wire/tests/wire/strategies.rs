@@ -509,7 +509,7 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
 
 pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
     prop_oneof![
-        time().prop_map(|now| ToExecutor::Welcome { now }),
+        time().prop_map(|now| ToExecutor::Welcome { peer_secret: None, now }),
         order().prop_map(ToExecutor::Order),
     ]
 }
