@@ -561,6 +561,9 @@ impl World {
                     let due = self.now.after(self.rng.below(2_000));
                     self.nodes[index].request(due, key, None);
                 }
+                execute::Action::Stage(_)
+                | execute::Action::Peers(_)
+                | execute::Action::Clear(_) => panic!("no task has data here"),
                 execute::Action::Left => {
                     self.nodes[index].left = true;
                     self.end_node(index);
@@ -823,7 +826,7 @@ impl World {
                 assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
             }
             Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
-            Outcome::NotRun | Outcome::Unschedulable => panic!("{what}"),
+            Outcome::NotRun | Outcome::NoInput | Outcome::Unschedulable => panic!("{what}"),
         }
     }
 
