@@ -302,3 +302,15 @@ fn an_index_does_not_grow_for_ever() {
     let (_cache, reused) = rig.open();
     assert_eq!(reused.iter().map(|reused| reused.object.id).collect::<Vec<_>>(), [kept]);
 }
+
+#[test]
+fn no_room_is_told_apart() {
+    let rig = Rig::new();
+    let (cache, _) = rig.open();
+    for number in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT, rustix::io::Errno::FBIG] {
+        let error = cache.tiers[0].failed("write", &rig.at("x"), number.into());
+        assert!(matches!(error, CacheError::Full { .. }), "{error:?}");
+    }
+    let error = cache.tiers[0].failed("write", &rig.at("x"), rustix::io::Errno::IO.into());
+    assert!(matches!(error, CacheError::Io { .. }), "{error:?}");
+}
