@@ -286,6 +286,22 @@ fn an_output_moves_in_or_stays_where_it_was() {
 }
 
 #[test]
+fn an_output_that_is_an_input_under_another_name_is_copied() {
+    let rig = Rig::new();
+    let (cache, _) = rig.open();
+    let input = put(&cache, FAST, "input", b"same");
+    let (linked, pointed) = (rig.at("linked"), rig.at("pointed"));
+    std::fs::hard_link(cache.path(input).unwrap(), &linked).unwrap();
+    std::os::unix::fs::symlink(cache.path(input).unwrap(), &pointed).unwrap();
+    for (number, output) in (1..).zip([linked, pointed]) {
+        let made = object(output.to_str().unwrap(), 4);
+        cache.adopt(FAST, PartialId(number), &made, &output).unwrap();
+        assert_eq!(content(&cache, made.id).unwrap(), b"same");
+        assert_eq!(content(&cache, input).unwrap(), b"same");
+    }
+}
+
+#[test]
 fn an_index_does_not_grow_for_ever() {
     let rig = Rig::new();
     let (cache, _) = rig.open();

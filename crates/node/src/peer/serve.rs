@@ -22,7 +22,7 @@ use super::wire::{Answer, REQUEST_BYTES, Request, Status};
 use super::{
     BUFFER_BYTES, CONNECTIONS_MAX, IDLE_MS_MAX, SILENCE_MS_MAX, SMALL_BYTES_MAX, TURN_BYTES,
 };
-use crate::cache::DiskCache;
+use crate::cache::{CacheError, DiskCache};
 use crate::secure::{Bare, Code, Outgoing, PeerAcceptor};
 
 /// Pause after a failure to accept, in milliseconds: usually there are too many
@@ -43,6 +43,8 @@ pub enum FromPeers {
     },
     /// A conversation that was answered [`Verdict::Serve`] is over.
     Served(ServeId),
+    /// An object that was to be served turned out to be gone or damaged.
+    Lost(ObjectId),
 }
 
 /// Whether an object is served.
@@ -199,9 +201,12 @@ async fn serve_one(request: &Request, shared: &Shared, writer: &mut Sender) -> i
         Verdict::Serve => {}
     }
     let result = match shared.cache.read(object) {
-        // That it is lost is noticed by the owner at its next use; the peer
-        // goes elsewhere.
-        Err(_) => writer.answer(Answer::without_body(Status::Gone, 0)).await,
+        Err(error) => {
+            if matches!(error, CacheError::Lost { .. }) {
+                let _ = shared.asks.send(FromPeers::Lost(object)).await;
+            }
+            writer.answer(Answer::without_body(Status::Gone, 0)).await
+        }
         Ok((file, whole)) => match request.length_of(whole) {
             None => writer.answer(Answer::without_body(Status::NoSuchBytes, whole)).await,
             Some(length) => {
@@ -210,7 +215,7 @@ async fn serve_one(request: &Request, shared: &Shared, writer: &mut Sender) -> i
             }
         },
     };
-    // If nobody decides any more, nobody counts either.
+    // If nobody decides any more, nobody counts or notices either.
     let _ = shared.asks.send(FromPeers::Served(serve)).await;
     result
 }

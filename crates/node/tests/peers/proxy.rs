@@ -35,6 +35,8 @@ pub(crate) fn start(to: &str, mischief: Mischief) -> Proxy {
         for client in listener.incoming() {
             count.fetch_add(1, Ordering::Relaxed);
             let (client, server) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+            client.set_nodelay(true).unwrap();
+            server.set_nodelay(true).unwrap();
             let (from_client, to_server) =
                 (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || carry(from_client, to_server, Mischief::None));
