@@ -130,7 +130,7 @@ fn what_is_wrong_with_a_file_is_told_apart() {
         }
         // Root may do everything.
         if !rustix::process::geteuid().is_root() {
-            fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
             let error = stores.fetch(&of(&path), &Want::default(), &target.landing).await;
             assert!(matches!(error, Err(StoreError::NotAllowed { .. })), "{error:?}");
         }
