@@ -174,7 +174,7 @@ fn objects_arrive_whole_and_in_pieces_at_every_level() {
 fn many_small_objects_share_a_connection() {
     for level in LEVELS {
         let rig = Rig::new(level);
-        let objects: Vec<(ObjectId, Vec<u8>)> = (0..600)
+        let objects: Vec<(ObjectId, Vec<u8>)> = (0..200)
             .map(|number| {
                 let content = pattern(number * 7 % 2000);
                 (rig.put(&number.to_string(), &content), content)
