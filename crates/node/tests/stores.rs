@@ -50,7 +50,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn stores() -> Stores {
-    Stores::new([]).unwrap()
+    Stores::new([])
 }
 
 fn url(text: &str) -> StoreUrl {

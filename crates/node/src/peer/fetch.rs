@@ -140,6 +140,7 @@ impl Fetcher {
         if let Some(pipeline) = slot.as_ref().filter(|pipeline| !pipeline.is_over()) {
             return Ok((Arc::clone(pipeline), true));
         }
+        sweep(&mut self.kept());
         let connection = self.connect(peer).await?;
         let pipeline = Arc::new(Pipeline::start(peer.address.clone(), connection));
         *slot = Some(Arc::clone(&pipeline));
@@ -165,17 +166,7 @@ impl Fetcher {
 
     fn keep(&self, peer: &Peer, connection: Connection) {
         let mut kept = self.kept();
-        let limit = Duration::from_millis(IDLE_MS_MAX);
-        // Peers come and go: what nobody asks for again is not kept for ever.
-        kept.retain(|_, kept| {
-            kept.idle.retain(|(_, since)| since.elapsed() < limit);
-            // One that is locked is being made.
-            let is_over = kept
-                .pipeline
-                .try_lock()
-                .is_ok_and(|pipeline| pipeline.as_ref().is_none_or(|pipeline| pipeline.is_over()));
-            !kept.idle.is_empty() || !is_over
-        });
+        sweep(&mut kept);
         let idle = &mut kept.entry(peer.clone()).or_default().idle;
         if idle.len() < IDLE_CONNECTIONS_MAX {
             idle.push((connection, Instant::now()));
@@ -185,6 +176,20 @@ impl Fetcher {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<Peer, Kept>> {
         self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets go of what nobody has used for long: peers come and go.
+fn sweep(kept: &mut BTreeMap<Peer, Kept>) {
+    let limit = Duration::from_millis(IDLE_MS_MAX);
+    kept.retain(|_, kept| {
+        kept.idle.retain(|(_, since)| since.elapsed() < limit);
+        // One that is locked is being made.
+        let is_over = kept
+            .pipeline
+            .try_lock()
+            .is_ok_and(|pipeline| pipeline.as_ref().is_none_or(|pipeline| pipeline.is_over()));
+        !kept.idle.is_empty() || !is_over
+    });
 }
 
 /// A connection to a peer.

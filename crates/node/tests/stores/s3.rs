@@ -112,7 +112,7 @@ fn objects_go_to_s3_and_come_back() {
         Err(reason) => return skip(&reason),
     };
     make_bucket(&server.endpoint, "bucket");
-    let stores = Stores::new(environment(&server.endpoint)).unwrap();
+    let stores = Stores::new(environment(&server.endpoint));
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     run(async {
