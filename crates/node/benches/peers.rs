@@ -61,7 +61,7 @@ fn one_large(dir: &Path, cache: &Arc<DiskCache>, large: ObjectId) {
     println!("one object of 1 GiB");
     println!("  bare sendfile  {:>8.0} MB/s", LARGE_BYTES as f64 / bare / 1e6);
     for (level, times) in LEVELS.into_iter().zip(rounds) {
-        let seconds = median(times);
+        let (level, seconds) = (level.to_string(), median(times));
         println!(
             "  {level:<14} {:>8.0} MB/s   {:.2} of the bare sendfile",
             LARGE_BYTES as f64 / seconds / 1e6,
@@ -76,6 +76,7 @@ fn many_small(dir: &Path, cache: &Arc<DiskCache>, small: &[ObjectId]) {
         let to = dir.join(format!("to-{level}"));
         let (target, _) = DiskCache::open(std::slice::from_ref(&to)).unwrap();
         let time = fetch_small(level, cache, small, Arc::new(target));
+        let level = level.to_string();
         println!("  {level:<14} {:>8.0} objects/s", small.len() as f64 / time.as_secs_f64());
         std::fs::remove_dir_all(to).unwrap();
     }
