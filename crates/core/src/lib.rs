@@ -8,6 +8,7 @@
 pub mod dispatch;
 pub mod execute;
 pub mod limits;
+pub mod model;
 pub mod result;
 pub mod runset;
 pub mod task;
