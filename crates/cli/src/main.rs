@@ -8,10 +8,13 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
+mod amount;
 mod bench;
 mod campaign;
+mod description;
 mod embedded;
 mod exit;
+mod model;
 mod plan;
 mod progress;
 mod query;
@@ -64,6 +67,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// Estimate how a workload would do on a machine (the abstract model)
+    Model(model::ModelArgs),
     /// Measure how fast Falkon is on this machine
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -103,6 +108,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -20,7 +20,7 @@ mod graph;
 mod listed;
 mod placeholder;
 mod product;
-mod quantity;
+pub(crate) mod quantity;
 mod render;
 mod selection;
 mod shell;
