@@ -21,6 +21,7 @@ mod query;
 mod results;
 mod run;
 mod service;
+mod sim;
 mod submit;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -69,6 +70,8 @@ enum Command {
     Stop(query::StopArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
     Model(model::ModelArgs),
+    /// Run a scenario on a simulated machine
+    Sim(sim::SimArgs),
     /// Measure how fast Falkon is on this machine
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Sim(args) => sim::sim(&args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
