@@ -7,7 +7,7 @@
 
 use falkon_sim::{
     Arrivals, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Nanos, Network,
-    NodeGroup, Scenario, TaskKind, Workload, run,
+    NodeGroup, Scenario, Store, TaskKind, Workload, run,
 };
 use std::time::Instant;
 
@@ -20,11 +20,13 @@ fn scenario(nodes: u64) -> Scenario {
         client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
         nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0) }],
+        store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
             tasks: nodes * 16,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(Nanos::from_seconds(4.0)),
             arrivals: Arrivals::AtOnce,
+            inputs: None,
             retries: 0,
             estimates: false,
         },

@@ -3,7 +3,7 @@
 
 use crate::rng::mix;
 use crate::time::Nanos;
-use crate::world::Inbound;
+use crate::world::{Inbound, TransferId};
 use falkon_core::execute::TaskKey;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -27,6 +27,10 @@ pub(crate) enum Event {
     NodeTimer(u32),
     /// A task ends, unless it was killed.
     TaskEnds { node: u32, key: TaskKey },
+    /// A transfer's first byte is sent.
+    TransferOpens(TransferId),
+    /// Transfers may be complete.
+    TransfersDue,
     /// A message arrives at a client.
     AtClient { client: u32, connection: u64, bytes: Box<[u8]> },
     /// A client sees its connection end.
@@ -116,6 +120,8 @@ impl Event {
             Event::ClientConnects(client) => (13, *client, 0, &[]),
             Event::ClientSubmits(client) => (14, *client, 0, &[]),
             Event::Fault => (15, 0, 0, &[]),
+            Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
+            Event::TransfersDue => (17, 0, 0, &[]),
         };
         let mut print = mix(kind << 32 | u64::from(who)) ^ mix(what);
         for chunk in bytes.chunks(8) {

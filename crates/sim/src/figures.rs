@@ -52,10 +52,23 @@ pub struct Figures {
     pub faults: u64,
     /// The share of its time that the busiest dispatcher was busy.
     pub dispatcher_busy: f64,
+    /// What was read from the persistent store.
+    pub store: Count,
+    /// Different objects that were read.
+    pub different_objects: u64,
     /// A fingerprint of every event with its time and its bytes.
     pub trace: u64,
     /// How it went.
     pub series: Vec<Sample>,
+}
+
+/// Objects and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes.
+    pub bytes: u64,
 }
 
 /// How things stood at one time.
@@ -73,6 +86,8 @@ pub struct Sample {
     pub nodes: u64,
     /// Results that clients had.
     pub delivered: u64,
+    /// Bytes of objects that had been read whole from the persistent store.
+    pub store_bytes: u64,
 }
 
 /// How spans of time are distributed.

@@ -12,16 +12,17 @@
 
 mod agenda;
 mod figures;
+mod flow;
 mod ledger;
 mod rng;
 mod scenario;
 mod time;
 mod world;
 
-pub use figures::{Distribution, Figures, Sample};
+pub use figures::{Count, Distribution, Figures, Sample};
 pub use scenario::{
-    Arrivals, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Network, NodeGroup,
-    Scenario, ScenarioError, TaskKind, Workload,
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Network, NodeGroup, Scenario, ScenarioError, Store, TaskKind, Workload,
 };
 pub use time::Nanos;
 pub use world::{SimError, Unfinished, run};

@@ -17,6 +17,8 @@ const SCENARIO_TASKS_MAX: u64 = 1_000_000_000;
 const SCENARIO_NODES_MAX: u64 = 16_000_000;
 /// Slots of one node.
 const NODE_SLOTS_MAX: u32 = 65_536;
+/// Different objects in one run.
+const SCENARIO_OBJECTS_MAX: u64 = 1_000_000_000;
 
 /// A machine and its work.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +38,8 @@ pub struct Scenario {
     pub network: Network,
     /// The nodes, group by group.
     pub nodes: Vec<NodeGroup>,
+    /// Where the data objects are.
+    pub store: Store,
     /// The tasks.
     pub workload: Workload,
     /// What breaks.
@@ -85,6 +89,53 @@ pub struct Network {
     pub node_bytes_per_s: f64,
 }
 
+/// The persistent store: a shared file system.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Store {
+    /// For all nodes together.
+    pub bytes_per_s: f64,
+    /// For each access, before its bytes come.
+    pub operation: Nanos,
+    /// Accesses that it begins per second, one after another; `None` is no
+    /// bound.
+    pub operations_per_s: Option<f64>,
+}
+
+/// What tasks read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Inputs {
+    /// Different objects.
+    pub objects: u64,
+    /// Size of each.
+    pub object_bytes: u64,
+    /// How many a task reads, one after another.
+    pub per_task: u32,
+    /// Which.
+    pub choice: Choice,
+}
+
+/// Which objects a task reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Any, each as likely.
+    Uniform,
+    /// The next, and after the last the first again.
+    Cyclic,
+}
+
+impl Inputs {
+    /// The `at`-th object that task `index` reads.
+    pub(crate) fn of(&self, seed: u64, index: u64, at: u32) -> u64 {
+        let number = index.wrapping_mul(u64::from(self.per_task)).wrapping_add(u64::from(at));
+        match self.choice {
+            Choice::Uniform => {
+                ((fraction_of(seed, number) * self.objects as f64) as u64).min(self.objects - 1)
+            }
+            Choice::Cyclic => number % self.objects,
+        }
+    }
+}
+
 /// Nodes that are alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeGroup {
@@ -120,6 +171,8 @@ pub struct Workload {
     pub run: Durations,
     /// When they come.
     pub arrivals: Arrivals,
+    /// What they read before they compute; `None` is nothing.
+    pub inputs: Option<Inputs>,
     /// How often a failed task is tried again.
     pub retries: u32,
     /// Whether dispatchers are told how long tasks run.
@@ -247,6 +300,19 @@ impl Scenario {
             return Err(ScenarioError::Durations { least, most });
         }
         self.workload.arrivals.check()?;
+        if let Some(inputs) = &self.workload.inputs {
+            if self.workload.kind != TaskKind::Compute {
+                return Err(ScenarioError::InputsOfBuiltin);
+            }
+            if inputs.objects == 0 || inputs.objects > SCENARIO_OBJECTS_MAX {
+                let most = SCENARIO_OBJECTS_MAX;
+                return Err(ScenarioError::Objects { found: inputs.objects, most });
+            }
+            above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
+            if let Some(rate) = self.store.operations_per_s {
+                above_zero("the store's operations per second", rate)?;
+            }
+        }
         self.faults.check()
     }
 }

@@ -10,13 +10,15 @@ mod dispatcher;
 mod error;
 mod faults;
 mod node;
+mod transfer;
 
 pub use error::{SimError, Unfinished};
 
 pub(crate) use dispatcher::Inbound;
+pub(crate) use transfer::TransferId;
 
 use crate::agenda::{Agenda, Event};
-use crate::figures::{Figures, Sample, Series, Spans};
+use crate::figures::{Count, Figures, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
 use crate::scenario::{Arriving, Scenario};
@@ -25,11 +27,13 @@ use client::Client;
 use dispatcher::Dispatching;
 use error::Broken;
 use node::Node;
+use transfer::Transfers;
 
 /// Streams of random numbers that must not depend on one another.
 const SEED_FAULTS: u64 = 1;
 const SEED_RUNS: u64 = 2;
 const SEED_SLOW: u64 = 3;
+const SEED_INPUTS: u64 = 4;
 
 /// Runs a scenario.
 ///
@@ -53,6 +57,7 @@ struct World<'a> {
     clients: Vec<Client>,
     ledgers: Vec<Ledger>,
     arriving: Arriving,
+    transfers: Transfers,
     next_incarnation: u64,
     measured: Measured,
     /// Clients whose tasks have not all ended.
@@ -74,6 +79,10 @@ struct Measured {
     messages: u64,
     message_bytes: u64,
     faults: u64,
+    store: Count,
+    /// Which objects have been read, and how many different ones.
+    objects: Vec<bool>,
+    different: u64,
     /// Slots times time in which tasks ran, in slot-nanoseconds.
     busy: u128,
     end: Nanos,
@@ -85,6 +94,7 @@ impl<'a> World<'a> {
         let tasks = scenario.workload.tasks;
         let share = |at: u64| tasks / shares + u64::from(at < tasks % shares);
         let faulty = scenario.faults.any();
+        let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
         let may_crash = scenario.faults.dispatcher_crash.is_some();
         let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
         for group in &scenario.nodes {
@@ -103,6 +113,7 @@ impl<'a> World<'a> {
             rng: Rng::new(seed ^ SEED_FAULTS),
             dispatchers: (0..shares).map(|_| Dispatching::new(may_crash)).collect(),
             next_incarnation: nodes.len() as u64 + 1,
+            transfers: Transfers::new(scenario, nodes.len()),
             nodes,
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
@@ -121,6 +132,9 @@ impl<'a> World<'a> {
                 messages: 0,
                 message_bytes: 0,
                 faults: 0,
+                store: Count::default(),
+                objects: vec![false; objects as usize],
+                different: 0,
                 busy: 0,
                 end: Nanos(0),
             },
@@ -155,6 +169,7 @@ impl<'a> World<'a> {
             if let Err(Broken(what)) = self.happen(event) {
                 return Err(SimError::Broken { at: now, seed: self.seed, what });
             }
+            self.settle_transfers();
         }
         let at = self.agenda.now;
         for (client, ledger) in self.ledgers.iter().enumerate() {
@@ -186,6 +201,14 @@ impl<'a> World<'a> {
             }
             Event::NodeTimer(node) => self.node_timer(node),
             Event::TaskEnds { node, key } => self.task_ends(node, key),
+            Event::TransferOpens(transfer) => {
+                self.transfer_opens(transfer);
+                Ok(())
+            }
+            Event::TransfersDue => {
+                self.transfers_due();
+                Ok(())
+            }
             Event::AtClient { client, connection, bytes } => {
                 self.client_hears(client, connection, &bytes)
             }
@@ -207,6 +230,7 @@ impl<'a> World<'a> {
             at: self.agenda.now,
             running: self.measured.running,
             nodes: self.measured.nodes,
+            store_bytes: self.measured.store.bytes,
             ..Sample::default()
         };
         for ledger in &self.ledgers {
@@ -299,6 +323,8 @@ impl<'a> World<'a> {
             events,
             faults: measured.faults,
             dispatcher_busy: share(busiest as f64, end.0 as f64),
+            store: measured.store,
+            different_objects: measured.different,
             trace: self.agenda.trace,
             series: measured.series.finish(end, state),
         }

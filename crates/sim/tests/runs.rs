@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
 use falkon_sim::{
-    Arrivals, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures, Nanos,
-    Network, NodeGroup, Scenario, SimError, TaskKind, Workload, run,
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,
+    Inputs, Nanos, Network, NodeGroup, Scenario, SimError, Store, TaskKind, Workload, run,
 };
 
 fn seconds(seconds: f64) -> Nanos {
@@ -22,11 +22,13 @@ fn sleeps() -> Scenario {
         client: ClientCosts { message: Nanos(5_000), entry: Nanos(500), bundle: Nanos(50_000_000) },
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
         nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0) }],
+        store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
             tasks: 400,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(seconds(1.0)),
             arrivals: Arrivals::AtOnce,
+            inputs: None,
             retries: 0,
             estimates: false,
         },
@@ -150,6 +152,60 @@ fn a_scenario_that_makes_no_sense_is_refused() {
     let mut scenario = sleeps();
     scenario.faults.cut = Some(Nanos(0));
     assert!(run(&scenario, 1).unwrap_err().to_string().contains("time between two faults"));
+}
+
+fn reads() -> Scenario {
+    let mut scenario = sleeps();
+    scenario.workload.kind = TaskKind::Compute;
+    scenario.workload.run = Durations::Fixed(seconds(0.01));
+    let inputs =
+        Inputs { objects: 100, object_bytes: 10_000_000, per_task: 1, choice: Choice::Cyclic };
+    scenario.workload.inputs = Some(inputs);
+    scenario
+}
+
+#[test]
+fn a_store_gives_what_it_has_and_no_more() {
+    // 400 × 10 MB at 100 MB/s are 40 s; 40 slots compute meanwhile.
+    let mut scenario = reads();
+    scenario.store.bytes_per_s = 100e6;
+    let figures = outcome(&scenario, 1);
+    assert_eq!((figures.store.objects, figures.store.bytes), (400, 4_000_000_000));
+    assert_eq!(figures.different_objects, 100);
+    let makespan = figures.makespan.seconds();
+    assert!((40.0..40.2).contains(&makespan), "{makespan} s");
+}
+
+#[test]
+fn a_node_s_link_is_shared_by_its_slots() {
+    // 10 nodes at 10 MB/s read 40 objects each: 40 s.
+    let mut scenario = reads();
+    scenario.store.bytes_per_s = 1e9;
+    scenario.network.node_bytes_per_s = 10e6;
+    let makespan = outcome(&scenario, 1).makespan.seconds();
+    assert!((40.0..42.0).contains(&makespan), "{makespan} s");
+}
+
+#[test]
+fn a_store_begins_only_so_many_operations() {
+    let mut scenario = reads();
+    scenario.store.bytes_per_s = 1e12;
+    scenario.store.operations_per_s = Some(20.0);
+    scenario.network.node_bytes_per_s = 1e12;
+    let makespan = outcome(&scenario, 1).makespan.seconds();
+    assert!((19.9..20.2).contains(&makespan), "{makespan} s");
+}
+
+#[test]
+fn reading_breaks_with_the_rest() {
+    for seed in 0..10 {
+        let mut scenario = storm(seed * 2);
+        scenario.workload.inputs = reads().workload.inputs;
+        scenario.store.bytes_per_s = 100e6;
+        let figures = outcome(&scenario, seed);
+        assert!(figures.store.objects > 0);
+        assert_eq!(figures, outcome(&scenario, seed), "seed {seed}");
+    }
 }
 
 /// Everything that can break does, within the first minute.

@@ -1,9 +1,9 @@
 //! The fields of a scenario file, and the scenarios they make.
 
-use crate::amount::{Amount, Rate, Time};
+use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
-    Arrivals, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Nanos, Network,
-    NodeGroup, Scenario, TaskKind, Workload,
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Nanos, Network, NodeGroup, Scenario, Store, TaskKind, Workload,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -55,6 +55,7 @@ pub(crate) struct Description {
     nodes: Vec<NodeFields>,
     #[serde(default)]
     network: NetworkFields,
+    store: Option<StoreFields>,
     #[serde(default)]
     dispatcher: DispatcherFields,
     #[serde(default)]
@@ -83,6 +84,34 @@ struct WorkloadFields {
     #[serde(default)]
     estimates: bool,
     arrivals: Option<ArrivalFields>,
+    inputs: Option<InputFields>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputFields {
+    objects: u64,
+    size: Amount<Size>,
+    #[serde(default = "one")]
+    per_task: u32,
+    #[serde(default)]
+    choice: ChoiceField,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+#[serde(rename_all = "lowercase")]
+enum ChoiceField {
+    #[default]
+    Uniform,
+    Cyclic,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreFields {
+    bandwidth: Amount<Rate>,
+    operation: Option<Amount<Time>>,
+    operations_per_second: Option<f64>,
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -288,11 +317,42 @@ impl Description {
                 node_bytes_per_s: self.network.node_bandwidth.value,
             },
             nodes: self.nodes.iter().map(NodeFields::group).collect(),
+            store: self.store()?,
             workload: self.workload.workload(!self.grid.run.is_empty())?,
             faults: self.faults.faults(),
             check_all: self.check_all,
             limit: self.limit.map_or(Nanos::from_seconds(LIMIT_SECONDS), nanos),
         })
+    }
+}
+
+impl Description {
+    fn store(&self) -> Result<Store, FieldError> {
+        let Some(store) = &self.store else {
+            if self.workload.inputs.is_some() {
+                return Err(FieldError::Fields("`workload.inputs` needs a `[store]` to read from"));
+            }
+            return Ok(Store { bytes_per_s: 0.0, operation: Nanos(0), operations_per_s: None });
+        };
+        Ok(Store {
+            bytes_per_s: store.bandwidth.value,
+            operation: span(store.operation),
+            operations_per_s: store.operations_per_second,
+        })
+    }
+}
+
+impl InputFields {
+    fn inputs(&self) -> Inputs {
+        Inputs {
+            objects: self.objects,
+            object_bytes: self.size.value as u64,
+            per_task: self.per_task,
+            choice: match self.choice {
+                ChoiceField::Uniform => Choice::Uniform,
+                ChoiceField::Cyclic => Choice::Cyclic,
+            },
+        }
     }
 }
 
@@ -334,6 +394,7 @@ impl WorkloadFields {
                 .arrivals
                 .as_ref()
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
+            inputs: self.inputs.as_ref().map(InputFields::inputs),
             retries: self.retries,
             estimates: self.estimates,
         })

@@ -41,6 +41,13 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     line("  of it delivering, mean", figures.deliver.seconds(), "s");
     line("longest queue", figures.queue_peak as f64, "tasks");
     line("runs of tasks", figures.runs as f64, "");
+    if scenario.workload.inputs.is_some() {
+        let makespan = figures.makespan.seconds();
+        line("objects read from the store", figures.store.objects as f64, "");
+        line("  of bytes", figures.store.bytes as f64, "");
+        line("  different ones", figures.different_objects as f64, "");
+        line("  at, mean", figures.store.bytes as f64 * 8e-9 / makespan, "Gb/s");
+    }
     line("faults", figures.faults as f64, "");
     line("messages", figures.messages as f64, "");
     line("  of bytes", figures.message_bytes as f64, "");
@@ -56,8 +63,8 @@ fn series(out: &mut String, figures: &Figures) {
     let step = samples.len().div_ceil(SERIES_LINES).max(1);
     let _ = writeln!(
         out,
-        "\n  {:>12} {:>12} {:>12} {:>9} {:>12} {:>12}",
-        "time, s", "queued", "running", "nodes", "delivered", "results/s"
+        "\n  {:>12} {:>12} {:>12} {:>9} {:>12} {:>12} {:>11}",
+        "time, s", "queued", "running", "nodes", "delivered", "results/s", "store Gb/s"
     );
     let mut before = Sample::default();
     for (at, sample) in samples.iter().enumerate() {
@@ -66,16 +73,18 @@ fn series(out: &mut String, figures: &Figures) {
         }
         let span = sample.at.since(before.at).seconds();
         let results = (sample.delivered - before.delivered) as f64;
-        let rate = if span > 0.0 { results / span } else { 0.0 };
+        let per_second = |amount: f64| if span > 0.0 { amount / span } else { 0.0 };
+        let bits = (sample.store_bytes - before.store_bytes) as f64 * 8e-9;
         let _ = writeln!(
             out,
-            "  {:>12.2} {:>12} {:>12} {:>9} {:>12} {:>12.1}",
+            "  {:>12.2} {:>12} {:>12} {:>9} {:>12} {:>12.1} {:>11.3}",
             sample.at.seconds(),
             sample.queued,
             sample.running,
             sample.nodes,
             sample.delivered,
-            rate
+            per_second(results),
+            per_second(bits)
         );
         before = *sample;
     }
@@ -142,6 +151,9 @@ struct JsonRun<'a> {
     events: u64,
     faults: u64,
     dispatcher_busy: f64,
+    store_objects: u64,
+    store_bytes: u64,
+    different_objects: u64,
     trace: String,
     series: Vec<JsonSample>,
 }
@@ -169,6 +181,7 @@ struct JsonSample {
     running: u64,
     nodes: u64,
     delivered: u64,
+    store_bytes: u64,
 }
 
 impl From<Distribution> for JsonDistribution {
@@ -219,6 +232,9 @@ pub(super) fn json(
         events: figures.events,
         faults: figures.faults,
         dispatcher_busy: figures.dispatcher_busy,
+        store_objects: figures.store.objects,
+        store_bytes: figures.store.bytes,
+        different_objects: figures.different_objects,
         trace: format!("{:016x}", figures.trace),
         series: figures
             .series
@@ -230,6 +246,7 @@ pub(super) fn json(
                 running: sample.running,
                 nodes: sample.nodes,
                 delivered: sample.delivered,
+                store_bytes: sample.store_bytes,
             })
             .collect(),
     };

@@ -59,6 +59,15 @@ pub enum ScenarioError {
     },
     /// Faults without a time between them.
     FaultsAtOnce,
+    /// There are no objects to read, or too many.
+    Objects {
+        /// How many.
+        found: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// Builtins read nothing.
+    InputsOfBuiltin,
 }
 
 impl fmt::Display for ScenarioError {
@@ -89,6 +98,12 @@ impl fmt::Display for ScenarioError {
             }
             ScenarioError::Share { name, value } => {
                 write!(f, "{name} is {value}: give a number from 0 to 1")
+            }
+            ScenarioError::Objects { found, most } => {
+                write!(f, "tasks read from {found} objects: give from 1 to {most}")
+            }
+            ScenarioError::InputsOfBuiltin => {
+                write!(f, "only tasks of the kind `compute` have inputs")
             }
             ScenarioError::FaultsAtOnce => {
                 write!(f, "the time between two faults is 0: leave it out if there are none")

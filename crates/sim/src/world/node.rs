@@ -2,7 +2,8 @@
 
 use super::connections::Who;
 use super::error::Broken;
-use super::{SEED_RUNS, World};
+use super::transfer::{Ends, TransferId};
+use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::agenda::Event;
 use crate::scenario::{NodeGroup, TaskKind};
 use crate::time::Nanos;
@@ -16,10 +17,20 @@ use falkon_wire::message::{FromExecutor, ToExecutor};
 #[derive(Debug)]
 struct Process {
     key: TaskKey,
+    /// It has its slot from then on.
     started: Nanos,
+    /// Unknown while it reads.
     ends: Nanos,
+    /// How long it computes.
+    run: Nanos,
     outcome: Outcome,
+    /// How many of its inputs it has read, or begun to.
+    read: u32,
+    reading: Option<TransferId>,
 }
+
+/// The end of a process that still reads.
+const NOT_YET: Nanos = Nanos(u64::MAX);
 
 pub(super) struct Node {
     machine: Executor,
@@ -204,7 +215,11 @@ impl World<'_> {
                     // It obeys at once.
                     process.ends = now;
                     process.outcome = Outcome::Signal(15);
+                    let reading = process.reading.take();
                     self.agenda.plan(now, Event::TaskEnds { node: number, key });
+                    if let Some(transfer) = reading {
+                        self.abandon(transfer);
+                    }
                 }
             }
             Action::Prepare { .. } | Action::Forget(_) | Action::Left => {}
@@ -256,11 +271,42 @@ impl World<'_> {
         } else {
             Outcome::Exit(0)
         };
-        let ends = started.after(run);
         self.measured.running += 1;
-        self.nodes[number as usize].processes.push(Process { key, started, ends, outcome });
-        self.agenda.plan(ends, Event::TaskEnds { node: number, key });
+        let process = Process { key, started, ends: NOT_YET, run, outcome, read: 0, reading: None };
+        self.nodes[number as usize].processes.push(process);
+        self.go_on(number, key, started);
         Ok(())
+    }
+
+    /// A process reads its next input, from `at` on, or computes if it has
+    /// read them all.
+    fn go_on(&mut self, number: u32, key: TaskKey, at: Nanos) {
+        let node = &mut self.nodes[number as usize];
+        let client = node.dispatcher;
+        let Some(process) = node.processes.iter_mut().find(|one| one.key == key) else { return };
+        process.reading = None;
+        if let Some(inputs) = &self.scenario.workload.inputs
+            && process.read < inputs.per_task
+        {
+            let which = process.read;
+            process.read += 1;
+            let index = self.workload_index(client, key.task.0);
+            let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
+            let ends = Ends::Read { node: number, key, object };
+            let transfer = self.read_store(at, number, inputs.object_bytes, ends);
+            let node = &mut self.nodes[number as usize];
+            if let Some(process) = node.processes.iter_mut().find(|one| one.key == key) {
+                process.reading = Some(transfer);
+            }
+            return;
+        }
+        process.ends = at.after(process.run);
+        self.agenda.plan(process.ends, Event::TaskEnds { node: number, key });
+    }
+
+    /// A process has read an input.
+    pub(super) fn has_read(&mut self, number: u32, key: TaskKey) {
+        self.go_on(number, key, self.agenda.now);
     }
 
     pub(super) fn task_ends(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
@@ -309,10 +355,12 @@ impl World<'_> {
         node.ended.clear();
         node.timer = None;
         node.down_until = Nanos(u64::MAX);
+        let mut reading = Vec::new();
         for process in std::mem::take(&mut node.processes) {
             self.measured.running -= 1;
             self.measured.busy += u128::from(now.since(process.started).0);
             self.ledgers[node.dispatcher as usize].stopped(process.key.task.0, 1, false)?;
+            reading.extend(process.reading);
         }
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes -= 1;
@@ -322,6 +370,9 @@ impl World<'_> {
             self.agenda.plan(now.after(down), Event::NodeConnects(number));
         }
         let (dispatcher, connection) = (node.dispatcher, node.connection.take());
+        for transfer in reading {
+            self.abandon(transfer);
+        }
         if let Some(connection) = connection
             && self.rng.fraction() < 0.5
         {
