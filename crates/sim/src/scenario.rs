@@ -169,6 +169,8 @@ pub struct Workload {
     pub kind: TaskKind,
     /// How long they run.
     pub run: Durations,
+    /// When the first comes; a run is measured from then on.
+    pub from: Nanos,
     /// When they come.
     pub arrivals: Arrivals,
     /// What they read before they compute; `None` is nothing.

@@ -117,7 +117,7 @@ impl<'a> World<'a> {
             nodes,
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
-            arriving: Arriving::new(&scenario.workload.arrivals, tasks),
+            arriving: Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
             measured: Measured {
                 series: Series::new(),
                 response: Spans::default(),
@@ -290,13 +290,14 @@ impl<'a> World<'a> {
                 last_end = last_end.max(self.arriving.at(index).after(run));
             }
         }
-        last_end.max(Nanos((work as f64 / speed) as u64))
+        last_end.since(workload.from).max(Nanos((work as f64 / speed) as u64))
     }
 
     fn figures(mut self) -> Figures {
         let end = self.measured.end.max(self.agenda.now);
         let state = self.state();
         let ideal = self.ideal();
+        let makespan = end.since(self.scenario.workload.from);
         let slots = self.scenario.slots();
         let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
@@ -308,11 +309,11 @@ impl<'a> World<'a> {
             failed: measured.failed,
             runs: self.ledgers.iter().map(|ledger| ledger.totals.runs).sum(),
             slots,
-            makespan: end,
+            makespan,
             ideal,
-            efficiency: share(ideal.seconds(), end.seconds()),
-            utilization: share(measured.busy as f64, slots as f64 * end.0 as f64),
-            throughput_per_s: state.delivered as f64 / end.seconds().max(1e-9),
+            efficiency: share(ideal.seconds(), makespan.seconds()),
+            utilization: share(measured.busy as f64, slots as f64 * makespan.0 as f64),
+            throughput_per_s: state.delivered as f64 / makespan.seconds().max(1e-9),
             response: measured.response.distribution(),
             wait: measured.wait.mean(),
             execute: measured.execute.mean(),

@@ -1,5 +1,5 @@
 //! Whole runs: what they measure, that a seed is a run, and that nothing is
-//! lost whatever breaks.
+//! lost whatever breaks. `FALKON_SEEDS` sets how many storms there are.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
@@ -27,6 +27,7 @@ fn sleeps() -> Scenario {
             tasks: 400,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(seconds(1.0)),
+            from: Nanos(0),
             arrivals: Arrivals::AtOnce,
             inputs: None,
             retries: 0,
@@ -238,9 +239,10 @@ fn storm(seed: u64) -> Scenario {
 
 #[test]
 fn nothing_is_lost_whatever_breaks() {
+    let seeds = std::env::var("FALKON_SEEDS").map_or(60, |text| text.parse().unwrap());
     let mut faults = 0;
-    for seed in 0..60 {
+    for seed in 0..seeds {
         faults += outcome(&storm(seed), seed).faults;
     }
-    assert!(faults > 400, "only {faults} faults");
+    assert!(faults > seeds * 5, "only {faults} faults");
 }

@@ -83,6 +83,7 @@ struct WorkloadFields {
     retries: u32,
     #[serde(default)]
     estimates: bool,
+    from: Option<Amount<Time>>,
     arrivals: Option<ArrivalFields>,
     inputs: Option<InputFields>,
 }
@@ -390,6 +391,7 @@ impl WorkloadFields {
                 KindField::Compute => TaskKind::Compute,
             },
             run,
+            from: span(self.from),
             arrivals: self
                 .arrivals
                 .as_ref()

@@ -50,18 +50,19 @@ struct Stretch {
 /// The arrival time of every task, without a list of them.
 #[derive(Debug)]
 pub(crate) struct Arriving {
+    from: Nanos,
     /// None if all come at once.
     stretches: Vec<Stretch>,
 }
 
 impl Arriving {
-    pub(crate) fn new(arrivals: &Arrivals, tasks: u64) -> Arriving {
+    pub(crate) fn new(arrivals: &Arrivals, from: Nanos, tasks: u64) -> Arriving {
         let mut stretches = Vec::new();
         match *arrivals {
             Arrivals::AtOnce => {}
-            Arrivals::Rate(rate) => stretches.push(Stretch { first: 0, from: Nanos(0), rate }),
+            Arrivals::Rate(rate) => stretches.push(Stretch { first: 0, from, rate }),
             Arrivals::Ramp { first, factor, most, interval } => {
-                let mut stretch = Stretch { first: 0, from: Nanos(0), rate: first.min(most) };
+                let mut stretch = Stretch { first: 0, from, rate: first.min(most) };
                 while stretch.first < tasks {
                     stretches.push(stretch);
                     let next = (stretch.rate * factor).ceil().min(most);
@@ -75,14 +76,14 @@ impl Arriving {
                 }
             }
         }
-        Arriving { stretches }
+        Arriving { from, stretches }
     }
 
     /// When task `index` comes.
     pub(crate) fn at(&self, index: u64) -> Nanos {
         let after = self.stretches.partition_point(|stretch| stretch.first <= index);
         let Some(stretch) = after.checked_sub(1).map(|at| self.stretches[at]) else {
-            return Nanos(0);
+            return self.from;
         };
         let since = (index - stretch.first) as f64 / stretch.rate * SECOND_NANOS as f64;
         stretch.from.after(Nanos(since as u64))
@@ -101,7 +102,7 @@ mod tests {
             most: 1000.0,
             interval: Nanos(60 * SECOND_NANOS),
         };
-        let arriving = Arriving::new(&ramp, 250_000);
+        let arriving = Arriving::new(&ramp, Nanos(0), 250_000);
         assert_eq!(arriving.stretches.len(), 24);
         let last = arriving.at(249_999).seconds();
         assert!((1410.0..1420.0).contains(&last), "the last comes at {last} s");
@@ -115,7 +116,10 @@ mod tests {
 
     #[test]
     fn tasks_come_evenly_or_at_once() {
-        assert_eq!(Arriving::new(&Arrivals::AtOnce, 9).at(8), Nanos(0));
-        assert_eq!(Arriving::new(&Arrivals::Rate(4.0), 9).at(8), Nanos(2 * SECOND_NANOS));
+        assert_eq!(Arriving::new(&Arrivals::AtOnce, Nanos(7), 9).at(8), Nanos(7));
+        assert_eq!(
+            Arriving::new(&Arrivals::Rate(4.0), Nanos(7), 9).at(8),
+            Nanos(2 * SECOND_NANOS + 7)
+        );
     }
 }
