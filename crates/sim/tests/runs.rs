@@ -197,6 +197,72 @@ fn a_store_begins_only_so_many_operations() {
     assert!((19.9..20.2).contains(&makespan), "{makespan} s");
 }
 
+/// What the abstract model says of a scenario without caches, in seconds.
+fn modelled(scenario: &Scenario) -> f64 {
+    let (workload, inputs) = (&scenario.workload, scenario.workload.inputs.unwrap());
+    let Durations::Uniform(least, most) = workload.run else { panic!("another distribution") };
+    let run_s = (least.seconds() + most.seconds()) / 2.0;
+    // A task that travels alone waits for two messages and its start.
+    let messages = 2.0 * (scenario.network.latency.seconds() + scenario.executor.message.seconds());
+    let workload = falkon_core::model::Workload {
+        tasks: workload.tasks,
+        run_s,
+        dispatch_s: scenario.executor.start.seconds() + messages,
+        arrivals_per_s: None,
+        objects_per_task: f64::from(inputs.per_task),
+        object_bytes: inputs.object_bytes as f64,
+        objects: inputs.objects,
+    };
+    let machine = falkon_core::model::Machine {
+        nodes: scenario.nodes_count(),
+        slots_per_node: scenario.nodes[0].slots,
+        cache_bytes: 0.0,
+        node_bytes_per_s: scenario.network.node_bytes_per_s,
+        store_bytes_per_s: scenario.store.bytes_per_s,
+    };
+    let farm = falkon_core::model::Farm::new(workload, machine, None).unwrap();
+    farm.execution_with_overhead_s()
+}
+
+/// How far the model is from the simulation, the mean and the worst of 27
+/// machines, for run times that differ from their mean by up to a share of it.
+fn model_errors(spread: f64) -> (f64, f64) {
+    let mut errors = Vec::new();
+    for (nodes, slots) in [(1, 1), (4, 2), (16, 2)] {
+        for run_s in [0.01, 0.1, 1.0] {
+            for store in [50e6, 200e6, 1e9] {
+                let mut scenario = reads();
+                scenario.check_all = false;
+                scenario.nodes[0].count = nodes;
+                scenario.nodes[0].slots = slots;
+                scenario.workload.tasks = nodes * u64::from(slots) * 40;
+                let (least, most) = (run_s * (1.0 - spread), run_s * (1.0 + spread));
+                scenario.workload.run = Durations::Uniform(seconds(least), seconds(most));
+                scenario.store.bytes_per_s = store;
+                let found = outcome(&scenario, 1).makespan.seconds();
+                errors.push((modelled(&scenario) / found - 1.0).abs());
+            }
+        }
+    }
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    (mean, errors.iter().copied().fold(0.0, f64::max))
+}
+
+#[test]
+fn the_abstract_model_agrees_with_the_simulation() {
+    let (mean, worst) = model_errors(0.5);
+    assert!(mean <= 0.02 && worst <= 0.08, "mean {mean}, worst {worst}");
+}
+
+#[test]
+fn the_abstract_model_does_not_know_of_tasks_in_step() {
+    // Tasks that are all alike go on reading all at once and computing all at
+    // once: the model, which knows averages alone, is too fast for them.
+    let (mean, worst) = model_errors(0.0);
+    assert!(mean <= 0.08 && worst <= 0.32, "mean {mean}, worst {worst}");
+    assert!(worst > 0.2, "the document says that they march in step: {worst}");
+}
+
 #[test]
 fn reading_breaks_with_the_rest() {
     for seed in 0..10 {
