@@ -304,6 +304,27 @@ fn storm(seed: u64) -> Scenario {
 }
 
 #[test]
+fn short_tasks_stand_in_line() {
+    let mut scenario = sleeps();
+    scenario.workload.kind = TaskKind::Compute;
+    scenario.workload.tasks = 2_000;
+    scenario.workload.run = Durations::Fixed(seconds(0.001));
+    let figures = outcome(&scenario, 1);
+    // 40 slots take 1.6 ms for each, and 80 ms for all.
+    assert!(figures.makespan < seconds(0.2), "{:?}", figures.makespan);
+    for seed in 0..5 {
+        let mut scenario = storm(seed * 2);
+        scenario.workload.tasks = 500;
+        scenario.workload.run = Durations::Uniform(seconds(0.0), seconds(0.01));
+        scenario.faults.cut = Some(seconds(0.02));
+        scenario.faults.node_crash = Some(seconds(0.05));
+        scenario.faults.dispatcher_crash = Some(seconds(0.5));
+        scenario.faults.until = Some(seconds(20.0));
+        outcome(&scenario, seed);
+    }
+}
+
+#[test]
 fn nothing_is_lost_whatever_breaks() {
     let seeds = std::env::var("FALKON_SEEDS").map_or(60, |text| text.parse().unwrap());
     let mut faults = 0;

@@ -76,10 +76,22 @@ impl Node {
         }
     }
 
-    /// A task that waits for another will not start.
+    /// Whether a task runs here, or waits for another to end.
+    fn holds(&self, key: TaskKey) -> bool {
+        self.processes.iter().any(|process| process.key == key)
+            || self.waiting.iter().any(|(_, start)| start.key == key)
+    }
+
+    /// A task that waits for another will not start; what waits for it waits
+    /// for that other now.
     fn take_back(&mut self, key: TaskKey) {
         if let Some(at) = self.waiting.iter().position(|(_, start)| start.key == key) {
-            self.waiting.remove(at);
+            let (before, _) = self.waiting.remove(at);
+            for (behind, _) in &mut self.waiting {
+                if *behind == key {
+                    *behind = before;
+                }
+            }
             self.ended.push(CoreEvent::TakenBack(key));
         }
     }
@@ -196,15 +208,10 @@ impl World<'_> {
         match action {
             Action::Join(join) => self.say(number, &FromExecutor::Join(join)),
             Action::Update(update) => self.say(number, &FromExecutor::Update(update)),
-            Action::Start(start) => {
-                let behind = start
-                    .after
-                    .filter(|before| node.processes.iter().any(|one| one.key == *before));
-                match behind {
-                    Some(before) => node.waiting.push((before, start)),
-                    None => return self.start(number, &start),
-                }
-            }
+            Action::Start(start) => match start.after.filter(|before| node.holds(*before)) {
+                Some(before) => node.waiting.push((before, start)),
+                None => return self.start(number, &start),
+            },
             Action::TakeBack(key) => node.take_back(key),
             Action::Kill { key, .. } => {
                 node.take_back(key);
