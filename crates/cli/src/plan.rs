@@ -21,7 +21,7 @@ mod listed;
 mod objects;
 mod placeholder;
 mod product;
-mod quantity;
+pub(crate) mod quantity;
 mod render;
 mod selection;
 mod shell;

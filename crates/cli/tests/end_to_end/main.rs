@@ -15,5 +15,6 @@ mod run;
 mod security;
 mod services;
 mod signals;
+mod simulate;
 mod stall;
 mod terminal;
