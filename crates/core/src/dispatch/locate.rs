@@ -140,6 +140,9 @@ impl Dispatcher {
     /// Tasks of an executor have ended or come back: what was on its way there
     /// for them, and has not been reported, is not coming.
     pub(super) fn settle_inputs(&mut self, id: ExecutorId, instance: InstanceId, run: &InFlight) {
+        if !self.knows_data {
+            return;
+        }
         let Some(place) = self.index.place(id) else { return };
         let Some(found) = self.instances.get(&instance) else { return };
         let Some(batch) = found.batch_of(TaskId(run.first)) else { return };

@@ -115,6 +115,7 @@ impl Dispatcher {
     ) {
         let batch = BatchId(self.next_batch);
         self.next_batch += 1;
+        self.knows_data |= submission.data.is_some();
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let count = submission.count;
         let class_ends = submission
