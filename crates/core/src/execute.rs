@@ -6,6 +6,7 @@
 //! next event. Times are on the dispatcher's clock, as far as the shell knows
 //! it.
 
+mod bundle;
 mod check;
 mod obey;
 mod outbox;
@@ -54,6 +55,14 @@ pub enum Event {
         /// What else there is to say.
         detail: Option<Arc<Detail>>,
     },
+    /// Calls of functions that were handed over have not begun, and will not:
+    /// the call before them takes long, or their worker is gone.
+    Returned {
+        /// The first.
+        key: TaskKey,
+        /// How many, one after another.
+        count: u64,
+    },
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -63,7 +72,9 @@ pub enum Event {
 pub struct Start {
     /// The first.
     pub key: TaskKey,
-    /// How many: one, unless they are instant.
+    /// How many: one, unless they are instant or functions. Functions are
+    /// called one after another, and each ends for itself; the shell may
+    /// return the last ones ([`Event::Returned`]).
     pub count: u64,
     /// Their template, as announced by [`Action::Prepare`].
     pub template: TemplateId,
@@ -116,6 +127,8 @@ struct Prepared {
     uses: u64,
     /// The dispatcher will not refer to it any more.
     forgotten: bool,
+    /// How long its calls take.
+    pace: bundle::Pace,
 }
 
 #[derive(Debug, Clone)]
@@ -149,6 +162,11 @@ struct Running {
     gpus: Vec<u32>,
     deadline: Option<Time>,
     killed: Option<Killed>,
+    /// Rows that its own is among, and its place there.
+    rows: Arc<Rows>,
+    row: u64,
+    /// A call handed over behind the one before it, whose room it will take.
+    behind: bool,
 }
 
 /// An executor's whole state.
@@ -219,6 +237,7 @@ impl Executor {
             Event::Ended { key, outcome, started, ended, detail } => {
                 self.ended(key, outcome, started, ended, detail);
             }
+            Event::Returned { key, count } => self.returned(key, count),
             Event::Leave => self.leaving = true,
         }
     }
@@ -370,12 +389,13 @@ impl Executor {
                 self.free_gpus.remove(gpu);
             }
             self.free.take(need, 1);
-            let first = Queued { count: 1, ..run.clone() };
+            let count = self.bundle(&self.queue[at]);
             let run = &mut self.queue[at];
+            let first = Queued { count, ..run.clone() };
             run.passed_since = None;
-            run.first += 1;
-            run.row += 1;
-            run.count -= 1;
+            run.first += count;
+            run.row += count;
+            run.count -= count;
             if run.count == 0 {
                 self.queue.remove(at);
             } else if let Some(prepared) = self.templates.get_mut(&first.template) {
@@ -406,23 +426,26 @@ impl Executor {
             count: run.count,
             template: run.template,
             class: run.class.clone(),
-            rows: run.rows,
+            rows: run.rows.clone(),
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
         }));
-        self.running.insert(
-            key,
-            Running {
-                count: run.count,
-                tries: run.tries,
-                template: run.template,
-                class: run.class,
-                gpus,
-                deadline,
-                killed: None,
-            },
-        );
+        let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
+        let leader = Running {
+            count: if calls > 1 { 1 } else { run.count },
+            tries: run.tries,
+            template: run.template,
+            class: run.class,
+            gpus,
+            deadline,
+            killed: None,
+            rows: run.rows,
+            row: run.row,
+            behind: false,
+        };
+        self.start_behind(key, calls, &leader);
+        self.running.insert(key, leader);
     }
 
     fn ended(
@@ -434,15 +457,13 @@ impl Executor {
         detail: Option<Arc<Detail>>,
     ) {
         let Some(run) = self.running.remove(&key) else { return };
-        if let Some(at) = run.deadline {
-            self.deadlines.remove(&(at, key));
+        if run.class.kind == Kind::Function
+            && outcome != Outcome::NotRun
+            && let Some(prepared) = self.templates.get_mut(&run.template)
+        {
+            prepared.pace.ended(ended.since(started));
         }
-        if run.class.kind != Kind::Noop {
-            self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(run.gpus);
-        }
-        self.release_template(run.template);
-        self.startable = true;
+        self.vacate(key, &run, true);
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => return,
@@ -460,6 +481,21 @@ impl Executor {
             ended,
             detail,
         });
+    }
+
+    /// Makes room where `run` was: for the call behind it, if it has been
+    /// handed over, or for any other.
+    fn vacate(&mut self, key: TaskKey, run: &Running, pass_on: bool) {
+        if let Some(at) = run.deadline {
+            self.deadlines.remove(&(at, key));
+        }
+        let passed_on = pass_on && self.lead(key, run);
+        if run.class.kind != Kind::Noop && !run.behind && !passed_on {
+            self.free.give(&run.class.resources, 1);
+            self.free_gpus.extend(&run.gpus);
+        }
+        self.release_template(run.template);
+        self.startable = true;
     }
 
     fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {

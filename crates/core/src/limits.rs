@@ -61,6 +61,10 @@ pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
 pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 /// Queued runs an executor looks through for one that fits its free room.
 pub const BACKFILL_RUNS_MAX: usize = 64;
+/// Calls of functions handed to one worker at once.
+pub const BUNDLE_CALLS_MAX: u64 = 4096;
+/// Work handed to one worker at once, by what calls took before.
+pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

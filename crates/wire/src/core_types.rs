@@ -28,7 +28,7 @@ macro_rules! wire_newtype {
 }
 wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId);
 
-wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep });
+wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
 wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, estimate_micros });
 wire_struct!(Range { start, step, count });
@@ -47,7 +47,7 @@ wire_enum!(Outcome {
     8 => NoOutput,
 });
 wire_struct!(Captured { head, total_bytes, file });
-wire_struct!(Detail { stdout, stderr, error });
+wire_struct!(Detail { stdout, stderr, error, value });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {

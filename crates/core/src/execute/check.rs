@@ -1,10 +1,10 @@
 //! The state checker: what must hold after every step. Tests and the
 //! simulator run it; it costs time in proportion to the state.
 
-use super::{Executor, Killed, TemplateId};
+use super::{Executor, Killed, TaskKey, TemplateId};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
-use crate::task::Kind;
+use crate::task::{Kind, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Executor {
@@ -31,6 +31,15 @@ impl Executor {
             ensure!(run.count > 0, "task {first} of instance {instance}: an empty run runs");
             before = Some((instance, first + run.count));
             if run.class.kind == Kind::Noop {
+                continue;
+            }
+            if run.behind {
+                let function = run.class.kind == Kind::Function && run.gpus.is_empty();
+                ensure!(function, "task {first} of instance {instance} has nothing to be behind");
+                let ahead = first.checked_sub(1).map(|task| TaskKey { instance, task: TaskId(task) });
+                let led = ahead.is_some_and(|ahead| self.running.contains_key(&ahead));
+                ensure!(led, "task {first} of instance {instance} is behind a task that is gone");
+                ensure!(run.deadline.is_none(), "task {first} of instance {instance} has its deadline early");
                 continue;
             }
             let need = &run.class.resources;

@@ -1,5 +1,6 @@
 //! What an executor does when the dispatcher speaks.
 
+use super::bundle::Pace;
 use super::{Action, Executor, Killed, Prepared, Queued, TaskKey, TemplateId};
 use crate::dispatch::{Assigned, Held, Order};
 use crate::limits::KILL_GRACE_MICROS;
@@ -24,7 +25,13 @@ impl Executor {
             }
             let classes = prepare.classes.into_iter().map(Arc::new).collect();
             self.templates
-                .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
+                .insert(template, Prepared {
+                    id: template,
+                    classes,
+                    uses: 0,
+                    forgotten: false,
+                    pace: Pace::default(),
+                });
             self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
         }
         for assigned in order.assign {

@@ -1,6 +1,7 @@
-//! Tasks that an executor has started: processes and builtins.
+//! Tasks that an executor has started: processes, functions and builtins.
 
 use super::Options;
+use super::workers::{Bundle, Call, Home, Workers, texts_payload};
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
@@ -8,7 +9,7 @@ use crate::process::{
 };
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
-use falkon_core::task::{Kind, Time};
+use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,7 +17,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest `@sleep`, so that times stay far from overflow.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
@@ -31,8 +32,26 @@ struct Process {
     stdin: Option<Vec<u8>>,
 }
 
+/// A template, and what can be known of its tasks beforehand.
+struct Prepared {
+    template: Template,
+    /// The worker for its calls, if that is the same for all.
+    home: Option<Arc<Home>>,
+}
+
+impl Prepared {
+    fn new(template: Template) -> Result<Prepared, String> {
+        let home = match &template {
+            Template::Calls(command) => Some(Arc::new(Home::of(command, Vec::new())?)),
+            Template::Command(_) | Template::Each => None,
+        };
+        Ok(Prepared { template, home })
+    }
+}
+
 pub(super) struct Tasks {
-    templates: HashMap<TemplateId, Result<Template, String>>,
+    templates: HashMap<TemplateId, Result<Prepared, String>>,
+    workers: Workers,
     host: Option<(HostSender, HostReceiver)>,
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
@@ -57,6 +76,7 @@ impl Tasks {
             .unwrap_or_default();
         Tasks {
             templates: HashMap::new(),
+            workers: Workers::new(options),
             host: None,
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
@@ -75,7 +95,8 @@ impl Tasks {
 
     pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
         let decoded = Template::from_bytes(bytes)
-            .map_err(|error| format!("the task's template cannot be read: {error}"));
+            .map_err(|error| format!("the task's template cannot be read: {error}"))
+            .and_then(Prepared::new);
         self.templates.insert(template, decoded);
     }
 
@@ -85,7 +106,7 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop_front().or_else(|| self.workers.events.pop_front())
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -120,6 +141,10 @@ impl Tasks {
             }),
             Kind::Sleep => self.sleep(&start, now),
             Kind::Process => self.prepare_launch(&start),
+            Kind::Function => {
+                self.start_calls(&start, clock);
+                Ok(())
+            }
         };
         if let Err(error) = result {
             self.end(start.key, Outcome::NotRun, now, error);
@@ -131,21 +156,24 @@ impl Tasks {
         self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
     }
 
-    fn command(&self, start: &Start, at: u64) -> Result<Command, String> {
-        let template = self
-            .templates
+    fn prepared(&self, start: &Start) -> Result<&Prepared, String> {
+        self.templates
             .get(&start.template)
             .ok_or("the task's template was not sent")?
             .as_ref()
-            .map_err(Clone::clone)?;
-        template
+            .map_err(Clone::clone)
+    }
+
+    fn command(&self, start: &Start, at: u64) -> Result<Command, String> {
+        self.prepared(start)?
+            .template
             .expand(&start.rows, start.row + at, start.key.task.0 + at + 1)
             .map_err(|error| format!("the task's command cannot be read: {error}"))
     }
 
     /// A no-op still has to be a command.
     fn check_rows(&self, start: &Start) -> Result<(), String> {
-        if matches!(self.templates.get(&start.template), Some(Ok(Template::Each))) {
+        if matches!(self.templates.get(&start.template), Some(Ok(Prepared { template: Template::Each, .. }))) {
             for at in 0..start.count {
                 self.command(start, at)?;
             }
@@ -171,14 +199,7 @@ impl Tasks {
 
     fn prepare_launch(&mut self, start: &Start) -> Result<(), String> {
         let command = self.command(start, 0)?;
-        let base =
-            command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-        for input in &command.inputs {
-            let path = base.join(OsStr::from_bytes(input));
-            if let Err(error) = std::fs::metadata(&path) {
-                return Err(format!("the input {} cannot be read: {error}", path.display()));
-            }
-        }
+        let outputs = check_files(&command)?;
         let launch_key = self.next_launch;
         self.next_launch += 1;
         let mut env = command.env;
@@ -199,11 +220,7 @@ impl Tasks {
             launch_key,
             Process {
                 key: start.key,
-                outputs: command
-                    .outputs
-                    .iter()
-                    .map(|output| base.join(OsStr::from_bytes(output)))
-                    .collect(),
+                outputs,
                 program: command.argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
@@ -220,6 +237,60 @@ impl Tasks {
             spill: Some(spill),
         });
         Ok(())
+    }
+
+    /// Passes calls on to the workers, as far as one worker can make them.
+    fn start_calls(&mut self, start: &Start, clock: &Clock) {
+        let key = |at: u64| TaskKey { task: TaskId(start.key.task.0 + at), ..start.key };
+        let mut bundle: Option<Bundle> = None;
+        let mut at = 0;
+        while at < start.count {
+            match (self.call(start, at), &mut bundle) {
+                (Ok(call), None) => bundle = Some(Bundle::new(key(at), start.attempt, call)),
+                (Ok(call), Some(bundle)) => {
+                    if !bundle.push(call) {
+                        break;
+                    }
+                }
+                (Err(error), None) => self.end(key(at), Outcome::NotRun, clock.now(), error),
+                (Err(_), Some(_)) => break,
+            }
+            at += 1;
+        }
+        if at < start.count {
+            self.events.push_back(Event::Returned { key: key(at), count: start.count - at });
+        }
+        if let Some(bundle) = bundle {
+            self.workers.start(bundle, clock);
+        }
+    }
+
+    /// The call of the `at`-th task of `start`.
+    fn call<'a>(&self, start: &'a Start, at: u64) -> Result<Call<'a>, String> {
+        let prepared = self.prepared(start)?;
+        if let (Template::Calls(command), Rows::Packed(rows), Some(home), Some(call)) =
+            (&prepared.template, &*start.rows, &prepared.home, prepared.template.call())
+            && command.inputs.is_empty()
+            && command.outputs.is_empty()
+            && !self.has_gpus
+        {
+            let payload = rows.at(start.row + at).ok_or("the task's arguments were not sent")?;
+            let (home, function) = (home.clone(), call.function.clone());
+            return Ok(Call { home, function, payload: payload.into(), outputs: Vec::new() });
+        }
+        let command = self.command(start, at)?;
+        let outputs = check_files(&command)?;
+        let mut more = Vec::new();
+        if self.has_gpus {
+            more.push((b"CUDA_VISIBLE_DEVICES".to_vec(), self.gpu_list(&start.gpus).into()));
+        }
+        let home = Arc::new(Home::of(&command, more)?);
+        let call = command.call.ok_or("the task names no function")?;
+        let payload = match call.payload.is_empty() {
+            true => texts_payload(&command.argv),
+            false => call.payload,
+        };
+        Ok(Call { home, function: call.function, payload: payload.into(), outputs })
     }
 
     /// GPUs by the names that this executor was given them under.
@@ -243,12 +314,16 @@ impl Tasks {
             });
         } else if let Some(launch) = self.launch_keys.get(&key) {
             self.kills.push((*launch, Duration::from_micros(grace_micros)));
+        } else {
+            self.workers.kill(key, Duration::from_micros(grace_micros), clock);
         }
     }
 
     /// Hands everything that was prepared to the process host, which is
     /// started when it is first needed.
-    pub(super) async fn launch(&mut self) -> Result<(), HostError> {
+    pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
+        self.launches.append(&mut self.workers.launches);
+        self.kills.append(&mut self.workers.kills);
         if self.launches.is_empty() && self.kills.is_empty() {
             return Ok(());
         }
@@ -262,6 +337,9 @@ impl Tasks {
                 // this is a room larger than a host takes.
                 let error = error.to_string();
                 for launch in launches {
+                    if Workers::is_worker(launch.key) {
+                        self.workers.ended(lost(launch.key), clock);
+                    }
                     if let Some(process) = self.processes.remove(&launch.key) {
                         self.launch_keys.remove(&process.key);
                         self.events.push_back(Event::Ended {
@@ -288,28 +366,43 @@ impl Tasks {
     /// Waits for processes to end. If the host is lost, its tasks end with it
     /// and another is started when it is needed.
     pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostError> {
-        let Some((_, receiver)) = &mut self.host else {
-            return std::future::pending().await;
-        };
-        if let Err(lost) = receiver.recv(ended).await {
-            self.host = None;
-            for key in lost.keys {
-                ended.push(Ended {
-                    key,
-                    outcome: ProcessOutcome::Signal(libc::SIGKILL),
-                    started: 0,
-                    ended: 0,
-                    stdout: crate::process::Captured::default(),
-                    stderr: crate::process::Captured::default(),
-                    usage: crate::process::Usage::default(),
-                });
+        let host = async {
+            match &mut self.host {
+                Some((_, receiver)) => receiver.recv(ended).await,
+                None => std::future::pending().await,
             }
+        };
+        let result = tokio::select! {
+            result = host => result,
+            () = self.workers.recv() => Ok(()),
+        };
+        if let Err(gone) = result {
+            self.host = None;
+            ended.extend(gone.keys.into_iter().map(lost));
         }
         Ok(())
     }
 
+    /// Acts upon what workers said, and looks at those that it is time for.
+    pub(super) fn hear_workers(&mut self, clock: &Clock) {
+        self.workers.hear(clock);
+        let now = Instant::now();
+        if self.workers.next_look().is_some_and(|at| at <= now) {
+            self.workers.look(now, clock);
+        }
+    }
+
+    /// When to call [`Self::hear_workers`] without being told.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.workers.next_look()
+    }
+
     /// What a process's end means for its task.
     pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
+        if Workers::is_worker(ended.key) {
+            self.workers.ended(ended, clock);
+            return None;
+        }
         let process = self.processes.remove(&ended.key)?;
         self.launch_keys.remove(&process.key);
         let mut error = String::new();
@@ -330,14 +423,15 @@ impl Tasks {
             ProcessOutcome::Exit(code) => Outcome::Exit(code),
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
             ProcessOutcome::NotStarted { stage, errno } => {
-                error = not_started(&process, stage, errno);
+                let (cwd, stdin) = (process.cwd.as_deref(), process.stdin.as_deref());
+                error = not_started(&process.program, cwd, stdin, stage, errno);
                 Outcome::NotRun
             }
         };
         let stdout = captured(ended.stdout, "stdout", &mut error);
         let stderr = captured(ended.stderr, "stderr", &mut error);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
-        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error }));
+        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error, value: Vec::new() }));
         let now = clock.now();
         let (started, ended) = match ended.ended {
             0 => (now, now),
@@ -349,7 +443,34 @@ impl Tasks {
     /// Ends everything that runs, and waits until it has ended.
     pub(super) fn stop(&mut self) {
         self.host = None;
+        self.workers.stop();
     }
+}
+
+/// The end of a process that was lost with its host.
+fn lost(key: u64) -> Ended {
+    Ended {
+        key,
+        outcome: ProcessOutcome::Signal(libc::SIGKILL),
+        started: 0,
+        ended: 0,
+        stdout: crate::process::Captured::default(),
+        stderr: crate::process::Captured::default(),
+        usage: crate::process::Usage::default(),
+    }
+}
+
+/// Checks that a command's inputs are there; returns where its outputs go.
+fn check_files(command: &Command) -> Result<Vec<PathBuf>, String> {
+    let base =
+        command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
+    for input in &command.inputs {
+        let path = base.join(OsStr::from_bytes(input));
+        if let Err(error) = std::fs::metadata(&path) {
+            return Err(format!("the input {} cannot be read: {error}", path.display()));
+        }
+    }
+    Ok(command.outputs.iter().map(|output| base.join(OsStr::from_bytes(output))).collect())
 }
 
 fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {
@@ -364,10 +485,16 @@ fn captured(stream: crate::process::Captured, name: &str, error: &mut String) ->
 }
 
 /// What went wrong, in words that name the thing.
-fn not_started(process: &Process, stage: Stage, errno: i32) -> String {
+pub(super) fn not_started(
+    program: &[u8],
+    cwd: Option<&[u8]>,
+    stdin: Option<&[u8]>,
+    stage: Stage,
+    errno: i32,
+) -> String {
     let reason = std::io::Error::from_raw_os_error(errno);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let program = text(&process.program);
+    let program = text(program);
     match (stage, errno) {
         (Stage::Exec, libc::ENOENT) => {
             format!("no such command: {program} (check the spelling, and PATH on the executor)")
@@ -381,11 +508,11 @@ fn not_started(process: &Process, stage: Stage, errno: i32) -> String {
         (Stage::Exec, _) => format!("cannot run {program}: {reason}"),
         (Stage::Chdir, _) => format!(
             "cannot change to the working directory {}: {reason}",
-            text(process.cwd.as_deref().unwrap_or_default())
+            text(cwd.unwrap_or_default())
         ),
         (Stage::Stdin, _) => format!(
             "cannot open standard input {}: {reason}",
-            text(process.stdin.as_deref().unwrap_or_default())
+            text(stdin.unwrap_or_default())
         ),
         (Stage::Arguments, libc::E2BIG) => {
             format!("the arguments and environment of {program} are too long for this system")

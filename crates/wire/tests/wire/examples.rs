@@ -83,6 +83,7 @@ fn template() -> Template {
             vec![Piece::Value { source: 0, form: Form::Stem }],
             vec![Piece::Value { source: 0, form: Form::Base }],
         ],
+        call: None,
     })
 }
 
@@ -94,6 +95,7 @@ fn command() -> Command {
         stdin: Some(b"words".to_vec()),
         inputs: vec![b"words".to_vec()],
         outputs: vec![b"sorted".to_vec()],
+        call: None,
     }
 }
 
@@ -151,6 +153,7 @@ fn detail() -> Option<Arc<Detail>> {
             file: Some(b"scratch/9.stderr".to_vec()),
         },
         error: "the output `x` is missing".to_owned(),
+        value: b"j42".to_vec(),
     }))
 }
 

@@ -1,0 +1,830 @@
+//! Language workers: processes that load once and make one call after another.
+//!
+//! Calls come in bundles ([`falkon_core::execute`]), and a worker has one
+//! bundle at a time. Three things are shared with it, so that a death or a
+//! long call costs no other call anything:
+//! - a socket, for bundles and answers;
+//! - a *buffer* in memory, where its answers wait to be sent: what it has
+//!   answered survives it;
+//! - a pipe of *claims*, a byte for each call of its bundle. It takes one
+//!   before each call; the executor takes what is left when a call turns out
+//!   to be long, or must be killed, and gives those calls back to the core.
+//!   Reading from a pipe is atomic, so each call is made by one of the two.
+
+mod bundle;
+mod connection;
+mod program;
+mod protocol;
+mod worker;
+
+pub(super) use bundle::{Bundle, Call, Home, texts_payload};
+pub(super) use connection::Heard;
+
+use crate::clock::Clock;
+use crate::process::{Captured, Ended, Launch, Outcome as ProcessOutcome};
+use connection::{accept, converse};
+use falkon_core::execute::{Event, TaskKey};
+use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
+use falkon_core::task::Time;
+use program::Folder;
+use protocol::{Answer, Answers, FromWorker, Setup};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::sync::mpsc;
+use worker::Worker;
+
+/// Numbers of workers among those of processes.
+const WORKER_LAUNCHES: u64 = 1 << 63;
+/// How far a worker is is looked at so often while it has several calls.
+const LOOK_MS: u64 = 10;
+/// How long a worker's connection may outlive its process.
+const CLOSE_MS_MAX: u64 = 1000;
+/// How often a worker's memory is looked at.
+const MEMORY_LOOK_MS: u64 = 100;
+/// After a worker could not be started, calls fail at once for so long.
+const START_RETRY_MS: u64 = 1000;
+/// Time for a worker that is not needed any more to end.
+const RETIRE_MS: u64 = 2000;
+/// What a worker writes before it takes calls is kept up to this, for errors.
+const START_CAPTURE_BYTES: u64 = 16 << 10;
+/// Longest value; results travel in messages of bounded size.
+const VALUE_BYTES_MAX: usize = 8 << 20;
+/// What was heard and not yet acted upon.
+const HEARD_MAX: usize = 1024;
+
+/// How workers are started and how long they are kept.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerOptions {
+    /// Languages and the commands that start their workers. For `python` the
+    /// command is an interpreter, to which the worker's program is passed;
+    /// `python3` by default.
+    pub commands: Vec<(String, Vec<String>)>,
+    /// Modules that each worker loads before its first call.
+    pub preload: Vec<String>,
+    /// A worker is replaced after so many calls; 0 is never.
+    pub calls_max: u64,
+    /// A worker that holds more memory after a call is replaced; in bytes, 0
+    /// is no limit.
+    pub memory_bytes_max: u64,
+}
+
+/// Why no worker can be started.
+#[derive(Debug)]
+enum WorkerError {
+    Random,
+    Folder { path: PathBuf, source: std::io::Error },
+    Listen { path: PathBuf, source: std::io::Error },
+    Descriptors(std::io::Error),
+    Language(String),
+}
+
+impl fmt::Display for WorkerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WorkerError::Random => write!(f, "the system gives no random numbers for a worker"),
+            WorkerError::Folder { path, source } => write!(
+                f,
+                "cannot make the folder {} for workers: {source} (set TMPDIR to one that can be \
+                 written)",
+                path.display()
+            ),
+            WorkerError::Listen { path, source } => write!(
+                f,
+                "cannot make the socket {} for workers: {source} (if the path is long, set TMPDIR \
+                 to a shorter one)",
+                path.display()
+            ),
+            WorkerError::Descriptors(source) => {
+                write!(f, "cannot prepare a worker: {source} (check the limit on open files)")
+            }
+            WorkerError::Language(language) => write!(
+                f,
+                "this executor has no worker for functions in {language}: start it with \
+                 --worker {language}=COMMAND"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WorkerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WorkerError::Folder { source, .. }
+            | WorkerError::Listen { source, .. }
+            | WorkerError::Descriptors(source) => Some(source),
+            WorkerError::Random | WorkerError::Language(_) => None,
+        }
+    }
+}
+
+/// Where workers report.
+struct Reception {
+    folder: Folder,
+    heard: mpsc::Receiver<Heard>,
+    /// For connections to come.
+    hear: mpsc::Sender<Heard>,
+}
+
+impl Reception {
+    fn open() -> Result<Reception, WorkerError> {
+        let folder = Folder::make()?;
+        let path = folder.socket();
+        let listener = UnixListener::bind(&path)
+            .map_err(|source| WorkerError::Listen { path: path.clone(), source })?;
+        let (hear, heard) = mpsc::channel(HEARD_MAX);
+        tokio::spawn(accept(listener, hear.clone()));
+        Ok(Reception { folder, heard, hear })
+    }
+}
+
+/// All workers of an executor.
+pub(super) struct Workers {
+    options: WorkerOptions,
+    scratch: PathBuf,
+    capture_bytes_max: u64,
+    /// Workers beyond this make room for new ones when they are idle.
+    slots: usize,
+    reception: Option<Reception>,
+    workers: BTreeMap<u64, Worker>,
+    next_worker: u64,
+    bundles: HashMap<u64, Bundle>,
+    next_bundle: u64,
+    /// Bundles by the first task that has not ended.
+    places: BTreeMap<TaskKey, u64>,
+    /// Bundles that wait for a worker.
+    waiting: HashMap<Arc<Home>, VecDeque<u64>>,
+    /// Idle workers; the last one had work last.
+    idle: HashMap<Arc<Home>, Vec<u64>>,
+    /// What could not be started, since when, and why.
+    broken: HashMap<Arc<Home>, (Instant, String)>,
+    /// What is to be launched and killed.
+    pub(super) launches: Vec<Launch>,
+    pub(super) kills: Vec<(u64, Duration)>,
+    /// What has happened and the core does not know yet.
+    pub(super) events: VecDeque<Event>,
+    /// What was heard and not acted upon.
+    heard: Vec<Heard>,
+}
+
+impl Workers {
+    pub(super) fn new(options: &super::Options) -> Workers {
+        let scratch = std::path::absolute(&options.scratch);
+        Workers {
+            options: options.workers.clone(),
+            scratch: scratch.unwrap_or_else(|_| options.scratch.clone()),
+            capture_bytes_max: options.capture_bytes_max,
+            slots: options.capacity.cpus_milli.div_ceil(falkon_core::task::MILLI).max(1) as usize,
+            reception: None,
+            workers: BTreeMap::new(),
+            next_worker: WORKER_LAUNCHES,
+            bundles: HashMap::new(),
+            next_bundle: 0,
+            places: BTreeMap::new(),
+            waiting: HashMap::new(),
+            idle: HashMap::new(),
+            broken: HashMap::new(),
+            launches: Vec::new(),
+            kills: Vec::new(),
+            events: VecDeque::new(),
+            heard: Vec::new(),
+        }
+    }
+
+    /// Whether a launched process is a worker.
+    pub(super) fn is_worker(launch: u64) -> bool {
+        launch >= WORKER_LAUNCHES
+    }
+
+    /// Waits until workers have something to say.
+    pub(super) async fn recv(&mut self) {
+        match &mut self.reception {
+            Some(reception) => {
+                // There is always a sender: the reception's own.
+                reception.heard.recv_many(&mut self.heard, HEARD_MAX).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// When to call [`Self::look`].
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.workers.values().filter_map(|worker| worker.look_at).min()
+    }
+
+    /// Gives a bundle to a worker, now or when there is one.
+    pub(super) fn start(&mut self, bundle: Bundle, clock: &Clock) {
+        let id = self.next_bundle;
+        self.next_bundle += 1;
+        let home = bundle.home.clone();
+        self.places.insert(bundle.key(0), id);
+        self.bundles.insert(id, bundle);
+        if let Some(worker) = self.idle.get_mut(&home).and_then(Vec::pop) {
+            self.assign(worker, id, clock);
+            return;
+        }
+        if let Some((since, error)) = self.broken.get(&home) {
+            if since.elapsed() < Duration::from_millis(START_RETRY_MS) {
+                let error = error.clone();
+                self.fail(id, &error, clock);
+                return;
+            }
+            self.broken.remove(&home);
+        }
+        let waiting = self.waiting.entry(home.clone()).or_default();
+        waiting.push_back(id);
+        let waiting = waiting.len();
+        let starting =
+            self.workers.values().filter(|one| one.is_starting() && one.home == home).count();
+        if starting < waiting
+            && let Err(error) = self.launch(&home)
+        {
+            self.fail_home(&home, &error.to_string(), clock);
+        }
+    }
+
+    fn launch(&mut self, home: &Arc<Home>) -> Result<(), WorkerError> {
+        let reception = match &self.reception {
+            Some(reception) => reception,
+            none => {
+                debug_assert!(none.is_none(), "the other arm takes what is there");
+                self.reception.insert(Reception::open()?)
+            }
+        };
+        let argv = reception
+            .folder
+            .command(&self.options, &home.language)
+            .ok_or_else(|| WorkerError::Language(home.language.clone()))?;
+        let worker =
+            Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
+        let mut env = home.env.clone();
+        let socket = program::bytes_of(&reception.folder.socket());
+        env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
+        env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.clone().into_bytes()));
+        let key = self.next_worker;
+        self.next_worker += 1;
+        if self.workers.len() >= self.slots {
+            self.retire_idlest();
+        }
+        self.workers.insert(key, worker);
+        self.launches.push(Launch {
+            key,
+            argv,
+            env,
+            cwd: home.cwd.clone(),
+            capture_bytes_max: START_CAPTURE_BYTES,
+            ..Launch::default()
+        });
+        Ok(())
+    }
+
+    /// Makes room for another worker.
+    fn retire_idlest(&mut self) {
+        let idle = self.workers.iter().filter(|(_, worker)| worker.is_idle());
+        let idlest = idle.min_by_key(|(_, worker)| worker.idle_since).map(|(key, _)| *key);
+        if let Some(key) = idlest {
+            self.retire(key);
+        }
+    }
+
+    /// Has a worker end when it has done what it does.
+    fn retire(&mut self, key: u64) {
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        worker.retired = true;
+        // The worker reads to the end, and ends.
+        worker.messages = None;
+        if let Some(idle) = self.idle.get_mut(&worker.home) {
+            idle.retain(|one| *one != key);
+        }
+        self.kills.push((key, Duration::from_millis(RETIRE_MS)));
+    }
+
+    fn assign(&mut self, key: u64, id: u64, clock: &Clock) {
+        let (Some(worker), Some(bundle)) = (self.workers.get_mut(&key), self.bundles.get_mut(&id))
+        else {
+            return;
+        };
+        bundle.since = clock.now();
+        let left = match self.options.calls_max {
+            0 => u64::MAX,
+            most => most.saturating_sub(worker.calls).max(1),
+        };
+        let most = u32::try_from(left).unwrap_or(u32::MAX);
+        give_back(bundle, most, &mut self.events);
+        worker.send(id, bundle);
+        bundle.worker = Some(key);
+        worker.look_at =
+            (bundle.live > 1).then(|| Instant::now() + Duration::from_millis(LOOK_MS));
+    }
+
+    /// Ends all calls of a bundle that no worker has.
+    fn fail(&mut self, id: u64, error: &str, clock: &Clock) {
+        let Some(bundle) = self.bundles.remove(&id) else { return };
+        self.places.remove(&bundle.key(bundle.answered));
+        let now = clock.now();
+        for index in bundle.answered..bundle.live {
+            let detail = Detail { error: error.to_owned(), ..Detail::default() };
+            self.events.push_back(Event::Ended {
+                key: bundle.key(index),
+                outcome: Outcome::NotRun,
+                started: now,
+                ended: now,
+                detail: Some(Arc::new(detail)),
+            });
+        }
+    }
+
+    /// Ends all calls that wait for such a worker, as none can be started.
+    fn fail_home(&mut self, home: &Arc<Home>, error: &str, clock: &Clock) {
+        self.broken.retain(|_, (since, _)| since.elapsed() < Duration::from_millis(START_RETRY_MS));
+        self.broken.insert(home.clone(), (Instant::now(), error.to_owned()));
+        for id in self.waiting.remove(home).unwrap_or_default() {
+            self.fail(id, error, clock);
+        }
+    }
+
+    /// Acts upon what was heard.
+    pub(super) fn hear(&mut self, clock: &Clock) {
+        for heard in std::mem::take(&mut self.heard) {
+            match heard {
+                Heard::Hello { token, stream } => self.welcome(&token, stream, clock),
+                Heard::Message { worker, message } => match FromWorker::decode(&message) {
+                    Ok(message) => self.take(worker, message, clock),
+                    Err(error) => self.distrust(worker, &format!("it sent no message: {error}")),
+                },
+                Heard::Closed { worker } => {
+                    let Some(one) = self.workers.get_mut(&worker) else { continue };
+                    one.closed = true;
+                    match one.ended.is_some() {
+                        true => self.bury(worker, clock),
+                        // Without its connection it is of no use.
+                        false => self.kills.push((worker, Duration::ZERO)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A worker that breaks the protocol is ended.
+    fn distrust(&mut self, key: u64, why: &str) {
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        why.clone_into(&mut worker.trouble);
+        worker.retired = true;
+        worker.messages = None;
+        self.kills.push((key, Duration::ZERO));
+    }
+
+    fn welcome(&mut self, token: &str, stream: tokio::net::UnixStream, clock: &Clock) {
+        let Some(reception) = &self.reception else { return };
+        let found = self.workers.iter_mut().find(|(_, worker)| worker.token == token);
+        // Another connection with the same token gets none.
+        let Some((key, worker)) = found.filter(|(_, worker)| worker.messages.is_none()) else {
+            return;
+        };
+        let key = *key;
+        let setup = Setup {
+            capture_bytes: self.capture_bytes_max,
+            stdout: &worker.stdout,
+            stderr: &worker.stderr,
+            preload: &self.options.preload,
+        };
+        match worker.shared() {
+            Ok(fds) => {
+                let (messages, outgoing) = mpsc::unbounded_channel();
+                worker.connected = true;
+                worker.pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+                worker.messages = Some(messages);
+                let hear = reception.hear.clone();
+                tokio::spawn(converse(key, stream, setup.to_frame(), fds, outgoing, hear));
+            }
+            Err(error) => {
+                let home = worker.home.clone();
+                self.fail_home(&home, &error.to_string(), clock);
+                self.retire(key);
+            }
+        }
+    }
+
+    fn take(&mut self, key: u64, message: FromWorker, clock: &Clock) {
+        match message {
+            FromWorker::Hello { .. } => self.distrust(key, "it introduced itself twice"),
+            FromWorker::Ready { error } => {
+                let Some(worker) = self.workers.get_mut(&key) else { return };
+                if error.is_empty() {
+                    worker.ready = true;
+                    self.next_work(key, clock);
+                } else {
+                    worker.trouble = error;
+                    self.retire(key);
+                }
+            }
+            FromWorker::Answers { bundle, done, answers } => {
+                let current = self.workers.get(&key).is_some_and(|one| one.is_current(bundle));
+                if !current {
+                    self.distrust(key, "it answered what it was not asked");
+                    return;
+                }
+                if let Err(error) = self.take_answers(key, &answers, u32::MAX, clock) {
+                    self.distrust(key, &format!("it sent no answer: {error}"));
+                } else if done {
+                    self.finish(key, clock);
+                }
+            }
+        }
+    }
+
+    /// Takes in the answers to the first `most` calls of a worker's bundle,
+    /// those that are known already aside.
+    fn take_answers(
+        &mut self,
+        key: u64,
+        answers: &[u8],
+        most: u32,
+        clock: &Clock,
+    ) -> Result<(), falkon_wire::codec::DecodeError> {
+        let Some(worker) = self.workers.get(&key) else { return Ok(()) };
+        let Some(id) = worker.bundle else { return Ok(()) };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
+        self.places.remove(&bundle.key(bundle.answered));
+        let mut result = Ok(());
+        let mut times = None;
+        for answer in Answers::new(answers) {
+            match answer {
+                Ok(answer) if answer.index < bundle.answered => {}
+                Ok(answer) if answer.index >= most => break,
+                Ok(answer) if answer.index == bundle.answered && answer.index < bundle.live => {
+                    let (monotonic, time) = *times.get_or_insert_with(|| {
+                        (answer.started, clock.at_monotonic(answer.started).0)
+                    });
+                    let time = |at: u64| Time(time.wrapping_add(at.wrapping_sub(monotonic)));
+                    let (started, ended) = (time(answer.started), time(answer.ended));
+                    let capture = self.capture_bytes_max;
+                    let event = ended_call(bundle, answer, started, ended, &self.scratch, capture);
+                    self.events.push_back(event);
+                    bundle.answered += 1;
+                }
+                Ok(_) => {
+                    result = Err(falkon_wire::codec::DecodeError::Invalid("place of an answer"));
+                    break;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        if bundle.answered < bundle.live {
+            self.places.insert(bundle.key(bundle.answered), id);
+        }
+        result
+    }
+
+    /// A worker has nothing more to do.
+    fn finish(&mut self, key: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        let left = worker.take_back();
+        worker.busy = false;
+        worker.look_at = None;
+        worker.idle_since = Instant::now();
+        if let Some(id) = worker.bundle.take()
+            && let Some(mut bundle) = self.bundles.remove(&id)
+        {
+            self.places.remove(&bundle.key(bundle.answered));
+            let claimed = bundle.live.saturating_sub(left);
+            give_back(&mut bundle, claimed, &mut self.events);
+            worker.calls += u64::from(bundle.live);
+            if bundle.answered < bundle.live {
+                let error = "its worker went on without answering";
+                self.bundles.insert(id, bundle);
+                self.fail(id, error, clock);
+                self.distrust(key, error);
+                return;
+            }
+        }
+        if self.is_worn(key) {
+            self.retire(key);
+            return;
+        }
+        self.next_work(key, clock);
+    }
+
+    /// Whether a worker has made enough calls, or holds too much.
+    fn is_worn(&mut self, key: u64) -> bool {
+        let Some(worker) = self.workers.get_mut(&key) else { return false };
+        if worker.is_full()
+            || (self.options.calls_max > 0 && worker.calls >= self.options.calls_max)
+        {
+            return true;
+        }
+        let often = Duration::from_millis(MEMORY_LOOK_MS);
+        if self.options.memory_bytes_max == 0
+            || worker.memory_looked_at.is_some_and(|at| at.elapsed() < often)
+        {
+            return false;
+        }
+        worker.memory_looked_at = Some(Instant::now());
+        worker.memory_bytes().is_some_and(|bytes| bytes > self.options.memory_bytes_max)
+    }
+
+    /// Gives a worker a bundle that waits, or has it wait for one.
+    fn next_work(&mut self, key: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get(&key).filter(|worker| worker.is_idle()) else { return };
+        let home = worker.home.clone();
+        let next = self.waiting.get_mut(&home).and_then(VecDeque::pop_front);
+        match next {
+            Some(id) => self.assign(key, id, clock),
+            None => {
+                self.waiting.remove(&home);
+                self.idle.entry(home).or_default().push(key);
+            }
+        }
+    }
+
+    /// Looks at the workers that it is time for: one that is still in the same
+    /// call keeps only that.
+    pub(super) fn look(&mut self, now: Instant, clock: &Clock) {
+        let due: Vec<u64> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.look_at.is_some_and(|at| at <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in due {
+            let Some(worker) = self.workers.get_mut(&key) else { continue };
+            worker.look_at = None;
+            if worker.ended.is_some() {
+                // Somebody else holds its connection.
+                self.bury(key, clock);
+                continue;
+            }
+            let bytes = worker.buffered_bytes().unwrap_or(0);
+            // What was there at the last look is there to be read, whatever
+            // the order in which this processor sees another's writes.
+            if worker.looked == Some(bytes) {
+                self.settle(key, bytes, clock);
+            } else {
+                worker.looked = Some(bytes);
+                worker.look_at = Some(now + Duration::from_millis(LOOK_MS));
+            }
+        }
+    }
+
+    /// Leaves a worker only the calls that it has begun, and takes in those
+    /// that have ended.
+    fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get(&key) else { return };
+        let (left, answers) = (worker.take_back(), worker.buffered(bytes));
+        let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) else { return };
+        let place = bundle.key(bundle.answered);
+        let begun = bundle.live.saturating_sub(left);
+        give_back(bundle, begun, &mut self.events);
+        if bundle.answered >= bundle.live {
+            self.places.remove(&place);
+        }
+        // The last one's answer comes with the word that it has nothing more
+        // to do: then there is a worker for what takes its place.
+        if let Err(error) = self.take_answers(key, &answers, begun.saturating_sub(1), clock) {
+            self.distrust(key, &format!("it wrote no answer: {error}"));
+        }
+    }
+
+    /// Ends a call: one that runs with its worker, which is asked to end
+    /// itself first and has `grace` for that.
+    pub(super) fn kill(&mut self, key: TaskKey, grace: Duration, clock: &Clock) {
+        let Some((_, &id)) = self.places.range(..=key).next_back() else { return };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return };
+        let Some(index) = bundle.index(key) else { return };
+        let Some(at) = bundle.worker else {
+            if index > 0 {
+                give_back(bundle, index, &mut self.events);
+                return;
+            }
+            let home = bundle.home.clone();
+            give_back(bundle, 1, &mut self.events);
+            if let Some(waiting) = self.waiting.get_mut(&home) {
+                waiting.retain(|one| *one != id);
+            }
+            self.bundles.remove(&id);
+            self.places.remove(&key);
+            let (outcome, now) = (Outcome::Signal(libc::SIGTERM), clock.now());
+            let (started, ended) = (now, now);
+            self.events.push_back(Event::Ended { key, outcome, started, ended, detail: None });
+            return;
+        };
+        let Some(worker) = self.workers.get_mut(&at) else { return };
+        let begun = bundle.live.saturating_sub(worker.take_back());
+        let place = bundle.key(bundle.answered);
+        give_back(bundle, begun, &mut self.events);
+        if bundle.answered >= bundle.live {
+            self.places.remove(&place);
+        }
+        // Only the call begun last can be running; the answers to those before
+        // it are on their way.
+        if index + 1 == begun {
+            worker.retired = true;
+            self.kills.push((at, grace));
+        }
+    }
+
+    /// A worker's process has ended.
+    pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) {
+        let key = ended.key;
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        worker.ended = Some(ended);
+        if worker.closed || !worker.connected {
+            self.bury(key, clock);
+        } else {
+            // What it said last may still be on its way.
+            worker.look_at = Some(Instant::now() + Duration::from_millis(CLOSE_MS_MAX));
+        }
+    }
+
+    /// A worker is gone: ends the call it was in, and gives the others back.
+    fn bury(&mut self, key: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get(&key) else { return };
+        if worker.bundle.is_some() {
+            let bytes = worker.buffered_bytes().unwrap_or(0);
+            let (left, answers) = (worker.take_back(), worker.buffered(bytes));
+            if let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) {
+                let place = bundle.key(bundle.answered);
+                let begun = bundle.live.saturating_sub(left);
+                give_back(bundle, begun, &mut self.events);
+                if bundle.answered >= bundle.live {
+                    self.places.remove(&place);
+                }
+            }
+            // It may have died while it wrote one.
+            let _ = self.take_answers(key, &answers, u32::MAX, clock);
+        }
+        let Some(worker) = self.workers.remove(&key) else { return };
+        if let Some(idle) = self.idle.get_mut(&worker.home) {
+            idle.retain(|one| *one != key);
+            if idle.is_empty() {
+                self.idle.remove(&worker.home);
+            }
+        }
+        let bundle = worker.bundle.and_then(|id| self.bundles.remove(&id));
+        if let Some(bundle) = bundle {
+            self.places.remove(&bundle.key(bundle.answered));
+            self.end_with(&worker, &bundle, clock);
+        } else if !worker.ready {
+            let error = not_ready(&worker);
+            self.fail_home(&worker.home, &error, clock);
+        }
+        worker.remove_files();
+    }
+
+    /// Ends the calls that a worker had begun and did not answer: the last is
+    /// the one it died in.
+    fn end_with(&mut self, worker: &Worker, bundle: &Bundle, clock: &Clock) {
+        let Some(process) = &worker.ended else { return };
+        let (outcome, mut error) = match process.outcome {
+            ProcessOutcome::Exit(code) => (
+                Outcome::Exit(if code == 0 { 1 } else { code }),
+                format!("its worker exited with {code} in the middle of the call"),
+            ),
+            ProcessOutcome::Signal(signal) => (
+                Outcome::Signal(signal),
+                format!("signal {signal} ended its worker in the middle of the call"),
+            ),
+            ProcessOutcome::NotStarted { .. } => return,
+        };
+        if !worker.trouble.is_empty() {
+            error = format!("{error} ({})", worker.trouble);
+        }
+        let now = clock.now();
+        let mut last_words = Some(worker.last_words(self.capture_bytes_max));
+        for index in (bundle.answered..bundle.live).rev() {
+            let [stdout, stderr] = last_words.take().unwrap_or_default();
+            let started = clock.at_monotonic(process.started).max(bundle.since);
+            let key = bundle.key(index);
+            let name = spill_name(bundle, key);
+            let detail = Detail {
+                stdout: kept(stdout, &self.scratch, &name, "stdout", self.capture_bytes_max),
+                stderr: kept(stderr, &self.scratch, &name, "stderr", self.capture_bytes_max),
+                error: error.clone(),
+                value: Vec::new(),
+            };
+            let detail = Some(Arc::new(detail));
+            let event = Event::Ended { key, outcome, started, ended: now.max(started), detail };
+            self.events.push_back(event);
+        }
+    }
+
+    /// Ends everything, after the processes have ended.
+    pub(super) fn stop(&mut self) {
+        for worker in self.workers.values() {
+            worker.remove_files();
+        }
+        self.workers.clear();
+        self.reception = None;
+    }
+}
+
+/// Gives back the calls of a bundle after the first `most`.
+fn give_back(bundle: &mut Bundle, most: u32, events: &mut VecDeque<Event>) {
+    if bundle.live > most {
+        let count = u64::from(bundle.live - most);
+        events.push_back(Event::Returned { key: bundle.key(most), count });
+        bundle.live = most;
+    }
+}
+
+/// Why a worker never came to take calls.
+fn not_ready(worker: &Worker) -> String {
+    let language = &worker.home.language;
+    if !worker.trouble.is_empty() {
+        return format!("the {language} worker cannot take calls: {}", worker.trouble);
+    }
+    let Some(process) = &worker.ended else {
+        return format!("the {language} worker was not started");
+    };
+    let how = match process.outcome {
+        ProcessOutcome::NotStarted { stage, errno } => {
+            let cwd = worker.home.cwd.as_deref();
+            let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
+            let reason = super::tasks::not_started(program, cwd, None, stage, errno);
+            return format!(
+                "the {language} worker cannot be started: {reason}; another command can be \
+                 given with --worker {language}=COMMAND"
+            );
+        }
+        ProcessOutcome::Exit(code) => format!("exited with {code}"),
+        ProcessOutcome::Signal(signal) => format!("ended by signal {signal}"),
+    };
+    let said = String::from_utf8_lossy(&process.stderr.head);
+    format!("the {language} worker {how} before it took calls: {}", said.trim_end())
+}
+
+/// What files with a call's long output are called, but for the stream.
+fn spill_name(bundle: &Bundle, key: TaskKey) -> String {
+    format!("{}-{}-{}", key.instance, key.task, bundle.attempt)
+}
+
+/// What is kept of a stream: its file is given the name that a process's would
+/// have.
+fn kept(
+    mut stream: Captured,
+    scratch: &std::path::Path,
+    name: &str,
+    which: &str,
+    capture_bytes_max: u64,
+) -> TaskCaptured {
+    stream.head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
+    let file = stream.spill.map(|from| {
+        use std::os::unix::ffi::OsStringExt;
+        let to = scratch.join(format!("{name}.{which}"));
+        let source = std::ffi::OsString::from_vec(from.clone());
+        match std::fs::rename(source, &to) {
+            Ok(()) => program::bytes_of(&to),
+            Err(_) => from,
+        }
+    });
+    TaskCaptured { head: stream.head, total_bytes: stream.total_bytes, file }
+}
+
+/// What an answer means for its task.
+fn ended_call(
+    bundle: &Bundle,
+    answer: Answer,
+    started: Time,
+    ended: Time,
+    scratch: &std::path::Path,
+    capture_bytes_max: u64,
+) -> Event {
+    let key = bundle.key(answer.index);
+    let Answer { code, mut value, mut error, stdout, stderr, index, .. } = answer;
+    let mut outcome = Outcome::Exit(code);
+    if value.len() > VALUE_BYTES_MAX {
+        outcome = Outcome::Exit(1);
+        error = format!(
+            "it returned {} bytes, and at most {VALUE_BYTES_MAX} can be sent: write large results \
+             to a file",
+            value.len()
+        );
+        value = Vec::new();
+    } else if code == 0
+        && let Some(path) = bundle.missing_output(index)
+    {
+        outcome = Outcome::NoOutput;
+        error = format!("it returned but did not write its output {}", path.display());
+    }
+    let says = !value.is_empty()
+        || !error.is_empty()
+        || stdout.total_bytes > 0
+        || stderr.total_bytes > 0;
+    let detail = says.then(|| {
+        let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
+            Default::default()
+        } else {
+            let name = spill_name(bundle, key);
+            let keep = |stream, which| kept(stream, scratch, &name, which, capture_bytes_max);
+            (keep(stdout, "stdout"), keep(stderr, "stderr"))
+        };
+        Arc::new(Detail { stdout: streams.0, stderr: streams.1, error, value })
+    });
+    Event::Ended { key, outcome, started, ended, detail }
+}
