@@ -232,8 +232,11 @@ impl<'a> Receiver<'a> {
             );
         }
         for failure in &self.failures {
-            eprintln!("  {:>6}  {}: {}", failure.index, failure.label, failure.reason);
-            for line in failure.stderr.lines() {
+            // Of a traceback, the last line says what went wrong.
+            let (before, reason) =
+                failure.reason.rsplit_once('\n').unwrap_or(("", &failure.reason));
+            eprintln!("  {:>6}  {}: {reason}", failure.index, failure.label);
+            for line in before.lines().chain(failure.stderr.lines()) {
                 eprintln!("          | {line}");
             }
         }

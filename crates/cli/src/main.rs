@@ -16,6 +16,7 @@ mod results;
 mod run;
 mod service;
 mod submit;
+mod workers;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Exit;

@@ -10,6 +10,7 @@ use crate::results::line::Json;
 use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError};
+use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_core::task::{MILLI, Resources};
@@ -75,6 +76,8 @@ pub(crate) struct RunArgs {
     /// Custom resources that tasks may use; may be repeated
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     offer: Vec<(String, u64)>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     failure: FailureArgs,
     /// Print what would run, and run nothing
@@ -257,7 +260,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
-    let embedded = Embedded::start(capacity(&args), scratch.clone(), args.output.capture);
+    let (capture, workers) = (args.output.capture, args.workers.options());
+    let embedded = Embedded::start(capacity(&args), scratch.clone(), capture, workers);
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),

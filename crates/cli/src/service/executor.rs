@@ -5,6 +5,7 @@ use crate::access::AccessArgs;
 use crate::embedded::{cpus, hostname};
 use crate::exit::{Exit, runtime};
 use crate::run::{Interrupts, memory};
+use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
 use falkon_node::executor::{self, Link};
@@ -39,6 +40,8 @@ pub(crate) struct ExecutorArgs {
     /// Bytes of each output stream that are sent with a result
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
     capture: u64,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
@@ -74,6 +77,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         capacity,
         scratch: scratch.clone(),
         capture_bytes_max: args.capture,
+        workers: args.workers.options(),
         give_up: args.give_up.map(Duration::from_micros),
         log: log_to_stderr(),
     };
