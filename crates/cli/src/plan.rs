@@ -303,7 +303,9 @@ fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source
     for arg in given {
         sources.push(match arg {
             SourceArg::Range(range) => Source::Range(*range),
-            SourceArg::Each(patterns) => source::files(patterns, args.command.is_empty() && args.call.is_none())?,
+            SourceArg::Each(patterns) => {
+                source::files(patterns, args.command.is_empty() && args.call.is_none())?
+            }
             SourceArg::Lines(file) => {
                 let (lines, shown) = if file == OsStr::new("-") {
                     let shown = "standard input".to_owned();

@@ -315,10 +315,9 @@ impl PlanError {
             PlanError::Sleep { given } => {
                 write!(f, "@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")
             }
-            PlanError::Call { text } => write!(
-                f,
-                "`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION"
-            ),
+            PlanError::Call { text } => {
+                write!(f, "`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION")
+            }
             PlanError::CallWith { other } => {
                 write!(f, "a function is called and not run: leave out {other}")
             }

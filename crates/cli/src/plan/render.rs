@@ -119,7 +119,12 @@ fn words(command: &Command) -> String {
         // The first byte of a payload says its form.
         let arguments = call.payload.get(1..).filter(|payload| !payload.is_empty());
         let name = quoted(&call.function.name);
-        return [name].into_iter().chain(words).chain(arguments.map(quoted)).collect::<Vec<_>>().join(" ");
+        return [name]
+            .into_iter()
+            .chain(words)
+            .chain(arguments.map(quoted))
+            .collect::<Vec<_>>()
+            .join(" ");
     }
     if let Some(program) = words.first_mut()
         && program.contains('=')

@@ -262,11 +262,7 @@ impl Defaults {
     }
 
     /// Puts the program that a task runs into `command`; returns its kind.
-    fn program(
-        &self,
-        fields: &TaskFields<'_>,
-        command: &mut Command,
-    ) -> Result<Kind, PlanError> {
+    fn program(&self, fields: &TaskFields<'_>, command: &mut Command) -> Result<Kind, PlanError> {
         for (given, field) in
             [(fields.kwargs.is_some(), "kwargs"), (fields.language.is_some(), "language")]
         {

@@ -36,10 +36,14 @@ impl Executor {
             if run.behind {
                 let function = run.class.kind == Kind::Function && run.gpus.is_empty();
                 ensure!(function, "task {first} of instance {instance} has nothing to be behind");
-                let ahead = first.checked_sub(1).map(|task| TaskKey { instance, task: TaskId(task) });
+                let ahead =
+                    first.checked_sub(1).map(|task| TaskKey { instance, task: TaskId(task) });
                 let led = ahead.is_some_and(|ahead| self.running.contains_key(&ahead));
                 ensure!(led, "task {first} of instance {instance} is behind a task that is gone");
-                ensure!(run.deadline.is_none(), "task {first} of instance {instance} has its deadline early");
+                ensure!(
+                    run.deadline.is_none(),
+                    "task {first} of instance {instance} has its deadline early"
+                );
                 continue;
             }
             let need = &run.class.resources;

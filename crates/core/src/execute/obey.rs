@@ -24,14 +24,16 @@ impl Executor {
                 self.forget_template(before);
             }
             let classes = prepare.classes.into_iter().map(Arc::new).collect();
-            self.templates
-                .insert(template, Prepared {
+            self.templates.insert(
+                template,
+                Prepared {
                     id: template,
                     classes,
                     uses: 0,
                     forgotten: false,
                     pace: Pace::default(),
-                });
+                },
+            );
             self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
         }
         for assigned in order.assign {

@@ -173,7 +173,10 @@ impl Tasks {
 
     /// A no-op still has to be a command.
     fn check_rows(&self, start: &Start) -> Result<(), String> {
-        if matches!(self.templates.get(&start.template), Some(Ok(Prepared { template: Template::Each, .. }))) {
+        if matches!(
+            self.templates.get(&start.template),
+            Some(Ok(Prepared { template: Template::Each, .. }))
+        ) {
             for at in 0..start.count {
                 self.command(start, at)?;
             }
@@ -510,10 +513,9 @@ pub(super) fn not_started(
             "cannot change to the working directory {}: {reason}",
             text(cwd.unwrap_or_default())
         ),
-        (Stage::Stdin, _) => format!(
-            "cannot open standard input {}: {reason}",
-            text(stdin.unwrap_or_default())
-        ),
+        (Stage::Stdin, _) => {
+            format!("cannot open standard input {}: {reason}", text(stdin.unwrap_or_default()))
+        }
         (Stage::Arguments, libc::E2BIG) => {
             format!("the arguments and environment of {program} are too long for this system")
         }

@@ -258,8 +258,7 @@ impl Workers {
             .folder
             .command(&self.options, &home.language)
             .ok_or_else(|| WorkerError::Language(home.language.clone()))?;
-        let worker =
-            Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
+        let worker = Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
         let mut env = home.env.clone();
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
@@ -316,8 +315,7 @@ impl Workers {
         give_back(bundle, most, &mut self.events);
         worker.send(id, bundle);
         bundle.worker = Some(key);
-        worker.look_at =
-            (bundle.live > 1).then(|| Instant::now() + Duration::from_millis(LOOK_MS));
+        worker.look_at = (bundle.live > 1).then(|| Instant::now() + Duration::from_millis(LOOK_MS));
     }
 
     /// Ends all calls of a bundle that no worker has.
@@ -812,10 +810,8 @@ fn ended_call(
         outcome = Outcome::NoOutput;
         error = format!("it returned but did not write its output {}", path.display());
     }
-    let says = !value.is_empty()
-        || !error.is_empty()
-        || stdout.total_bytes > 0
-        || stderr.total_bytes > 0;
+    let says =
+        !value.is_empty() || !error.is_empty() || stdout.total_bytes > 0 || stderr.total_bytes > 0;
     let detail = says.then(|| {
         let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
             Default::default()

@@ -11,7 +11,7 @@ use falkon_core::task::{
     After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
 };
-use falkon_wire::command::{Call, Command, Function, CommandTemplate, Form, Piece, Template, Text};
+use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,

@@ -110,10 +110,9 @@ impl FromWorker {
         let fields = from.array()?;
         let number = from.uint()?;
         let decoded = match (number, fields) {
-            (0, 3) => FromWorker::Hello {
-                version: from.uint()?,
-                token: String::decode(&mut from)?,
-            },
+            (0, 3) => {
+                FromWorker::Hello { version: from.uint()?, token: String::decode(&mut from)? }
+            }
             (1, 2) => FromWorker::Ready { error: String::decode(&mut from)? },
             (2, 4) => FromWorker::Answers {
                 bundle: from.uint()?,
@@ -175,7 +174,8 @@ impl Iterator for Answers<'_> {
 fn take_answer(rest: &mut &[u8]) -> Result<Answer, DecodeError> {
     let (head, tail) =
         rest.split_first_chunk::<RECORD_HEAD_BYTES>().ok_or(DecodeError::Truncated)?;
-    let u32_at = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let u32_at =
+        |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let length = u32_at(0) as usize;
     let body = tail.get(..length).ok_or(DecodeError::Truncated)?;
