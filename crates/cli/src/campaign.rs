@@ -1,10 +1,12 @@
 //! Getting a plan's tasks to a dispatcher and their results back.
 
+use crate::exit::{say, write_line};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::results::terminal::end_of_stream;
 use crate::results::{Sink, SinkError, TaskResult};
 use falkon_core::dispatch::{Delivery, RequestError};
-use falkon_core::result::{Counts, Status};
+use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
 use falkon_node::client::{Client, ClientError, Pending};
 use falkon_wire::message::Refusal;
@@ -18,8 +20,9 @@ const SUBMISSIONS_UNDER_WAY_MAX: usize = 8;
 const BUSY_MS: u64 = 100;
 /// Failures that are described in the end.
 const FAILURES_SHOWN_MAX: usize = 10;
-/// Characters of standard error shown per failure.
-const STDERR_SHOWN_CHARS_MAX: usize = 160;
+/// Bytes and lines of the end of standard error shown per failure.
+const STDERR_SHOWN_BYTES_MAX: u64 = 400;
+const STDERR_SHOWN_LINES_MAX: usize = 4;
 
 /// Submits the tasks of `plan` from position `accepted` on, then seals the
 /// instance. `accepted` tells how many have been accepted, also when this
@@ -103,6 +106,8 @@ pub(crate) struct Receiver<'a> {
     stop_at: u64,
     names: BTreeMap<u64, String>,
     sink: Box<dyn Sink + 'a>,
+    /// Why results are not passed on any more.
+    trouble: Option<SinkError>,
     progress: Progress,
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
@@ -127,6 +132,7 @@ impl<'a> Receiver<'a> {
             stop_at: u64::MAX,
             names: BTreeMap::new(),
             sink,
+            trouble: None,
             progress,
             executors: BTreeMap::new(),
             failures: Vec::new(),
@@ -160,9 +166,21 @@ impl<'a> Receiver<'a> {
         &self.ended
     }
 
-    /// Takes a delivery in. When this returns, its results are safe and can be
-    /// acknowledged up to `self.position`.
-    pub(crate) fn take(&mut self, delivery: Delivery) -> Result<(), SinkError> {
+    /// Why results are not passed on any more, if so: from then on they are
+    /// only counted.
+    pub(crate) fn trouble(&self) -> Option<&SinkError> {
+        self.trouble.as_ref()
+    }
+
+    /// As [`Receiver::trouble`], for the last time.
+    pub(crate) fn take_trouble(&mut self) -> Option<SinkError> {
+        self.trouble.take()
+    }
+
+    /// Takes a delivery in. When this returns and there is no
+    /// [`Receiver::trouble`], its results are safe and can be acknowledged up
+    /// to `self.position`.
+    pub(crate) fn take(&mut self, delivery: Delivery) {
         let delivered = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let delivered = Time(delivered.as_micros() as u64);
         for (id, name) in delivery.executors {
@@ -179,6 +197,7 @@ impl<'a> Receiver<'a> {
                 let index = self.plan.map_or(position, |plan| plan.index_of(position));
                 let mut result = TaskResult::of(finished, index, delivered);
                 result.executor = executor.clone();
+                result.subject = self.subject(finished.outcome, position);
                 match self.plan {
                     Some(plan) => {
                         result.name = plan.name(position).map(str::to_owned);
@@ -186,61 +205,83 @@ impl<'a> Receiver<'a> {
                             result.digest = plan.digest(position);
                         }
                     }
-                    None => result.name = self.names.remove(&position),
+                    None => result.name = self.names.get(&position).cloned(),
                 }
-                self.take_one(&result, position)?;
+                self.take_one(&result, position);
             }
             self.position = self.position.max(at);
         }
-        self.sink.flush()?;
+        self.names.clear();
+        if self.trouble.is_none() {
+            self.trouble = self.sink.flush().err();
+        }
         self.counts = delivery.counts;
         self.complete |= delivery.complete || self.position >= self.stop_at;
         self.progress.update(&self.counts);
-        Ok(())
     }
 
-    fn take_one(&mut self, result: &TaskResult, position: u64) -> Result<(), SinkError> {
+    /// What an outcome refers to, in words.
+    fn subject(&self, outcome: Outcome, position: u64) -> Option<String> {
+        match (outcome, self.plan) {
+            (Outcome::UpstreamFailed(task), Some(plan)) => {
+                let name = plan.name(task.0).map(str::to_owned);
+                Some(name.unwrap_or_else(|| plan.index_of(task.0).to_string()))
+            }
+            (Outcome::UpstreamFailed(task), None) => self.names.get(&task.0).cloned(),
+            (Outcome::Unschedulable, Some(plan)) => {
+                plan.class(position).map(|class| class.resources.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    fn take_one(&mut self, result: &TaskResult, position: u64) {
         let status = result.status();
         self.ended.end(status, 1);
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
-            let stderr = result.detail.as_deref().map(|detail| {
-                let text = String::from_utf8_lossy(&detail.stderr.head);
-                let text = text.trim_end();
-                let skip = text.chars().count().saturating_sub(STDERR_SHOWN_CHARS_MAX);
-                text.chars().skip(skip).collect::<String>()
-            });
+            let stderr = result
+                .detail
+                .as_deref()
+                .map(|detail| end_of_stream(&detail.stderr, STDERR_SHOWN_BYTES_MAX));
+            let mut reason = result.error().unwrap_or_default();
+            if result.attempts > 1 {
+                reason.push_str(&format!(" ({} attempts)", result.attempts));
+            }
             self.failures.push(Failure {
                 index: result.index,
                 label: self.plan.map_or_else(|| result.id(), |plan| plan.label(position)),
-                reason: result.error().unwrap_or_default(),
+                reason,
                 stderr: stderr.unwrap_or_default(),
             });
         }
-        let sink = &mut self.sink;
-        self.progress.suspend(|| sink.take(result))
+        if self.trouble.is_none() {
+            let sink = &mut self.sink;
+            self.trouble = self.progress.suspend(|| sink.take(result)).err();
+        }
     }
 
     /// Describes, on standard error, how it went: the first failures, and one
     /// line in all.
     pub(crate) fn report(&self, before: u64, seconds: f64) {
         self.progress.finish();
-        if !self.failures.is_empty() {
-            eprintln!(
-                "falkon: the first {} of {} failures:",
-                self.failures.len(),
-                self.ended.failed
-            );
+        let shown = self.failures.len() as u64;
+        match self.ended.failed {
+            0 => {}
+            1 => say("1 task failed:"),
+            failed if failed == shown => say(format_args!("{failed} tasks failed:")),
+            failed => say(format_args!("{failed} tasks failed; the first {shown}:")),
         }
         for failure in &self.failures {
+            let Failure { index, label, reason, stderr } = failure;
             // Of a traceback, the last line says what went wrong.
-            let (before, reason) =
-                failure.reason.rsplit_once('\n').unwrap_or(("", &failure.reason));
-            eprintln!("  {:>6}  {}: {reason}", failure.index, failure.label);
-            for line in before.lines().chain(failure.stderr.lines()) {
-                eprintln!("          | {line}");
+            let (before, reason) = reason.rsplit_once('\n').unwrap_or(("", reason));
+            write_line(format_args!("{index:>8}  {label}: {reason}"));
+            let lines: Vec<&str> = before.lines().chain(stderr.lines()).collect();
+            for line in &lines[lines.len().saturating_sub(STDERR_SHOWN_LINES_MAX)..] {
+                write_line(format_args!("          | {line}"));
             }
         }
-        let mut text = format!("falkon: {} done", self.ended.done);
+        let mut text = format!("{} done", self.ended.done);
         if before > 0 {
             text.push_str(&format!(" ({before} before)"));
         }
@@ -250,8 +291,12 @@ impl<'a> Receiver<'a> {
         if self.ended.cancelled > 0 {
             text.push_str(&format!(", {} cancelled", self.ended.cancelled));
         }
+        let planned = self.plan.map_or(0, Plan::count);
+        if planned > self.ended.ended() {
+            text.push_str(&format!(", {} unfinished", planned - self.ended.ended()));
+        }
         let rate = self.ended.ended() as f64 / seconds.max(1e-9);
-        eprintln!("{text} in {seconds:.2} s ({rate:.0}/s)");
+        say(format_args!("{text} in {seconds:.2} s ({rate:.0}/s)"));
     }
 
     /// Takes the progress line away without a word.

@@ -56,8 +56,12 @@ impl Embedded {
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 
-    /// Ends everything; no process of a task is left when this returns.
-    pub(crate) async fn stop(self) {
+    /// Ends everything, once what runs has ended or at once; no process of a
+    /// task is left when this returns.
+    pub(crate) async fn stop(self, at_once: bool) {
+        if at_once {
+            self.executor.abort();
+        }
         // An executor that has ended does not hear it, and need not.
         let _ = self.leave.send(());
         if !self.executor.is_finished() {

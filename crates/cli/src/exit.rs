@@ -1,7 +1,20 @@
 //! Exit statuses, and how errors reach the user.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Writes a line to standard error. Nobody may be reading there, which is no
+/// reason to stop or to panic.
+pub(crate) fn write_line(line: impl Display) {
+    // In one piece, so that lines of several processes do not mix.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Tells the user something, on standard error.
+pub(crate) fn say(message: impl Display) {
+    write_line(format_args!("falkon: {message}"));
+}
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +43,13 @@ impl From<Exit> for ExitCode {
 impl Exit {
     /// Says what is wrong with what the user gave.
     pub(crate) fn usage(error: impl Display) -> Exit {
-        eprintln!("falkon: {error}");
+        say(error);
         Exit::Usage
     }
 
     /// Says what went wrong with Falkon.
     pub(crate) fn failure(error: impl Display) -> Exit {
-        eprintln!("falkon: {error}");
+        say(error);
         Exit::Failure
     }
 }

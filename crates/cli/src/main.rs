@@ -4,6 +4,9 @@
 //! 2 the command line or its files are wrong and nothing ran, 3 Falkon itself
 //! failed.
 
+// They panic when nobody reads.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod access;
 mod bench;
 mod campaign;
@@ -103,8 +106,9 @@ fn main() -> ExitCode {
         Command::Stop(args) => query::stop(args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut std::io::stdout());
-            Exit::Success
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut script);
+            query::print(&String::from_utf8_lossy(&script)).unwrap_or(Exit::Success)
         }
     };
     exit.into()

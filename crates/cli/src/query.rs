@@ -3,9 +3,11 @@
 
 mod show;
 
+pub(crate) use show::print;
+
 use crate::access::{AccessArgs, connect};
 use crate::campaign::Receiver;
-use crate::exit::{Exit, runtime};
+use crate::exit::{Exit, runtime, say};
 use crate::progress::Progress;
 use crate::results::line::Json;
 use crate::results::terminal::Terminal;
@@ -13,6 +15,7 @@ use crate::results::{Sink, SinkError, TaskResult};
 use crate::run::{Ending, Interrupts, finish};
 use clap::Args;
 use falkon_core::dispatch::{Delivery, Selection};
+use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_node::client::{Client, ClientError, Deliveries};
 use falkon_node::secure::AccessFile;
@@ -26,37 +29,45 @@ const RECONNECT_MS: (u64, u64) = (20, 1000);
 /// Waiting without news after which the user is told what is missing.
 const QUIET_S_MAX: u64 = 3;
 
-/// Connects again after a connection was lost.
+/// Connects, and again after a connection was lost.
 #[derive(Debug)]
 pub(crate) struct Reconnect {
+    /// Before the next attempt.
     pause_ms: u64,
+    /// Whether to say that the dispatcher is away.
+    tells: bool,
 }
 
 impl Reconnect {
-    pub(crate) fn new() -> Reconnect {
-        Reconnect { pause_ms: RECONNECT_MS.0 }
+    pub(crate) fn new(quiet: bool) -> Reconnect {
+        Reconnect { pause_ms: 0, tells: !quiet }
     }
 
-    /// Tries until the dispatcher is there again, or was away for
-    /// [`AWAY_S_MAX`].
+    /// Tries until the dispatcher is there, was away for [`AWAY_S_MAX`], or
+    /// will not have us.
     pub(crate) async fn connect(
         &mut self,
         access: &AccessFile,
-        instance: Option<InstanceId>,
+        instance: InstanceId,
     ) -> Result<(Client, Deliveries), ClientError> {
         let since = Instant::now();
+        let mut told = !self.tells;
         loop {
             tokio::time::sleep(Duration::from_millis(self.pause_ms)).await;
-            match connect(access, instance).await {
+            let error = match connect(access, Some(instance)).await {
                 Ok(connected) => {
                     self.pause_ms = RECONNECT_MS.0;
                     return Ok(connected);
                 }
-                Err(error) if since.elapsed() >= Duration::from_secs(AWAY_S_MAX) => {
-                    return Err(error);
-                }
-                Err(_) => self.pause_ms = (self.pause_ms * 2).min(RECONNECT_MS.1),
+                Err(error) => error,
+            };
+            if !error.is_transient() || since.elapsed() >= Duration::from_secs(AWAY_S_MAX) {
+                return Err(error);
             }
+            if !std::mem::replace(&mut told, true) {
+                say(format_args!("{error}; trying again for {AWAY_S_MAX} s"));
+            }
+            self.pause_ms = (self.pause_ms * 2).clamp(RECONNECT_MS.0, RECONNECT_MS.1);
         }
     }
 }
@@ -69,30 +80,26 @@ pub(crate) async fn follow(
     receiver: &mut Receiver<'_>,
     quiet: bool,
 ) -> Ending {
-    let mut reconnect = Reconnect::new();
+    let mut reconnect = Reconnect::new(quiet);
     let mut interrupts = Interrupts::new();
-    let mut connected = match connect(access, Some(instance)).await {
-        Ok(connected) => connected,
-        Err(error) => return Ending::Client(error),
-    };
     loop {
-        let (client, deliveries) = &mut connected;
+        let session = async {
+            let (client, mut deliveries) = reconnect.connect(access, instance).await?;
+            receive(&client, &mut deliveries, instance, receiver, quiet).await
+        };
         let ended = tokio::select! {
-            ended = receive(client, deliveries, instance, receiver, quiet) => ended,
+            ended = session => ended,
             () = interrupts.next() => {
-                eprintln!(
-                    "falkon: not waiting any more; the tasks go on: falkon wait {instance} waits \
-                     again, falkon cancel {instance} cancels them"
-                );
-                Ok(Ending::Abandoned)
+                say(format_args!(
+                    "not waiting any more; the tasks go on: falkon wait {instance} waits again, \
+                     falkon cancel {instance} cancels them"
+                ));
+                return Ending::Abandoned;
             }
         };
         match ended {
             Ok(ending) => return ending,
-            Err(ClientError::Lost) => match reconnect.connect(access, Some(instance)).await {
-                Ok(again) => connected = again,
-                Err(error) => return Ending::Client(error),
-            },
+            Err(ClientError::Lost) => {}
             Err(error) => return Ending::Client(error),
         }
     }
@@ -121,7 +128,8 @@ async fn receive(
             let names = names_of(client, instance, &delivery).await?;
             receiver.name_tasks(names);
         }
-        if let Err(error) = receiver.take(delivery) {
+        receiver.take(delivery);
+        if let Some(error) = receiver.take_trouble() {
             return Ok(Ending::Sink(error));
         }
         client.acknowledge(instance, receiver.position).await?;
@@ -139,6 +147,11 @@ async fn names_of(
     // Neighbours that ended apart are asked for together.
     let mut wanted: Vec<(u64, u64)> =
         delivery.results.iter().map(|run| (run.first.0, run.first.0 + run.count)).collect();
+    // Results also name the tasks that others waited for in vain.
+    wanted.extend(delivery.results.iter().filter_map(|run| match run.outcome {
+        Outcome::UpstreamFailed(task) => Some((task.0, task.0 + 1)),
+        _ => None,
+    }));
     wanted.sort_unstable();
     let mut at = 0;
     for (first, end) in wanted {
@@ -160,17 +173,17 @@ async fn names_of(
 async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
     let status = client.status(Some(instance)).await?;
     if status.executors.is_empty() {
-        eprintln!(
-            "falkon: waiting for an executor: none is connected (start one with falkon executor)"
-        );
+        say("waiting for an executor: none is connected (start one with falkon executor)");
         return Ok(true);
     }
     let Some(found) = status.instances.first() else { return Ok(false) };
     for (need, count) in &found.unschedulable {
-        eprintln!("falkon: {count} tasks wait for an executor that offers {need}; none does");
+        let verb = if *count == 1 { "waits" } else { "wait" };
+        let tasks = show::counted(*count, "task");
+        say(format_args!("{tasks} {verb} for an executor that offers {need}: none does"));
     }
     if found.clogged {
-        eprintln!("falkon: no more tasks start until results have been fetched");
+        say("no more tasks start until results have been fetched");
     }
     Ok(!found.unschedulable.is_empty() || found.clogged)
 }

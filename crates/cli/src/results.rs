@@ -7,6 +7,7 @@ pub(crate) mod terminal;
 
 use falkon_core::result::{Detail, Finished, Outcome, Status};
 use falkon_core::task::Time;
+use std::path::Path;
 use std::sync::Arc;
 
 /// One task's result, as sinks see it.
@@ -26,8 +27,25 @@ pub(crate) struct TaskResult {
     pub(crate) times: Times,
     /// What it wrote, and what went wrong.
     pub(crate) detail: Option<Arc<Detail>>,
+    /// What the outcome refers to, in words: the task that it waited for, or
+    /// the resources that nobody offers.
+    pub(crate) subject: Option<String>,
     /// The digest of what ran, for `--resume`.
     pub(crate) digest: Option<[u8; 16]>,
+    /// Where standard output and standard error were put in full, if they were
+    /// taken away from where `detail` says.
+    pub(crate) kept: [Option<Kept>; 2],
+}
+
+/// A place within a file that holds what several tasks wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The file.
+    pub(crate) path: Arc<Path>,
+    /// Where it begins, in bytes.
+    pub(crate) offset: u64,
+    /// How long it is, in bytes.
+    pub(crate) length: u64,
 }
 
 /// When each phase of a task began.
@@ -41,8 +59,13 @@ pub(crate) struct Times {
 }
 
 impl TaskResult {
-    /// The result of the `offset`-th task of a run.
+    /// The result of one task of a run. Its times are in order even where the
+    /// clocks that read them were a little apart.
     pub(crate) fn of(finished: &Finished, index: u64, delivered: Time) -> TaskResult {
+        let ran = finished.attempts > 0;
+        let dispatched = finished.dispatched.max(finished.queued);
+        let started = if ran { finished.started.max(dispatched) } else { finished.started };
+        let ended = finished.ended.max(finished.queued).max(started);
         TaskResult {
             index,
             name: None,
@@ -51,13 +74,15 @@ impl TaskResult {
             attempts: finished.attempts,
             times: Times {
                 queued: finished.queued,
-                dispatched: finished.dispatched,
-                started: finished.started,
-                ended: finished.ended,
-                delivered,
+                dispatched,
+                started,
+                ended,
+                delivered: delivered.max(ended),
             },
             detail: finished.detail.clone(),
+            subject: None,
             digest: None,
+            kept: [None, None],
         }
     }
 
@@ -87,9 +112,15 @@ impl TaskResult {
             }
             Outcome::Lost => Some("was lost with its executor too often".to_owned()),
             Outcome::UpstreamFailed(task) => {
-                Some(format!("a task it waits for did not succeed (number {})", task.0))
+                let upstream = self.subject.clone().unwrap_or_else(|| task.to_string());
+                Some(format!(
+                    "not run, because task {upstream}, which it waits for, did not succeed"
+                ))
             }
-            Outcome::Unschedulable => Some("needs more than any executor offers".to_owned()),
+            Outcome::Unschedulable => Some(match &self.subject {
+                Some(need) => format!("needs {need}, which no executor offers"),
+                None => "needs more than any executor offers".to_owned(),
+            }),
             Outcome::Cancelled => Some("cancelled".to_owned()),
         };
         match (cause, said) {

@@ -2,14 +2,14 @@
 
 use crate::campaign::{self, Receiver};
 use crate::embedded::{self, Embedded, cpus};
-use crate::exit::{Exit, runtime};
+use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
 use crate::results::directory::Directory;
 use crate::results::line::Json;
 use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
-use crate::results::{Sink, SinkError};
+use crate::results::{Sink, SinkError, TaskResult};
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Selection};
@@ -179,31 +179,36 @@ pub(crate) fn make_sink<'a>(
     Box::new(Both { printed, directory })
 }
 
-/// Results go to what is printed, then to the directory, which may take the
-/// overflow files away.
+/// Results go to the directory, which may take the overflow files away, then
+/// to what is printed.
 struct Both {
     printed: Option<Box<dyn Sink>>,
     directory: Option<Directory>,
 }
 
 impl Sink for Both {
-    fn take(&mut self, result: &crate::results::TaskResult) -> Result<(), SinkError> {
-        if let Some(printed) = &mut self.printed {
-            printed.take(result)?;
+    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
+        let kept = match &mut self.directory {
+            Some(directory) => directory.take(result)?,
+            None => [None, None],
+        };
+        let Some(printed) = &mut self.printed else { return Ok(()) };
+        if kept == [None, None] {
+            return printed.take(result);
         }
-        self.directory.as_mut().map_or(Ok(()), |directory| directory.take(result))
+        printed.take(&TaskResult { kept, ..result.clone() })
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        if let Some(printed) = &mut self.printed {
-            printed.flush()?;
+        if let Some(directory) = &mut self.directory {
+            directory.flush()?;
         }
-        self.directory.as_mut().map_or(Ok(()), Sink::flush)
+        self.printed.as_mut().map_or(Ok(()), Sink::flush)
     }
 }
 
 impl Sink for Box<dyn Sink + '_> {
-    fn take(&mut self, result: &crate::results::TaskResult) -> Result<(), SinkError> {
+    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
         (**self).take(result)
     }
 
@@ -235,13 +240,32 @@ pub(crate) fn memory() -> u64 {
 
 /// A directory of our own for output that is too long to be kept in memory.
 fn make_scratch(directory: Option<&Directory>) -> Result<PathBuf, Exit> {
-    let path = match directory {
-        Some(directory) => directory.overflow(),
-        None => std::env::temp_dir().join(format!("falkon-{}", std::process::id())),
-    };
+    let Some(directory) = directory else { return new_scratch("falkon") };
+    let path = directory.overflow();
     std::fs::create_dir_all(&path)
         .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
     Ok(path)
+}
+
+/// A new directory in the temporary one. Others may write there too, so it is
+/// one that was not there before and that only we can enter.
+pub(crate) fn new_scratch(name: &str) -> Result<PathBuf, Exit> {
+    use std::os::unix::fs::DirBuilderExt;
+    let parent = std::env::temp_dir();
+    let mut number = 0;
+    loop {
+        let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => {
+                return Err(Exit::usage(format!(
+                    "cannot create {}: {error} (TMPDIR says where temporary files go)",
+                    path.display()
+                )));
+            }
+        }
+    }
 }
 
 async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
@@ -251,7 +275,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     };
     if plan.count() == 0 {
         if !args.output.quiet {
-            eprintln!("falkon: nothing to do: all {before} tasks have succeeded before");
+            say(format_args!("nothing to do: all {before} tasks have succeeded before"));
         }
         return Exit::Success;
     }
@@ -273,7 +297,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     let outcome = drive(&mut embedded, &plan, &mut receiver, args.failure.fail_fast).await;
-    embedded.stop().await;
+    let at_once = !matches!(outcome, Ending::Complete);
+    embedded.stop(at_once).await;
     leave_scratch(&scratch);
     let seconds = started.elapsed().as_secs_f64();
     finish(&receiver, outcome, before, seconds, args.output.quiet)
@@ -317,7 +342,13 @@ pub(crate) fn finish(
         Ending::Complete if receiver.ended().failed + receiver.ended().cancelled == 0 => {
             Exit::Success
         }
-        Ending::Complete | Ending::Abandoned | Ending::Sink(SinkError::Closed) => Exit::TasksFailed,
+        Ending::Complete | Ending::Abandoned => Exit::TasksFailed,
+        Ending::Sink(SinkError::Closed) => {
+            if !quiet {
+                say("ended early, because nobody reads the results any more");
+            }
+            Exit::TasksFailed
+        }
         Ending::Sink(error) => Exit::failure(error),
         Ending::Client(error) => Exit::failure(error),
         Ending::Executor(error) => Exit::failure(error),
@@ -348,7 +379,6 @@ async fn drive(
     let mut submission = std::pin::pin!(campaign::submit(&client, instance, plan, &mut accepted));
     let mut submitted = false;
     let mut cancelled = false;
-    let mut trouble = None;
     let mut interrupts = Interrupts::new();
     while !receiver.complete {
         tokio::select! {
@@ -357,7 +387,7 @@ async fn drive(
                 if cancelled {
                     return Ending::Abandoned;
                 }
-                eprintln!("falkon: stopping (once more to stop at once)");
+                say("stopping (once more to stop at once)");
                 cancelled = true;
                 if let Err(error) = client.cancel(instance, Selection::All).await {
                     return Ending::Client(error);
@@ -365,18 +395,11 @@ async fn drive(
             }
             delivery = embedded.deliveries.recv() => {
                 let Some(delivery) = delivery else { return Ending::Client(ClientError::Lost) };
-                if trouble.is_none()
-                    && let Err(error) = receiver.take(delivery.clone())
-                {
-                    trouble = Some(error);
-                }
-                receiver.complete |= delivery.complete;
-                let upto = delivery.from
-                    + delivery.results.iter().map(|run| run.count).sum::<u64>();
-                if let Err(error) = client.acknowledge(instance, upto).await {
+                receiver.take(delivery);
+                if let Err(error) = client.acknowledge(instance, receiver.position).await {
                     return Ending::Client(error);
                 }
-                if trouble.is_some() && !cancelled {
+                if receiver.trouble().is_some() && !cancelled {
                     cancelled = true;
                     if let Err(error) = client.cancel(instance, Selection::All).await {
                         return Ending::Client(error);
@@ -396,7 +419,7 @@ async fn drive(
             }
         }
     }
-    trouble.map_or(Ending::Complete, Ending::Sink)
+    receiver.take_trouble().map_or(Ending::Complete, Ending::Sink)
 }
 
 /// Ctrl-C and its kin.

@@ -3,6 +3,7 @@
 pub(crate) mod executor;
 pub(crate) mod start;
 
+use crate::exit::write_line;
 use falkon_node::dispatcher::Log;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,11 +15,11 @@ pub(crate) fn log_to_stderr() -> Log {
         let seconds = now.as_secs();
         let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
         let (year, month, day) = date(seconds / 86_400);
-        eprintln!(
+        write_line(format_args!(
             "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{:03}Z {line}",
             seconds % 60,
             now.subsec_millis()
-        );
+        ));
     })
 }
 

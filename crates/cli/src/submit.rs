@@ -2,7 +2,7 @@
 
 use crate::access::{AccessArgs, connect};
 use crate::campaign;
-use crate::exit::{Exit, runtime};
+use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
 use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
@@ -72,14 +72,15 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
-        eprintln!("falkon: nothing to do: all {before} tasks have succeeded before");
+        if !args.output.quiet {
+            say(format_args!("nothing to do: all {before} tasks have succeeded before"));
+        }
         return Ok(Exit::Success);
     }
     let started = Instant::now();
     let (instance, own_access) = create_and_submit(&args, &access, &plan).await?;
     if !args.wait {
-        println!("{instance}");
-        return Ok(Exit::Success);
+        return Ok(query::print(&format!("{instance}\n")).unwrap_or(Exit::Success));
     }
     let with_digests = directory.is_some();
     let sink = make_sink(&args.output, directory, &plan, false);
@@ -115,14 +116,13 @@ async fn create_and_submit(
     }
     let mut accepted = 0;
     let mut client = client;
-    let mut reconnect = Reconnect::new();
+    let mut reconnect = Reconnect::new(args.output.quiet);
     loop {
         match campaign::submit(&client, instance, plan, &mut accepted).await {
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
-                let (again, _deliveries) =
-                    reconnect.connect(&own_access, Some(instance)).await.map_err(Exit::failure)?;
-                client = again;
+                (client, _) =
+                    reconnect.connect(&own_access, instance).await.map_err(Exit::failure)?;
             }
             Err(error) => return Err(Exit::failure(error)),
         }

@@ -43,6 +43,16 @@ impl RunSet {
         if start >= end {
             return 0;
         }
+        // Most often a run grows at its end, which needs no other place.
+        let touched = self.runs.range(start..=end).next().is_some();
+        if !touched
+            && let Some((_, until)) = self.runs.range_mut(..start).next_back()
+            && *until == start
+        {
+            *until = end;
+            self.len += end - start;
+            return end - start;
+        }
         let mut merged = 0;
         if let Some((&before, &until)) = self.runs.range(..=start).next_back()
             && until >= start

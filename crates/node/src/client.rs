@@ -35,6 +35,18 @@ pub enum ClientError {
     Protocol,
 }
 
+impl ClientError {
+    /// Whether trying again later, with nothing else changed, may help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ClientError::Connect(error) => error.is_transient(),
+            ClientError::Lost => true,
+            ClientError::Refused(_) | ClientError::Protocol => false,
+        }
+    }
+}
+
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

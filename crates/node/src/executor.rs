@@ -52,6 +52,7 @@ impl fmt::Debug for Options {
 
 /// How an executor reaches its dispatcher.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "there is one per executor")]
 pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),
@@ -152,10 +153,7 @@ pub async fn run(
                 Some(session) => driver.session = Some(session),
                 None => break,
             },
-            result = driver.tasks.recv(&mut ended) => {
-                result.map_err(ExecutorError::Host)?;
-                driver.take_ended(&mut ended);
-            }
+            () = driver.tasks.recv(&mut ended, &driver.clock) => driver.take_ended(&mut ended),
             () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
         }
         driver.turn().await.map_err(ExecutorError::Host)?;

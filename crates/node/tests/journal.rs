@@ -1,4 +1,7 @@
 //! The journal against a model, and against every way of damaging a small one.
+//!
+//! This file is long because all of its tests share one set of ways to write, damage and read a
+//! journal.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

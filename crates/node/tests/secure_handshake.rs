@@ -434,6 +434,7 @@ fn a_slow_writer_is_dropped_at_the_deadline() {
                     if near.write_all(&[byte]).await.is_err() {
                         break;
                     }
+                    // It sleeps because a slow writer does; the clock is simulated.
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             });
@@ -468,7 +469,7 @@ fn with_too_many_handshakes_a_peer_is_told_so_and_gets_in_later() {
                 acceptor.accept_over(far, String::new(), |_| true).await.map(drop)
             }));
         }
-        // The simulated clock moves only when every task waits for its peer.
+        // It sleeps because the simulated clock moves only when every task waits for its peer.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let meet = || async {
             let (near, far) = duplex(1 << 16);

@@ -12,13 +12,16 @@ const LABEL_CHARS_MAX: usize = 60;
 const AFTER_NAMES_MAX: usize = 8;
 
 impl Plan {
-    /// A short text for the task at `position`: its name, else its command.
+    /// A short text for the task at `position`: its name, if it has one, and
+    /// its command.
     pub(crate) fn label(&self, position: u64) -> String {
         let text = match (self.name(position), self.command(position)) {
-            (Some(name), _) => name.to_owned(),
+            (Some(name), Some(command)) => format!("{name} ({})", words(&command)),
+            (Some(name), None) => name.to_owned(),
             (None, Some(command)) => words(&command),
             (None, None) => String::new(),
         };
+        let text = text.replace(char::is_control, " ");
         match text.char_indices().nth(LABEL_CHARS_MAX) {
             None => text,
             Some(_) => text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect(),

@@ -276,7 +276,7 @@ fn a_dry_run_shows_what_can_be_pasted() {
     plan.write_dry_run(&mut out).unwrap();
     let lines = "1\t'a b'\tx\n2\t\ty $'\\n'  # after 'a b'\n";
     assert_eq!(String::from_utf8(out).unwrap(), lines);
-    assert_eq!((plan.label(0), plan.label(1)), ("a b".to_owned(), "y $'\\n'".to_owned()));
+    assert_eq!((plan.label(0), plan.label(1)), ("a b (x)".to_owned(), "y $'\\n'".to_owned()));
 }
 
 #[test]

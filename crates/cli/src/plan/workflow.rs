@@ -2,8 +2,8 @@
 //!
 //! `workflow.specification.tasks` gives the graph and the files,
 //! `workflow.execution.tasks` the commands; they are joined by id. An argument
-//! such as `--cpu-work 100` is a flag and its value: it is split at its first
-//! space, as the project's own translators do.
+//! such as `--cpu-work 100` is a flag and its value: one that begins with `-` is
+//! split at its first space, as the project's own translators do.
 
 use super::args::TaskOptions;
 use super::error::PlanError;
@@ -309,7 +309,8 @@ fn command(
     let mut command = template.fill(&[], number).unwrap_or_default();
     command.argv.push(program.bytes().to_vec());
     for argument in &given.arguments {
-        let words = argument.bytes().splitn(2, |byte| *byte == b' ');
+        let parts = if argument.bytes().starts_with(b"-") { 2 } else { 1 };
+        let words = argument.bytes().splitn(parts, |byte| *byte == b' ');
         command.argv.extend(words.map(<[u8]>::to_vec));
     }
     command.cwd.get_or_insert_with(|| folder.to_vec());

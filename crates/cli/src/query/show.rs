@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 /// Prints `text`; a reader that has had enough is no error.
-fn print(text: &str) -> Option<Exit> {
+pub(crate) fn print(text: &str) -> Option<Exit> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => None,
@@ -25,11 +25,11 @@ pub(super) fn status(status: &Status, as_json: bool) -> Exit {
 fn status_text(status: &Status) -> String {
     let up = status.now.since(status.started) as f64 / 1e6;
     let mut text = format!(
-        "dispatcher {}, up {}, {} executors, {} instances\n",
+        "dispatcher {}, up {}, {}, {}\n",
         status.version,
         crate::progress::span(up),
-        status.executors.len(),
-        status.instances.len()
+        counted(status.executors.len() as u64, "executor"),
+        counted(status.instances.len() as u64, "instance")
     );
     if !status.instances.is_empty() {
         text.push_str(&format!(
@@ -42,7 +42,7 @@ fn status_text(status: &Status) -> String {
         text.push_str(&format!(
             "{:>5}  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
             instance.id,
-            instance.name,
+            printable(&instance.name),
             counts.total,
             counts.waiting,
             counts.ready,
@@ -52,7 +52,9 @@ fn status_text(status: &Status) -> String {
             state(instance)
         ));
         for (need, count) in &instance.unschedulable {
-            text.push_str(&format!("       {count} tasks need {need}: no executor offers that\n"));
+            let verb = if *count == 1 { "needs" } else { "need" };
+            let tasks = counted(*count, "task");
+            text.push_str(&format!("       {tasks} {verb} {need}: no executor offers that\n"));
         }
     }
     if !status.executors.is_empty() {
@@ -65,7 +67,7 @@ fn status_text(status: &Status) -> String {
         text.push_str(&format!(
             "{:>5}  {:<24} {:>8} {:>8} {:>8}  {}{}\n",
             executor.id.0,
-            executor.name,
+            printable(&executor.name),
             f64::from(executor.free.cpus_milli) / f64::from(MILLI),
             executor.tasks,
             executor.prefetched,
@@ -86,6 +88,16 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
         None if executor.connected => String::new(),
         None => " (disconnected)".to_owned(),
     }
+}
+
+/// `1 task`, `2 tasks`.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A name that others chose, without what a terminal would act upon.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn state(instance: &InstanceStatus) -> &'static str {
@@ -176,12 +188,12 @@ pub(super) fn tasks(tasks: &[TaskInfo], as_json: bool) -> Option<Exit> {
             });
             text.push_str(&format!("{line}\n"));
         } else {
-            let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
+            let name = name.map(|name| format!("{}: ", printable(&name))).unwrap_or_default();
             text.push_str(&format!(
                 "{:>8}  {:<10}  {name}{}\n",
                 task.task.0,
                 task.state,
-                argv.join(" ")
+                printable(&argv.join(" "))
             ));
         }
     }

@@ -5,17 +5,20 @@
 
 use super::line::Line;
 use super::terminal::{copy_stream, remove_overflow};
-use super::{Sink, SinkError, TaskResult};
+use super::{Kept, SinkError, TaskResult};
 use crate::plan::Plan;
 use falkon_core::result::Captured;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const RESULTS: &str = "results.jsonl";
+/// What is buffered of each file.
+const BUFFER_BYTES_MAX: usize = 1 << 18;
 
 /// Why a results directory cannot be used.
 #[derive(Debug)]
@@ -90,18 +93,62 @@ impl std::error::Error for DirectoryError {
 /// A directory that results are written to.
 pub(crate) struct Directory {
     path: PathBuf,
-    results: BufWriter<File>,
-    streams: [Stream; 2],
+    results: Appended,
+    /// Standard output and standard error.
+    streams: [Appended; 2],
     /// A file per task and stream as well.
     per_task: bool,
-    /// Results taken since the last flush.
-    unflushed: bool,
 }
 
-struct Stream {
-    name: &'static str,
-    file: BufWriter<File>,
+/// A file that grows. What is buffered is written when that is asked for, or
+/// not at all: a line must not be there before the output that it speaks of,
+/// also not when something has failed.
+struct Appended {
+    path: Arc<Path>,
+    file: File,
+    buffer: Vec<u8>,
+    /// Bytes written and buffered.
     end: u64,
+}
+
+impl Appended {
+    fn open(path: &Path) -> Result<Appended, DirectoryError> {
+        let io = |doing| move |source| DirectoryError::Io { doing, path: path.to_owned(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io("open"))?;
+        let end = file.seek(SeekFrom::End(0)).map_err(io("read"))?;
+        Ok(Appended { path: path.into(), file, buffer: Vec::new(), end })
+    }
+
+    fn failed(&self, source: std::io::Error) -> SinkError {
+        SinkError::Write { what: self.path.display().to_string(), source }
+    }
+
+    fn write_out(&mut self) -> std::io::Result<()> {
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Write for Appended {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES_MAX {
+            self.write_out()?;
+        }
+        self.buffer.extend_from_slice(bytes);
+        self.end += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.write_out()
+    }
 }
 
 impl Directory {
@@ -125,20 +172,9 @@ impl Directory {
     }
 
     fn open(path: &Path, per_task: bool) -> Result<Directory, DirectoryError> {
-        let open = |name: &str| {
-            let path = path.join(name);
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)
-                .map_err(|source| DirectoryError::Io { doing: "open", path, source })
-        };
-        let results = open(RESULTS)?;
-        if rustix::fs::flock(&results, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .is_err()
-        {
+        let mut results = Appended::open(&path.join(RESULTS))?;
+        let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        if rustix::fs::flock(&results.file, lock).is_err() {
             return Err(DirectoryError::Locked(path.to_owned()));
         }
         let io = |doing, path: &Path| {
@@ -146,25 +182,25 @@ impl Directory {
             move |source| DirectoryError::Io { doing, path, source }
         };
         // A last line that was cut off by a crash counts for nothing.
-        let results_path = path.join(RESULTS);
-        let whole = whole_lines(&results).map_err(io("read", &results_path))?;
-        results.set_len(whole).map_err(io("truncate", &results_path))?;
-        let end =
-            |mut file: &File, path: &Path| file.seek(SeekFrom::End(0)).map_err(io("read", path));
-        end(&results, &results_path)?;
-        let mut streams = Vec::new();
-        for name in ["stdout", "stderr"] {
-            let file = open(name)?;
-            let end = end(&file, &path.join(name))?;
-            streams.push(Stream { name, file: BufWriter::with_capacity(1 << 18, file), end });
-        }
+        results.end = whole_lines(&mut results.file).map_err(io("read", &results.path))?;
+        results.file.set_len(results.end).map_err(io("truncate", &results.path))?;
+        let end = SeekFrom::Start(results.end);
+        results.file.seek(end).map_err(io("read", &results.path))?;
+        let streams =
+            [Appended::open(&path.join("stdout"))?, Appended::open(&path.join("stderr"))?];
         if per_task {
             let tasks = path.join("tasks");
             std::fs::create_dir_all(&tasks).map_err(io("create the directory", &tasks))?;
         }
-        let Ok(streams) = streams.try_into() else { unreachable!("two names give two streams") };
-        let results = BufWriter::with_capacity(1 << 18, results);
-        Ok(Directory { path: path.to_owned(), results, streams, per_task, unflushed: false })
+        let directory = Directory { path: path.to_owned(), results, streams, per_task };
+        // Results that a crash kept from being passed on will come again.
+        let overflow = directory.overflow();
+        match std::fs::remove_dir_all(&overflow) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(io("remove the directory", &overflow)(error))
+            }
+            _ => Ok(directory),
+        }
     }
 
     /// Where output that is too long to be kept in memory goes meanwhile.
@@ -184,7 +220,7 @@ impl Directory {
         let file = File::open(&path).map_err(io)?;
         let mut finished: HashMap<u64, bool> = HashMap::new();
         let mut line = Vec::new();
-        let mut reader = BufReader::with_capacity(1 << 18, file);
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES_MAX, file);
         let mut number = 0;
         loop {
             line.clear();
@@ -213,25 +249,50 @@ impl Directory {
         Ok(ranges)
     }
 
+    /// Takes one result. Returns where what it wrote is kept.
+    pub(crate) fn take(&mut self, result: &TaskResult) -> Result<[Option<Kept>; 2], SinkError> {
+        let mut kept = [None, None];
+        if let Some(detail) = &result.detail {
+            for (which, captured) in [&detail.stdout, &detail.stderr].into_iter().enumerate() {
+                if captured.total_bytes > 0 {
+                    kept[which] = Some(self.keep(which, captured, result.index)?);
+                }
+            }
+        }
+        let line = Line::kept(result, &kept);
+        let before = self.results.buffer.len();
+        line.write(&mut self.results.buffer).map_err(|error| self.results.failed(error))?;
+        self.results.end += (self.results.buffer.len() - before) as u64;
+        if self.results.buffer.len() > BUFFER_BYTES_MAX {
+            self.flush()?;
+        }
+        Ok(kept)
+    }
+
+    /// Makes everything taken safe: streams before the lines that speak of
+    /// them.
+    pub(crate) fn flush(&mut self) -> Result<(), SinkError> {
+        for file in self.streams.iter_mut().chain([&mut self.results]) {
+            file.write_out().map_err(|error| file.failed(error))?;
+        }
+        Ok(())
+    }
+
     fn keep(&mut self, which: usize, captured: &Captured, index: u64) -> Result<Kept, SinkError> {
         let stream = &mut self.streams[which];
-        let path = self.path.join(stream.name);
-        let failed = |source| SinkError::Write { what: path.display().to_string(), source };
-        let start = stream.end;
-        let length = copy_stream(captured, &mut stream.file).map_err(failed)?;
-        stream.end += length;
-        if self.per_task && captured.total_bytes > 0 {
-            let path = self.path.join("tasks").join(format!("{index}.{}", stream.name));
+        let offset = stream.end;
+        let length = copy_stream(captured, stream).map_err(|error| stream.failed(error))?;
+        if self.per_task {
+            let name = ["stdout", "stderr"][which];
+            let path = self.path.join("tasks").join(format!("{index}.{name}"));
             let failed = |source| SinkError::Write { what: path.display().to_string(), source };
             let mut file = File::create(&path).map_err(failed)?;
             copy_stream(captured, &mut file).map_err(failed)?;
         }
         remove_overflow(captured);
-        Ok((start, length))
+        Ok(Kept { path: stream.path.clone(), offset, length })
     }
 }
-
-type Kept = (u64, u64);
 
 #[derive(Deserialize)]
 struct Earlier {
@@ -245,8 +306,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The length of a file up to and with its last newline.
-fn whole_lines(file: &File) -> std::io::Result<u64> {
-    let mut reader = BufReader::with_capacity(1 << 18, file);
+fn whole_lines(file: &mut File) -> std::io::Result<u64> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES_MAX, file);
     let mut whole = 0;
     let mut at = 0;
     loop {
@@ -260,37 +322,5 @@ fn whole_lines(file: &File) -> std::io::Result<u64> {
         let length = chunk.len();
         at += length as u64;
         reader.consume(length);
-    }
-}
-
-impl Sink for Directory {
-    fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
-        self.unflushed = true;
-        let mut kept = [None, None];
-        if let Some(detail) = &result.detail {
-            for (which, captured) in [&detail.stdout, &detail.stderr].into_iter().enumerate() {
-                if captured.total_bytes > 0 {
-                    kept[which] = Some(self.keep(which, captured, result.index)?);
-                }
-            }
-        }
-        let mut line = Line::of(result, false);
-        [line.stdout_at, line.stderr_at] = kept;
-        let path = self.path.join(RESULTS);
-        line.write(&mut self.results)
-            .map_err(|source| SinkError::Write { what: path.display().to_string(), source })
-    }
-
-    /// Streams before the lines that speak of them.
-    fn flush(&mut self) -> Result<(), SinkError> {
-        if !std::mem::take(&mut self.unflushed) {
-            return Ok(());
-        }
-        let path = self.path.display().to_string();
-        let failed = |source| SinkError::Write { what: path.clone(), source };
-        for stream in &mut self.streams {
-            stream.file.flush().map_err(failed)?;
-        }
-        self.results.flush().map_err(failed)
     }
 }

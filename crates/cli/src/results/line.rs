@@ -1,8 +1,8 @@
 //! A result as one line of JSON: what `--json` prints and `results.jsonl`
 //! holds.
 
-use super::{Sink, SinkError, TaskResult, Times};
-use falkon_core::result::{Captured, Outcome, Status};
+use super::{Kept, Sink, SinkError, TaskResult, Times};
+use falkon_core::result::{Captured, Detail, Outcome, Status};
 use falkon_core::task::Time;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -28,9 +28,9 @@ pub(crate) struct Line<'a> {
     /// In `results.jsonl`: where in the file `stdout` the task's output is, as
     /// offset and length in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stdout_at: Option<(u64, u64)>,
+    stdout_at: Option<(u64, u64)>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) stderr_at: Option<(u64, u64)>,
+    stderr_at: Option<(u64, u64)>,
     executor: Option<&'a str>,
     attempts: u32,
     times: JsonTimes,
@@ -45,11 +45,27 @@ pub(crate) struct Line<'a> {
     digest: Option<String>,
 }
 
-/// Output that is longer than what is kept.
+/// Output that is longer than what is kept: all of it is in a file where it
+/// was captured, if it could be written there.
 #[derive(Serialize)]
 struct Cut {
     total_bytes: u64,
     file: Option<String>,
+    /// Where in the file it begins, if other output is there too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<u64>,
+}
+
+impl Cut {
+    fn of(captured: &Captured, kept: Option<&Kept>) -> Cut {
+        // What was captured on another machine may not have come in full.
+        let kept = kept.filter(|kept| kept.length == captured.total_bytes);
+        let file = match kept {
+            Some(kept) => Some(kept.path.to_string_lossy().into_owned()),
+            None => captured.file.as_ref().map(|file| String::from_utf8_lossy(file).into_owned()),
+        };
+        Cut { total_bytes: captured.total_bytes, file, offset: kept.map(|kept| kept.offset) }
+    }
 }
 
 /// Seconds since the Unix epoch; `null` for what did not happen.
@@ -78,17 +94,13 @@ impl JsonTimes {
 impl<'a> Line<'a> {
     /// A result's line, with or without what it wrote.
     pub(crate) fn of(result: &'a TaskResult, with_output: bool) -> Line<'a> {
-        let stream = |pick: fn(&falkon_core::result::Detail) -> &Captured| {
+        let stream = |pick: fn(&Detail) -> &Captured, kept: &Option<Kept>| {
             let captured = result.detail.as_deref().map(pick);
             let text = with_output.then(|| {
                 captured.map(|captured| String::from_utf8_lossy(&captured.head)).unwrap_or_default()
             });
             let cut = captured.filter(|captured| with_output && captured.is_cut());
-            let cut = cut.map(|captured| Cut {
-                total_bytes: captured.total_bytes,
-                file: captured.file.as_ref().map(|file| String::from_utf8_lossy(file).into_owned()),
-            });
-            (text, cut)
+            (text, cut.map(|captured| Cut::of(captured, kept.as_ref())))
         };
         let value = result.detail.as_deref().map(|detail| detail.value.as_slice());
         // The first byte says the form; see docs/workers.md.
@@ -100,8 +112,8 @@ impl<'a> Line<'a> {
             Some((b'r', text)) => (None, Some(String::from_utf8_lossy(text))),
             _ => (None, None),
         };
-        let (stdout, stdout_cut) = stream(|detail| &detail.stdout);
-        let (stderr, stderr_cut) = stream(|detail| &detail.stderr);
+        let (stdout, stdout_cut) = stream(|detail| &detail.stdout, &result.kept[0]);
+        let (stderr, stderr_cut) = stream(|detail| &detail.stderr, &result.kept[1]);
         Line {
             id: result.id(),
             index: result.index,
@@ -134,6 +146,20 @@ impl<'a> Line<'a> {
                 .digest
                 .map(|digest| digest.iter().map(|byte| format!("{byte:02x}")).collect()),
         }
+    }
+
+    /// A result's line with the places of what it wrote.
+    pub(crate) fn kept(result: &'a TaskResult, kept: &[Option<Kept>; 2]) -> Line<'a> {
+        let stream = |pick: fn(&Detail) -> &Captured, kept: &Option<Kept>| {
+            let captured = result.detail.as_deref().map(pick);
+            let length = kept.as_ref().map_or(0, |kept| kept.length);
+            let cut = captured.filter(|captured| length < captured.total_bytes);
+            let place = kept.as_ref().map(|kept| (kept.offset, kept.length));
+            (place, cut.map(|captured| Cut::of(captured, None)))
+        };
+        let (stdout_at, stdout_cut) = stream(|detail| &detail.stdout, &kept[0]);
+        let (stderr_at, stderr_cut) = stream(|detail| &detail.stderr, &kept[1]);
+        Line { stdout_at, stderr_at, stdout_cut, stderr_cut, ..Line::of(result, false) }
     }
 
     /// Writes the line.

@@ -71,7 +71,9 @@ mod tests {
             attempts: 1,
             times: Times::default(),
             detail: None,
+            subject: None,
             digest: None,
+            kept: [None, None],
         }
     }
 

@@ -1,10 +1,11 @@
 //! What tasks wrote, passed on as they end: each task's output in one piece.
 
 use super::{Sink, SinkError, TaskResult};
+use crate::exit::say;
 use falkon_core::result::Captured;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -25,15 +26,40 @@ fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
     let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
     let file = Path::new(OsStr::from_bytes(file));
     if !file.exists() {
-        eprintln!(
-            "falkon: {name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
+        say(format_args!(
+            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
             result.id(),
             captured.head.len(),
             captured.total_bytes,
             result.executor.as_deref().unwrap_or("its executor"),
             file.display()
-        );
+        ));
     }
+}
+
+/// The end of a stream, as text without control characters but line feeds.
+pub(crate) fn end_of_stream(captured: &Captured, bytes_max: u64) -> String {
+    let mut end = None;
+    if let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) {
+        end = read_end(Path::new(OsStr::from_bytes(file)), bytes_max).ok();
+    }
+    // What is on another machine cannot be had: then the end of what was sent.
+    let head = || {
+        let skip = captured.head.len().saturating_sub(bytes_max as usize);
+        captured.head[skip..].to_vec()
+    };
+    let end = end.unwrap_or_else(head);
+    let text = String::from_utf8_lossy(&end);
+    text.trim().chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
+}
+
+fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
+    let mut end = Vec::new();
+    file.take(bytes_max).read_to_end(&mut end)?;
+    Ok(end)
 }
 
 /// Removes the overflow file that was copied.

@@ -3,8 +3,8 @@
 use super::log_to_stderr;
 use crate::access::AccessArgs;
 use crate::embedded::{cpus, hostname};
-use crate::exit::{Exit, runtime};
-use crate::run::{Interrupts, memory};
+use crate::exit::{Exit, runtime, say};
+use crate::run::{Interrupts, memory, new_scratch};
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
@@ -67,11 +67,15 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         memory_bytes: args.memory.unwrap_or_else(memory),
         custom,
     };
-    let scratch = args.scratch.unwrap_or_else(|| {
-        std::env::temp_dir().join(format!("falkon-executor-{}", std::process::id()))
-    });
-    std::fs::create_dir_all(&scratch)
-        .map_err(|error| Exit::usage(format!("cannot create {}: {error}", scratch.display())))?;
+    let scratch = match args.scratch {
+        None => new_scratch("falkon-executor")?,
+        Some(scratch) => {
+            std::fs::create_dir_all(&scratch).map_err(|error| {
+                Exit::usage(format!("cannot create {}: {error}", scratch.display()))
+            })?;
+            scratch
+        }
+    };
     let options = executor::Options {
         name: args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id())),
         capacity,
@@ -91,7 +95,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
             result = &mut running => break result,
             () = interrupts.next() => match leave.take() {
                 Some(leave) => {
-                    eprintln!("falkon: leaving when what runs has ended (once more to leave at once)");
+                    say("leaving when what runs has ended (once more to leave at once)");
                     // It hears this unless it has ended, which the other branch sees.
                     let _ = leave.send(());
                 }

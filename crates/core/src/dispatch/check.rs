@@ -69,6 +69,9 @@ impl Dispatcher {
         for instance in self.instances.values() {
             let flying = in_flight.remove(&instance.id).unwrap_or_default();
             check_instance(instance, &flying)?;
+            if self.stale_hungry.contains(&instance.id) {
+                continue;
+            }
             let listed =
                 instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
             let hungry = instance.ready > 0 && !instance.is_clogged();

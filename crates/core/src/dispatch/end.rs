@@ -32,8 +32,9 @@ impl Dispatcher {
     /// Tasks end for good: dependants are released, or fail with them, to any
     /// depth.
     pub(super) fn end(&mut self, id: InstanceId, finished: Finished) {
-        let mut ended = vec![finished];
-        while let Some(finished) = ended.pop() {
+        let mut ended = Vec::new();
+        let mut next = Some(finished);
+        while let Some(finished) = next.take().or_else(|| ended.pop()) {
             let Some(instance) = self.instances.get_mut(&id) else { return };
             let (first, count) = (finished.first.0, finished.count);
             let status = finished.outcome.status();

@@ -40,7 +40,8 @@ pub(super) struct Executor {
     pub(super) free: Resources,
     pub(super) in_flight: BTreeMap<(InstanceId, u64), InFlight>,
     pub(super) in_flight_bytes: u64,
-    pub(super) loads: BTreeMap<NeedId, Load>,
+    /// Sorted by need; few, and always in the same memory.
+    pub(super) loads: Vec<(NeedId, Load)>,
     pub(super) last_heard: Time,
     pub(super) last_report: Time,
     /// Mean run time of its recent tasks, in microseconds.
@@ -82,7 +83,7 @@ impl Executor {
             free: Resources::default(),
             in_flight: BTreeMap::new(),
             in_flight_bytes: 0,
-            loads: BTreeMap::new(),
+            loads: Vec::new(),
             last_heard: Time::default(),
             last_report: Time::default(),
             mean_micros: 0,
@@ -111,15 +112,19 @@ impl Executor {
     }
 
     pub(super) fn in_flight_count(&self) -> u64 {
-        self.loads.values().map(|load| load.slotted + load.prefetched).sum()
+        self.loads.iter().map(|(_, load)| load.slotted + load.prefetched).sum()
     }
 
     pub(super) fn prefetched(&self) -> u64 {
-        self.loads.values().map(|load| load.prefetched).sum()
+        self.loads.iter().map(|(_, load)| load.prefetched).sum()
     }
 
     pub(super) fn load(&self, need: NeedId) -> Load {
-        self.loads.get(&need).copied().unwrap_or_default()
+        self.load_at(need).map_or_else(|_| Load::default(), |at| self.loads[at].1)
+    }
+
+    fn load_at(&self, need: NeedId) -> Result<usize, usize> {
+        self.loads.binary_search_by_key(&need, |(need, _)| *need)
     }
 
     /// Whether it may be given tasks at all.
@@ -131,7 +136,11 @@ impl Executor {
     pub(super) fn add(&mut self, instance: InstanceId, run: InFlight, need: &Need) {
         let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, run.count) };
         self.free.take(&need.resources, slots);
-        let load = self.loads.entry(run.need).or_default();
+        let at = self.load_at(run.need).unwrap_or_else(|at| {
+            self.loads.insert(at, (run.need, Load::default()));
+            at
+        });
+        let load = &mut self.loads[at].1;
         load.slotted += slots;
         load.prefetched += run.count - slots;
         self.in_flight_bytes += run.row_bytes * run.count;
@@ -140,43 +149,53 @@ impl Executor {
 
     /// Takes out what is in flight of `held`, if the attempt is the same.
     pub(super) fn take(&mut self, held: &Held) -> Vec<InFlight> {
+        let mut taken = Vec::new();
+        self.take_into(held, &mut taken);
+        taken
+    }
+
+    /// As [`Executor::take`], into a list whose memory is used again.
+    pub(super) fn take_into(&mut self, held: &Held, taken: &mut Vec<InFlight>) {
         let (first, end) = (held.first.0, held.first.0.saturating_add(held.count));
-        let before = self
-            .in_flight
-            .range((held.instance, 0)..(held.instance, first))
-            .next_back()
-            .filter(|(_, run)| run.first + run.count > first)
-            .map(|(key, _)| *key);
-        let keys: Vec<_> = before
-            .into_iter()
-            .chain(
-                self.in_flight
-                    .range((held.instance, first)..(held.instance, end))
-                    .map(|(key, _)| *key),
-            )
-            .collect();
-        let mut taken = Vec::with_capacity(keys.len());
-        for key in keys {
-            if self.in_flight[&key].tries != held.tries {
-                continue;
-            }
-            let Some(run) = self.in_flight.remove(&key) else { continue };
+        let mut at = first;
+        while let Some(run) = self.in_flight_from(held.instance, at, end) {
             let run_end = run.first + run.count;
             let (from, until) = (run.first.max(first), run_end.min(end));
-            if run.first < from {
-                let left = InFlight { count: from - run.first, ..run };
-                self.in_flight.insert((held.instance, left.first), left);
+            at = until;
+            if run.tries != held.tries || from >= until {
+                continue;
             }
+            let key = (held.instance, run.first);
+            // What is left goes in before the rest goes out: an executor's
+            // last run need not give up its place in memory for each task.
             if until < run_end {
                 let right = InFlight { first: until, count: run_end - until, ..run };
-                self.in_flight.insert((held.instance, right.first), right);
+                self.in_flight.insert((held.instance, until), right);
             }
+            if run.first < from {
+                if let Some(left) = self.in_flight.get_mut(&key) {
+                    left.count = from - run.first;
+                }
+            } else {
+                self.in_flight.remove(&key);
+            }
+            self.in_flight_bytes -= run.row_bytes * (until - from);
             taken.push(InFlight { first: from, count: until - from, ..run });
         }
-        for run in &taken {
-            self.in_flight_bytes -= run.row_bytes * run.count;
+    }
+
+    /// The first run in flight with tasks at or after `at` and before `end`.
+    fn in_flight_from(&self, instance: InstanceId, at: u64, end: u64) -> Option<InFlight> {
+        if at >= end {
+            return None;
         }
-        taken
+        let covering = self
+            .in_flight
+            .range((instance, 0)..=(instance, at))
+            .next_back()
+            .filter(|(_, run)| run.first + run.count > at);
+        let next = || self.in_flight.range((instance, at)..(instance, end)).next();
+        covering.or_else(next).map(|(_, run)| *run)
     }
 
     /// Gives back the room of `count` tasks that ended (or, if `unstarted`,
@@ -190,7 +209,8 @@ impl Executor {
     ) -> u64 {
         let resources = &needs[need.0 as usize].resources;
         let mut freed = 0;
-        if let Some(load) = self.loads.get_mut(&need) {
+        if let Ok(at) = self.load_at(need) {
+            let load = &mut self.loads[at].1;
             let slotted = if unstarted {
                 count - count.min(load.prefetched)
             } else {
@@ -201,7 +221,7 @@ impl Executor {
             load.prefetched -= count - slotted;
             self.free.give(resources, slotted);
             if *load == Load::default() {
-                self.loads.remove(&need);
+                self.loads.remove(at);
             }
         }
         for (need, load) in self.loads.iter_mut().filter(|(_, load)| load.prefetched > 0) {

@@ -211,7 +211,8 @@ impl Dispatcher {
     fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
         let held = held_of(report);
         let Some(executor) = self.executors.get_mut(&id) else { return false };
-        let taken = executor.take(&held);
+        let mut taken = std::mem::take(&mut self.taken);
+        executor.take_into(&held, &mut taken);
         let micros = report.ended.since(report.started);
         executor.mean_micros = (executor.mean_micros * 7 + micros.min(1 << 50)) / 8;
         for run in &taken {
@@ -223,7 +224,10 @@ impl Dispatcher {
         for run in &taken {
             self.conclude(id, report, run, micros);
         }
-        !taken.is_empty()
+        let known = !taken.is_empty();
+        taken.clear();
+        self.taken = taken;
+        known
     }
 
     /// Tasks came back from an executor with an outcome: they end, or are
@@ -249,8 +253,6 @@ impl Dispatcher {
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
             (batch.queued, batch.submission.classes[run.class as usize].retries);
-        let cancelled = instance.cancelling.within(run.first, run.count);
-        let live = instance.cancelling.gaps(run.first, run.count);
         let finished = |first, count, outcome| Finished {
             first: TaskId(first),
             count,
@@ -264,6 +266,12 @@ impl Dispatcher {
             detail: report.detail.clone(),
         };
         let again = report.outcome.may_retry() && run.tries.failures < retries;
+        if instance.cancelling.is_empty() && !again {
+            self.end(report.instance, finished(run.first, run.count, report.outcome));
+            return;
+        }
+        let cancelled = instance.cancelling.within(run.first, run.count);
+        let live = instance.cancelling.gaps(run.first, run.count);
         for (first, count) in live {
             if elsewhere {
                 let tries = Tries { losses: run.tries.losses + 1, ..run.tries };

@@ -132,6 +132,15 @@ impl ReadyQueue {
         removed
     }
 
+    /// The run time to expect of the next task: as the user estimates it, else
+    /// as measured of tasks like it.
+    pub(super) fn estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
+        let next = self.runs.front()?;
+        let (_, batch) = batches.range(..=next.first).next_back()?;
+        let class = batch.submission.classes.get(next.class as usize)?;
+        Some(class.estimate_micros).filter(|micros| *micros > 0).or(self.mean_micros)
+    }
+
     /// Takes a measured run time into account.
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         let weight = count.min(8);
@@ -239,16 +248,6 @@ impl Instance {
         let batch = self.batch_of(TaskId(task))?;
         let run = batch.class_ends.partition_point(|end| *end <= task - batch.first);
         batch.submission.class_runs.get(run).map(|(_, class)| *class)
-    }
-
-    /// The run time to expect of a queue's next task: as the user estimates
-    /// it, else as measured of tasks like it.
-    pub(super) fn estimate(&self, key: QueueKey) -> Option<u64> {
-        let queue = self.queues.get(&key)?;
-        let next = queue.runs.front()?;
-        let class =
-            self.batch_of(TaskId(next.first))?.submission.classes.get(next.class as usize)?;
-        Some(class.estimate_micros).filter(|micros| *micros > 0).or(queue.mean_micros)
     }
 
     /// Queues tasks of one batch and class. The batch must be there.

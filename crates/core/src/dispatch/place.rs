@@ -21,6 +21,7 @@ use std::ops::Bound;
 impl Dispatcher {
     /// Gives ready tasks to executors with room, as far as both go.
     pub(super) fn place(&mut self) {
+        self.settle_hungry();
         if self.recovering_until.is_some() {
             return;
         }
@@ -101,10 +102,16 @@ impl Dispatcher {
             if !executor.takes_tasks() {
                 return;
             }
-            let candidates: Vec<InstanceId> =
-                self.hungry.iter().map(|(_, instance)| *instance).collect();
-            let shares = candidates.len() as u64;
-            if !candidates.into_iter().any(|instance| self.assign(id, instance, shares, gained)) {
+            let shares = self.hungry.len() as u64;
+            let mut next = self.hungry.first().copied();
+            while let Some(entry) = next {
+                if self.assign(id, entry.1, shares, gained) {
+                    break;
+                }
+                let after = (Bound::Excluded(entry), Bound::Unbounded);
+                next = self.hungry.range(after).next().copied();
+            }
+            if next.is_none() {
                 break;
             }
         }
@@ -151,13 +158,10 @@ impl Dispatcher {
         let connected = self.by_connection.len() as u64;
         let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
-        let keys: Vec<QueueKey> = instance
-            .queues
-            .iter()
-            .filter(|(_, queue)| queue.len > 0 && (gained || queue.blocked_since.is_none()))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in keys {
+        for (&key, queue) in &mut instance.queues {
+            if queue.len == 0 || (queue.blocked_since.is_some() && !gained) {
+                continue;
+            }
             let need_id = key.1;
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
@@ -166,8 +170,7 @@ impl Dispatcher {
             {
                 continue;
             }
-            let estimate = instance.estimate(key);
-            let Some(queue) = instance.queues.get_mut(&key) else { continue };
+            let estimate = queue.estimate(&instance.batches);
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
             let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);
@@ -272,7 +275,7 @@ impl Dispatcher {
         instance.usage += need.weight(sent);
         if sent > 0 {
             self.ordered.insert(executor_id);
-            self.refresh_hungry(instance_id);
+            self.list_hungry(instance_id);
         }
         sent
     }
@@ -378,7 +381,7 @@ impl Dispatcher {
                     self.end_unrun(id, run.first, run.count, Outcome::Unschedulable);
                 }
             }
-            self.refresh_hungry(id);
+            self.list_hungry(id);
         }
     }
 
@@ -433,8 +436,23 @@ impl Dispatcher {
         }
     }
 
-    /// Puts an instance where it belongs among those with ready tasks.
+    /// Notes that an instance may belong elsewhere among those with ready
+    /// tasks: a thousand results move it once.
     pub(super) fn refresh_hungry(&mut self, id: InstanceId) {
+        if self.stale_hungry.last() != Some(&id) {
+            self.stale_hungry.push(id);
+        }
+    }
+
+    /// Puts the instances that were noted where they belong.
+    pub(super) fn settle_hungry(&mut self) {
+        while let Some(id) = self.stale_hungry.pop() {
+            self.list_hungry(id);
+        }
+    }
+
+    /// Puts an instance where it belongs among those with ready tasks.
+    fn list_hungry(&mut self, id: InstanceId) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let key = (instance.ready > 0 && !instance.is_clogged()).then_some(instance.usage);
         if key != instance.hungry_key {

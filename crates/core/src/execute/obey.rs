@@ -53,6 +53,11 @@ impl Executor {
             }
         }
         if order.recall > 0 {
+            // What came with the recall and can start is not given back: it
+            // would come again.
+            if !self.leaving {
+                self.start_tasks();
+            }
             self.give_back(order.recall);
             self.outbox.recalled();
         }

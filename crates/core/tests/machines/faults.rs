@@ -73,11 +73,14 @@ proptest! {
 pub(crate) fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
+/// Runs one schedule again: `SEED` as printed, `FAULTS` the first letters of
+/// cuts, silence, deaths, restarts, or `none`, or `plain` without cancellations.
 #[test]
 fn replay() {
     let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("FAULTS")) else { return };
     let has = |letter| kind.contains(letter);
     let faults = faults(has('c'), has('s'), has('d'), has('r'));
-    let faults = if kind == "none" { Faults::none() } else { faults };
-    play(world(seed.parse().unwrap(), ALL, faults), faults.until);
+    let faults = if kind == "none" || kind == "plain" { Faults::none() } else { faults };
+    let flavour = Flavour { cancels: kind != "plain", ..ALL };
+    play(world(seed.parse().unwrap(), flavour, faults), faults.until);
 }

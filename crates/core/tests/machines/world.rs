@@ -1,6 +1,9 @@
 //! One dispatcher, some executors and some clients on a virtual clock, joined
 //! by connections that keep order, delay, and break. One seed gives one
 //! schedule.
+//!
+//! This file is long because the parts of a world share its clock, its links
+//! and its books.
 
 use crate::client::Client;
 use crate::node::Node;

@@ -368,7 +368,7 @@ impl Tasks {
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
     /// and another is started when it is needed.
-    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostError> {
+    pub(super) async fn recv(&mut self, ended: &mut Vec<Ended>, clock: &Clock) {
         let host = async {
             match &mut self.host {
                 Some((_, receiver)) => receiver.recv(ended).await,
@@ -379,11 +379,18 @@ impl Tasks {
             result = host => result,
             () = self.workers.recv() => Ok(()),
         };
-        if let Err(gone) = result {
-            self.host = None;
-            ended.extend(gone.keys.into_iter().map(lost));
+        let Err(gone) = result else { return };
+        self.host = None;
+        for key in gone.keys {
+            if Workers::is_worker(key) {
+                self.workers.ended(lost(key), clock);
+                continue;
+            }
+            let Some(process) = self.processes.remove(&key) else { continue };
+            self.launch_keys.remove(&process.key);
+            let error = "the process that falkon runs tasks in was killed, and the task with it";
+            self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
         }
-        Ok(())
     }
 
     /// Acts upon what workers said, and looks at those that it is time for.

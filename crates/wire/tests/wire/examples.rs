@@ -44,7 +44,12 @@ const NOW: Time = Time(1_700_000_000_000_000);
 const INSTANCE: InstanceId = InstanceId(7);
 
 fn options() -> InstanceOptions {
-    InstanceOptions { name: "sweep".to_owned(), ..InstanceOptions::default() }
+    InstanceOptions {
+        name: "sweep".to_owned(),
+        keep_results: true,
+        fail_unschedulable: false,
+        fail_fast: true,
+    }
 }
 
 fn resources() -> Resources {
@@ -181,6 +186,7 @@ fn finished() -> Vec<Finished> {
         run(4098, 1, Outcome::TimedOut),
         run(4099, 1, Outcome::NotRun),
         run(4100, 1, Outcome::Lost),
+        run(4104, 1, Outcome::NoOutput),
         Finished {
             executor: None,
             attempts: 0,
@@ -285,6 +291,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         tasks: 80,
         prefetched: 16,
         connected: true,
+        suspended_until: Some(NOW.after(9)),
     }];
     let version = "0.1.0".to_owned();
     let status = Status { version, started: NOW, now: NOW.after(5), instances, executors };
@@ -389,7 +396,7 @@ fn templates() -> Vec<(&'static str, Template)> {
 
 /// How many variants `T` has: tags count up from 0, and the first that is
 /// unknown ends them.
-fn variants<T: Wire>() -> u8 {
+pub(crate) fn variants<T: Wire>() -> u8 {
     let unknown =
         |tag: &u8| matches!(T::from_bytes(&[0x91, *tag]), Err(DecodeError::UnknownTag { .. }));
     (0..0x80).find(unknown).unwrap_or(0x80)

@@ -2,6 +2,7 @@
 //! texts and byte strings cross the boundaries of their encodings, and a
 //! value need not make sense: the codec does not judge.
 
+use crate::examples;
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -11,6 +12,7 @@ use falkon_core::task::{
     After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
 };
+use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
@@ -19,6 +21,8 @@ use falkon_wire::message::{
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use std::sync::Arc;
 
 /// Numbers of all magnitudes.
@@ -147,6 +151,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         signed().prop_map(Outcome::Signal),
         Just(Outcome::TimedOut),
         Just(Outcome::NotRun),
+        Just(Outcome::NoOutput),
         Just(Outcome::Lost),
         task().prop_map(Outcome::UpstreamFailed),
         Just(Outcome::Unschedulable),
@@ -218,12 +223,14 @@ fn counts() -> impl Strategy<Value = Counts> {
 }
 
 fn options() -> impl Strategy<Value = InstanceOptions> {
-    (text(), any::<bool>(), any::<bool>()).prop_map(|(name, keep_results, fail_unschedulable)| {
-        let mut options = InstanceOptions { name, ..InstanceOptions::default() };
-        options.keep_results = keep_results;
-        options.fail_unschedulable = fail_unschedulable;
-        options
-    })
+    (text(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(name, keep_results, fail_unschedulable, fail_fast)| InstanceOptions {
+            name,
+            keep_results,
+            fail_unschedulable,
+            fail_fast,
+        },
+    )
 }
 
 fn held() -> impl Strategy<Value = Held> {
@@ -379,15 +386,19 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 }
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
-    (executor(), text(), resources(), resources(), number(), number(), any::<bool>()).prop_map(
-        |(id, name, capacity, free, tasks, prefetched, connected)| ExecutorStatus {
-            id,
-            name,
-            capacity,
-            free,
-            tasks,
-            prefetched,
-            connected,
+    let load = (number(), number(), any::<bool>(), option::of(time()));
+    (executor(), text(), resources(), resources(), load).prop_map(
+        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until))| {
+            ExecutorStatus {
+                id,
+                name,
+                capacity,
+                free,
+                tasks,
+                prefetched,
+                connected,
+                suspended_until,
+            }
         },
     )
 }
@@ -524,20 +535,21 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         })
 }
 
-fn words() -> impl Strategy<Value = Text> {
-    let form = prop::sample::select(vec![
-        Form::Whole,
-        Form::Base,
-        Form::Stem,
-        Form::BaseStem,
-        Form::Directory,
-    ]);
-    let piece = prop_oneof![
+fn form() -> impl Strategy<Value = Form> {
+    use Form::*;
+    prop::sample::select(vec![Whole, Base, Stem, BaseStem, Directory])
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    prop_oneof![
         bytes().prop_map(Piece::Literal),
-        (small(), form).prop_map(|(source, form)| Piece::Value { source, form }),
+        (small(), form()).prop_map(|(source, form)| Piece::Value { source, form }),
         Just(Piece::Number),
-    ];
-    vec(piece, 0..5)
+    ]
+}
+
+fn words() -> impl Strategy<Value = Text> {
+    vec(piece(), 0..5)
 }
 
 pub(crate) fn template() -> impl Strategy<Value = Template> {
@@ -564,4 +576,35 @@ pub(crate) fn template() -> impl Strategy<Value = Template> {
         template_command.prop_map(Template::Command),
         command().prop_map(Template::Calls),
     ]
+}
+
+/// Checks that `strategy` draws every variant of an enum that is an array with
+/// its tag first.
+fn draws_every_variant<T: Wire>(strategy: impl Strategy<Value = T>) {
+    let mut runner = TestRunner::deterministic();
+    let mut tags: Vec<u8> = (0..1000)
+        .map(|_| strategy.new_tree(&mut runner).unwrap().current().to_bytes()[1])
+        .collect();
+    tags.sort_unstable();
+    tags.dedup();
+    let expected: Vec<u8> = (0..examples::variants::<T>()).collect();
+    assert_eq!(tags, expected, "the tags of {} that are drawn", std::any::type_name::<T>());
+}
+
+#[test]
+fn every_variant_is_drawn() {
+    draws_every_variant(from_client());
+    draws_every_variant(to_client());
+    draws_every_variant(from_executor());
+    draws_every_variant(to_executor());
+    draws_every_variant(record());
+    draws_every_variant(template());
+    draws_every_variant(kind());
+    draws_every_variant(rows());
+    draws_every_variant(outcome());
+    draws_every_variant(selection());
+    draws_every_variant(refusal());
+    draws_every_variant(request_error());
+    draws_every_variant(form());
+    draws_every_variant(piece());
 }

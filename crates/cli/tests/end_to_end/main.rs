@@ -1,0 +1,16 @@
+//! End to end: the program itself, with real processes, sockets and files.
+//!
+//! `FALKON_SEED` repeats the random choices of a run, `FALKON_ROUNDS` sets how
+//! many times something is killed (see `kill`), `FALKON_LARGE` makes sizes the
+//! full ones (see `input`).
+
+mod fixture;
+mod functions;
+mod input;
+mod kill;
+mod network;
+mod resume;
+mod run;
+mod security;
+mod services;
+mod signals;

@@ -1,0 +1,361 @@
+//! What goes into a dispatcher and what comes out of it: plain data.
+
+use super::{Record, Selection};
+use crate::result::{Counts, Finished, Report, Tries};
+use crate::task::{
+    ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass, TaskId,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// A connection, as the shell numbers them. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// Names a submission's template between a dispatcher and its executors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BatchId(pub u64);
+
+/// How an instance behaves; chosen when it is created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceOptions {
+    /// For people.
+    pub name: String,
+    /// Results stay after they were acknowledged, until the instance is
+    /// destroyed; otherwise acknowledged results are forgotten.
+    pub keep_results: bool,
+    /// A task that no executor there is could ever run fails at once;
+    /// otherwise it waits for one that can.
+    pub fail_unschedulable: bool,
+    /// When a task has failed for good, all others are cancelled.
+    pub fail_fast: bool,
+}
+
+impl Default for InstanceOptions {
+    fn default() -> Self {
+        InstanceOptions {
+            name: String::new(),
+            keep_results: true,
+            fail_unschedulable: false,
+            fail_fast: false,
+        }
+    }
+}
+
+/// Tasks in a row that an executor is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assigned {
+    /// The template they belong to; sent before with [`Prepare`].
+    pub batch: BatchId,
+    /// Their instance.
+    pub instance: InstanceId,
+    /// The first of them.
+    pub first: TaskId,
+    /// How many.
+    pub count: u64,
+    /// Index into the batch's classes.
+    pub class: u32,
+    /// How often they were tried before.
+    pub tries: Tries,
+    /// What distinguishes them.
+    pub rows: Rows,
+}
+
+/// What an executor must know of a submission before it can run its tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepare {
+    /// Its name in this session.
+    pub batch: BatchId,
+    /// The command template, opaque to the core.
+    pub template: Arc<Vec<u8>>,
+    /// The classes that its tasks refer to.
+    pub classes: Vec<TaskClass>,
+}
+
+/// Tasks in a row that an executor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Held {
+    /// Their instance.
+    pub instance: InstanceId,
+    /// The first of them.
+    pub first: TaskId,
+    /// How many.
+    pub count: u64,
+    /// As they were assigned.
+    pub tries: Tries,
+}
+
+/// Everything an executor is told in one message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Order {
+    /// Updates up to and including this number were taken in (and journaled);
+    /// the executor may forget their reports.
+    pub acknowledged: u64,
+    /// New templates.
+    pub prepare: Vec<Prepare>,
+    /// Tasks to run, in this order.
+    pub assign: Vec<Assigned>,
+    /// Give back this many tasks that have not started, the last first.
+    pub recall: u64,
+    /// Stop these if they run, drop them if not; report them cancelled.
+    pub cancel: Vec<Held>,
+    /// These run elsewhere or are not wanted any more: stop and forget them
+    /// without a report.
+    pub disown: Vec<Held>,
+    /// Templates that no assigned task needs any more.
+    pub forget: Vec<BatchId>,
+}
+
+/// Everything an executor says in one message; empty, it is a heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Update {
+    /// Counts this session's updates, from 1.
+    pub number: u64,
+    /// Tasks that ended.
+    pub reports: Vec<Report>,
+    /// Tasks given back unstarted.
+    pub returned: Vec<Held>,
+    /// The answer to a recall is complete.
+    pub recalled: bool,
+    /// The executor is about to leave: it gives back what it has not started
+    /// and takes no more.
+    pub leaving: bool,
+}
+
+/// An executor that registers, or comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Join {
+    /// Drawn at random when the executor process started.
+    pub incarnation: u64,
+    /// For people: host and process.
+    pub name: String,
+    /// What it offers.
+    pub capacity: Resources,
+    /// Tasks it has and has not reported.
+    pub held: Vec<Held>,
+    /// Reports that were not acknowledged.
+    pub reports: Vec<Report>,
+}
+
+/// What happens to a dispatcher. `request` numbers come back in the
+/// [`Reply`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A client wants an instance.
+    Create {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// How it is to behave.
+        options: InstanceOptions,
+    },
+    /// A client submits tasks.
+    Submit {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Where to.
+        instance: InstanceId,
+        /// The id that the first task gets: a submission sent again after a
+        /// lost connection is recognised by it.
+        first: TaskId,
+        /// The tasks.
+        submission: Submission,
+    },
+    /// A client has submitted all it will.
+    Seal {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// A client wants results as they come.
+    Subscribe {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// From which task result on, counted from 0 in the order of delivery.
+        from: u64,
+    },
+    /// A client has taken in results.
+    Acknowledge {
+        /// Who.
+        connection: ConnectionId,
+        /// Which instance.
+        instance: InstanceId,
+        /// How many task results, counted from the instance's first.
+        upto: u64,
+    },
+    /// A client gives up on tasks.
+    Cancel {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+        /// Which tasks.
+        selection: Selection,
+    },
+    /// A client is through with an instance.
+    Destroy {
+        /// Who asks.
+        connection: ConnectionId,
+        /// Which reply is awaited.
+        request: u64,
+        /// Which instance.
+        instance: InstanceId,
+    },
+    /// An executor registers.
+    Join {
+        /// Its connection.
+        connection: ConnectionId,
+        /// Who it is and what it has.
+        join: Join,
+    },
+    /// An executor speaks.
+    Update {
+        /// Its connection.
+        connection: ConnectionId,
+        /// What it says.
+        update: Update,
+    },
+    /// A connection is gone, whoever's it was.
+    Closed {
+        /// Which.
+        connection: ConnectionId,
+    },
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestError {
+    /// There is no such instance (any more).
+    NoInstance(InstanceId),
+    /// The instance takes no more tasks.
+    Sealed(InstanceId),
+    /// The tasks do not follow those submitted before.
+    Gap {
+        /// The id that the next task would have.
+        expected: TaskId,
+        /// The id it was submitted with.
+        found: TaskId,
+    },
+    /// The submission is not sound.
+    Submission(SubmissionError),
+    /// The instance's queue is full for now: try again later.
+    Busy {
+        /// Bytes queued.
+        queued_bytes: u64,
+    },
+    /// Results before this one were forgotten.
+    Forgotten {
+        /// The first task result there still is.
+        first: u64,
+    },
+    /// More different resource needs than a dispatcher keeps apart.
+    TooManyNeeds,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::NoInstance(id) => write!(f, "there is no instance {id}"),
+            RequestError::Sealed(id) => write!(f, "instance {id} takes no more tasks"),
+            RequestError::Gap { expected, found } => {
+                write!(f, "tasks from {found} on were submitted where {expected} comes next")
+            }
+            RequestError::Submission(error) => write!(f, "{error}"),
+            RequestError::Busy { queued_bytes } => {
+                write!(f, "the instance's queue is full ({queued_bytes} bytes); try again later")
+            }
+            RequestError::Forgotten { first } => {
+                write!(f, "results before number {first} were delivered and forgotten")
+            }
+            RequestError::TooManyNeeds => {
+                write!(f, "there are too many different combinations of resources and priority")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+/// The answer to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// An instance was created.
+    Created(InstanceId),
+    /// Tasks were accepted: they will end exactly once.
+    Accepted {
+        /// The first of them.
+        first: TaskId,
+        /// How many.
+        count: u64,
+    },
+    /// It is done.
+    Done,
+    /// It is not.
+    Refused(RequestError),
+}
+
+/// Results in the order in which an instance delivers them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Whose.
+    pub instance: InstanceId,
+    /// How many task results of the instance come before these.
+    pub from: u64,
+    /// The results.
+    pub results: Vec<Finished>,
+    /// Names of the executors that occur in them.
+    pub executors: Vec<(ExecutorId, String)>,
+    /// The instance's counts.
+    pub counts: Counts,
+    /// Nothing will follow: all tasks have ended, and no more are taken.
+    pub complete: bool,
+}
+
+/// What a dispatcher wants done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write this before doing what follows.
+    Journal(Record),
+    /// Answer a request.
+    Reply {
+        /// To whom.
+        connection: ConnectionId,
+        /// Which request.
+        request: u64,
+        /// The answer.
+        reply: Reply,
+    },
+    /// Deliver results.
+    Deliver {
+        /// To whom.
+        connection: ConnectionId,
+        /// What.
+        delivery: Delivery,
+    },
+    /// Tell an executor.
+    Order {
+        /// To whom.
+        connection: ConnectionId,
+        /// What.
+        order: Order,
+    },
+    /// The peer broke the protocol or was replaced: close its connection.
+    Close {
+        /// Which.
+        connection: ConnectionId,
+        /// Why, for the log.
+        reason: &'static str,
+    },
+}

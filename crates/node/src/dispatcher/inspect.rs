@@ -1,0 +1,81 @@
+//! How things are: answers to questions that change nothing.
+
+use super::Driver;
+use falkon_core::task::{InstanceId, TaskId};
+use falkon_wire::codec::Wire;
+use falkon_wire::command::Template;
+use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TASKS_ASKED_MAX, TaskInfo};
+
+impl Driver {
+    pub(super) fn status(&self, only: Option<InstanceId>) -> Status {
+        let instances = self
+            .core
+            .instance_views()
+            .filter(|instance| only.is_none_or(|only| only == instance.id()))
+            .map(|instance| {
+                let (held_bytes, clogged) = instance.results_held();
+                InstanceStatus {
+                    id: instance.id().0,
+                    name: instance.options().name.clone(),
+                    counts: instance.counts(),
+                    sealed: instance.is_sealed(),
+                    complete: instance.is_complete(),
+                    named: instance.is_named(),
+                    held_bytes,
+                    clogged,
+                    unschedulable: instance.unschedulable(),
+                }
+            })
+            .collect();
+        let executors = self
+            .core
+            .executor_views()
+            .map(|executor| {
+                let (tasks, prefetched) = executor.load();
+                ExecutorStatus {
+                    id: executor.id(),
+                    name: executor.name().to_owned(),
+                    capacity: executor.capacity().clone(),
+                    free: executor.free().clone(),
+                    tasks,
+                    prefetched,
+                    connected: executor.is_connected(),
+                    suspended_until: executor.suspended_until(),
+                }
+            })
+            .collect();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: self.started,
+            now: self.clock.now(),
+            instances,
+            executors,
+        }
+    }
+
+    pub(super) fn tasks(&self, instance: InstanceId, first: TaskId, count: u64) -> Vec<TaskInfo> {
+        let Some(view) = self.core.instance_view(instance) else { return Vec::new() };
+        let count = count.min(TASKS_ASKED_MAX);
+        let mut tasks = Vec::new();
+        for task in (first.0..first.0.saturating_add(count)).map(TaskId) {
+            let Some(state) = view.task_state(task) else { break };
+            let mut name = None;
+            let mut argv = Vec::new();
+            if let Some((submission, row)) = view.submission_of(task) {
+                name =
+                    submission.names.as_ref().and_then(|names| names.at(row)).map(<[u8]>::to_vec);
+                // A template that does not decode was some client's business;
+                // its tasks fail with that error on their executor.
+                argv = Template::from_bytes(&submission.template)
+                    .and_then(|template| template.expand(&submission.rows, row, task.0 + 1))
+                    .map(|command| {
+                        let name = command.call.map(|call| call.function.name.clone());
+                        name.into_iter().chain(command.argv).collect()
+                    })
+                    .unwrap_or_default();
+            }
+            tasks.push(TaskInfo { task, name, state: state.to_owned(), argv });
+        }
+        tasks
+    }
+}

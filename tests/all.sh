@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Everything that must hold: `make test`. Says at the end what was not checked.
+set -Eeuo pipefail
+cd "$(dirname "$0")/.."
+exec </dev/null
+# Mutated inputs per file of the fuzz corpus.
+export FALKON_FUZZ_ITERATIONS=${FALKON_FUZZ_ITERATIONS:-10000}
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'printf "\nmake test: failed, see above\n" >&2' ERR
+step() {
+    printf '\n== %s\n' "$*"
+    "$@" 2>&1 | tee -a "$log"
+}
+
+step cargo fmt --all --check
+step rustfmt --check --edition 2024 --config-path rustfmt.toml fuzz/src/lib.rs fuzz/fuzz_targets/decoder.rs
+step cargo clippy --locked --workspace --all-targets -- -D warnings
+step cargo test --locked --package falkon-tidy
+step cargo test --locked --workspace --exclude falkon-tidy --no-fail-fast
+
+skipped="libFuzzer (it needs a nightly compiler; its target ran over the corpus and $FALKON_FUZZ_ITERATIONS mutations of each file)"
+if command -v cargo-deny >/dev/null; then
+    step cargo deny --locked check
+else
+    skipped+=", cargo-deny (not installed; licences were checked, advisories were not)"
+fi
+
+awk -v seconds="$SECONDS" '
+    /^test result: / { passed += $4; failed += $6; ignored += $8 }
+    END {
+        printf "\nmake test: %d tests passed, %d failed, %d ignored, in %d s\n", passed, failed, ignored, seconds
+    }' "$log"
+echo "skipped: $skipped"

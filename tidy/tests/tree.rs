@@ -1,0 +1,39 @@
+//! The tree keeps the rules.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
+
+use falkon_tidy::{Finding, crates, documents, licences, rules, tree};
+
+fn assert_none(mut findings: Vec<Finding>) {
+    findings.sort();
+    let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    assert!(lines.is_empty(), "{} findings:\n{}", lines.len(), lines.join("\n"));
+}
+
+#[test]
+fn every_file_keeps_the_rules() {
+    let files = tree::files(&tree::root()).unwrap();
+    assert!(files.iter().any(|file| file.path == "crates/core/src/limits.rs"));
+    assert_none(files.iter().flat_map(rules::all).collect());
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = tree::root();
+    let files = tree::files(&root).unwrap();
+    assert_none(files.iter().flat_map(|file| documents::links(file, &root)).collect());
+}
+
+#[test]
+fn crates_depend_in_one_direction() {
+    assert_none(crates::directions(&crates::metadata(&tree::root(), false).unwrap()));
+}
+
+#[test]
+fn licences_are_permissive() {
+    let root = tree::root();
+    let deny = std::fs::read_to_string(root.join("deny.toml")).unwrap();
+    let metadata = crates::metadata(&root, true).unwrap();
+    assert!(metadata["packages"].as_array().unwrap().len() > 20);
+    assert_none(licences::check(&metadata, &deny));
+}
