@@ -236,10 +236,9 @@ def _flush(streams):
             stream.text.flush()
         except (ValueError, OSError):
             # The call closed it, or the disk is full: the next one starts anew.
-            stream.text = io.TextIOWrapper(
-                io.BufferedWriter(io.FileIO(stream.target, "w", closefd=False)),
-                errors="backslashreplace",
-            )
+            os.dup2(stream.fd, stream.target)
+            raw = io.FileIO(stream.target, "w", closefd=False)
+            stream.text = io.TextIOWrapper(io.BufferedWriter(raw), errors="backslashreplace")
             setattr(sys, "stdout" if stream.target == 1 else "stderr", stream.text)
 
 

@@ -164,7 +164,11 @@ fn a_file_is_shipped() {
     assert_eq!(field(&results, "value"), [1, 4, 9]);
     let fails = format!("{file}:fails");
     let results = call(&site, &["--call", &fails]).exits(1).results();
-    assert_eq!(results.len(), 0, "one call without arguments that it needs");
+    let error = results[0]["error"].as_str().unwrap();
+    assert!(error.ends_with("missing 1 required positional argument: 'x'"), "{error}");
+    let results = call(&site, &["--call", &fails, "--", "1"]).exits(1).results();
+    let error = results[0]["error"].as_str().unwrap();
+    assert!(error.contains("code.py") && error.contains("[][1]"), "{error}");
 }
 
 #[test]
@@ -277,7 +281,16 @@ fn a_timeout_ends_the_call_that_ran_into_it() {
     let Some(site) = site() else { return };
     let ran = call(
         &site,
-        &["--call", "jobs:sometimes_wait", "--timeout", "1", "--range", "0-300", "--estimate", "0.00001"],
+        &[
+            "--call",
+            "jobs:sometimes_wait",
+            "--timeout",
+            "1",
+            "--range",
+            "0-300",
+            "--estimate",
+            "0.00001",
+        ],
     );
     let results = ran.exits(1).results();
     for (index, result) in results.iter().enumerate() {
@@ -339,8 +352,8 @@ fn workers_are_replaced_when_they_are_worn() {
     assert_eq!(once, (8, 8));
     let kept = pids(&["--call", "jobs:worker", "--range", "1-2000"]);
     assert!(kept.1 <= 2, "{kept:?}");
-    let grown = ["--call", "jobs:grow", "--range", "1-2", "-j1", "--worker-memory-max", "40MiB"];
-    assert_eq!(pids(&grown[..]), (2, 2));
+    let grown = ["--call", "jobs:grow", "--range", "1-3", "--worker-memory-max", "40MiB"];
+    assert_eq!(pids(&grown), (3, 3));
 }
 
 #[test]
@@ -374,7 +387,10 @@ fn a_worker_that_cannot_start_fails_every_call_and_says_why() {
 fn environment_and_folder_are_the_tasks_own() {
     let Some(site) = site() else { return };
     std::fs::create_dir(site.path("other")).unwrap();
-    site.write("other/there.py", "import os\ndef f():\n    return [os.getcwd(), os.environ['A']]\n");
+    site.write(
+        "other/there.py",
+        "import os\ndef f():\n    return [os.getcwd(), os.environ['A']]\n",
+    );
     let args = ["--cwd", "other", "--env", "A={}", "--call", "there:f", "--range", "1-3", "--"];
     // The values occur in the environment alone, and are no arguments.
     let results = call(&site, &args).exits(0).results();
