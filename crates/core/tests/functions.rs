@@ -250,9 +250,9 @@ proptest! {
     #[test]
     fn every_call_ends_once_or_is_given_back(
         slots in 1u32..5,
-        counts in prop::collection::vec(1u64..600, 1..4),
+        counts in prop::collection::vec(1u64..300, 1..4),
         timeout in any::<bool>(),
-        steps in prop::collection::vec(step(), 0..120),
+        steps in prop::collection::vec(step(), 0..60),
     ) {
         let mut world = World::new(slots);
         let mut tasks = 0;

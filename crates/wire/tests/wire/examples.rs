@@ -11,7 +11,9 @@ use falkon_core::task::{
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::{DecodeError, Wire};
-use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, pack_row};
+use falkon_wire::command::{
+    Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
+};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,
@@ -391,7 +393,17 @@ fn records() -> Vec<(&'static str, Record)> {
 }
 
 fn templates() -> Vec<(&'static str, Template)> {
-    vec![("command", template()), ("each", Template::Each)]
+    vec![("command", template()), ("each", Template::Each), ("calls", calls())]
+}
+
+fn calls() -> Template {
+    let function = Function {
+        language: "python".to_owned(),
+        name: b"sky.py:stack".to_vec(),
+        code: Arc::new(b"ssky.py\0def stack(tile): pass".to_vec()),
+    };
+    let call = Call { function: Arc::new(function), payload: Vec::new() };
+    Template::Calls(Command { call: Some(call), ..Command::default() })
 }
 
 /// How many variants `T` has: tags count up from 0, and the first that is
