@@ -1,6 +1,8 @@
 //! Functions in an executor: bundles of calls against a plain model of workers
 //! that are slow, die and give calls back.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
+
 use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare};
 use falkon_core::execute::{Action, Event, Executor, Start, TaskKey};
 use falkon_core::result::{Outcome, Tries};
