@@ -54,8 +54,7 @@ pub fn directions(metadata: &Value) -> Vec<Finding> {
                 continue;
             }
             if ours || !may.contains(&"*") {
-                let what =
-                    format!("it must not depend on {on} (DESIGN §2: core ← wire ← node ← cli)");
+                let what = format!("it must not depend on {on} (core ← wire ← node ← cli)");
                 findings.push(Finding::new(name, 0, what));
             }
         }

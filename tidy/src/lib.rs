@@ -9,6 +9,7 @@ pub mod code;
 pub mod crates;
 pub mod documents;
 pub mod licences;
+pub mod protocol;
 pub mod rules;
 pub mod tree;
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
-use falkon_tidy::{Finding, crates, documents, licences, rules, tree};
+use falkon_tidy::{Finding, crates, documents, licences, protocol, rules, tree};
 
 fn assert_none(mut findings: Vec<Finding>) {
     findings.sort();
@@ -36,4 +36,11 @@ fn licences_are_permissive() {
     let metadata = crates::metadata(&root, true).unwrap();
     assert!(metadata["packages"].as_array().unwrap().len() > 20);
     assert_none(licences::check(&metadata, &deny));
+}
+
+#[test]
+fn the_protocol_s_document_says_what_the_codec_does() {
+    let files = tree::files(&tree::root()).unwrap();
+    let document = files.iter().find(|file| file.path == "docs/protocol.md").unwrap();
+    assert_none(protocol::check(&files, document));
 }

@@ -50,6 +50,15 @@ pub(crate) fn role_for(access: &AccessFile, instance: Option<InstanceId>) -> Rol
         .unwrap_or(Role::Client)
 }
 
+/// The instance that a file opens, if it opens one and nothing else.
+pub(crate) fn only_instance(access: &AccessFile) -> Option<InstanceId> {
+    let mut roles = access.roles();
+    match (roles.next(), roles.next()) {
+        (Some(Role::Instance(id)), None) => Some(InstanceId(id)),
+        _ => None,
+    }
+}
+
 /// Connects in the role that fits.
 pub(crate) async fn connect(
     access: &AccessFile,

@@ -9,11 +9,16 @@ mod bare_spawn;
 mod campaign;
 mod core_alone;
 mod dispatch;
+mod efficiency;
+mod emulator;
+mod endurance;
 mod error;
+mod executors;
 mod latency;
 mod memory;
 mod report;
 mod services;
+mod sleeps;
 mod spawn;
 mod sweep;
 mod wire_floor;
@@ -56,7 +61,15 @@ enum What {
     Latency(latency::LatencyArgs),
     /// Memory of a dispatcher per queued task
     Memory(memory::MemoryArgs),
-    /// Everything
+    /// One dispatcher with very many live executors
+    Executors(executors::ExecutorsArgs),
+    /// The share of their time that many executors spend in tasks
+    Efficiency(efficiency::EfficiencyArgs),
+    /// One long run, in which nothing may slow down or grow
+    Endurance(endurance::EnduranceArgs),
+    /// Hold many executors in this one process, for builtin tasks
+    Emulate(emulator::EmulateArgs),
+    /// Everything but executors, efficiency and endurance, which take long
     All(AllArgs),
 }
 
@@ -83,6 +96,10 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Spawn(args) => args.round.json,
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
+        What::Executors(args) => args.round.json,
+        What::Efficiency(args) => args.round.json,
+        What::Endurance(args) => args.json,
+        What::Emulate(_) => true,
         What::All(args) => args.round.json,
     };
     let machine = Machine::look();
@@ -106,6 +123,10 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Spawn(args) => show(spawn::run(&args).await?),
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
+            What::Executors(args) => show(executors::run(&args).await?),
+            What::Efficiency(args) => show(efficiency::run(&args).await?),
+            What::Endurance(args) => show(endurance::run(&args).await?),
+            What::Emulate(args) => emulator::emulate(&args).await,
             What::All(args) => all(&args, show).await,
         }
     });

@@ -41,7 +41,6 @@ impl Embedded {
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
-        let (reader, writer) = plain(ours);
         let (leave, leaving) = oneshot::channel();
         let options = executor::Options {
             name: hostname(),
@@ -52,7 +51,8 @@ impl Embedded {
             give_up: None,
             log,
         };
-        let executor = tokio::spawn(executor::run(options, Link::Here(reader, writer), leaving));
+        let executor =
+            tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
         Ok(Embedded { client, deliveries, executor, leave, dispatcher })
     }
 

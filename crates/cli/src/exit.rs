@@ -1,5 +1,6 @@
 //! Exit statuses, and how errors reach the user.
 
+use falkon_node::client::ClientError;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,6 +46,16 @@ impl Exit {
     pub(crate) fn usage(error: impl Display) -> Exit {
         say(error);
         Exit::Usage
+    }
+
+    /// Says what a dispatcher would not do, or why it cannot be had: what was
+    /// refused for good is for the user to mend.
+    pub(crate) fn client(error: ClientError) -> Exit {
+        match error {
+            ClientError::Refused(_) => Exit::usage(error),
+            ClientError::Connect(error) if !error.is_transient() => Exit::usage(error),
+            _ => Exit::failure(error),
+        }
     }
 
     /// Says what went wrong with Falkon.

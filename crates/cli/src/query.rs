@@ -5,7 +5,7 @@ mod show;
 
 pub(crate) use show::print;
 
-use crate::access::{AccessArgs, connect};
+use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::Receiver;
 use crate::exit::{Exit, runtime, say};
 use crate::progress::Progress;
@@ -203,18 +203,10 @@ where
     };
     runtime.block_on(async {
         match connect(&access, instance.map(InstanceId)).await {
-            Ok((client, _deliveries)) => ask(client).await.unwrap_or_else(refusal),
-            Err(error) => Exit::failure(error),
+            Ok((client, _deliveries)) => ask(client).await.unwrap_or_else(Exit::client),
+            Err(error) => Exit::client(error),
         }
     })
-}
-
-/// What the user asked for that is not there is the user's error.
-fn refusal(error: ClientError) -> Exit {
-    match error {
-        ClientError::Refused(_) => Exit::usage(error),
-        _ => Exit::failure(error),
-    }
 }
 
 /// `falkon wait`
@@ -300,7 +292,7 @@ fn pass_on(
         };
         let status = match status {
             Ok(status) => status,
-            Err(error) => return refusal(error),
+            Err(error) => return Exit::client(error),
         };
         let Some(found) = status.instances.first() else {
             return Exit::usage(format!("there is no instance {instance}"));
@@ -313,10 +305,7 @@ fn pass_on(
             receiver.stop_at(found.counts.ended());
         }
         let ending = follow(&access, instance, &mut receiver, quiet).await;
-        match ending {
-            Ending::Client(error) => refusal(error),
-            ending => finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet),
-        }
+        finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }
 
@@ -328,21 +317,24 @@ pub(crate) struct StatusArgs {
     /// Only this instance
     #[arg(value_name = "ID")]
     instance: Option<u64>,
-    /// Print JSON
+    /// List all executors, however many there are
+    #[arg(long)]
+    all: bool,
+    /// Print JSON, with all executors
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn status(args: StatusArgs) -> Exit {
-    with_client(&args.access, args.instance, async |client: Client| {
-        let status = client.status(args.instance.map(InstanceId)).await?;
-        if args.instance.is_some() && status.instances.is_empty() {
-            return Ok(Exit::usage(format!(
-                "there is no instance {}",
-                args.instance.unwrap_or_default()
-            )));
+    // A file that opens one instance and nothing else is about that one.
+    let own = || args.access.load().ok().as_ref().and_then(only_instance);
+    let instance = args.instance.map(InstanceId).or_else(own);
+    with_client(&args.access, instance.map(|id| id.0), async |client: Client| {
+        let status = client.status(instance).await?;
+        if let Some(id) = instance.filter(|_| status.instances.is_empty()) {
+            return Ok(Exit::usage(format!("there is no instance {id}")));
         }
-        Ok(show::status(&status, args.json))
+        Ok(show::status(&status, args.json, args.all))
     })
 }
 

@@ -350,7 +350,7 @@ pub(crate) fn finish(
             Exit::TasksFailed
         }
         Ending::Sink(error) => Exit::failure(error),
-        Ending::Client(error) => Exit::failure(error),
+        Ending::Client(error) => Exit::client(error),
         Ending::Executor(error) => Exit::failure(error),
     }
 }

@@ -63,6 +63,12 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
 
 async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
+    if !access.roles().any(|role| matches!(role, Role::Owner | Role::Client)) {
+        return Err(Exit::usage(
+            "this access file does not allow submitting: use the dispatcher's access.json or \
+             access-client.json",
+        ));
+    }
     let owner = access.roles().any(|role| role == Role::Owner);
     if !owner && args.instance_access.is_none() && !args.wait {
         return Err(Exit::usage(
@@ -105,8 +111,8 @@ async fn create_and_submit(
         fail_unschedulable: false,
         fail_fast: args.failure.fail_fast,
     };
-    let (client, _deliveries) = connect(access, None).await.map_err(Exit::failure)?;
-    let (instance, secret) = client.create(options).await.map_err(Exit::failure)?;
+    let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()
         .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
@@ -122,9 +128,9 @@ async fn create_and_submit(
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
                 (client, _) =
-                    reconnect.connect(&own_access, instance).await.map_err(Exit::failure)?;
+                    reconnect.connect(&own_access, instance).await.map_err(Exit::client)?;
             }
-            Err(error) => return Err(Exit::failure(error)),
+            Err(error) => return Err(Exit::client(error)),
         }
     }
 }

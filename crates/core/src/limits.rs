@@ -11,6 +11,10 @@ pub const NEEDS_MAX: usize = 65_536;
 pub const PREFETCH_TASKS_MAX: u64 = 65_536;
 /// Work sent ahead of free slots to one executor, per slot.
 pub const PREFETCH_WORK_MICROS: u64 = 50_000;
+/// Mean run time up to which one task is sent ahead for each slot all the
+/// same: then no slot is idle while its next task is on its way, and a task
+/// sent ahead waits no longer than this for one that it could have preceded.
+pub const PREFETCH_TASK_MICROS_MAX: u64 = 2_000_000;
 /// Packed rows in one order to an executor; the rest follows in the next.
 pub const ORDER_BYTES_MAX: u64 = 4 << 20;
 /// Runs of results in one message to a client.
@@ -72,6 +76,7 @@ const _: () = {
     assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
+    assert!(PREFETCH_WORK_MICROS < PREFETCH_TASK_MICROS_MAX);
     assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);

@@ -57,7 +57,7 @@ impl fmt::Display for ExecutorId {
     }
 }
 
-/// What kind of work a task is (DESIGN §3).
+/// What kind of work a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// An existing program, spawned.

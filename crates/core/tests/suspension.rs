@@ -1,4 +1,4 @@
-//! Errors of a node are told from errors of its tasks (DESIGN §8).
+//! Errors of a node are told from errors of its tasks (ARCHITECTURE.md).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -57,7 +57,7 @@ pub enum Link {
     /// Over the network, again and again.
     Access(Box<AccessFile>),
     /// Within the process, once.
-    Here(FrameReader, FrameWriter),
+    Here(Box<(FrameReader, FrameWriter)>),
 }
 
 /// Why an executor ended other than by being asked to.
@@ -298,7 +298,8 @@ async fn keep_connected(
 ) -> Result<(), ExecutorError> {
     let access = match link {
         Link::Access(access) => access,
-        Link::Here(reader, writer) => {
+        Link::Here(ends) => {
+            let (reader, writer) = *ends;
             hold_session(reader, writer, &sessions).await;
             return Err(ExecutorError::Over);
         }
@@ -306,11 +307,13 @@ async fn keep_connected(
     let mut pause = RECONNECT_MS.0;
     let mut last = tokio::time::Instant::now();
     let mut first = true;
+    let mut said = String::new();
     loop {
         match connect(&access, Role::Executor, PROTOCOL_VERSION).await {
             Ok(session) => {
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;
+                said.clear();
                 let why = hold_session(session.reader, session.writer, &sessions).await;
                 if sessions.is_closed() {
                     return Ok(());
@@ -331,6 +334,11 @@ async fn keep_connected(
                         Some(limit) if !first => ExecutorError::GaveUp(limit),
                         _ => ExecutorError::Connect(error),
                     });
+                }
+                let reason = error.to_string();
+                if reason != said {
+                    log(&format!("{reason}; trying again and again"));
+                    said = reason;
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Why a benchmark could not be run.
 
 use falkon_node::client::ClientError;
+use falkon_node::executor::ExecutorError;
 use falkon_node::process::{HostError, HostLost, LaunchError};
+use falkon_node::secure::AccessError;
 use std::fmt;
 use std::io;
 
@@ -33,6 +35,10 @@ pub(crate) enum BenchError {
     },
     /// A program that is measured failed.
     Program(&'static str),
+    /// There is no access file to go by.
+    Access(AccessError),
+    /// An emulated executor cannot go on.
+    Executor(ExecutorError),
     /// The process host cannot be started.
     Host(HostError),
     /// The process host refuses tasks.
@@ -58,6 +64,8 @@ impl fmt::Display for BenchError {
             BenchError::Program(name) => {
                 write!(f, "{name} failed; run it by hand to see why")
             }
+            BenchError::Access(error) => write!(f, "{error}"),
+            BenchError::Executor(error) => write!(f, "{error}"),
             BenchError::Host(error) => write!(f, "{error}"),
             BenchError::Launch(error) => write!(f, "{error}"),
             BenchError::HostLost(error) => write!(f, "{error}"),
@@ -70,6 +78,8 @@ impl std::error::Error for BenchError {
         match self {
             BenchError::System { source, .. } => Some(source),
             BenchError::Client(error) => Some(error),
+            BenchError::Access(error) => Some(error),
+            BenchError::Executor(error) => Some(error),
             BenchError::Host(error) => Some(error),
             BenchError::Launch(error) => Some(error),
             BenchError::HostLost(error) => Some(error),

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: &MemoryArgs) -> Result<Table, BenchError> {
 }
 
 /// Memory of a process that is in use, in bytes (`VmRSS`).
-fn resident_bytes(pid: u32) -> u64 {
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib = text
         .lines()

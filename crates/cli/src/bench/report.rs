@@ -101,6 +101,11 @@ impl Table {
         self.notes.push(note.into());
     }
 
+    /// The last figure of the row `name`.
+    pub(crate) fn last(&self, name: &str) -> Option<f64> {
+        self.row(name)?.rounds.last().copied()
+    }
+
     fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
     }

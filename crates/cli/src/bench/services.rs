@@ -144,6 +144,32 @@ impl Services {
         Ok(connect(&self.access, None).await?)
     }
 
+    /// Where the access file is.
+    pub(crate) fn access_path(&self) -> PathBuf {
+        self.scratch.path().join("dispatcher").join("access.json")
+    }
+
+    /// Starts this program once more, beside the services. Whoever does ends it.
+    pub(crate) fn spawn(
+        &self,
+        what: &'static str,
+        arguments: Vec<std::ffi::OsString>,
+    ) -> Result<Child, BenchError> {
+        spawn(&self.scratch, what, arguments)
+    }
+
+    /// What services of one kind have logged.
+    pub(crate) fn log(&self, what: &str) -> String {
+        let path = self.scratch.path().join(format!("{what}.log"));
+        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+    }
+
+    /// The executors' processes.
+    pub(crate) fn executor_pids(&self) -> impl Iterator<Item = u32> {
+        let executors = self.children.len().saturating_sub(1);
+        self.children.iter().take(executors).map(|(_, child)| child.id())
+    }
+
     /// The dispatcher's process.
     pub(crate) fn dispatcher_pid(&self) -> u32 {
         self.children.last().map_or(0, |(_, child)| child.id())
@@ -177,7 +203,7 @@ impl Drop for Services {
 }
 
 /// Asks a service to end, and waits until it has.
-fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     // One that has ended and was not waited for is still there to be asked.
     let _ = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
     let deadline = Instant::now() + Duration::from_secs(STOP_S_MAX);

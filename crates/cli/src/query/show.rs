@@ -16,13 +16,17 @@ pub(crate) fn print(text: &str) -> Option<Exit> {
     }
 }
 
-/// Prints how things are.
-pub(super) fn status(status: &Status, as_json: bool) -> Exit {
-    let text = if as_json { format!("{}\n", status_json(status)) } else { status_text(status) };
+/// Executors that are listed one by one unless all are asked for.
+const EXECUTORS_LISTED_MAX: usize = 32;
+
+/// Prints how things are; `all` lists every executor.
+pub(super) fn status(status: &Status, as_json: bool, all: bool) -> Exit {
+    let text =
+        if as_json { format!("{}\n", status_json(status)) } else { status_text(status, all) };
     print(&text).unwrap_or(Exit::Success)
 }
 
-fn status_text(status: &Status) -> String {
+fn status_text(status: &Status, all: bool) -> String {
     let up = status.now.since(status.started) as f64 / 1e6;
     let mut text = format!(
         "dispatcher {}, up {}, {}, {}\n",
@@ -63,19 +67,68 @@ fn status_text(status: &Status) -> String {
             "ID", "EXECUTOR", "FREE", "TASKS", "AHEAD"
         ));
     }
-    for executor in &status.executors {
-        text.push_str(&format!(
-            "{:>5}  {:<24} {:>8} {:>8} {:>8}  {}{}\n",
-            executor.id.0,
-            printable(&executor.name),
-            f64::from(executor.free.cpus_milli) / f64::from(MILLI),
-            executor.tasks,
-            executor.prefetched,
-            executor.capacity,
-            executor_note(executor, status.now)
-        ));
+    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
+    let (listed, others) = listed(&status.executors, listed_max);
+    for executor in listed {
+        text.push_str(&executor_line(executor, status.now));
+    }
+    if !others.is_empty() {
+        text.push_str(&others_line(&others));
     }
     text
+}
+
+/// The executors to list, in their order, and the others: if there are more
+/// than `max`, those go first that something is wrong with.
+fn listed(
+    executors: &[ExecutorStatus],
+    max: usize,
+) -> (Vec<&ExecutorStatus>, Vec<&ExecutorStatus>) {
+    let is_troubled =
+        |executor: &&ExecutorStatus| !executor.connected || executor.suspended_until.is_some();
+    let (troubled, well): (Vec<_>, Vec<_>) = executors.iter().partition(is_troubled);
+    let mut listed: Vec<_> = troubled.into_iter().chain(well).collect();
+    let others = listed.split_off(listed.len().min(max));
+    listed.sort_by_key(|executor| executor.id);
+    (listed, others)
+}
+
+fn executor_line(executor: &ExecutorStatus, now: Time) -> String {
+    format!(
+        "{:>5}  {:<24} {:>8} {:>8} {:>8}  {}{}\n",
+        executor.id.0,
+        printable(&executor.name),
+        f64::from(executor.free.cpus_milli) / f64::from(MILLI),
+        executor.tasks,
+        executor.prefetched,
+        executor.capacity,
+        executor_note(executor, now)
+    )
+}
+
+/// What executors that are not listed come to.
+fn others_line(others: &[&ExecutorStatus]) -> String {
+    let cpus = |milli: &dyn Fn(&ExecutorStatus) -> u32| {
+        let sum: u64 = others.iter().map(|executor| u64::from(milli(executor))).sum();
+        sum as f64 / f64::from(MILLI)
+    };
+    let troubled = others
+        .iter()
+        .filter(|executor| !executor.connected || executor.suspended_until.is_some())
+        .count();
+    let troubled = match troubled {
+        0 => String::new(),
+        count => format!(", {count} of them disconnected or suspended"),
+    };
+    format!(
+        "{:>5}  {:<24} {:>8} {:>8} {:>8}  {} CPUs in all{troubled} (--all lists them)\n",
+        "",
+        format!("and {} more", others.len()),
+        cpus(&|executor| executor.free.cpus_milli),
+        others.iter().map(|executor| executor.tasks).sum::<u64>(),
+        others.iter().map(|executor| executor.prefetched).sum::<u64>(),
+        cpus(&|executor| executor.capacity.cpus_milli),
+    )
 }
 
 /// What is wrong with an executor.
@@ -198,4 +251,51 @@ pub(super) fn tasks(tasks: &[TaskInfo], as_json: bool) -> Option<Exit> {
         }
     }
     print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use falkon_core::task::ExecutorId;
+
+    fn executors(count: u64) -> Vec<ExecutorStatus> {
+        let executor = |id| ExecutorStatus {
+            id: ExecutorId(id),
+            name: format!("host:{id}"),
+            capacity: Resources::cpus(4),
+            free: Resources::cpus(1),
+            tasks: 3,
+            prefetched: 0,
+            connected: id % 1000 != 999,
+            suspended_until: None,
+        };
+        (0..count).map(executor).collect()
+    }
+
+    #[test]
+    fn many_executors_become_a_few_lines_with_the_troubled_among_them() {
+        let executors = executors(10_000);
+        let status = Status {
+            version: String::new(),
+            started: Time(0),
+            now: Time(0),
+            instances: Vec::new(),
+            executors,
+        };
+        let text = status_text(&status, false);
+        assert_eq!(text.matches("(disconnected)").count(), 10);
+        assert_eq!(text.matches("host:").count(), EXECUTORS_LISTED_MAX);
+        assert!(text.contains("and 9968 more"), "{text}");
+        assert!(text.contains("39872 CPUs in all (--all lists them)"), "{text}");
+        assert_eq!(status_text(&status, true).matches("host:").count(), 10_000);
+    }
+
+    #[test]
+    fn few_executors_are_all_listed_in_their_order() {
+        let executors = executors(5);
+        let (listed, others) = listed(&executors, EXECUTORS_LISTED_MAX);
+        assert!(others.is_empty());
+        assert!(listed.is_sorted_by_key(|executor| executor.id));
+        assert_eq!(listed.len(), 5);
+    }
 }

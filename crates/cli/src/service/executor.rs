@@ -8,7 +8,8 @@ use crate::run::{Interrupts, memory, new_scratch};
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
-use falkon_node::executor::{self, Link};
+use falkon_node::client::ClientError;
+use falkon_node::executor::{self, ExecutorError, Link};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -105,5 +106,9 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     };
     // Output that results refer to stays.
     let _ = std::fs::remove_dir(&scratch);
-    result.map(|()| Exit::Success).map_err(Exit::failure)
+    match result {
+        Ok(()) => Ok(Exit::Success),
+        Err(ExecutorError::Connect(error)) => Err(Exit::client(ClientError::Connect(error))),
+        Err(error) => Err(Exit::failure(error)),
+    }
 }

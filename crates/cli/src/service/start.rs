@@ -78,7 +78,7 @@ pub(crate) struct StartArgs {
 }
 
 /// Allows as many connections as the system lets this process have.
-fn raise_open_files() {
+pub(crate) fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -148,6 +148,13 @@ impl Random {
         Random(seed)
     }
 
+    /// Others that follow from the same seed.
+    pub(crate) fn lane(&self, number: u64) -> Random {
+        let mut lane = Random(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));
+        lane.next();
+        lane
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

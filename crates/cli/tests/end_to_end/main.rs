@@ -4,6 +4,8 @@
 //! many times something is killed (see `kill`), `FALKON_LARGE` makes sizes the
 //! full ones (see `input`).
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod fixture;
 mod functions;
 mod input;

@@ -46,7 +46,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
         let command = ["-j", "3", "--range", "0-149", "--", "sh", "-c", script];
         let expected = |index: u64| {
             let mut text = format!("out {}\n", index + 1);
-            if index % 7 == 0 {
+            if index.is_multiple_of(7) {
                 (1..=30_000).for_each(|number| text.push_str(&format!("{number:05}\n")));
             }
             text

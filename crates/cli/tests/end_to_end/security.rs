@@ -1,1 +1,276 @@
+//! Who gets in, and what they may do there.
 
+use crate::fixture::{Access, Running, Site};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+fn access_json(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Writes an access file that differs from another one.
+fn changed(
+    site: &Site,
+    from: &Path,
+    name: &str,
+    change: impl Fn(&mut Value),
+) -> std::path::PathBuf {
+    let mut json = access_json(from);
+    change(&mut json);
+    site.write(name, json.to_string());
+    let path = site.path(name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+/// All secrets in an access file, as text.
+fn secrets(path: &Path) -> Vec<String> {
+    let json = access_json(path);
+    let secrets = json["secrets"].as_object().unwrap();
+    secrets.values().map(|secret| secret.as_str().unwrap().to_owned()).collect()
+}
+
+/// Passes connections on to `to` and keeps what goes over them.
+fn listen_in(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hearing = heard.clone();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(&to).unwrap());
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let heard = hearing.clone();
+                std::thread::spawn(move || {
+                    let mut chunk = [0; 4096];
+                    while let Ok(count @ 1..) = from.read(&mut chunk) {
+                        heard.lock().unwrap().extend_from_slice(&chunk[..count]);
+                        if to.write_all(&chunk[..count]).is_err() {
+                            return;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn three_levels() {
+    for (level, readable) in [("none", true), ("authenticate", true), ("encrypt", false)] {
+        let site = Site::new();
+        let mut dispatcher = site.dispatcher("d", &["--security", level]);
+        let owner = dispatcher.access();
+        assert_eq!(access_json(&owner.file)["level"], level);
+        let address = access_json(&owner.file)["addresses"][0].as_str().unwrap().to_owned();
+        let (listener, heard) = listen_in(address);
+        let via = changed(&site, &owner.file, "via.json", |json| {
+            json["addresses"] = serde_json::json!([listener]);
+        });
+        let access = Access::at(&site, &via);
+        let _executor = access.start("executor", &["--name", "worker"]);
+        dispatcher.service().wait_for("executor worker joined");
+        access.run("status", &[]).exits(0);
+        let args =
+            ["--wait", "--keep-order", "--range", "1-5", "--", "echo", "the-word-that-travels"];
+        let ran = access.run("submit", &args).exits(0);
+        assert_eq!(ran.lines()[4], "the-word-that-travels 5");
+        let heard = heard.lock().unwrap().clone();
+        let holds = |text: &[u8]| heard.windows(text.len()).any(|window| window == text);
+        assert_eq!(holds(b"the-word-that-travels"), readable, "level {level}");
+        for secret in secrets(&owner.file) {
+            let bytes: Vec<u8> = (0..secret.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&secret[at..at + 2], 16).unwrap())
+                .collect();
+            assert!(!holds(&bytes) && !holds(secret.as_bytes()), "a secret travels at {level}");
+        }
+        let log = dispatcher.kill().err;
+        assert!(!log.contains("the-word-that-travels"), "{log}");
+        assert!(secrets(&owner.file).iter().all(|secret| !log.contains(secret)), "{log}");
+    }
+}
+
+#[test]
+fn beyond_this_machine_everything_is_encrypted_unless_forced() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &["--listen", "0.0.0.0:0"]);
+    let json = access_json(&dispatcher.access().file);
+    assert_eq!(json["level"], "encrypt");
+    assert!(json["fingerprint"].is_string());
+    dispatcher.access().run("status", &[]).exits(0);
+    let args = ["start", "--dir", "e", "--listen", "0.0.0.0:0", "--security", "none"];
+    site.run(args).exits(2).says_only(1, "--force");
+    assert!(!site.path("e").join("access.json").exists());
+    let forced = site.dispatcher("f", &["--listen", "0.0.0.0:0", "--security", "none", "--force"]);
+    forced.access().run("status", &[]).exits(0);
+}
+
+#[test]
+fn wrong_and_old_access_files_are_refused() {
+    for level in ["none", "authenticate", "encrypt"] {
+        let site = Site::new();
+        let mut dispatcher = site.dispatcher("d", &["--security", level]);
+        let good = dispatcher.access();
+        let refused = |path: &Path, code: i32, part: &str| {
+            for (command, args) in
+                [("status", &[][..]), ("executor", &[]), ("submit", &["--", "true"])]
+            {
+                let ran = Access::at(&site, path).run(command, args);
+                ran.exits(code).says_only(1, part);
+            }
+        };
+        let wrong = changed(&site, &good.file, "wrong.json", |json| {
+            for secret in json["secrets"].as_object_mut().unwrap().values_mut() {
+                *secret = "0123456789abcdef".repeat(4).into();
+            }
+        });
+        refused(&wrong, 2, "does not accept this access file");
+        let other_level = if level == "encrypt" { "none" } else { "encrypt" };
+        let other = changed(&site, &good.file, "level.json", |json| {
+            json["level"] = other_level.into();
+            json["fingerprint"] = "00".repeat(32).into();
+        });
+        refused(&other, 2, "copy the current one from its directory");
+        if level == "encrypt" {
+            let other = changed(&site, &good.file, "print.json", |json| {
+                json["fingerprint"] = "00".repeat(32).into();
+            });
+            refused(&other, 2, "showed another certificate");
+        }
+        // The service is there for those who have the right one, and logs the
+        // others.
+        good.run("status", &[]).exits(0);
+        dispatcher.service().wait_for_count("refused a connection", 3);
+
+        // Set up anew: the old file is no good any more.
+        let old = site.path("old.json");
+        std::fs::copy(&good.file, &old).unwrap();
+        dispatcher.kill();
+        std::fs::remove_file(site.path("d/identity.json")).unwrap();
+        dispatcher.start();
+        let part = if level == "encrypt" { "another certificate" } else { "or was renewed" };
+        refused(&old, 2, part);
+        good.run("status", &[]).exits(0);
+    }
+}
+
+#[test]
+fn damaged_and_exposed_access_files_are_refused_with_what_to_do() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let good = dispatcher.access().file;
+    let check = |path: &Path, part: &str| {
+        Access::at(&site, path).run("status", &[]).exits(2).says_only(1, part);
+    };
+    let copy = |name: &str, change: &dyn Fn(&mut Value)| changed(&site, &good, name, change);
+    let exposed = copy("exposed", &|_| {});
+    for mode in [0o644, 0o640, 0o606] {
+        std::fs::set_permissions(&exposed, std::fs::Permissions::from_mode(mode)).unwrap();
+        check(&exposed, &format!("chmod 600 {}", exposed.display()));
+    }
+    check(&site.path("nowhere"), "is the path right, and has the dispatcher started?");
+    check(site.dir(), "is not a file");
+    check(&copy("format", &|json| json["format"] = 99.into()), "format 99");
+    check(&copy("empty", &|json| json["addresses"] = serde_json::json!([])), "has no addresses");
+    check(&copy("short", &|json| json["secrets"]["owner"] = "abc".into()), "line 1 column");
+    site.write("text", "hello");
+    std::fs::set_permissions(site.path("text"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    check(&site.path("text"), "is not an access file");
+    let mut huge = std::fs::File::create(site.path("huge")).unwrap();
+    huge.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
+    huge.write_all(&vec![b' '; 1 << 20]).unwrap();
+    check(&site.path("huge"), "is larger than");
+}
+
+#[test]
+fn each_role_may_do_its_part_and_nothing_else() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let owner = dispatcher.access();
+    let client = dispatcher.access_of("access-client.json");
+    let observer = dispatcher.access_of("access-observer.json");
+    let executor = dispatcher.access_of("access-executor.json");
+    let _executor = executor.start("executor", &["--name", "worker"]);
+    dispatcher.service().wait_for("executor worker joined");
+    let of_owner = owner.submit(&["--", "echo", "owner's"]);
+    owner.run("wait", &[&of_owner]).exits(0);
+
+    // A client creates instances and uses only its own.
+    let ran = client.run("submit", &["--wait", "--", "echo", "mine"]).exits(0);
+    assert_eq!(ran.text(), "mine\n");
+    client.run("submit", &["--", "true"]).exits(2).says_only(1, "--instance-access FILE");
+    let file = site.text("instance.json");
+    let args = ["--instance-access", &file, "--", "echo", "through its own file"];
+    let of_client = client.submit(&args);
+    let own = Access::at(&site, Path::new(&file));
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    own.run("wait", &[&of_client]).exits(0);
+    assert_eq!(own.run("results", &[&of_client]).exits(0).text(), "through its own file\n");
+    own.run("status", &[&of_client]).exits(0);
+    own.run("tasks", &[&of_client]).exits(0);
+
+    let not_allowed = "does not allow";
+    for command in ["results", "tasks", "wait", "cancel", "destroy"] {
+        client.run(command, &[&of_client]).exits(2).says_only(1, not_allowed);
+        client.run(command, &[&of_owner]).exits(2).says_only(1, not_allowed);
+        own.run(command, &[&of_owner]).exits(2).says_only(1, not_allowed);
+        observer.run(command, &[&of_owner]).exits(2);
+        executor.run(command, &[&of_owner]).exits(2).says_only(1, "has no secret for role client");
+    }
+    client.run("stop", &[]).exits(2).says_only(1, not_allowed);
+    own.run("stop", &[]).exits(2).says_only(1, not_allowed);
+    own.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, not_allowed);
+    // With a file for one instance, that one is what status is about.
+    let ran = own.run("status", &["--json"]).exits(0);
+    let seen: Value = serde_json::from_str(ran.text()).unwrap();
+    assert_eq!(seen["instances"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["instances"][0]["id"].to_string(), of_client);
+
+    // An observer sees how things are.
+    observer.run("status", &[]).exits(0);
+    observer.run("status", &[&of_owner]).exits(0);
+    observer.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, not_allowed);
+    observer.run("stop", &[]).exits(2).says_only(1, not_allowed);
+    observer.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
+    executor
+        .run("submit", &["--wait", "--", "true"])
+        .exits(2)
+        .says_only(1, "no secret for role client");
+    client.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
+
+    // None of this has done anything.
+    let instance = owner.instance(&of_owner);
+    assert_eq!((&instance["done"], &instance["tasks"]), (&1.into(), &1.into()));
+    // An instance's file is worth nothing once it is gone.
+    own.run("destroy", &[&of_client]).exits(0);
+    own.run("results", &[&of_client]).exits(2).says_only(1, "was it destroyed?");
+    let said = dispatcher.service().said();
+    for path in [&owner.file, &own.file] {
+        assert!(secrets(path).iter().all(|secret| !said.contains(secret)), "{said}");
+    }
+}
+
+#[test]
+fn an_executor_whose_access_was_renewed_says_so_and_keeps_trying() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let executor: Running = dispatcher.executor("worker", &[]);
+    std::fs::copy(site.path("d/identity.json"), site.path("identity.json")).unwrap();
+    dispatcher.kill();
+    std::fs::remove_file(site.path("d/identity.json")).unwrap();
+    dispatcher.start();
+    executor.wait_for("does not accept this access file");
+    dispatcher.kill();
+    std::fs::copy(site.path("identity.json"), site.path("d/identity.json")).unwrap();
+    dispatcher.start();
+    dispatcher.service().wait_for("executor worker joined");
+}

@@ -266,7 +266,7 @@ impl Dispatcher {
             detail: report.detail.clone(),
         };
         let again = report.outcome.may_retry() && run.tries.failures < retries;
-        if instance.cancelling.is_empty() && !again {
+        if instance.cancelling.is_empty() && !again && !elsewhere {
             self.end(report.instance, finished(run.first, run.count, report.outcome));
             return;
         }

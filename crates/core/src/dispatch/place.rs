@@ -10,8 +10,8 @@ use super::executor::{Executor, InFlight};
 use super::instance::{Instance, Need, NeedId, QueueKey};
 use super::{Action, Assigned, Dispatcher, Order, Prepare};
 use crate::limits::{
-    ORDER_BYTES_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_EXECUTORS_MAX,
-    RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
+    ORDER_BYTES_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS,
+    RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
@@ -170,7 +170,12 @@ impl Dispatcher {
             {
                 continue;
             }
+            // Where tasks were sent ahead, room hardly ever comes free. A queue
+            // whose run time is unknown is taken to be like them there, or it
+            // would never get its turn.
+            let like_others = (executor.prefetched() > 0).then_some(executor.mean_micros);
             let estimate = queue.estimate(&instance.batches);
+            let estimate = estimate.or(like_others.filter(|mean| *mean > 0));
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
             let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);
@@ -468,10 +473,12 @@ impl Dispatcher {
 }
 
 /// How many tasks to send ahead of free room: as many as keep the executor
-/// busy for [`PREFETCH_WORK_MICROS`], nothing while the run time is unknown,
-/// never more than this executor's share of the queue, and only when half of
-/// them have been used up, so that bundles stay large. Where tasks had to be
-/// taken back, nothing until the executor gets on.
+/// busy for [`PREFETCH_WORK_MICROS`], and at least one for each slot unless
+/// tasks are long; nothing while the run time is unknown; never more than this
+/// executor's share of the queue, unless that is too little work to be worth
+/// spreading (instant tasks always are); and only when half of them have been
+/// used up, so that bundles stay large. Where tasks had to be taken back,
+/// nothing until the executor gets on.
 fn prefetch(
     need: &Need,
     need_id: NeedId,
@@ -486,10 +493,17 @@ fn prefetch(
     } else {
         let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
         let slots = executor.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
-        slots.saturating_mul(PREFETCH_WORK_MICROS) / mean.max(1)
+        let tasks_in = |micros: u64| slots.saturating_mul(micros) / mean.max(1);
+        let (waiting, executors) = (queued + prefetched, executors.max(1));
+        let share = waiting.div_ceil(executors).max(tasks_in(RECALL_WORK_MICROS));
+        // The last tasks of a queue go to whoever has room first.
+        let one_each = match mean <= PREFETCH_TASK_MICROS_MAX {
+            true => slots.min(waiting / executors),
+            false => 0,
+        };
+        tasks_in(PREFETCH_WORK_MICROS).min(share).max(one_each)
     };
-    let share = (queued + prefetched).div_ceil(executors.max(1));
-    let depth = depth.min(share).min(PREFETCH_TASKS_MAX);
+    let depth = depth.min(PREFETCH_TASKS_MAX);
     if prefetched * 2 > depth {
         return 0;
     }

@@ -1,4 +1,4 @@
-//! What is journaled, and how a dispatcher comes back from it (DESIGN §8).
+//! What is journaled, and how a dispatcher comes back from it (ARCHITECTURE.md).
 //!
 //! Dispatches are not journaled: what was with executors is ready again, and
 //! executors that come back within a grace keep what they have.

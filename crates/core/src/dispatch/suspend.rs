@@ -1,4 +1,4 @@
-//! Errors of a node, told from errors of its tasks (DESIGN §8): a task that
+//! Errors of a node, told from errors of its tasks (ARCHITECTURE.md): a task that
 //! could not even be started is tried elsewhere, and an executor that can
 //! start nothing is left alone for a while.
 

@@ -1,4 +1,4 @@
-//! Who may ask for what (DESIGN §9).
+//! Who may ask for what.
 
 use crate::secure::Role;
 use falkon_core::task::InstanceId;

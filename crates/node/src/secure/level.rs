@@ -82,7 +82,7 @@ impl fmt::Display for LevelError {
         write!(
             f,
             "security level none is for loopback addresses only, and other machines can reach {}: \
-             use authenticate or encrypt, listen on 127.0.0.1, or force it",
+             use authenticate or encrypt, listen on 127.0.0.1, or insist with --force",
             self.address
         )
     }

@@ -1,0 +1,180 @@
+//! `falkon bench executors`: one dispatcher with very many live executors.
+
+use super::RoundArgs;
+use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
+use super::emulator::{Emulators, connected, connections_max};
+use super::error::BenchError;
+use super::memory::resident_bytes;
+use super::report::Table;
+use super::services::{Services, Setup, processor_nanos};
+use super::sleeps;
+use crate::service::start::SecurityLevel;
+use clap::Args;
+use falkon_node::client::{Client, Deliveries};
+use std::time::{Duration, Instant};
+
+/// Executors that the many are compared with.
+const FEW_EXECUTORS: u32 = 2;
+/// Seconds that a sleeping task sleeps.
+const SLEEP_S: f64 = 1.0;
+/// Tasks that are started one by one, but take no time.
+const SHORT: &str = "tasks of 0 s";
+/// Sleeping tasks for each slot.
+const SLEEPS: u32 = 2;
+
+/// `falkon bench executors`
+#[derive(Args, Debug)]
+pub(crate) struct ExecutorsArgs {
+    #[command(flatten)]
+    pub(crate) round: RoundArgs,
+    /// Emulated executors; as many as the limit of open files allows at most
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=262_144))]
+    executors: u32,
+    /// Processes that the executors are spread over
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    processes: u32,
+    /// Seconds at rest, in which only heartbeats are exchanged
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    rest: u64,
+    /// No-op tasks of the array
+    #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    tasks: u64,
+    /// Distinct no-op tasks, and tasks of no length
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    distinct: u64,
+    /// Protection of connections
+    #[arg(long, value_enum, default_value = "none")]
+    security: SecurityLevel,
+}
+
+impl ExecutorsArgs {
+    /// As many as fit: each takes a descriptor of the dispatcher's.
+    fn executors(&self) -> u32 {
+        u64::from(self.executors).min(connections_max()) as u32
+    }
+
+    fn loads(&self) -> [(&'static str, Load); 2] {
+        let array =
+            Load { tasks: self.tasks, bundle: self.tasks, distinct: false, program: "@noop" };
+        let distinct = Load {
+            tasks: self.distinct,
+            bundle: BUNDLE_TASKS_MAX,
+            distinct: true,
+            program: "@noop",
+        };
+        [("array", array), ("distinct tasks", distinct)]
+    }
+}
+
+/// Runs the benchmark. Each round has a dispatcher of its own, first with few
+/// executors, then with many: idle ones would disturb the few by their
+/// heartbeats.
+pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
+    let executors = args.executors();
+    let mut table = Table::new(
+        "executors",
+        format!(
+            "{executors} emulated executors of one slot in {} processes, security {:?}, journal on",
+            args.processes, args.security
+        ),
+    );
+    let setup = Setup { executors: 0, slots: 0, security: args.security, journal: true };
+    for _ in 0..args.round.rounds {
+        let services = Services::start(&setup).await?;
+        let (client, mut deliveries) = services.connect().await?;
+        let few = Emulators::start(&services, &client, (FEW_EXECUTORS, 1), 1).await?;
+        dispatch(args, FEW_EXECUTORS, &client, &mut deliveries, &mut table).await?;
+        few.stop(&client).await?;
+        let before = resident_bytes(services.dispatcher_pid());
+        let shape = (executors, args.processes);
+        let dispatcher = services.dispatcher_nanos();
+        let many = Emulators::start(&services, &client, shape, 1).await?;
+        table.add("joined", "/s", f64::from(executors) / many.joined_in);
+        let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
+        table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
+        rest(args, &services, &many, before, &mut table).await?;
+        dispatch(args, executors, &client, &mut deliveries, &mut table).await?;
+        for name in ["array", "distinct tasks", SHORT] {
+            let rate = |executors| table.last(&format!("{name}, {executors} executors"));
+            if let (Some(few), Some(many)) = (rate(FEW_EXECUTORS), rate(executors)) {
+                table.add(&format!("{name}, {executors} against {FEW_EXECUTORS}"), "x", many / few);
+            }
+        }
+        let tasks = u64::from(executors * SLEEPS);
+        let taken = sleeps::run(&client, &mut deliveries, tasks, SLEEP_S).await?;
+        let ideal = SLEEP_S * f64::from(SLEEPS);
+        table.add(&format!("efficiency of tasks of {SLEEP_S} s"), "%", 100.0 * ideal / taken);
+        let lost = u64::from(executors).saturating_sub(connected(&client).await?);
+        table.add("executors lost", "", lost as f64);
+        let joins = services.log("dispatcher").matches(" joined with ").count() as u32;
+        let again = joins.saturating_sub(FEW_EXECUTORS + executors);
+        table.add("executors that joined again", "", f64::from(again));
+    }
+    if executors < args.executors {
+        table.note(format!(
+            "{} executors were asked for: each takes a descriptor of the dispatcher's, which may \
+             have {} here (ulimit -Hn)",
+            args.executors,
+            connections_max()
+        ));
+    }
+    Ok(table)
+}
+
+/// No-op tasks, once to warm up.
+async fn dispatch(
+    args: &ExecutorsArgs,
+    executors: u32,
+    client: &Client,
+    deliveries: &mut Deliveries,
+    table: &mut Table,
+) -> Result<(), BenchError> {
+    for (name, load) in args.loads() {
+        let warm_up = Load { tasks: load.tasks.min(100_000), ..load.clone() };
+        campaign::run(client, deliveries, &warm_up).await?;
+        let taken = campaign::run(client, deliveries, &load).await?;
+        let name = format!("{name}, {executors} executors");
+        table.add(&name, "tasks/s", load.tasks as f64 / taken.seconds);
+    }
+    sleeps::run(client, deliveries, args.distinct.min(100_000), 0.0).await?;
+    let taken = sleeps::run(client, deliveries, args.distinct, 0.0).await?;
+    let name = format!("{SHORT}, {executors} executors");
+    table.add(&name, "tasks/s", args.distinct as f64 / taken);
+    Ok(())
+}
+
+/// What executors cost that do nothing but stay.
+async fn rest(
+    args: &ExecutorsArgs,
+    services: &Services,
+    emulators: &Emulators,
+    resident_before: u64,
+    table: &mut Table,
+) -> Result<(), BenchError> {
+    let executors = f64::from(args.executors());
+    let dispatcher = services.dispatcher_nanos();
+    let emulated: u64 = emulators.pids().map(processor_nanos).sum();
+    let start = Instant::now();
+    tokio::time::sleep(Duration::from_secs(args.rest)).await;
+    let nanos = start.elapsed().as_nanos() as f64;
+    let dispatcher = (services.dispatcher_nanos() - dispatcher) as f64;
+    let emulated = (emulators.pids().map(processor_nanos).sum::<u64>() - emulated) as f64;
+    table.add("at rest: processor share of the dispatcher", "%", 100.0 * dispatcher / nanos);
+    table.add(
+        "at rest: the dispatcher, per executor",
+        "us/s",
+        1e6 * dispatcher / nanos / executors,
+    );
+    table.add("at rest: the emulators, per executor", "us/s", 1e6 * emulated / nanos / executors);
+    let resident = resident_bytes(services.dispatcher_pid());
+    let grown = resident.saturating_sub(resident_before) as f64;
+    table.add("at rest: memory of the dispatcher", "MiB", resident as f64 / f64::from(1 << 20));
+    table.add("at rest: memory of the dispatcher, per executor", "bytes", grown / executors);
+    let emulators: u64 = emulators.pids().map(resident_bytes).sum();
+    table.add(
+        "at rest: memory of the emulators, per executor",
+        "bytes",
+        emulators as f64 / executors,
+    );
+    Ok(())
+}

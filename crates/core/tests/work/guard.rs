@@ -1,0 +1,147 @@
+//! Counts work and holds it against the ceilings in `bench/ceilings.toml`:
+//! allocations always, instructions where valgrind is installed. Neither
+//! depends on what else the machine does.
+//!
+//! A scenario is run at two sizes; what one more task costs is the difference.
+//! For instructions the test program runs itself again under callgrind, with
+//! the scenario and its size in the environment.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::process::{Command, Stdio};
+
+/// What is done for a number of tasks.
+pub(crate) struct Scenario {
+    /// As in the file of ceilings.
+    pub(crate) name: &'static str,
+    /// The two sizes, in tasks.
+    pub(crate) tasks: (u64, u64),
+    pub(crate) run: fn(u64),
+}
+
+const CEILINGS: &str = include_str!("../../../../bench/ceilings.toml");
+/// Set in the program that runs under callgrind.
+const SCENARIO: &str = "FALKON_WORK_SCENARIO";
+const TASKS: &str = "FALKON_WORK_TASKS";
+
+/// The system's allocator, counting per thread.
+pub(crate) struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that is ending has no counter any more.
+    let _ = ALLOCATIONS.try_with(|allocations| allocations.set(allocations.get() + 1));
+}
+
+// SAFETY: Every call goes to the system's allocator unchanged; the counter is
+// a cell of the calling thread, which neither allocates nor has a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: The caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: `block` came from `alloc` above and thus from `System`.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: `block` came from `alloc` above and thus from `System`.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+/// The number that the file of ceilings has for `key` of `scenario`.
+fn ceiling(scenario: &str, key: &str) -> f64 {
+    let mut section = "";
+    for line in CEILINGS.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            section = name;
+        } else if section == scenario
+            && let Some((name, value)) = line.split_once('=')
+            && name.trim() == key
+        {
+            return value.trim().parse().unwrap();
+        }
+    }
+    panic!("bench/ceilings.toml has no {key} of {scenario}");
+}
+
+fn per_task(scenario: &Scenario, count: impl Fn(u64) -> u64) -> f64 {
+    let (few, many) = scenario.tasks;
+    (count(many) as f64 - count(few) as f64) / (many - few) as f64
+}
+
+/// Prints every figure beside its ceiling; returns those above it.
+fn hold(scenarios: &[Scenario], key: &str, count: impl Fn(&Scenario, u64) -> u64) -> Vec<String> {
+    let mut above = Vec::new();
+    for scenario in scenarios {
+        let found = per_task(scenario, |tasks| count(scenario, tasks));
+        let most = ceiling(scenario.name, key);
+        let line = format!("{}: {found:.4} {key} per task, at most {most}", scenario.name);
+        println!("{line}");
+        if found > most {
+            above.push(line);
+        }
+    }
+    above
+}
+
+/// No scenario allocates more often than its ceiling allows.
+pub(crate) fn hold_allocations(scenarios: &[Scenario]) {
+    let above = hold(scenarios, "allocations", |scenario, tasks| {
+        let before = ALLOCATIONS.get();
+        (scenario.run)(tasks);
+        ALLOCATIONS.get() - before
+    });
+    assert!(above.is_empty(), "more work than before:\n{}", above.join("\n"));
+}
+
+/// No scenario takes more instructions than its ceiling allows. `child` is the
+/// name of the test that calls [`run_under_callgrind`].
+pub(crate) fn hold_instructions(scenarios: &[Scenario], child: &str) {
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        println!("skipped: valgrind is not installed, so instructions are not counted");
+        return;
+    }
+    if !cfg!(debug_assertions) {
+        println!("skipped: the ceilings of instructions are for builds with debug assertions");
+        return;
+    }
+    let above =
+        hold(scenarios, "instructions", |scenario, tasks| instructions(scenario, tasks, child));
+    assert!(above.is_empty(), "more work than before:\n{}", above.join("\n"));
+}
+
+/// Runs this program again under callgrind, for one scenario.
+fn instructions(scenario: &Scenario, tasks: u64, child: &str) -> u64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", child, "--test-threads=1"])
+        .env(SCENARIO, scenario.name)
+        .env(TASKS, tasks.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} failed under valgrind:\n{said}", scenario.name);
+    said.lines()
+        .find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
+        .unwrap_or_else(|| panic!("valgrind does not say what it collected:\n{said}"))
+}
+
+/// Runs the scenario that the environment names, if it names one.
+pub(crate) fn run_under_callgrind(scenarios: &[Scenario]) {
+    let (Ok(name), Ok(tasks)) = (std::env::var(SCENARIO), std::env::var(TASKS)) else {
+        return;
+    };
+    let scenario = scenarios.iter().find(|scenario| scenario.name == name).unwrap();
+    (scenario.run)(tasks.parse().unwrap());
+}

@@ -1,0 +1,118 @@
+//! Whether `docs/protocol.md` says what the codec does: the lists of fields
+//! and tags in `crates/wire` are the protocol.
+
+use crate::Finding;
+use crate::code::bare;
+use crate::tree::File;
+
+/// The lines that the document must have for the types of a file of
+/// `crates/wire`: one per struct, one per variant of an enum.
+#[must_use]
+pub fn lines(file: &File) -> Vec<String> {
+    let code = bare(&file.text);
+    let mut lines = Vec::new();
+    for (kind, rest) in [("struct", "wire_struct!("), ("enum", "wire_enum!(")]
+        .into_iter()
+        .flat_map(|(kind, call)| code.split(call).skip(1).map(move |rest| (kind, rest)))
+    {
+        let Some((name, rest)) = rest.split_once('{') else { continue };
+        let name = name.trim();
+        // The macros' own definitions name no type.
+        if name.is_empty() || name.contains('$') {
+            continue;
+        }
+        let body = &rest[..closing(rest)];
+        match kind {
+            "struct" => lines.push(format!("- `{name}`: {}", fields(body))),
+            _ => lines.extend(variants(body).map(|line| format!("- `{name}` {line}"))),
+        }
+    }
+    lines
+}
+
+/// Where the brace that is open at the beginning closes.
+fn closing(text: &str) -> usize {
+    let mut depth = 1;
+    for (at, c) in text.char_indices() {
+        depth += match c {
+            '{' | '(' => 1,
+            '}' | ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+fn fields(list: &str) -> String {
+    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+/// `0 Name: fields` for each `0 => Name { fields }` or `0 => Name(fields)`.
+fn variants(body: &str) -> impl Iterator<Item = String> {
+    let parts: Vec<&str> = body.split("=>").collect();
+    let tag = |before: &str| {
+        let digits = before.trim_end().rsplit(|c: char| !c.is_ascii_digit()).next();
+        digits.unwrap_or_default().to_owned()
+    };
+    let variant = move |pair: &[&str]| {
+        let after = pair[1].trim_start();
+        let end = after.find(|c: char| !c.is_alphanumeric()).unwrap_or(after.len());
+        let (name, rest) = after.split_at(end);
+        let rest = rest.trim_start();
+        let inside = match rest.starts_with(['{', '(']) {
+            true => fields(&rest[1..1 + closing(&rest[1..])]),
+            false => String::new(),
+        };
+        let colon = if inside.is_empty() { "" } else { ": " };
+        format!("{} `{name}`{colon}{inside}", tag(pair[0]))
+    };
+    parts.windows(2).map(variant).collect::<Vec<_>>().into_iter()
+}
+
+/// Checks that the document has every line that `files` ask for, and no other
+/// such line.
+#[must_use]
+pub fn check(files: &[File], document: &File) -> Vec<Finding> {
+    let asked: Vec<String> = files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/wire/src/"))
+        .flat_map(lines)
+        .collect();
+    let said: Vec<&str> = document.text.lines().filter(|line| line.starts_with("- `")).collect();
+    let missing = asked.iter().filter(|line| !said.contains(&line.as_str()));
+    let missing = missing.map(|line| Finding::new(&document.path, 0, format!("is to say: {line}")));
+    let stale = said.iter().filter(|line| !asked.iter().any(|asked| asked == *line));
+    let stale = stale.map(|line| Finding::new(&document.path, 0, format!("is not so: {line}")));
+    missing.chain(stale).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_tags_are_read() {
+        let text = "macro_rules! wire_enum { () => { wire_enum!($x {}) } }\n\
+                    wire_struct!(Point { x, y });\n\
+                    wire_enum!(Shape {\n    0 => Empty,\n    1 => Circle { at, radius },\n    \
+                    12 => Many(shapes),\n});";
+        let path = "crates/wire/src/a.rs".to_owned();
+        let file = File { path, text: text.to_owned() };
+        let expected = [
+            "- `Point`: `x`, `y`",
+            "- `Shape` 0 `Empty`",
+            "- `Shape` 1 `Circle`: `at`, `radius`",
+            "- `Shape` 12 `Many`: `shapes`",
+        ];
+        assert_eq!(lines(&file), expected);
+        let document = |lines: &[&str]| File { path: "p.md".to_owned(), text: lines.join("\n") };
+        assert!(check(std::slice::from_ref(&file), &document(&expected)).is_empty());
+        assert_eq!(check(std::slice::from_ref(&file), &document(&expected[1..])).len(), 1);
+        let stale = [&expected[..], &["- `Shape` 2 `Square`"]].concat();
+        assert_eq!(check(&[file], &document(&stale)).len(), 1);
+    }
+}
