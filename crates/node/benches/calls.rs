@@ -119,7 +119,7 @@ impl Service {
         };
         let (leave, leaving) = oneshot::channel();
         let running = tokio::spawn(async move {
-            executor::run(options, Link::Here(reader, writer), leaving).await.unwrap();
+            executor::run(options, Link::Here(Box::new((reader, writer))), leaving).await.unwrap();
             dispatcher.stop().await;
         });
         Service { client, deliveries, leave, running }

@@ -13,6 +13,8 @@
 
 mod bundle;
 mod connection;
+mod end;
+mod outcome;
 mod program;
 mod protocol;
 mod worker;
@@ -21,13 +23,14 @@ pub(super) use bundle::{Bundle, Call, Home, texts_payload};
 pub(super) use connection::Heard;
 
 use crate::clock::Clock;
-use crate::process::{Captured, Ended, Launch, Outcome as ProcessOutcome};
+use crate::process::Launch;
 use connection::{accept, converse};
 use falkon_core::execute::{Event, TaskKey};
-use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
+use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::Time;
+use outcome::ended_call;
 use program::Folder;
-use protocol::{Answer, Answers, FromWorker, Setup};
+use protocol::{Answers, FromWorker, Setup};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
@@ -541,177 +544,6 @@ impl Workers {
         }
     }
 
-    /// Looks at the workers that it is time for: one that is still in the same
-    /// call keeps only that.
-    pub(super) fn look(&mut self, now: Instant, clock: &Clock) {
-        let due: Vec<u64> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.look_at.is_some_and(|at| at <= now))
-            .map(|(key, _)| *key)
-            .collect();
-        for key in due {
-            let Some(worker) = self.workers.get_mut(&key) else { continue };
-            worker.look_at = None;
-            if worker.ended.is_some() {
-                // Somebody else holds its connection.
-                self.bury(key, clock);
-                continue;
-            }
-            let bytes = worker.buffered_bytes().unwrap_or(0);
-            // What was there at the last look is there to be read, whatever
-            // the order in which this processor sees another's writes.
-            if worker.looked == Some(bytes) {
-                self.settle(key, bytes, clock);
-            } else {
-                worker.looked = Some(bytes);
-                worker.look_at = Some(now + Duration::from_millis(LOOK_MS));
-            }
-        }
-    }
-
-    /// Leaves a worker only the calls that it has begun, and takes in those
-    /// that have ended.
-    fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
-        let Some(worker) = self.workers.get(&key) else { return };
-        let (left, answers) = (worker.take_back(), worker.buffered(bytes));
-        let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) else { return };
-        let place = bundle.key(bundle.answered);
-        let begun = bundle.live.saturating_sub(left);
-        give_back(bundle, begun, &mut self.events);
-        if bundle.answered >= bundle.live {
-            self.places.remove(&place);
-        }
-        // The last one's answer comes with the word that it has nothing more
-        // to do: then there is a worker for what takes its place.
-        if let Err(error) = self.take_answers(key, &answers, begun.saturating_sub(1), clock) {
-            self.distrust(key, &format!("it wrote no answer: {error}"));
-        }
-    }
-
-    /// Ends a call: one that runs with its worker, which is asked to end
-    /// itself first and has `grace` for that.
-    pub(super) fn kill(&mut self, key: TaskKey, grace: Duration, clock: &Clock) {
-        let Some((_, &id)) = self.places.range(..=key).next_back() else { return };
-        let Some(bundle) = self.bundles.get_mut(&id) else { return };
-        let Some(index) = bundle.index(key) else { return };
-        let Some(at) = bundle.worker else {
-            if index > 0 {
-                give_back(bundle, index, &mut self.events);
-                return;
-            }
-            let home = bundle.home.clone();
-            give_back(bundle, 1, &mut self.events);
-            if let Some(waiting) = self.waiting.get_mut(&home) {
-                waiting.retain(|one| *one != id);
-            }
-            self.bundles.remove(&id);
-            self.places.remove(&key);
-            let (outcome, now) = (Outcome::Signal(libc::SIGTERM), clock.now());
-            let (started, ended) = (now, now);
-            self.events.push_back(Event::Ended { key, outcome, started, ended, detail: None });
-            return;
-        };
-        let Some(worker) = self.workers.get_mut(&at) else { return };
-        let begun = bundle.live.saturating_sub(worker.take_back());
-        let place = bundle.key(bundle.answered);
-        give_back(bundle, begun, &mut self.events);
-        if bundle.answered >= bundle.live {
-            self.places.remove(&place);
-        }
-        // Only the call begun last can be running; the answers to those before
-        // it are on their way.
-        if index + 1 == begun {
-            worker.retired = true;
-            self.kills.push((at, grace));
-        }
-    }
-
-    /// A worker's process has ended.
-    pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) {
-        let key = ended.key;
-        let Some(worker) = self.workers.get_mut(&key) else { return };
-        worker.ended = Some(ended);
-        if worker.closed || !worker.connected {
-            self.bury(key, clock);
-        } else {
-            // What it said last may still be on its way.
-            worker.look_at = Some(Instant::now() + Duration::from_millis(CLOSE_MS_MAX));
-        }
-    }
-
-    /// A worker is gone: ends the call it was in, and gives the others back.
-    fn bury(&mut self, key: u64, clock: &Clock) {
-        let Some(worker) = self.workers.get(&key) else { return };
-        if worker.bundle.is_some() {
-            let bytes = worker.buffered_bytes().unwrap_or(0);
-            let (left, answers) = (worker.take_back(), worker.buffered(bytes));
-            if let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) {
-                let place = bundle.key(bundle.answered);
-                let begun = bundle.live.saturating_sub(left);
-                give_back(bundle, begun, &mut self.events);
-                if bundle.answered >= bundle.live {
-                    self.places.remove(&place);
-                }
-            }
-            // It may have died while it wrote one.
-            let _ = self.take_answers(key, &answers, u32::MAX, clock);
-        }
-        let Some(worker) = self.workers.remove(&key) else { return };
-        if let Some(idle) = self.idle.get_mut(&worker.home) {
-            idle.retain(|one| *one != key);
-            if idle.is_empty() {
-                self.idle.remove(&worker.home);
-            }
-        }
-        let bundle = worker.bundle.and_then(|id| self.bundles.remove(&id));
-        if let Some(bundle) = bundle {
-            self.places.remove(&bundle.key(bundle.answered));
-            self.end_with(&worker, &bundle, clock);
-        } else if !worker.ready {
-            let error = not_ready(&worker);
-            self.fail_home(&worker.home, &error, clock);
-        }
-        worker.remove_files();
-    }
-
-    /// Ends the calls that a worker had begun and did not answer: the last is
-    /// the one it died in.
-    fn end_with(&mut self, worker: &Worker, bundle: &Bundle, clock: &Clock) {
-        let Some(process) = &worker.ended else { return };
-        let (outcome, mut error) = match process.outcome {
-            ProcessOutcome::Exit(code) => (
-                Outcome::Exit(if code == 0 { 1 } else { code }),
-                format!("its worker exited with {code} in the middle of the call"),
-            ),
-            ProcessOutcome::Signal(signal) => (
-                Outcome::Signal(signal),
-                format!("signal {signal} ended its worker in the middle of the call"),
-            ),
-            ProcessOutcome::NotStarted { .. } => return,
-        };
-        if !worker.trouble.is_empty() {
-            error = format!("{error} ({})", worker.trouble);
-        }
-        let now = clock.now();
-        let mut last_words = Some(worker.last_words(self.capture_bytes_max));
-        for index in (bundle.answered..bundle.live).rev() {
-            let [stdout, stderr] = last_words.take().unwrap_or_default();
-            let started = clock.at_monotonic(process.started).max(bundle.since);
-            let key = bundle.key(index);
-            let name = spill_name(bundle, key);
-            let detail = Detail {
-                stdout: kept(stdout, &self.scratch, &name, "stdout", self.capture_bytes_max),
-                stderr: kept(stderr, &self.scratch, &name, "stderr", self.capture_bytes_max),
-                error: error.clone(),
-                value: Vec::new(),
-            };
-            let detail = Some(Arc::new(detail));
-            let event = Event::Ended { key, outcome, started, ended: now.max(started), detail };
-            self.events.push_back(event);
-        }
-    }
-
     /// Ends everything, after the processes have ended.
     pub(super) fn stop(&mut self) {
         for worker in self.workers.values() {
@@ -729,98 +561,4 @@ fn give_back(bundle: &mut Bundle, most: u32, events: &mut VecDeque<Event>) {
         events.push_back(Event::Returned { key: bundle.key(most), count });
         bundle.live = most;
     }
-}
-
-/// Why a worker never came to take calls.
-fn not_ready(worker: &Worker) -> String {
-    let language = &worker.home.language;
-    if !worker.trouble.is_empty() {
-        return format!("the {language} worker cannot take calls: {}", worker.trouble);
-    }
-    let Some(process) = &worker.ended else {
-        return format!("the {language} worker was not started");
-    };
-    let how = match process.outcome {
-        ProcessOutcome::NotStarted { stage, errno } => {
-            let cwd = worker.home.cwd.as_deref();
-            let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
-            let reason = super::tasks::not_started(program, cwd, None, stage, errno);
-            return format!(
-                "the {language} worker cannot be started: {reason}; another command can be \
-                 given with --worker {language}=COMMAND"
-            );
-        }
-        ProcessOutcome::Exit(code) => format!("exited with {code}"),
-        ProcessOutcome::Signal(signal) => format!("ended by signal {signal}"),
-    };
-    let said = String::from_utf8_lossy(&process.stderr.head);
-    format!("the {language} worker {how} before it took calls: {}", said.trim_end())
-}
-
-/// What files with a call's long output are called, but for the stream.
-fn spill_name(bundle: &Bundle, key: TaskKey) -> String {
-    format!("{}-{}-{}", key.instance, key.task, bundle.attempt)
-}
-
-/// What is kept of a stream: its file is given the name that a process's would
-/// have.
-fn kept(
-    mut stream: Captured,
-    scratch: &std::path::Path,
-    name: &str,
-    which: &str,
-    capture_bytes_max: u64,
-) -> TaskCaptured {
-    stream.head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
-    let file = stream.spill.map(|from| {
-        use std::os::unix::ffi::OsStringExt;
-        let to = scratch.join(format!("{name}.{which}"));
-        let source = std::ffi::OsString::from_vec(from.clone());
-        match std::fs::rename(source, &to) {
-            Ok(()) => program::bytes_of(&to),
-            Err(_) => from,
-        }
-    });
-    TaskCaptured { head: stream.head, total_bytes: stream.total_bytes, file }
-}
-
-/// What an answer means for its task.
-fn ended_call(
-    bundle: &Bundle,
-    answer: Answer,
-    started: Time,
-    ended: Time,
-    scratch: &std::path::Path,
-    capture_bytes_max: u64,
-) -> Event {
-    let key = bundle.key(answer.index);
-    let Answer { code, mut value, mut error, stdout, stderr, index, .. } = answer;
-    let mut outcome = Outcome::Exit(code);
-    if value.len() > VALUE_BYTES_MAX {
-        outcome = Outcome::Exit(1);
-        error = format!(
-            "it returned {} bytes, and at most {VALUE_BYTES_MAX} can be sent: write large results \
-             to a file",
-            value.len()
-        );
-        value = Vec::new();
-    } else if code == 0
-        && let Some(path) = bundle.missing_output(index)
-    {
-        outcome = Outcome::NoOutput;
-        error = format!("it returned but did not write its output {}", path.display());
-    }
-    let says =
-        !value.is_empty() || !error.is_empty() || stdout.total_bytes > 0 || stderr.total_bytes > 0;
-    let detail = says.then(|| {
-        let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
-            Default::default()
-        } else {
-            let name = spill_name(bundle, key);
-            let keep = |stream, which| kept(stream, scratch, &name, which, capture_bytes_max);
-            (keep(stdout, "stdout"), keep(stderr, "stderr"))
-        };
-        Arc::new(Detail { stdout: streams.0, stderr: streams.1, error, value })
-    });
-    Event::Ended { key, outcome, started, ended, detail }
 }
