@@ -55,6 +55,12 @@ pub enum Event {
         /// What else there is to say.
         detail: Option<Arc<Detail>>,
     },
+    /// A worker has been given calls: the time of the first runs from now on.
+    /// (That of a process runs from its start.)
+    Begun {
+        /// The first.
+        key: TaskKey,
+    },
     /// Calls of functions that were handed over have not begun, and will not:
     /// the call before them takes long, or their worker is gone.
     Returned {
@@ -237,6 +243,7 @@ impl Executor {
             Event::Ended { key, outcome, started, ended, detail } => {
                 self.ended(key, outcome, started, ended, detail);
             }
+            Event::Begun { key } => self.begun(key),
             Event::Returned { key, count } => self.returned(key, count),
             Event::Leave => self.leaving = true,
         }
@@ -416,7 +423,8 @@ impl Executor {
 
     fn start(&mut self, run: Queued, gpus: Vec<u32>) {
         let key = TaskKey { instance: run.instance, task: TaskId(run.first) };
-        let deadline = (run.class.timeout_micros > 0 && run.class.kind != Kind::Noop)
+        let timed = !matches!(run.class.kind, Kind::Noop | Kind::Function);
+        let deadline = (run.class.timeout_micros > 0 && timed)
             .then(|| self.now.after(run.class.timeout_micros));
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));

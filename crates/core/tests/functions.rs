@@ -109,6 +109,7 @@ impl World {
         }
         self.largest = self.largest.max(start.count);
         self.bundles.push(Bundle { first, end });
+        self.machine.handle(Time(self.now), Event::Begun { key: start.key });
     }
 
     fn kill(&mut self, task: u64) {

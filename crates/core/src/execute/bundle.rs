@@ -100,12 +100,19 @@ impl Executor {
         };
         behind.behind = false;
         behind.gpus.clone_from(&run.gpus);
-        if behind.class.timeout_micros > 0 {
-            let at = self.now.after(behind.class.timeout_micros);
-            behind.deadline = Some(at);
-            self.deadlines.insert((at, next));
-        }
+        self.begun(next);
         true
+    }
+
+    /// The time of a call that leads runs from now on.
+    pub(super) fn begun(&mut self, key: TaskKey) {
+        let Some(run) = self.running.get_mut(&key) else { return };
+        let timed = run.class.kind == Kind::Function && run.class.timeout_micros > 0;
+        if timed && !run.behind && run.deadline.is_none() {
+            let at = self.now.after(run.class.timeout_micros);
+            run.deadline = Some(at);
+            self.deadlines.insert((at, key));
+        }
     }
 
     /// Takes back `count` calls from `key` on, which have not begun.

@@ -54,6 +54,8 @@ const START_RETRY_MS: u64 = 1000;
 const RETIRE_MS: u64 = 2000;
 /// What a worker writes before it takes calls is kept up to this, for errors.
 const START_CAPTURE_BYTES: u64 = 16 << 10;
+/// Time for a worker to start and to load what it preloads.
+const START_SECONDS_MAX: u64 = 600;
 /// Longest value; results travel in messages of bounded size.
 const VALUE_BYTES_MAX: usize = 8 << 20;
 /// What was heard and not yet acted upon.
@@ -261,7 +263,7 @@ impl Workers {
             .folder
             .command(&self.options, &home.language)
             .ok_or_else(|| WorkerError::Language(home.language.clone()))?;
-        let worker = Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
+        let mut worker = Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
         let mut env = home.env.clone();
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
@@ -271,6 +273,7 @@ impl Workers {
         if self.workers.len() >= self.slots {
             self.retire_idlest();
         }
+        worker.look_at = Some(Instant::now() + Duration::from_secs(START_SECONDS_MAX));
         self.workers.insert(key, worker);
         self.launches.push(Launch {
             key,
@@ -317,6 +320,7 @@ impl Workers {
         let most = u32::try_from(left).unwrap_or(u32::MAX);
         give_back(bundle, most, &mut self.events);
         worker.send(id, bundle);
+        self.events.push_back(Event::Begun { key: bundle.key(0) });
         bundle.worker = Some(key);
         worker.look_at = (bundle.live > 1).then(|| Instant::now() + Duration::from_millis(LOOK_MS));
     }
@@ -414,6 +418,7 @@ impl Workers {
             FromWorker::Hello { .. } => self.distrust(key, "it introduced itself twice"),
             FromWorker::Ready { error } => {
                 let Some(worker) = self.workers.get_mut(&key) else { return };
+                worker.look_at = None;
                 if error.is_empty() {
                     worker.ready = true;
                     self.next_work(key, clock);

@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::outcome::{kept, not_ready, spill_name};
 use super::worker::Worker;
-use super::{CLOSE_MS_MAX, LOOK_MS, Workers, give_back};
+use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
@@ -27,6 +27,10 @@ impl Workers {
             if worker.ended.is_some() {
                 // Somebody else holds its connection.
                 self.bury(key, clock);
+                continue;
+            }
+            if !worker.ready {
+                self.distrust(key, &format!("it has not started within {START_SECONDS_MAX} s"));
                 continue;
             }
             let bytes = worker.buffered_bytes().unwrap_or(0);
