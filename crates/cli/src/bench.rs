@@ -71,6 +71,9 @@ enum What {
     Emulate(emulator::EmulateArgs),
     /// Everything but executors, efficiency and endurance, which take long
     All(AllArgs),
+    /// The bare loop that `spawn` is compared with, in a process of its own
+    #[command(hide = true)]
+    BareLoop(bare_spawn::BareLoopArgs),
 }
 
 /// `falkon bench all`
@@ -85,6 +88,9 @@ struct AllArgs {
 
 /// Runs the command.
 pub(crate) fn bench(args: BenchArgs) -> Exit {
+    if let What::BareLoop(args) = &args.what {
+        return bare_spawn::bare_loop(args).map_or_else(Exit::failure, |()| Exit::Success);
+    }
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
@@ -101,6 +107,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Endurance(args) => args.json,
         What::Emulate(_) => true,
         What::All(args) => args.round.json,
+        What::BareLoop(_) => false,
     };
     let machine = Machine::look();
     if !json {
@@ -128,6 +135,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Endurance(args) => show(endurance::run(&args).await?),
             What::Emulate(args) => emulator::emulate(&args).await,
             What::All(args) => all(&args, show).await,
+            What::BareLoop(_) => Ok(()),
         }
     });
     match result {

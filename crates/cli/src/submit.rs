@@ -63,14 +63,9 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
 
 async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
-    if !access.roles().any(|role| matches!(role, Role::Owner | Role::Client)) {
-        return Err(Exit::usage(
-            "this access file does not allow submitting: use the dispatcher's access.json or \
-             access-client.json",
-        ));
-    }
     let owner = access.roles().any(|role| role == Role::Owner);
-    if !owner && args.instance_access.is_none() && !args.wait {
+    let client = access.roles().any(|role| role == Role::Client);
+    if client && !owner && args.instance_access.is_none() && !args.wait {
         return Err(Exit::usage(
             "this access file can create instances but not open them later: keep the new \
              instance's own with --instance-access FILE, or wait with --wait",

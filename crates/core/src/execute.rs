@@ -6,6 +6,7 @@
 //! next event. Times are on the dispatcher's clock, as far as the shell knows
 //! it.
 
+mod ahead;
 mod bundle;
 mod check;
 mod obey;
@@ -15,6 +16,7 @@ use crate::dispatch::{BatchId, Held, Join, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
+use ahead::Waits;
 use outbox::Outbox;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -69,6 +71,9 @@ pub enum Event {
         /// How many, one after another.
         count: u64,
     },
+    /// A task that was to come after another will not start: it was taken back
+    /// or killed before, or what it was to run in is gone.
+    TakenBack(TaskKey),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -94,6 +99,9 @@ pub struct Start {
     pub attempt: u32,
     /// The GPUs that are theirs.
     pub gpus: Vec<u32>,
+    /// Start it when this one ends, however that does, and in its place; at
+    /// once if that has ended. Until then it can be taken back.
+    pub after: Option<TaskKey>,
 }
 
 /// What an executor wants done.
@@ -112,7 +120,8 @@ pub enum Action {
     },
     /// No task will refer to this template any more.
     Forget(TemplateId),
-    /// Start tasks; they stay started until [`Event::Ended`].
+    /// Start tasks; they stay started until [`Event::Ended`] or
+    /// [`Event::TakenBack`].
     Start(Start),
     /// End a task: ask it to, and force it after `grace_micros`.
     Kill {
@@ -121,6 +130,9 @@ pub enum Action {
         /// Time it is given.
         grace_micros: u64,
     },
+    /// Do not start a task that comes after another, if that has not ended. The
+    /// answer is [`Event::TakenBack`]; there is none if the task runs.
+    TakeBack(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
     Left,
 }
@@ -173,6 +185,10 @@ struct Running {
     row: u64,
     /// A call handed over behind the one before it, whose room it will take.
     behind: bool,
+    /// A process that does not run yet.
+    waits: Option<Box<Waits>>,
+    /// The process that comes after it.
+    follower: Option<TaskKey>,
 }
 
 /// An executor's whole state.
@@ -195,6 +211,12 @@ pub struct Executor {
     queue: VecDeque<Queued>,
     running: BTreeMap<TaskKey, Running>,
     deadlines: BTreeSet<(Time, TaskKey)>,
+    /// Running processes that none comes after.
+    leaders: BTreeSet<TaskKey>,
+    /// Started tasks that wait for others to end.
+    waiting: BTreeSet<TaskKey>,
+    /// How many of them the dispatcher has asked for.
+    asked_for: u64,
     outbox: Outbox,
     last_spoke: Time,
     startable: bool,
@@ -223,6 +245,9 @@ impl Executor {
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             deadlines: BTreeSet::new(),
+            leaders: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            asked_for: 0,
             outbox: Outbox::default(),
             last_spoke: Time::default(),
             startable: false,
@@ -245,6 +270,7 @@ impl Executor {
             }
             Event::Begun { key } => self.begun(key),
             Event::Returned { key, count } => self.returned(key, count),
+            Event::TakenBack(key) => self.taken_back(key),
             Event::Leave => self.leaving = true,
         }
     }
@@ -254,11 +280,14 @@ impl Executor {
         if self.actions.is_empty() && self.startable && !self.leaving {
             self.startable = false;
             self.start_tasks();
+            self.start_ahead();
+            self.ask_for_one_here();
         }
         if self.actions.is_empty() && self.connected {
             if self.leaving {
                 // Tasks may still come from a dispatcher that does not know.
                 self.give_back(u64::MAX);
+                self.ask_for_dispatcher(u64::MAX);
                 if !std::mem::replace(&mut self.told_leaving, true) {
                     self.outbox.leaving();
                 }
@@ -302,10 +331,10 @@ impl Executor {
     /// Tasks queued, and tasks running, here.
     #[must_use]
     pub fn load(&self) -> (u64, u64) {
-        (
-            self.queue.iter().map(|run| run.count).sum(),
-            self.running.values().map(|run| run.count).sum(),
-        )
+        let queued: u64 = self.queue.iter().map(|run| run.count).sum();
+        let started: u64 = self.running.values().map(|run| run.count).sum();
+        let waiting = self.waiting.len() as u64;
+        (queued + waiting, started - waiting)
     }
 
     /// What is free of the capacity.
@@ -376,7 +405,7 @@ impl Executor {
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
-                self.start(run, Vec::new());
+                self.start(run, Vec::new(), None);
                 continue;
             }
             if !passing {
@@ -397,19 +426,25 @@ impl Executor {
             }
             self.free.take(need, 1);
             let count = self.bundle(&self.queue[at]);
-            let run = &mut self.queue[at];
-            let first = Queued { count, ..run.clone() };
-            run.passed_since = None;
-            run.first += count;
-            run.row += count;
-            run.count -= count;
-            if run.count == 0 {
-                self.queue.remove(at);
-            } else if let Some(prepared) = self.templates.get_mut(&first.template) {
-                prepared.uses += 1;
-            }
-            self.start(first, gpus);
+            let Some(first) = self.take_queued(at, count) else { break };
+            self.start(first, gpus, None);
         }
+    }
+
+    /// Takes the first `count` tasks of a queued run.
+    fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
+        let run = self.queue.get_mut(at)?;
+        run.passed_since = None;
+        let first = Queued { count, ..run.clone() };
+        run.first += count;
+        run.row += count;
+        run.count -= count;
+        if run.count == 0 {
+            self.queue.remove(at);
+        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
+            prepared.uses += 1;
+        }
+        Some(first)
     }
 
     /// Whether any of these tasks is running.
@@ -421,11 +456,12 @@ impl Executor {
             .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
-    fn start(&mut self, run: Queued, gpus: Vec<u32>) {
-        let key = TaskKey { instance: run.instance, task: TaskId(run.first) };
-        let timed = !matches!(run.class.kind, Kind::Noop | Kind::Function);
-        let deadline = (run.class.timeout_micros > 0 && timed)
-            .then(|| self.now.after(run.class.timeout_micros));
+    fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<Waits>) {
+        let key = run.key();
+        let timed = run.class.timeout_micros > 0
+            && !matches!(run.class.kind, Kind::Noop | Kind::Function)
+            && waits.is_none();
+        let deadline = timed.then(|| self.now.after(run.class.timeout_micros));
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
         }
@@ -438,7 +474,11 @@ impl Executor {
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
+            after: waits.as_ref().map(|waits| waits.behind),
         }));
+        if run.class.kind == Kind::Process && waits.is_none() {
+            self.leaders.insert(key);
+        }
         let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
         let leader = Running {
             count: if calls > 1 { 1 } else { run.count },
@@ -451,6 +491,8 @@ impl Executor {
             rows: run.rows,
             row: run.row,
             behind: false,
+            waits: waits.map(Box::new),
+            follower: None,
         };
         self.start_behind(key, calls, &leader);
         self.running.insert(key, leader);
@@ -464,14 +506,14 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(run) = self.running.remove(&key) else { return };
+        let Some(mut run) = self.running.remove(&key) else { return };
         if run.class.kind == Kind::Function
             && outcome != Outcome::NotRun
             && let Some(prepared) = self.templates.get_mut(&run.template)
         {
             prepared.pace.ended(ended.since(started));
         }
-        self.vacate(key, &run, true);
+        self.vacate(key, &mut run, Some(ended.min(self.now)));
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => return,
@@ -491,14 +533,18 @@ impl Executor {
         });
     }
 
-    /// Makes room where `run` was: for the call behind it, if it has been
-    /// handed over, or for any other.
-    fn vacate(&mut self, key: TaskKey, run: &Running, pass_on: bool) {
+    /// Makes room where `run` was: if it has `ended`, for the call behind it
+    /// or the process that comes after it; else for any other.
+    fn vacate(&mut self, key: TaskKey, run: &mut Running, ended: Option<Time>) {
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));
         }
-        let passed_on = pass_on && self.lead(key, run);
-        if run.class.kind != Kind::Noop && !run.behind && !passed_on {
+        self.leaders.remove(&key);
+        let waited = self.unchain(key, run.waits.take()).is_some();
+        let has_room = run.class.kind != Kind::Noop && !run.behind && !waited;
+        let passed_on =
+            has_room && ended.is_some_and(|ended| self.lead(key, run) || self.move_up(run, ended));
+        if has_room && !passed_on {
             self.free.give(&run.class.resources, 1);
             self.free_gpus.extend(&run.gpus);
         }

@@ -69,6 +69,10 @@ pub const BACKFILL_RUNS_MAX: usize = 64;
 pub const BUNDLE_CALLS_MAX: u64 = 4096;
 /// Work handed to one worker at once, by what calls took before.
 pub const BUNDLE_WORK_MICROS: u64 = 5_000;
+/// Tasks of one executor that are started to come after others.
+pub const AHEAD_TASKS_MAX: usize = 4096;
+/// Running tasks an executor looks through for one to start another after.
+pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

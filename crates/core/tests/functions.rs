@@ -91,6 +91,7 @@ impl World {
                     let order = Order { acknowledged: update.number, ..Order::default() };
                     self.machine.handle(Time(self.now), Event::Order(order));
                 }
+                Action::TakeBack(key) => panic!("no function waits, but {key:?} is taken back"),
                 Action::Join(_) | Action::Prepare { .. } | Action::Forget(_) | Action::Left => {}
             }
         }

@@ -42,6 +42,10 @@ pub const CONNECTIONS_MAX: usize = 262_144;
 /// Pause before a journal that could not be written is tried again.
 const JOURNAL_RETRY_MS: u64 = 500;
 
+/// A timer that is this late says that the whole process stood still.
+const STALLED_MS_MIN: u64 = 1000;
+/// Time that readers then get to pass on what came meanwhile.
+const CATCH_UP_MS: u64 = 250;
 /// Time that connections get to take in what was queued for them at the end.
 const GOODBYE_MS_MAX: u64 = 1000;
 
@@ -81,6 +85,15 @@ impl fmt::Debug for Handle {
     }
 }
 
+/// Why a dispatcher has stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// It was asked to.
+    Asked,
+    /// Its journal can never be written again; the log says why.
+    JournalFailed,
+}
+
 /// Why a dispatcher could not go on.
 #[derive(Debug)]
 pub enum DispatcherError {
@@ -109,7 +122,7 @@ impl std::error::Error for DispatcherError {
 ///
 /// # Errors
 /// The journal cannot be opened, locked, or read.
-pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<()>), DispatcherError> {
+pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), DispatcherError> {
     let clock = Clock::start();
     let mut core = Dispatcher::new();
     let store = match options.store {
@@ -143,9 +156,9 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<()>), Dispat
         stopping: None,
     };
     tokio::spawn(async move {
-        driver.run(messages).await;
+        let how = driver.run(messages).await;
         // Nobody may be waiting for it.
-        let _ = stopped.send(());
+        let _ = stopped.send(how);
     });
     Ok((handle, when_stopped))
 }
@@ -227,7 +240,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
         loop {
             let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
@@ -236,7 +249,7 @@ impl Driver {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
                     if count == 0 {
-                        return;
+                        return Stopped::Asked;
                     }
                 }
                 () = tokio::time::sleep_until(due.unwrap_or(far)) => {}
@@ -246,12 +259,16 @@ impl Driver {
             for inbound in batches.drain(..) {
                 stop |= self.take(now, inbound);
             }
-            if self.core.poll_timeout().is_some_and(|(at, _)| at <= now) {
-                self.core.handle_timeout(now);
+            let overdue = self.core.poll_timeout().filter(|(at, _)| *at <= now);
+            if let Some((at, _)) = overdue {
+                if now.since(at) >= STALLED_MS_MIN * 1000 {
+                    stop |= self.catch_up(&mut inbox).await;
+                }
+                self.core.handle_timeout(self.clock.now());
             }
             self.act();
             if !self.settle().await {
-                return;
+                return Stopped::JournalFailed;
             }
             self.send();
             if let Some((connection, request)) = self.stopping.take() {
@@ -264,9 +281,23 @@ impl Driver {
                     store.close(&self.log);
                 }
                 self.say_goodbye(&mut inbox).await;
-                return;
+                return Stopped::Asked;
             }
         }
+    }
+
+    /// After a stall of the whole process (it was stopped, or its disk hung):
+    /// takes in what peers said meanwhile, which counts before their silence
+    /// does. Returns whether to stop.
+    async fn catch_up(&mut self, inbox: &mut mpsc::Receiver<Inbound>) -> bool {
+        tokio::time::sleep(Duration::from_millis(CATCH_UP_MS)).await;
+        let now = self.clock.now();
+        let mut stop = false;
+        for _ in 0..INBOX_BATCHES_MAX {
+            let Ok(inbound) = inbox.try_recv() else { break };
+            stop |= self.take(now, inbound);
+        }
+        stop
     }
 
     /// Lets go of all peers: their connections close once what is queued for

@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod not_started;
 mod tasks;
 mod workers;
 
@@ -270,6 +271,7 @@ impl Driver {
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),
+            Action::TakeBack(key) => self.tasks.take_back(key),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
             Action::Left => self.left = true,
         }

@@ -63,7 +63,8 @@ pub struct Launch {
     /// Start it only when this task, which was launched before, has ended in whatever way, and in
     /// its place: so the next one starts without the time it takes to hear of an end and to
     /// answer it. At once if that task is no longer with the host. Several after the same one
-    /// run one after the other. [`HostSender::kill`] takes back one that waits.
+    /// run one after the other. [`HostSender::take_back`] and
+    /// [`HostSender::kill`] take back one that waits.
     pub after: Option<u64>,
     /// The program and its arguments. A program without a slash is looked up in the `PATH` of
     /// the task's environment.
@@ -123,7 +124,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Stage {
-    /// It was killed while it waited, for a slot or for the task it comes after (`ECANCELED`).
+    /// It was killed or taken back while it waited, for a slot or for the task it comes after (`ECANCELED`).
     Waiting = 0,
     /// Its arguments, environment or paths cannot be passed on: a NUL byte, a variable's name
     /// that is empty or holds `=`, no program (`EINVAL`), or too much of them (`E2BIG`).

@@ -2,25 +2,41 @@
 //! thread, and the process host by itself.
 
 use super::error::BenchError;
+use clap::Args;
 use falkon_node::process::{Host, HostReceiver, HostSender, Launch};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Instant;
 
 unsafe extern "C" {
     static environ: *const *mut libc::c_char;
 }
 
-/// Processes per second of a loop that keeps `in_flight` of them. The caller
-/// has no other children: any that ends is taken for one of them.
-pub(crate) fn bare_loop(program: &CString, tasks: u64, in_flight: u64) -> Result<f64, BenchError> {
-    let start = Instant::now();
+/// `falkon bench bare-loop`
+#[derive(Args, Debug)]
+pub(crate) struct BareLoopArgs {
+    /// The program
+    program: OsString,
+    /// How often
+    tasks: u64,
+    /// How many at a time
+    in_flight: u64,
+}
+
+/// Runs the loop, and prints nothing. It has no other children: any that ends
+/// is taken for one of its own.
+pub(crate) fn bare_loop(args: &BareLoopArgs) -> Result<(), BenchError> {
+    let program = CString::new(args.program.as_bytes())
+        .map_err(|error| BenchError::System { what: "name a program", source: error.into() })?;
     let argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
-    for at in 0..tasks + in_flight {
-        if at >= in_flight {
+    for at in 0..args.tasks.saturating_add(args.in_flight) {
+        if at >= args.in_flight {
             // SAFETY: Null pointers say that nothing but the wait is wanted.
             unsafe { libc::wait4(-1, std::ptr::null_mut(), 0, std::ptr::null_mut()) };
         }
-        if at < tasks {
+        if at < args.tasks {
             let mut pid = 0;
             // SAFETY: All pointers are to live, closed arrays of strings; the
             // null pointers say that there are no actions and attributes.
@@ -40,14 +56,28 @@ pub(crate) fn bare_loop(program: &CString, tasks: u64, in_flight: u64) -> Result
             }
         }
     }
-    Ok(tasks as f64 / start.elapsed().as_secs_f64())
+    Ok(())
+}
+
+/// Gives what `command` starts a session of its own: the kernel shares
+/// processors between sessions, and Falkon's process host has one, so that on
+/// a busy machine others would get less.
+pub(crate) fn in_own_session(command: &mut Command) -> &mut Command {
+    // SAFETY: Between fork and exec one system call without memory is made. It
+    // cannot fail in a child that was just forked and leads no group.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        })
+    }
 }
 
 /// Processes per second through a process host, which captures what they
 /// write. Keeps `in_flight` of them running and, behind each, `ahead` more
 /// that start in its place.
 pub(crate) async fn host_alone(
-    program: &CString,
+    program: &str,
     tasks: u64,
     in_flight: u64,
     ahead: u64,
@@ -55,7 +85,7 @@ pub(crate) async fn host_alone(
     let mut host = Host::start().await.map_err(BenchError::Host)?;
     let start = Instant::now();
     let mut chains = Chains {
-        program: program.to_bytes().to_vec(),
+        program: program.as_bytes().to_vec(),
         ahead: ahead > 0,
         chain_of: Vec::new(),
         last: vec![None; in_flight as usize],

@@ -26,7 +26,7 @@ const DESCRIPTORS_SPARE: u64 = 64;
 /// How long emulated executors may take to join, for each thousand of them.
 const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
 /// Pause between two looks at how many have joined.
-const JOIN_LOOK_MS: u64 = 50;
+const JOIN_LOOK_MS: u64 = 200;
 
 /// `falkon bench emulate`
 #[derive(Args, Debug)]

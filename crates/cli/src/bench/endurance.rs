@@ -28,7 +28,7 @@ pub(crate) struct EnduranceArgs {
     #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(10..))]
     tasks: u64,
     /// Tasks per submission
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     bundle: u64,
     /// Each task has its own command, arguments and environment; otherwise each
     /// submission is a task array
@@ -70,16 +70,26 @@ pub(crate) async fn run(args: &EnduranceArgs) -> Result<Table, BenchError> {
     client.subscribe(instance, 0).await?;
     let room = Semaphore::new(UNDER_WAY_MAX);
     let start = Instant::now();
-    let mut watch = Watch { services: &services, table: &mut table, last: 0.0, rates: Vec::new() };
+    let mut watch = Watch {
+        last: (0.0, services.dispatcher_nanos()),
+        services: &services,
+        table: &mut table,
+        rates: Vec::new(),
+        costs: Vec::new(),
+    };
     let submit = submit(&client, instance, &load, &room);
     let receive = receive(&client, &mut deliveries, instance, &load, &room, |done| {
         watch.part(start, done);
     });
     tokio::try_join!(submit, receive)?;
-    let rates = watch.rates;
+    let (rates, costs) = (watch.rates, watch.costs);
     client.destroy(instance).await?;
     if let (Some(first), Some(last)) = (rates.first(), rates.last()) {
         table.add("throughput of the last tenth / the first", "", last / first);
+    }
+    if let (Some(first), Some(last)) = (costs.first(), costs.last()) {
+        let name = "processor time of the dispatcher, last tenth / first";
+        table.add(name, "", last / first);
     }
     table.add("the whole run", "s", start.elapsed().as_secs_f64());
     let each: Vec<String> = rates.iter().map(|rate| format!("{:.2}", rate / 1e6)).collect();
@@ -91,19 +101,28 @@ pub(crate) async fn run(args: &EnduranceArgs) -> Result<Table, BenchError> {
 struct Watch<'a> {
     services: &'a Services,
     table: &'a mut Table,
-    /// When the last part ended, in seconds from the start.
-    last: f64,
+    /// When the last part ended, in seconds from the start, and the
+    /// dispatcher's processor time then, in nanoseconds.
+    last: (f64, u64),
+    /// Tasks per second in each part.
     rates: Vec<f64>,
+    /// The dispatcher's nanoseconds per task in each part: unlike the rate,
+    /// they do not depend on what else the machine does.
+    costs: Vec<f64>,
 }
 
 impl Watch<'_> {
     /// A part of `tasks` tasks has ended.
     fn part(&mut self, start: Instant, tasks: u64) {
         let now = start.elapsed().as_secs_f64();
-        let rate = tasks as f64 / (now - self.last);
-        self.last = now;
+        let nanos = self.services.dispatcher_nanos();
+        let (before, nanos_before) = std::mem::replace(&mut self.last, (now, nanos));
+        let rate = tasks as f64 / (now - before);
+        let cost = (nanos - nanos_before) as f64 / tasks as f64;
         self.rates.push(rate);
+        self.costs.push(cost);
         self.table.add("throughput", "tasks/s", rate);
+        self.table.add("processor time of the dispatcher", "ns/task", cost);
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let executors = self.services.executor_pids().map(resident_bytes).sum();
         for (name, bytes) in [
@@ -147,7 +166,8 @@ async fn receive(
     room: &Semaphore,
     mut part: impl FnMut(u64),
 ) -> Result<(), BenchError> {
-    let (mut position, mut done, mut parted, mut freed) = (0, 0, 0, 0);
+    let (mut position, mut done, mut freed) = (0, 0, 0);
+    let (mut parted, mut parts) = (0, 1);
     loop {
         let delivery = deliveries.recv().await.ok_or(ClientError::Lost)?;
         if delivery.instance != instance {
@@ -163,9 +183,10 @@ async fn receive(
         let finished = position / load.bundle;
         room.add_permits((finished - freed) as usize);
         freed = finished;
-        if position - parted >= load.tasks / PARTS {
+        if position >= load.tasks * parts / PARTS {
             part(position - parted);
             parted = position;
+            parts = position * PARTS / load.tasks + 1;
         }
         if delivery.complete {
             break;

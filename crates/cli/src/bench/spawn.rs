@@ -1,7 +1,7 @@
 //! `falkon bench spawn`: processes as tasks, beside a bare spawn loop and
 //! xargs.
 
-use super::bare_spawn::{bare_loop, host_alone};
+use super::bare_spawn::{host_alone, in_own_session};
 use super::campaign::{self, Load};
 use super::error::BenchError;
 use super::report::Table;
@@ -9,7 +9,6 @@ use super::services::{Services, Setup};
 use super::{RoundArgs, services::Scratch};
 use crate::service::start::SecurityLevel;
 use clap::Args;
-use std::ffi::CString;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -38,32 +37,31 @@ impl SpawnArgs {
     }
 }
 
-/// Runs the benchmark. Nothing else that was started here lives while the bare
-/// loop runs, so everything is started for its round.
+/// Runs the benchmark. Everything is started for its round, in a session of
+/// its own.
 pub(crate) async fn run(args: &SpawnArgs) -> Result<Table, BenchError> {
     let about = format!("{} times {PROGRAM}, {} side by side", args.tasks, args.slots);
     let mut table = Table::new("spawn", about);
-    let program = CString::new(PROGRAM).unwrap_or_default();
     let in_flight = u64::from(args.slots);
     let mut xargs = true;
     for round in 0..=args.round.rounds {
-        let mut rates = vec![(BARE, bare_loop(&program, args.tasks, in_flight)?)];
-        if let Some(rate) = if xargs { run_xargs(args)? } else { None } {
-            rates.push((XARGS, rate));
-        } else {
-            xargs = false;
+        let mut rates = vec![(BARE, timed(&mut bare_loop(args), "the bare loop", args)?)];
+        if xargs {
+            rates.push((XARGS, run_xargs(args)?));
         }
-        rates.push(("falkon run (embedded)", falkon_run(args)?));
-        rates.push(("falkon services", through_services(args).await?));
-        rates.push((
-            "the process host alone",
-            host_alone(&program, args.tasks, in_flight, 0).await?,
-        ));
-        let ahead = host_alone(&program, args.tasks, in_flight, 1).await?;
-        rates.push(("the process host, one ahead", ahead));
-        // The first round warms the machine up.
-        for (name, rate) in rates.into_iter().filter(|_| round > 0) {
-            table.add(name, RATE, rate);
+        rates.push(("falkon run", timed(&mut falkon_run(args), "falkon run", args)?));
+        rates.push(("falkon services", Some(through_services(args).await?)));
+        for (name, ahead) in [("the process host alone", 0), ("the process host, one ahead", 1)] {
+            let rate = host_alone(PROGRAM, args.tasks, in_flight, ahead).await?;
+            rates.push((name, Some(rate)));
+        }
+        for (name, rate) in rates {
+            match rate {
+                None => xargs = false,
+                // The first round warms the machine up.
+                Some(_) if round == 0 => {}
+                Some(rate) => table.add(name, RATE, rate),
+            }
         }
     }
     table.compare_with(BARE);
@@ -76,40 +74,48 @@ pub(crate) async fn run(args: &SpawnArgs) -> Result<Table, BenchError> {
     Ok(table)
 }
 
+fn bare_loop(args: &SpawnArgs) -> Command {
+    let (tasks, slots) = (args.tasks.to_string(), args.slots.to_string());
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["bench", "bare-loop", PROGRAM, &tasks, &slots]);
+    command
+}
+
+fn falkon_run(args: &SpawnArgs) -> Command {
+    let (range, slots) = (format!("1-{}", args.tasks), args.slots.to_string());
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["run", "--quiet", "-j", &slots, "--range", &range, "--", PROGRAM]);
+    command.stdin(Stdio::null());
+    command
+}
+
 fn run_xargs(args: &SpawnArgs) -> Result<Option<f64>, BenchError> {
     let scratch = Scratch::new()?;
     let lines = scratch.path().join("lines");
     let text: String = (0..args.tasks).map(|number| format!("{number}\n")).collect();
     std::fs::write(&lines, text).map_err(BenchError::system("write a file"))?;
     let input = std::fs::File::open(&lines).map_err(BenchError::system("read a file"))?;
+    let mut xargs = Command::new("xargs");
+    xargs.args(["-P", &args.slots.to_string(), "-n1", PROGRAM]).stdin(input);
+    timed(&mut xargs, "xargs", args)
+}
+
+/// Tasks per second of a program that runs all of them, as a user runs it: its
+/// start included. `None` if it is not installed.
+fn timed(
+    command: &mut Command,
+    name: &'static str,
+    args: &SpawnArgs,
+) -> Result<Option<f64>, BenchError> {
     let start = Instant::now();
-    let status = Command::new("xargs")
-        .args(["-P", &args.slots.to_string(), "-n1", PROGRAM])
-        .stdin(input)
-        .status();
-    match status {
+    match in_own_session(command).status() {
         Ok(status) if status.success() => {
             Ok(Some(args.tasks as f64 / start.elapsed().as_secs_f64()))
         }
-        Ok(_) => Err(BenchError::Program("xargs")),
+        Ok(_) => Err(BenchError::Program(name)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(BenchError::System { what: "run xargs", source }),
+        Err(source) => Err(BenchError::System { what: "run a program", source }),
     }
-}
-
-/// As a user runs it, the start of the program included.
-fn falkon_run(args: &SpawnArgs) -> Result<f64, BenchError> {
-    let start = Instant::now();
-    let status = Command::new("/proc/self/exe")
-        .args(["run", "--quiet", "-j", &args.slots.to_string()])
-        .args(["--range", &format!("1-{}", args.tasks), "--", PROGRAM])
-        .stdin(Stdio::null())
-        .status()
-        .map_err(BenchError::system("run falkon"))?;
-    if !status.success() {
-        return Err(BenchError::Program("falkon run"));
-    }
-    Ok(args.tasks as f64 / start.elapsed().as_secs_f64())
 }
 
 /// Through a dispatcher with a journal and an executor that run already.

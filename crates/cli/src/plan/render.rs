@@ -15,11 +15,15 @@ impl Plan {
     /// A short text for the task at `position`: its name, if it has one, and
     /// its command.
     pub(crate) fn label(&self, position: u64) -> String {
-        let text = match (self.name(position), self.command(position)) {
-            (Some(name), Some(command)) => format!("{name} ({})", words(&command)),
+        // A command may have very many words, of which few are shown.
+        let words = self.command(position).map(|mut command| {
+            command.argv.truncate(LABEL_CHARS_MAX);
+            words(&command)
+        });
+        let text = match (self.name(position), words) {
+            (Some(name), Some(words)) => format!("{name} ({words})"),
             (Some(name), None) => name.to_owned(),
-            (None, Some(command)) => words(&command),
-            (None, None) => String::new(),
+            (None, words) => words.unwrap_or_default(),
         };
         let text = text.replace(char::is_control, " ");
         match text.char_indices().nth(LABEL_CHARS_MAX) {

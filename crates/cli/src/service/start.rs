@@ -6,12 +6,16 @@ use crate::embedded::hostname;
 use crate::exit::{Exit, runtime};
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
-use falkon_node::dispatcher::{self, StoreOptions};
+use falkon_node::dispatcher::{self, Stopped, StoreOptions};
 use falkon_node::secure::{AccessFile, Identity, Level};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that wait to be accepted; the system's own bound
+/// (`net.core.somaxconn`) is lower as a rule.
+const LISTEN_CONNECTIONS_MAX: u32 = 65_535;
 
 /// How connections are protected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -122,7 +126,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         log: log.clone(),
     };
     let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;
-    let listener = TcpListener::bind(listen).await.map_err(|error| {
+    let listener = listen_at(listen).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 ": another program uses that port; stop it, or choose another with --listen"
@@ -144,17 +148,34 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor));
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
-    tokio::select! {
-        _ = &mut stopped => {}
+    let how = tokio::select! {
+        how = &mut stopped => how,
         () = interrupts.next() => {
             log("stopping; started again with the same directory it goes on");
             handle.stop().await;
-            // If the driver is gone already, it has stopped.
-            let _ = stopped.await;
+            stopped.await
         }
-    }
+    };
     serving.abort();
-    Ok(Exit::Success)
+    match how {
+        Ok(Stopped::Asked) => Ok(Exit::Success),
+        Ok(Stopped::JournalFailed) => Ok(Exit::Failure),
+        Err(_) => Err(Exit::failure("the dispatcher has ended unexpectedly")),
+    }
+}
+
+/// Listens with as long a queue of new connections as the system allows:
+/// thousands of executors may start in the same moment, and those that find
+/// the queue full try again seconds later.
+fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A dispatcher that is started again gets its port back at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(LISTEN_CONNECTIONS_MAX)
 }
 
 fn make_dir(dir: &std::path::Path) -> Result<(), Exit> {

@@ -169,6 +169,7 @@ impl Random {
 
     /// Lets a random time go by: the moment at which something is killed.
     pub(crate) fn moment(&mut self, micros_max: u64) {
+        // It sleeps because the moment is to be random; nothing is waited for.
         std::thread::sleep(Duration::from_micros(self.below(micros_max)));
     }
 }

@@ -16,3 +16,5 @@ mod run;
 mod security;
 mod services;
 mod signals;
+mod stall;
+mod terminal;

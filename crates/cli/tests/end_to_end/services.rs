@@ -425,6 +425,69 @@ fn a_client_may_go_while_its_tasks_run() {
     access.run("wait", &["0"]).exits(0).says("3 done");
 }
 
+#[test]
+fn the_journal_may_be_safer_or_left_out() {
+    let site = Site::new();
+    for (name, args, survives) in [
+        ("machine", &["--durability", "machine"][..], true),
+        ("salvage", &["--salvage"], true),
+        ("none", &["--no-journal"], false),
+    ] {
+        let mut dispatcher = site.dispatcher(name, args);
+        let access = dispatcher.access();
+        let _executor = dispatcher.executor("worker", &[]);
+        let id = access.submit(&["--range", "1-5", "--", "echo"]);
+        access.run("wait", &[&id]).exits(0);
+        dispatcher.kill();
+        dispatcher.start();
+        if survives {
+            assert_eq!(access.results(&id).len(), 5);
+        } else {
+            access.run("results", &[&id]).exits(2).says_only(1, "there is no instance");
+        }
+        access.run("submit", &["--wait", "--", "true"]).exits(0);
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_refused_and_can_be_salvaged() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let executor = dispatcher.executor("worker", &[]);
+    let ids: Vec<String> =
+        (0..3).map(|_| access.submit(&["--range", "1-50", "--", "echo"])).collect();
+    access.run("wait", &[&ids[2]]).exits(0);
+    drop(executor);
+    dispatcher.kill();
+    let path = site.path("d/journal/00000001.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&path, bytes).unwrap();
+    let ran = site.run(["start", "--dir", "d"]).exits(3);
+    let ran = ran.says("00000001.log").says("--salvage");
+    assert!(!ran.err.contains("panic"), "{ran}");
+    // What the damage took runs again; the rest is there as it was, also when
+    // it is read another time.
+    let mut salvaged = site.start(["start", "--dir", "d", "--salvage"]);
+    salvaged.wait_for("dispatcher at ");
+    let executor = access.start("executor", &[]);
+    for round in 0..2 {
+        for id in &ids {
+            let ran = access.run("results", &[id, "--json"]).exits(0);
+            assert_eq!(indices(ran.text()), (0..50).collect::<Vec<_>>(), "instance {id}");
+        }
+        access.run("submit", &["--wait", "--", "true"]).exits(0);
+        if round == 0 {
+            salvaged.kill();
+            salvaged = site.start(["start", "--dir", "d", "--salvage"]);
+            salvaged.wait_for("dispatcher at ");
+        }
+    }
+    drop(executor);
+}
+
 /// Keeps the fixture's own promise: an access elsewhere is as good.
 #[test]
 fn an_access_file_may_be_copied() {

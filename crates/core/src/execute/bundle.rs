@@ -83,6 +83,8 @@ impl Executor {
                 rows: leader.rows.clone(),
                 row: leader.row + at,
                 behind: true,
+                waits: None,
+                follower: None,
             };
             self.running.insert(key, behind);
         }
@@ -124,7 +126,7 @@ impl Executor {
             if self.running.get(&key).is_none_or(|run| run.class.kind != Kind::Function) {
                 continue;
             }
-            let Some(run) = self.running.remove(&key) else { continue };
+            let Some(mut run) = self.running.remove(&key) else { continue };
             match run.killed {
                 Some(Killed::Disowned) => {}
                 Some(Killed::Cancelled) => self.outbox.push(Report {
@@ -140,7 +142,7 @@ impl Executor {
                 // A deadline that passed before the call began is none.
                 Some(Killed::Timeout) | None => self.requeue(key, &run),
             }
-            self.vacate(key, &run, false);
+            self.vacate(key, &mut run, None);
         }
     }
 

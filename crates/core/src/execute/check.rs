@@ -1,6 +1,7 @@
 //! The state checker: what must hold after every step. Tests and the
 //! simulator run it; it costs time in proportion to the state.
 
+use super::ahead::Asked;
 use super::{Executor, Killed, TaskKey, TemplateId};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
@@ -15,6 +16,7 @@ impl Executor {
     pub fn check(&self) -> Result<(), CheckError> {
         self.check_room()?;
         self.check_deadlines()?;
+        self.check_chains()?;
         self.check_templates()?;
         self.outbox.check()
     }
@@ -30,7 +32,7 @@ impl Executor {
             ensure!(apart, "task {first} of instance {instance} runs twice");
             ensure!(run.count > 0, "task {first} of instance {instance}: an empty run runs");
             before = Some((instance, first + run.count));
-            if run.class.kind == Kind::Noop {
+            if run.class.kind == Kind::Noop || run.waits.is_some() {
                 continue;
             }
             if run.behind {
@@ -63,6 +65,41 @@ impl Executor {
         ensure!(free == self.free, "free room is miscounted");
         ensure!(gpus.iter().copied().eq(0..self.capacity.gpus), "a gpu is nowhere");
         ensure!(self.free_gpus.len() == self.free.gpus as usize, "free gpus are miscounted");
+        Ok(())
+    }
+
+    /// What waits comes after something that runs and holds what it needs, and
+    /// each after another.
+    fn check_chains(&self) -> Result<(), CheckError> {
+        let mut asked = 0;
+        for (key, run) in &self.running {
+            let task = key.task;
+            let leads =
+                run.class.kind == Kind::Process && run.waits.is_none() && run.follower.is_none();
+            ensure!(self.leaders.contains(key) == leads, "task {task} leads, or does not");
+            let chained = run.waits.is_some() || run.follower.is_some();
+            ensure!(!chained || run.class.kind == Kind::Process, "task {task} is no process");
+            if let Some(follower) = run.follower {
+                let follows = self.running.get(&follower).and_then(|next| next.waits.as_ref());
+                let follows = follows.is_some_and(|waits| waits.behind == *key);
+                ensure!(follows, "nothing comes after task {task}");
+            }
+            ensure!(self.waiting.contains(key) == run.waits.is_some(), "task {task} is misplaced");
+            let Some(waits) = &run.waits else { continue };
+            asked += u64::from(waits.asked == Some(Asked::Dispatcher));
+            let Some(leader) = self.running.get(&waits.behind) else {
+                ensure!(false, "task {task} comes after nothing");
+                continue;
+            };
+            ensure!(leader.follower == Some(*key), "task {task} comes after another's leader");
+            ensure!(leader.waits.is_none(), "task {task} comes after one that does not run");
+            let same = leader.class.resources == run.class.resources && leader.gpus == run.gpus;
+            ensure!(same, "task {task} comes after one that has not what it needs");
+            ensure!(run.deadline.is_none(), "task {task} has a deadline before it runs");
+        }
+        ensure!(self.leaders.iter().all(|key| self.running.contains_key(key)), "a leader is gone");
+        ensure!(self.waiting.iter().all(|key| self.running.contains_key(key)), "one waits in vain");
+        ensure!(asked == self.asked_for, "{asked} are asked for, not {}", self.asked_for);
         Ok(())
     }
 

@@ -58,8 +58,11 @@ impl Executor {
             if !self.leaving {
                 self.start_tasks();
             }
-            self.give_back(order.recall);
-            self.outbox.recalled();
+            let rest = self.give_back(order.recall);
+            self.ask_for_dispatcher(rest);
+            if self.asked_for == 0 {
+                self.outbox.recalled();
+            }
         }
         self.startable = true;
     }
@@ -109,10 +112,11 @@ impl Executor {
         });
     }
 
-    /// Gives back up to `count` queued tasks, the last first.
-    pub(super) fn give_back(&mut self, mut count: u64) {
+    /// Gives back up to `count` queued tasks, the last first. Returns how many
+    /// are missing to as many.
+    pub(super) fn give_back(&mut self, mut count: u64) -> u64 {
         while count > 0 {
-            let Some(last) = self.queue.back_mut() else { return };
+            let Some(last) = self.queue.back_mut() else { break };
             let taken = count.min(last.count);
             last.count -= taken;
             count -= taken;
@@ -129,6 +133,7 @@ impl Executor {
             }
             self.outbox.give_back(held);
         }
+        count
     }
 
     /// Takes queued tasks of `held` out; reports them with `outcome`, if any.

@@ -202,6 +202,7 @@ enum Said {
     Order(Order),
     Connected(bool),
     Ends(usize),
+    TakenBack(usize),
     Time(u64),
     Leave,
 }
@@ -211,6 +212,7 @@ fn said() -> impl Strategy<Value = Said> {
         8 => order().prop_map(Said::Order),
         2 => any::<bool>().prop_map(Said::Connected),
         6 => (0..8usize).prop_map(Said::Ends),
+        2 => (0..8usize).prop_map(Said::TakenBack),
         3 => (0..5_000_000u64).prop_map(Said::Time),
         1 => Just(Said::Leave),
     ]
@@ -286,6 +288,13 @@ proptest! {
                         ended: now,
                         detail: None,
                     });
+                }
+                Said::TakenBack(index) => {
+                    if running.is_empty() {
+                        continue;
+                    }
+                    let key = running.remove(index % running.len());
+                    executor.handle(now, execute::Event::TakenBack(key));
                 }
                 Said::Time(micros) => {
                     now = now.after(micros);

@@ -26,6 +26,10 @@ pub(crate) struct Node {
     pub(crate) processes: BTreeMap<TaskKey, Process>,
     pub(crate) ends: BTreeSet<(Time, TaskKey)>,
     pub(crate) templates: BTreeSet<TemplateId>,
+    /// Started tasks that wait for others to end, by the other.
+    pub(crate) waiting: BTreeMap<TaskKey, Start>,
+    /// What is asked of them and has not got there yet: kill, or take back.
+    requests: BTreeSet<(Time, TaskKey, Option<u64>)>,
 }
 
 impl Node {
@@ -41,6 +45,8 @@ impl Node {
             processes: BTreeMap::new(),
             ends: BTreeSet::new(),
             templates: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            requests: BTreeSet::new(),
         }
     }
 
@@ -51,7 +57,8 @@ impl Node {
         }
         let end = self.ends.first().map(|(at, _)| *at);
         let timeout = self.machine.poll_timeout().map(|(at, _)| at);
-        [end, timeout, self.reconnect_at].into_iter().flatten().min()
+        let request = self.requests.first().map(|(at, ..)| *at);
+        [end, timeout, request, self.reconnect_at].into_iter().flatten().min()
     }
 
     pub(crate) fn spawn(&mut self, start: Start, now: Time, micros: u64, outcome: Outcome) {
@@ -89,8 +96,53 @@ impl Node {
         }
     }
 
-    /// A process is asked to end.
+    /// Something is asked of a task that waits or waited; it gets there at
+    /// `due`. A kill says how long the task has.
+    pub(crate) fn request(&mut self, due: Time, key: TaskKey, kill_micros: Option<u64>) {
+        self.requests.insert((due, key, kill_micros));
+    }
+
+    /// Carries out the requests that have got there. Returns the tasks that
+    /// will not start.
+    pub(crate) fn answer(&mut self, now: Time) -> Vec<TaskKey> {
+        let mut taken = Vec::new();
+        while let Some(&(due, key, kill_micros)) = self.requests.first() {
+            if due > now {
+                break;
+            }
+            self.requests.pop_first();
+            let before = self.waiting.iter().find(|(_, start)| start.key == key);
+            match (before.map(|(before, _)| *before), kill_micros) {
+                (Some(before), _) => {
+                    self.waiting.remove(&before);
+                    taken.push(key);
+                }
+                (None, Some(micros)) => self.kill_process(key, now, micros),
+                (None, None) => {}
+            }
+        }
+        taken
+    }
+
+    /// What runs processes here is gone, and they with it. Returns the tasks
+    /// that will not start.
+    pub(crate) fn lose_processes(&mut self, now: Time) -> Vec<TaskKey> {
+        for key in self.processes.keys().copied().collect::<Vec<_>>() {
+            self.kill_process(key, now, 0);
+        }
+        std::mem::take(&mut self.waiting).into_values().map(|start| start.key).collect()
+    }
+
+    /// A task is asked to end.
     pub(crate) fn kill(&mut self, key: TaskKey, now: Time, micros: u64) {
+        if self.processes.contains_key(&key) {
+            self.kill_process(key, now, micros);
+        } else {
+            self.request(now.after(micros % 100), key, Some(micros));
+        }
+    }
+
+    fn kill_process(&mut self, key: TaskKey, now: Time, micros: u64) {
         let Some(process) = self.processes.get_mut(&key) else { return };
         if process.ends <= now.after(micros) {
             return;

@@ -499,7 +499,14 @@ impl World {
             node.connection = Some(id);
             node.handle(self.now, execute::Event::Connected);
         }
+        for key in self.nodes[index].answer(self.now) {
+            self.nodes[index].handle(self.now, execute::Event::TakenBack(key));
+        }
         while let Some((key, process)) = self.nodes[index].reap(self.now) {
+            // The next one starts before anybody hears of the end.
+            if let Some(start) = self.nodes[index].waiting.remove(&key) {
+                self.start(index, start);
+            }
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
                 let history = self.history.entry((client, task)).or_default();
@@ -549,6 +556,10 @@ impl World {
                     let micros = self.rng.below(grace_micros.max(1) + 1);
                     self.nodes[index].kill(key, self.now, micros);
                 }
+                execute::Action::TakeBack(key) => {
+                    let due = self.now.after(self.rng.below(2_000));
+                    self.nodes[index].request(due, key, None);
+                }
                 execute::Action::Left => {
                     self.nodes[index].left = true;
                     self.end_node(index);
@@ -558,6 +569,13 @@ impl World {
     }
 
     fn start(&mut self, index: usize, start: execute::Start) {
+        if let Some(before) = start.after
+            && self.nodes[index].processes.contains_key(&before)
+        {
+            let other = self.nodes[index].waiting.insert(before, start);
+            assert!(other.is_none(), "two tasks come after one");
+            return;
+        }
         let client_index = self.of_instance[&start.key.instance];
         let client = &self.clients[client_index];
         let (first, count) = (start.key.task.0, start.count);
@@ -602,6 +620,7 @@ impl World {
         let node = &mut self.nodes[index];
         node.alive = false;
         node.reconnect_at = None;
+        node.waiting.clear();
         for (key, process) in std::mem::take(&mut node.processes) {
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
@@ -618,6 +637,15 @@ impl World {
             self.close_towards(id, false);
             self.drop_if_over(id);
         }
+    }
+
+    /// All processes of a node are killed at once; those that were to come
+    /// after them do not start.
+    fn lose_processes(&mut self, index: usize) {
+        for key in self.nodes[index].lose_processes(self.now) {
+            self.nodes[index].handle(self.now, execute::Event::TakenBack(key));
+        }
+        self.pump_node(index);
     }
 
     /// A node is asked to leave.
@@ -705,10 +733,10 @@ impl World {
             3 if self.faults.deaths && self.nodes.len() > 1 => {
                 let index = 1 + self.rng.below(self.nodes.len() as u64 - 1) as usize;
                 if self.nodes[index].alive {
-                    if self.rng.percent(50) {
-                        self.end_node(index);
-                    } else {
-                        self.leave(index);
+                    match self.rng.below(4) {
+                        0 | 1 => self.end_node(index),
+                        2 => self.leave(index),
+                        _ => self.lose_processes(index),
                     }
                 } else if self.nodes.len() < 12 {
                     let mut node =
@@ -781,7 +809,9 @@ impl World {
                 ran();
                 let least = task.class.retries + 1;
                 assert!(history.failed >= least, "{what} after {} failures", history.failed);
-                assert_eq!(outcomes[id] == Outcome::TimedOut, task.hangs, "{what}");
+                // What hangs may also be killed with all processes of its node.
+                let killed = task.hangs && self.faults.deaths;
+                assert!(killed || (outcomes[id] == Outcome::TimedOut) == task.hangs, "{what}");
             }
             Outcome::UpstreamFailed(upstream) => {
                 assert!(task.after.contains(&upstream.0), "{what}");

@@ -90,6 +90,20 @@ impl fmt::Display for SettleError {
     }
 }
 
+/// Takes in results that come behind lost ones: they move up. Returns whether
+/// the record was of that kind; the tasks of any other run again.
+fn recover_behind_gap(core: &mut Dispatcher, record: Record, error: &RecoverError) -> bool {
+    match (record, error) {
+        (
+            Record::Finished { instance, from, results },
+            RecoverError::Results { expected, found, .. },
+        ) if found > expected && from == *found => {
+            core.recover(Record::Finished { instance, from: *expected, results }).is_ok()
+        }
+        _ => false,
+    }
+}
+
 pub(super) struct Store {
     journal: Journal,
     machine_durable: bool,
@@ -110,11 +124,21 @@ impl Store {
         let journal_options = JournalOptions { salvage: options.salvage, ..Default::default() };
         let (journal, mut replay) =
             Journal::open(&options.dir, journal_options).map_err(StoreError::Open)?;
-        let mut records = 0u64;
+        let (mut records, mut left_out) = (0u64, 0u64);
         while let Some(bytes) = replay.next_record().map_err(StoreError::Replay)? {
             let record = Record::from_bytes(bytes).map_err(StoreError::Record)?;
-            core.recover(record).map_err(StoreError::Recover)?;
             records += 1;
+            let spare = options.salvage.then(|| record.clone());
+            match (core.recover(record), spare) {
+                (Ok(()), _) => {}
+                (Err(error), None) => return Err(StoreError::Recover(error)),
+                (Err(error), Some(record)) => {
+                    left_out += u64::from(!recover_behind_gap(core, record, &error));
+                }
+            }
+        }
+        if left_out > 0 {
+            log(&format!("journal: left out {left_out} records that do not follow from the rest"));
         }
         if let Some(torn) = replay.torn() {
             log(&format!(

@@ -1,6 +1,7 @@
 //! Tasks that an executor has started: processes, functions and builtins.
 
 use super::Options;
+use super::not_started::not_started;
 use super::workers::{Bundle, Call, Home, Workers, texts_payload};
 use crate::clock::Clock;
 use crate::process::{
@@ -25,6 +26,8 @@ const SLEEP_SECONDS_MAX: f64 = 1e9;
 /// A process under way.
 struct Process {
     key: TaskKey,
+    /// The task that it comes after, if that had not ended.
+    after: Option<u64>,
     /// Files that must be there in the end.
     outputs: Vec<PathBuf>,
     program: Vec<u8>,
@@ -56,8 +59,13 @@ pub(super) struct Tasks {
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
     next_launch: u64,
-    launches: Vec<Launch>,
+    /// Not with the host yet.
+    launches: VecDeque<Launch>,
+    /// How many tasks are with the host.
+    launched: usize,
     kills: Vec<(u64, Duration)>,
+    /// Tasks that are not to start if they have not.
+    take_backs: Vec<u64>,
     /// `@sleep` tasks by when they wake.
     timers: BTreeSet<(Time, TaskKey)>,
     sleeping: BTreeMap<TaskKey, (Time, Time)>,
@@ -81,8 +89,10 @@ impl Tasks {
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
             next_launch: 0,
-            launches: Vec::new(),
+            launches: VecDeque::new(),
+            launched: 0,
             kills: Vec::new(),
+            take_backs: Vec::new(),
             timers: BTreeSet::new(),
             sleeping: BTreeMap::new(),
             events: VecDeque::new(),
@@ -218,20 +228,22 @@ impl Tasks {
             .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
             .into_os_string()
             .into_vec();
+        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
             Process {
                 key: start.key,
+                after,
                 outputs,
                 program: command.argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
             },
         );
-        self.launches.push(Launch {
+        self.launches.push_back(Launch {
             key: launch_key,
-            after: None,
+            after,
             argv: command.argv,
             env,
             cwd: command.cwd,
@@ -322,48 +334,87 @@ impl Tasks {
         }
     }
 
-    /// Hands everything that was prepared to the process host, which is
-    /// started when it is first needed.
+    /// A task that comes after another is not to start, if that has not ended.
+    pub(super) fn take_back(&mut self, key: TaskKey) {
+        self.take_backs.extend(self.launch_keys.get(&key));
+    }
+
+    /// Hands what was prepared to the process host, as much as that takes at
+    /// once. It is started when it is first needed.
     pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
-        self.launches.append(&mut self.workers.launches);
+        self.launches.extend(self.workers.launches.drain(..));
         self.kills.append(&mut self.workers.kills);
-        if self.launches.is_empty() && self.kills.is_empty() {
-            return Ok(());
+        if !self.launches.is_empty() {
+            self.send_launches(clock).await?;
         }
+        for (key, grace) in std::mem::take(&mut self.kills) {
+            if !self.drop_unsent(key, clock)
+                && let Some(host) = &mut self.host
+            {
+                host.0.kill(key, grace).await;
+            }
+        }
+        for key in std::mem::take(&mut self.take_backs) {
+            if !self.drop_unsent(key, clock)
+                && let Some(host) = &mut self.host
+            {
+                host.0.take_back(key).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_launches(&mut self, clock: &Clock) -> Result<(), HostError> {
         let host = match &mut self.host {
             Some(host) => host,
             none => none.insert(Host::start().await?),
         };
-        for launches in self.launches.chunks(IN_FLIGHT_TASKS_MAX) {
-            if let Err(error) = host.0.launch(launches).await {
-                // The core bounds what is under way by the executor's room, so
-                // this is a room larger than a host takes.
-                let error = error.to_string();
-                for launch in launches {
-                    if Workers::is_worker(launch.key) {
-                        self.workers.ended(lost(launch.key), clock);
-                    }
-                    if let Some(process) = self.processes.remove(&launch.key) {
-                        self.launch_keys.remove(&process.key);
-                        self.events.push_back(Event::Ended {
-                            key: process.key,
-                            outcome: Outcome::NotRun,
-                            started: Time::default(),
-                            ended: Time::default(),
-                            detail: Some(Arc::new(Detail {
-                                error: error.clone(),
-                                ..Detail::default()
-                            })),
-                        });
-                    }
+        let count = self.launches.len().min(IN_FLIGHT_TASKS_MAX.saturating_sub(self.launched));
+        if count == 0 {
+            return Ok(());
+        }
+        self.launched += count;
+        let (batch, _) = self.launches.make_contiguous().split_at(count);
+        let result = host.0.launch(batch).await;
+        let batch: Vec<Launch> = self.launches.drain(..count).collect();
+        if let Err(error) = result {
+            // Keys and counts are kept here, so this is a mistake of ours that
+            // the tasks' owner must hear of.
+            self.launched -= count;
+            for launch in batch {
+                if Workers::is_worker(launch.key) {
+                    self.workers.ended(lost(launch.key), clock);
+                    continue;
                 }
+                let Some(process) = self.processes.remove(&launch.key) else { continue };
+                self.launch_keys.remove(&process.key);
+                let error = error.to_string();
+                self.events.push_back(Event::Ended {
+                    key: process.key,
+                    outcome: Outcome::NotRun,
+                    started: Time::default(),
+                    ended: Time::default(),
+                    detail: Some(Arc::new(Detail { error, ..Detail::default() })),
+                });
             }
         }
-        self.launches.clear();
-        for (key, grace) in self.kills.drain(..) {
-            host.0.kill(key, grace).await;
-        }
         Ok(())
+    }
+
+    /// Drops a launch that the host was not sent yet; false if it was.
+    fn drop_unsent(&mut self, key: u64, clock: &Clock) -> bool {
+        let Some(at) = self.launches.iter().position(|launch| launch.key == key) else {
+            return false;
+        };
+        self.launches.remove(at);
+        if Workers::is_worker(key) {
+            self.workers.ended(lost(key), clock);
+        }
+        if let Some(process) = self.processes.remove(&key) {
+            self.launch_keys.remove(&process.key);
+            self.events.push_back(Event::TakenBack(process.key));
+        }
+        true
     }
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
@@ -381,13 +432,21 @@ impl Tasks {
         };
         let Err(gone) = result else { return };
         self.host = None;
-        for key in gone.keys {
+        // The later ones first, as the core must hear of what has not run
+        // before it hears that what it waited for has ended.
+        for &key in gone.keys.iter().rev() {
             if Workers::is_worker(key) {
+                self.launched -= 1;
                 self.workers.ended(lost(key), clock);
                 continue;
             }
             let Some(process) = self.processes.remove(&key) else { continue };
             self.launch_keys.remove(&process.key);
+            self.launched -= 1;
+            if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
+                self.events.push_back(Event::TakenBack(process.key));
+                continue;
+            }
             let error = "the process that falkon runs tasks in was killed, and the task with it";
             self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
         }
@@ -410,11 +469,13 @@ impl Tasks {
     /// What a process's end means for its task.
     pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
         if Workers::is_worker(ended.key) {
+            self.launched -= 1;
             self.workers.ended(ended, clock);
             return None;
         }
         let process = self.processes.remove(&ended.key)?;
         self.launch_keys.remove(&process.key);
+        self.launched -= 1;
         let mut error = String::new();
         let outcome = match ended.outcome {
             ProcessOutcome::Exit(0) => {
@@ -432,9 +493,11 @@ impl Tasks {
             }
             ProcessOutcome::Exit(code) => Outcome::Exit(code),
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
+            ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
+                return Some(Event::TakenBack(process.key));
+            }
             ProcessOutcome::NotStarted { stage, errno } => {
-                let (cwd, stdin) = (process.cwd.as_deref(), process.stdin.as_deref());
-                error = not_started(&process.program, cwd, stdin, stage, errno);
+                error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
                 Outcome::NotRun
             }
         };
@@ -457,7 +520,7 @@ impl Tasks {
     }
 }
 
-/// The end of a process that was lost with its host.
+/// The end of a worker that was lost with its host, or before it got there.
 fn lost(key: u64) -> Ended {
     Ended {
         key,
@@ -492,48 +555,4 @@ fn captured(stream: crate::process::Captured, name: &str, error: &mut String) ->
         error.push_str(&format!("its {name} is cut, because it could not be written: {reason}"));
     }
     Captured { head: stream.head, total_bytes: stream.total_bytes, file: stream.spill }
-}
-
-/// What went wrong, in words that name the thing.
-pub(super) fn not_started(
-    program: &[u8],
-    cwd: Option<&[u8]>,
-    stdin: Option<&[u8]>,
-    stage: Stage,
-    errno: i32,
-) -> String {
-    let reason = std::io::Error::from_raw_os_error(errno);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let program = text(program);
-    match (stage, errno) {
-        (Stage::Exec, libc::ENOENT) => {
-            format!("no such command: {program} (check the spelling, and PATH on the executor)")
-        }
-        (Stage::Exec, libc::EACCES) if Path::new(&program).is_dir() => {
-            format!("cannot run {program}: it is a directory")
-        }
-        (Stage::Exec, libc::EACCES) => {
-            format!("cannot run {program}: it is not executable (chmod +x {program})")
-        }
-        (Stage::Exec, _) => format!("cannot run {program}: {reason}"),
-        (Stage::Chdir, _) => format!(
-            "cannot change to the working directory {}: {reason}",
-            text(cwd.unwrap_or_default())
-        ),
-        (Stage::Stdin, _) => {
-            format!("cannot open standard input {}: {reason}", text(stdin.unwrap_or_default()))
-        }
-        (Stage::Arguments, libc::E2BIG) => {
-            format!("the arguments and environment of {program} are too long for this system")
-        }
-        (Stage::Arguments, _) => format!(
-            "the arguments or environment of {program} cannot be passed on: an argument holds a \
-             NUL byte, or a variable's name is empty or holds '='"
-        ),
-        (Stage::Waiting, _) => "it was killed before it started".to_owned(),
-        (Stage::Pipes | Stage::Fork, _) => format!(
-            "cannot make a process for {program}: {reason} (check the limits on open files and \
-             processes)"
-        ),
-    }
 }

@@ -216,13 +216,13 @@ impl fmt::Display for Corruption {
         match self.next_good {
             Some(next) => write!(
                 f,
-                "or open the journal with salvage to lose {} bytes and go on from the next good \
+                "or start with --salvage to lose {} bytes and go on from the next good \
                  record at byte {next}",
                 next.saturating_sub(offset)
             ),
             None => write!(
                 f,
-                "or open the journal with salvage to lose the rest of this file and go on with \
+                "or start with --salvage to lose the rest of this file and go on with \
                  the next"
             ),
         }
@@ -250,8 +250,8 @@ impl fmt::Display for OpenError {
             OpenError::Corrupt(corruption) => corruption.fmt(f),
             OpenError::SegmentMissing { path } => write!(
                 f,
-                "{} is missing from the journal; restore it from a copy, or open the journal with \
-                 salvage to go on without its records",
+                "{} is missing from the journal; restore it from a copy, or start with \
+                 --salvage to go on without its records",
                 path.display()
             ),
         }

@@ -228,6 +228,7 @@ impl Pool {
             match record::read_for_host(record)? {
                 ForHost::Launch { key, after } => self.launch(key, after, record.to_vec())?,
                 ForHost::Kill(kill) => self.kill(kill),
+                ForHost::TakeBack(key) => self.take_back(self.lock(), key),
             }
         }
         Ok(())
@@ -284,7 +285,14 @@ impl Pool {
         if let Some(running) = state.running.get_mut(&key) {
             running.kill = Some(running.kill.map_or(grace, |earlier| earlier.min(grace)));
             running.seat.wake();
-        } else if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
+        } else {
+            self.take_back(state, key);
+        }
+    }
+
+    /// A task that waits will not start; one that has started is left alone.
+    fn take_back(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: u64) {
+        if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
             waiting.assignment.killed = true;
         } else if let Some(mut follower) = state.take_follower(key) {
             // Only slots send, so one of them gets it to send it back.
@@ -475,7 +483,7 @@ mod tests {
         for key in 4..=6 {
             pool.launch(key, Some(1), vec![key as u8]).unwrap();
         }
-        pool.kill(Kill { key: 2, grace: Duration::from_secs(1) });
+        pool.take_back(pool.lock(), 2);
         pool.kill(Kill { key: 5, grace: Duration::from_secs(1) });
         for key in 1..=6 {
             assert_eq!(pool.launch(key, None, Vec::new()), Err(Garbled), "the key is in use");
@@ -484,6 +492,8 @@ mod tests {
         let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
         let assignment = |key: u64, killed| Assignment { order: vec![key as u8], killed };
         assert_eq!(pool.next(&seat), assignment(1, false));
+        pool.take_back(pool.lock(), 1);
+        assert_eq!(pool.kill_order(1), None, "a task that runs is not taken back");
         assert_eq!(pool.ended(1, &seat), Some(assignment(4, false)));
         assert_eq!(pool.ended(4, &seat), Some(assignment(6, false)));
         assert_eq!(pool.ended(6, &seat), None);

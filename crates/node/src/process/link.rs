@@ -158,6 +158,14 @@ impl HostSender {
         self.flush().await;
     }
 
+    /// Takes a task back that waits for another to end (or for a slot): it comes back as not
+    /// started, with `ECANCELED`. A task that has started, or has ended, is left alone. Cancel safe
+    /// like [`Self::launch`].
+    pub async fn take_back(&mut self, key: u64) {
+        record::put_take_back(&mut self.unsent, key);
+        self.flush().await;
+    }
+
     async fn flush(&mut self) {
         while self.sent < self.unsent.len() {
             match self.write.write(&self.unsent[self.sent..]).await {

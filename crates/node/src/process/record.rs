@@ -27,6 +27,7 @@ const KIND_REFUSED: u8 = 2;
 const KIND_KILL: u8 = 3;
 const KIND_READY: u8 = 4;
 const KIND_ENDED: u8 = 5;
+const KIND_TAKE_BACK: u8 = 6;
 
 const OUTCOME_EXIT: u8 = 0;
 const OUTCOME_SIGNAL: u8 = 1;
@@ -43,6 +44,8 @@ pub(super) enum ForHost {
     Launch { key: u64, after: Option<u64> },
     /// End a task.
     Kill(Kill),
+    /// Do not start the task with this key, if it has not started.
+    TakeBack(u64),
 }
 
 /// A record for the executor.
@@ -169,6 +172,11 @@ pub(super) fn put_kill(out: &mut Vec<u8>, kill: Kill) {
     });
 }
 
+/// Appends the request not to start a task.
+pub(super) fn put_take_back(out: &mut Vec<u8>, key: u64) {
+    put_record(out, KIND_TAKE_BACK, |out| put_u64(out, key));
+}
+
 /// Appends the word that the host is up.
 pub(super) fn put_ready(out: &mut Vec<u8>) {
     put_record(out, KIND_READY, |_| {});
@@ -221,6 +229,10 @@ pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
         KIND_KILL => {
             let (key, grace) = (fields.u64()?, Duration::from_micros(fields.u64()?));
             fields.finish(ForHost::Kill(Kill { key, grace }))
+        }
+        KIND_TAKE_BACK => {
+            let key = fields.u64()?;
+            fields.finish(ForHost::TakeBack(key))
         }
         _ => Err(Garbled),
     }
@@ -490,7 +502,9 @@ mod tests {
                 put_launch(&mut stream, launch);
             }
             put_kill(&mut stream, kill);
+            put_take_back(&mut stream, 8);
             let (mut incoming, mut arrived, mut killed) = (Incoming::default(), vec![], None);
+            let mut taken_back = None;
             let mut cuts = cuts.into_iter().cycle();
             let mut rest = stream.as_slice();
             while !rest.is_empty() {
@@ -505,6 +519,7 @@ mod tests {
                             prop_assert_eq!(launch_key(record), key);
                         }
                         ForHost::Kill(kill) => killed = Some(kill),
+                        ForHost::TakeBack(key) => taken_back = Some(key),
                     }
                 }
             }
@@ -514,6 +529,7 @@ mod tests {
             });
             prop_assert_eq!(arrived, bounded.collect::<Vec<_>>());
             prop_assert_eq!(killed, Some(kill));
+            prop_assert_eq!(taken_back, Some(8));
         }
 
         #[test]
@@ -556,7 +572,7 @@ mod tests {
         }
 
         #[test]
-        fn garbled_records_are_errors(kind in 0..7_u8, bytes in vec(any::<u8>(), 0..200)) {
+        fn garbled_records_are_errors(kind in 0..8_u8, bytes in vec(any::<u8>(), 0..200)) {
             let record = [&[kind], bytes.as_slice()].concat();
             let _ = read_for_executor(&record);
             let _ = read_for_host(&record);

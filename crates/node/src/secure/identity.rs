@@ -175,7 +175,8 @@ impl Identity {
         level: Level,
         addresses: &[String],
     ) -> Result<(), AccessError> {
-        for role in Role::FIXED {
+        // The owner's last: whoever waits for it finds the others there.
+        for role in Role::FIXED.into_iter().rev() {
             let (name, roles) = match role {
                 Role::Owner => ("access.json".to_owned(), Role::FIXED.to_vec()),
                 role => (format!("access-{role}.json"), vec![role]),

@@ -5,6 +5,7 @@ use super::bundle::Bundle;
 use super::program;
 use super::protocol::Answer;
 use super::worker::Worker;
+use crate::executor::not_started::not_started;
 use crate::process::{Captured, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
 use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
@@ -23,9 +24,8 @@ pub(super) fn not_ready(worker: &Worker) -> String {
     };
     let how = match process.outcome {
         ProcessOutcome::NotStarted { stage, errno } => {
-            let cwd = worker.home.cwd.as_deref();
             let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
-            let reason = super::super::tasks::not_started(program, cwd, None, stage, errno);
+            let reason = not_started(program, &worker.home.cwd, &None, stage, errno);
             return format!(
                 "the {language} worker cannot be started: {reason}; another command can be \
                  given with --worker {language}=COMMAND"

@@ -1,0 +1,198 @@
+//! Tasks that are started to come after others, in their place.
+//!
+//! Between a process's end and the start of the next one lie three messages
+//! and as many threads to wake. So a task that waits for room is handed over
+//! while one with the same needs still runs: the shell starts it the moment
+//! that one ends, and its room, its GPUs with it, passes on. Until then it is
+//! as good as queued: it holds nothing, its timeout does not run, and it can
+//! be taken back, for the dispatcher or for room that becomes free here.
+
+use super::{Action, Executor, Killed, Queued, Running, TaskKey};
+use crate::dispatch::Held;
+use crate::limits::{AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX};
+use crate::result::{Outcome, Report};
+use crate::task::{Kind, TaskId, Time};
+
+/// What makes a started task one that waits for another to end.
+#[derive(Debug)]
+pub(super) struct Waits {
+    pub(super) behind: TaskKey,
+    /// What goes back into the queue.
+    pub(super) queued: Queued,
+    /// It was asked for.
+    pub(super) asked: Option<Asked>,
+}
+
+/// Who asked for a task that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// There is room for it here.
+    Here,
+    /// The dispatcher, whose recall is not answered until this is settled.
+    Dispatcher,
+}
+
+impl Executor {
+    /// Hands over the front of the queue, task by task, each to come after a
+    /// running one with the same needs. Nothing behind the front is looked at:
+    /// what it waits for must not pass to others for ever.
+    pub(super) fn start_ahead(&mut self) {
+        while self.waiting.len() < AHEAD_TASKS_MAX && !self.outbox.is_full() {
+            let Some(front) = self.queue.front() else { return };
+            if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
+            {
+                return;
+            }
+            let behind = self.leaders.iter().take(AHEAD_SEARCH_TASKS_MAX).find(|leader| {
+                self.running.get(leader).is_some_and(|run| {
+                    run.killed.is_none() && run.class.resources == front.class.resources
+                })
+            });
+            let Some(behind) = behind.copied() else { return };
+            let Some(next) = self.take_queued(0, 1) else { return };
+            self.leaders.remove(&behind);
+            let gpus = match self.running.get_mut(&behind) {
+                Some(leader) => {
+                    leader.follower = Some(next.key());
+                    leader.gpus.clone()
+                }
+                None => Vec::new(),
+            };
+            let waits = Waits { behind, queued: next.clone(), asked: None };
+            self.waiting.insert(next.key());
+            self.start(next, gpus, Some(waits));
+        }
+    }
+
+    /// Room has become free and nothing else is there to take it: one that
+    /// waits is asked for, to be started at once.
+    pub(super) fn ask_for_one_here(&mut self) {
+        if !self.queue.is_empty() || self.free.cpus_milli == 0 || self.outbox.is_full() {
+            return;
+        }
+        let fitting = self.waiting.iter().copied().find(|key| {
+            self.running.get(key).is_some_and(|run| {
+                run.killed.is_none()
+                    && run.waits.as_ref().is_some_and(|waits| waits.asked.is_none())
+                    && self.free.fits(&run.class.resources)
+            })
+        });
+        if let Some(key) = fitting {
+            self.ask_for(key, Asked::Here);
+        }
+    }
+
+    /// Asks for up to `count` tasks that wait, for the dispatcher, the last
+    /// first.
+    pub(super) fn ask_for_dispatcher(&mut self, count: u64) {
+        let keys: Vec<TaskKey> = self
+            .waiting
+            .iter()
+            .rev()
+            .copied()
+            .filter(|key| {
+                self.running.get(key).is_some_and(|run| {
+                    let asked = run.waits.as_ref().and_then(|waits| waits.asked);
+                    run.killed.is_none() && asked != Some(Asked::Dispatcher)
+                })
+            })
+            .take(usize::try_from(count).unwrap_or(usize::MAX))
+            .collect();
+        for key in keys {
+            self.ask_for(key, Asked::Dispatcher);
+        }
+    }
+
+    fn ask_for(&mut self, key: TaskKey, who: Asked) {
+        let Some(waits) = self.running.get_mut(&key).and_then(|run| run.waits.as_mut()) else {
+            return;
+        };
+        if waits.asked.is_none() {
+            self.actions.push_back(Action::TakeBack(key));
+        }
+        waits.asked = Some(who);
+        self.asked_for += u64::from(who == Asked::Dispatcher);
+    }
+
+    /// A task that was to come after another will not start.
+    pub(super) fn taken_back(&mut self, key: TaskKey) {
+        let waits = self.running.get(&key).is_some_and(|run| run.waits.is_some());
+        if !waits {
+            // The shell has lost a task that it was to start at once.
+            self.ended(key, Outcome::NotRun, self.now, self.now, None);
+            return;
+        }
+        let Some(run) = self.running.remove(&key) else { return };
+        let Some(waits) = self.unchain(key, run.waits) else { return };
+        self.startable = true;
+        if run.killed.is_none() && waits.asked != Some(Asked::Dispatcher) && !self.leaving {
+            self.queue.push_front(waits.queued);
+            return;
+        }
+        self.release_template(run.template);
+        let (instance, first, count, tries) = (key.instance, key.task, run.count, run.tries);
+        match run.killed {
+            None => self.outbox.give_back(Held { instance, first, count, tries }),
+            Some(Killed::Disowned) => {}
+            Some(Killed::Cancelled | Killed::Timeout) => self.outbox.push(Report {
+                instance,
+                first,
+                count,
+                tries,
+                outcome: Outcome::Cancelled,
+                started: self.now,
+                ended: self.now,
+                detail: None,
+            }),
+        }
+    }
+
+    /// A task that waited waits no more, for whatever reason: the one before
+    /// it may have another come after it.
+    pub(super) fn unchain(
+        &mut self,
+        key: TaskKey,
+        waits: Option<Box<Waits>>,
+    ) -> Option<Box<Waits>> {
+        let waits = waits?;
+        self.waiting.remove(&key);
+        if let Some(leader) = self.running.get_mut(&waits.behind) {
+            leader.follower = None;
+            self.leaders.insert(waits.behind);
+        }
+        self.settle(waits.asked);
+        Some(waits)
+    }
+
+    fn settle(&mut self, asked: Option<Asked>) {
+        if asked == Some(Asked::Dispatcher) {
+            self.asked_for -= 1;
+            if self.asked_for == 0 {
+                self.outbox.recalled();
+            }
+        }
+    }
+
+    /// A task has ended at `ended`: the one that comes after it has its room
+    /// now, and runs. Returns whether there is one.
+    pub(super) fn move_up(&mut self, before: &Running, ended: Time) -> bool {
+        let Some(key) = before.follower else { return false };
+        let Some(run) = self.running.get_mut(&key) else { return false };
+        let asked = run.waits.take().and_then(|waits| waits.asked);
+        if run.class.timeout_micros > 0 {
+            let at = ended.after(run.class.timeout_micros);
+            run.deadline = Some(at);
+            self.deadlines.insert((at, key));
+        }
+        self.waiting.remove(&key);
+        self.leaders.insert(key);
+        self.settle(asked);
+        true
+    }
+}
+
+impl Queued {
+    pub(super) fn key(&self) -> TaskKey {
+        TaskKey { instance: self.instance, task: TaskId(self.first) }
+    }
+}

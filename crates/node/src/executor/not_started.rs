@@ -1,0 +1,89 @@
+//! Why a process did not start, in words that name the thing and say what to
+//! do.
+
+use crate::process::Stage;
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// How much of a script is looked at for its interpreter: what the kernel
+/// looks at.
+const FIRST_LINE_BYTES_MAX: u64 = 256;
+
+/// What went wrong when `program` was to be started.
+pub(super) fn not_started(
+    program: &[u8],
+    cwd: &Option<Vec<u8>>,
+    stdin: &Option<Vec<u8>>,
+    stage: Stage,
+    errno: i32,
+) -> String {
+    let reason = std::io::Error::from_raw_os_error(errno);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let named = text(program);
+    match (stage, errno) {
+        (Stage::Arguments | Stage::Exec, libc::E2BIG) => {
+            format!("the arguments and environment of {named} are too long for this system")
+        }
+        (Stage::Exec, _) => not_executed(program, cwd.as_deref(), errno),
+        (Stage::Chdir, _) => format!(
+            "cannot change to the working directory {}: {reason}",
+            text(cwd.as_deref().unwrap_or_default())
+        ),
+        (Stage::Stdin, _) => format!(
+            "cannot open standard input {}: {reason}",
+            text(stdin.as_deref().unwrap_or_default())
+        ),
+        (Stage::Arguments, _) => format!(
+            "the arguments or environment of {named} cannot be passed on: an argument holds a \
+             NUL byte, or a variable's name is empty or holds '='"
+        ),
+        (Stage::Waiting, _) => "it was killed before it started".to_owned(),
+        (Stage::Pipes | Stage::Fork, _) => format!(
+            "cannot make a process for {named}: {reason} (check the limits on open files and \
+             processes)"
+        ),
+    }
+}
+
+fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32) -> String {
+    let named = String::from_utf8_lossy(program);
+    // Without a slash it was looked up in PATH, and where is not known here.
+    let place = program.contains(&b'/').then(|| {
+        let folder = cwd.map_or_else(PathBuf::new, |cwd| PathBuf::from(OsStr::from_bytes(cwd)));
+        folder.join(OsStr::from_bytes(program))
+    });
+    match errno {
+        libc::ENOENT => match place.as_deref().filter(|place| place.exists()) {
+            None => {
+                format!("no such command: {named} (check the spelling, and PATH on the executor)")
+            }
+            Some(place) => match interpreter(place) {
+                Some(interpreter) => {
+                    format!("cannot run {named}: its interpreter {interpreter} is not there")
+                }
+                None => format!(
+                    "cannot run {named}: the loader that it needs is not there (was it built for \
+                     another system?)"
+                ),
+            },
+        },
+        libc::EACCES if place.is_some_and(|place| place.is_dir()) => {
+            format!("cannot run {named}: it is a directory")
+        }
+        libc::EACCES => {
+            format!("cannot run {named}: it is not executable (chmod +x {named})")
+        }
+        errno => format!("cannot run {named}: {}", std::io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(script: &Path) -> Option<String> {
+    let mut start = Vec::new();
+    std::fs::File::open(script).ok()?.take(FIRST_LINE_BYTES_MAX).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    line.split_ascii_whitespace().next().map(str::to_owned)
+}
