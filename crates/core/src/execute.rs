@@ -187,6 +187,9 @@ struct Running {
     behind: bool,
     /// A process that does not run yet.
     waits: Option<Box<Waits>>,
+    /// It came after another that has ended: what goes back into the queue if
+    /// it turns out that it was taken back before it started.
+    moved_up: Option<Box<Waits>>,
     /// The process that comes after it.
     follower: Option<TaskKey>,
 }
@@ -492,6 +495,7 @@ impl Executor {
             row: run.row,
             behind: false,
             waits: waits.map(Box::new),
+            moved_up: None,
             follower: None,
         };
         self.start_behind(key, calls, &leader);
@@ -506,14 +510,14 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(mut run) = self.running.remove(&key) else { return };
+        let Some(run) = self.vacate(key, Some(ended.min(self.now))) else { return };
         if run.class.kind == Kind::Function
             && outcome != Outcome::NotRun
             && let Some(prepared) = self.templates.get_mut(&run.template)
         {
             prepared.pace.ended(ended.since(started));
         }
-        self.vacate(key, &mut run, Some(ended.min(self.now)));
+        self.release_template(run.template);
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => return,
@@ -533,23 +537,25 @@ impl Executor {
         });
     }
 
-    /// Makes room where `run` was: if it has `ended`, for the call behind it
-    /// or the process that comes after it; else for any other.
-    fn vacate(&mut self, key: TaskKey, run: &mut Running, ended: Option<Time>) {
+    /// Takes a started task out of the books. If it has `ended`, its room
+    /// passes on to the call behind it or the process that comes after it;
+    /// else, or without one, it is free.
+    fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Running> {
+        let mut run = self.running.remove(&key)?;
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));
         }
         self.leaders.remove(&key);
         let waited = self.unchain(key, run.waits.take()).is_some();
         let has_room = run.class.kind != Kind::Noop && !run.behind && !waited;
-        let passed_on =
-            has_room && ended.is_some_and(|ended| self.lead(key, run) || self.move_up(run, ended));
+        let passed_on = has_room
+            && ended.is_some_and(|ended| self.lead(key, &run) || self.move_up(&run, ended));
         if has_room && !passed_on {
             self.free.give(&run.class.resources, 1);
             self.free_gpus.extend(&run.gpus);
         }
-        self.release_template(run.template);
         self.startable = true;
+        Some(run)
     }
 
     fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {

@@ -244,7 +244,7 @@ fn each_role_may_do_its_part_and_nothing_else() {
     executor
         .run("submit", &["--wait", "--", "true"])
         .exits(2)
-        .says_only(1, "does not allow submitting");
+        .says_only(1, "no secret for role client");
     client.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
 
     // None of this has done anything.

@@ -116,10 +116,17 @@ impl Executor {
 
     /// A task that was to come after another will not start.
     pub(super) fn taken_back(&mut self, key: TaskKey) {
-        let waits = self.running.get(&key).is_some_and(|run| run.waits.is_some());
-        if !waits {
-            // The shell has lost a task that it was to start at once.
-            self.ended(key, Outcome::NotRun, self.now, self.now, None);
+        let Some(run) = self.running.get_mut(&key) else { return };
+        if run.waits.is_none() {
+            // The one before it ended while the word to take it back was on
+            // its way, and that word came first.
+            match run.moved_up.take() {
+                Some(waits) if run.killed.is_none() => {
+                    self.vacate(key, Some(self.now));
+                    self.queue.push_front(waits.queued);
+                }
+                _ => self.ended(key, Outcome::NotRun, self.now, self.now, None),
+            }
             return;
         }
         let Some(run) = self.running.remove(&key) else { return };
@@ -178,7 +185,8 @@ impl Executor {
     pub(super) fn move_up(&mut self, before: &Running, ended: Time) -> bool {
         let Some(key) = before.follower else { return false };
         let Some(run) = self.running.get_mut(&key) else { return false };
-        let asked = run.waits.take().and_then(|waits| waits.asked);
+        run.moved_up = run.waits.take();
+        let asked = run.moved_up.as_ref().and_then(|waits| waits.asked);
         if run.class.timeout_micros > 0 {
             let at = ended.after(run.class.timeout_micros);
             run.deadline = Some(at);

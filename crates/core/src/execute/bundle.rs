@@ -84,6 +84,7 @@ impl Executor {
                 row: leader.row + at,
                 behind: true,
                 waits: None,
+                moved_up: None,
                 follower: None,
             };
             self.running.insert(key, behind);
@@ -126,7 +127,7 @@ impl Executor {
             if self.running.get(&key).is_none_or(|run| run.class.kind != Kind::Function) {
                 continue;
             }
-            let Some(mut run) = self.running.remove(&key) else { continue };
+            let Some(run) = self.vacate(key, None) else { continue };
             match run.killed {
                 Some(Killed::Disowned) => {}
                 Some(Killed::Cancelled) => self.outbox.push(Report {
@@ -142,7 +143,7 @@ impl Executor {
                 // A deadline that passed before the call began is none.
                 Some(Killed::Timeout) | None => self.requeue(key, &run),
             }
-            self.vacate(key, &mut run, None);
+            self.release_template(run.template);
         }
     }
 
