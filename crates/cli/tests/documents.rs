@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn help(command: &str) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_falkon")).args([command, "--help"]).output().unwrap();
+    let mut falkon = Command::new(env!("CARGO_BIN_EXE_falkon"));
+    let output = falkon.args(command.split(' ')).arg("--help").output().unwrap();
     assert!(output.status.success(), "there is no `falkon {command}`");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -96,7 +96,12 @@ fn commands_and_options_in_documents_exist() {
             else {
                 continue;
             };
-            let help = helps.entry((*command).to_owned()).or_insert_with(|| help(command));
+            // `falkon bench` has commands of its own.
+            let below = words
+                .get(1)
+                .filter(|word| *command == "bench" && word.chars().all(|c| c.is_ascii_lowercase()));
+            let command = below.map_or_else(|| (*command).to_owned(), |b| format!("{command} {b}"));
+            let help = helps.entry(command.clone()).or_insert_with(|| help(&command));
             for option in words.iter().filter(|word| word.starts_with("--")) {
                 let option = option.trim_end_matches([',', '.']).split('=').next().unwrap();
                 let known = options(help).any(|known| known == option);

@@ -22,7 +22,7 @@ use falkon_core::task::Time;
 use falkon_wire::message::{
     FromClient, FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor,
 };
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -499,7 +499,24 @@ impl Driver {
         true
     }
 
+    /// Passes on what is to be sent: tasks first, then what clients wait for,
+    /// then the rest. A message takes as long as it takes to wake its receiver,
+    /// which then wants a processor too.
     fn send(&mut self) {
+        let with_tasks: BTreeSet<ConnectionId> = self
+            .outgoing
+            .iter()
+            .filter(|(_, message)| {
+                matches!(message, Outgoing::Executor(ToExecutor::Order(order)) if !order.assign.is_empty())
+            })
+            .map(|(connection, _)| *connection)
+            .collect();
+        // All that one connection is sent has one rank, so it keeps its order.
+        self.outgoing.sort_by_key(|(connection, message)| match message {
+            Outgoing::Executor(_) if with_tasks.contains(connection) => 0,
+            Outgoing::Client(_) => 1,
+            Outgoing::Executor(_) => 2,
+        });
         for (connection, message) in self.outgoing.drain(..) {
             let Some(peer) = self.peers.get(&connection) else { continue };
             if !peer.send(message) {

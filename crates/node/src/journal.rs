@@ -58,7 +58,7 @@ pub const SEGMENT_BYTES_MAX_DEFAULT: u64 = 256 << 20;
 pub const BUFFER_BYTES_MAX: usize = 64 << 20;
 
 /// Capacity that the buffer keeps after a commit; a rare large batch does not hold memory for ever.
-const BUFFER_KEPT_BYTES: usize = 4 << 20;
+const BUFFER_KEPT_BYTES: usize = 8 << 20;
 
 const _: () = assert!(RECORD_BYTES_MAX * 2 < BUFFER_BYTES_MAX, "any record fits an empty buffer");
 

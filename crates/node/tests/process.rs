@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         orphans::a_killed_executor_leaves_nothing,
         orphans::a_killed_host_leaves_nothing_and_is_reported,
         orphans::executor_and_host_killed_together_leave_no_task,
+        orphans::a_killed_host_leaves_nothing_in_a_container_either,
     ];
     let wanted: Vec<&String> = arguments.iter().filter(|one| !one.starts_with('-')).collect();
     let mut failed = Vec::new();

@@ -206,6 +206,49 @@ impl Template {
     }
 }
 
+impl Command {
+    /// Whether `bytes` are a command, without making one.
+    ///
+    /// # Errors
+    /// As [`Wire::from_bytes`].
+    pub fn check(bytes: &[u8]) -> Result<(), DecodeError> {
+        let mut from = Decoder::new(bytes);
+        from.array_of(7, "Command")?;
+        skip_strings(&mut from)?;
+        for _ in 0..from.array()? {
+            from.array_of(2, "a pair")?;
+            from.bytes()?;
+            from.bytes()?;
+        }
+        for _ in ["cwd", "stdin"] {
+            if !from.nil()? {
+                from.bytes()?;
+            }
+        }
+        skip_strings(&mut from)?;
+        skip_strings(&mut from)?;
+        if !from.nil()? {
+            from.array_of(2, "Call")?;
+            from.array_of(3, "Function")?;
+            from.text()?;
+            for _ in ["name", "code", "payload"] {
+                from.bytes()?;
+            }
+        }
+        match from.remaining() {
+            0 => Ok(()),
+            count => Err(DecodeError::Trailing(count)),
+        }
+    }
+}
+
+fn skip_strings(from: &mut Decoder<'_>) -> Result<(), DecodeError> {
+    for _ in 0..from.array()? {
+        from.bytes()?;
+    }
+    Ok(())
+}
+
 impl CommandTemplate {
     /// This template with `values` in the place of its placeholders.
     ///

@@ -20,6 +20,8 @@ const MANY_EXECUTORS: u32 = 64;
 const SLOTS: u32 = 2;
 
 const RATE: &str = "tasks/s";
+/// Whose processor time is shown.
+const PROCESSES: [&str; 3] = ["client", "dispatcher", "executors"];
 
 /// A setting that is measured beside the one asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -100,11 +102,12 @@ impl Contender {
         Ok(contender)
     }
 
-    fn processor_times(&self) -> [(&'static str, u64); 3] {
+    /// Processor time used, in nanoseconds, in the order of [`PROCESSES`].
+    fn processor_times(&self) -> [u64; 3] {
         [
-            ("client", processor_nanos(std::process::id())),
-            ("dispatcher", self.services.dispatcher_nanos()),
-            ("executors", self.services.executors_nanos()),
+            processor_nanos(std::process::id()),
+            self.services.dispatcher_nanos(),
+            self.services.executors_nanos(),
         ]
     }
 
@@ -181,19 +184,20 @@ pub(crate) async fn run(args: &DispatchArgs) -> Result<Table, BenchError> {
             let before = contender.processor_times();
             let taken = contender.run(&load).await?;
             table.add(&contender.name, RATE, load.tasks as f64 / taken.seconds);
-            if at > 0 {
-                continue;
+            let after = contender.processor_times();
+            for (who, (before, after)) in PROCESSES.iter().zip(before.into_iter().zip(after)) {
+                let each = (after - before) as f64 / load.tasks as f64;
+                table.add(&format!("{}: {who}", contender.name), "ns/task", each);
             }
-            bytes = (taken.bytes_out, taken.bytes_in);
-            for ((what, after), before) in contender.processor_times().into_iter().zip(before) {
-                let name = format!("processor time of the {what}");
-                table.add(&name, "ns/task", (after - before.1) as f64 / load.tasks as f64);
+            if at == 0 {
+                bytes = (taken.bytes_out, taken.bytes_in);
             }
         }
         let seconds = wire_floor::relay(bytes.0, bytes.1)?;
         table.add("floor: a bare relay of the same bytes", RATE, load.tasks as f64 / seconds);
         table.add("floor: the core alone, in one thread", RATE, core_alone::rate(&load)?);
     }
+    table.note("client, dispatcher, executors: their processor time, which hardly depends on load");
     table.compare_with("falkon");
     Ok(table)
 }

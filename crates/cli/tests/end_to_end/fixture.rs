@@ -9,12 +9,14 @@ mod pipes;
 mod ran;
 mod running;
 mod services;
+mod watch;
 
 pub(crate) use left::Left;
 pub(crate) use pipes::{Gate, Signals};
 pub(crate) use ran::{Ran, indices, json_lines};
 pub(crate) use running::Running;
 pub(crate) use services::{Access, Dispatcher};
+pub(crate) use watch::Watch;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -112,6 +114,11 @@ impl Site {
     /// The processes that this test has started, directly or not.
     pub(crate) fn left(&self) -> Left<'_> {
         Left::new(&self.mark)
+    }
+
+    /// Watches a directory for files whose names hold `part`.
+    pub(crate) fn watch(&self, dir: &str, part: &str) -> Watch {
+        Watch::new(&self.path(dir), part)
     }
 
     /// A named pipe that tasks write lines to.

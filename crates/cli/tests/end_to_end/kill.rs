@@ -260,6 +260,48 @@ impl Lane {
     }
 }
 
+/// A journal is replaced by a snapshot when it has grown enough; whatever of
+/// the snapshot is there when the dispatcher dies, all is there afterwards.
+#[test]
+fn a_dispatcher_killed_while_it_compacts_its_journal_keeps_everything() {
+    const TASKS: u64 = 150_000;
+    let mut random = Random::seeded("a_dispatcher_killed_while_it_compacts");
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let lines: String = (0..TASKS).map(|line| format!("{line:0500}\n")).collect();
+    site.write("lines", lines);
+    let mut ids: Vec<String> = Vec::new();
+    for _ in 0..3 {
+        // A snapshot is written when the journal has grown by 64 MiB and is
+        // three times as large as the last one.
+        let mut compacted = site.watch("d/journal", "snapshot");
+        for submitted in 0.. {
+            assert!(submitted < 10, "the journal is never compacted");
+            ids.push(access.submit(&["--each-line", "lines", "--", "@noop"]));
+            if ids.len() > 2 {
+                access.run("destroy", &[&ids.remove(0)]).exits(0);
+            }
+            if compacted.seen() {
+                break;
+            }
+        }
+        random.moment(500_000);
+        dispatcher.kill();
+        dispatcher.start();
+        let status = access.status();
+        assert_eq!(status["instances"].as_array().unwrap().len(), ids.len());
+        for id in &ids {
+            let instance = access.instance(id);
+            assert_eq!((&instance["tasks"], &instance["ready"]), (&TASKS.into(), &TASKS.into()));
+        }
+    }
+    let _executor = dispatcher.executor("worker", &[]);
+    for id in &ids {
+        access.run("wait", &[id]).exits(0).says(&format!("{TASKS} done"));
+    }
+}
+
 /// The instance of that name.
 fn find(access: &Access<'_>, name: &str) -> Option<String> {
     let status = access.status();

@@ -408,9 +408,9 @@ fn quiet_says_nothing_and_the_exit_status_says_it_all() {
     check(&["--no-such-option", "--", "true"], 2, false);
     let full = std::fs::File::create("/dev/full").unwrap();
     let mut command = site.falkon(["run", "--quiet", "--", "echo", "x"]);
-    command.stdout(full);
+    command.stdout(full).stderr(std::process::Stdio::piped());
     let ran = crate::fixture::Running::start_as_is(command).finish();
-    ran.exits(3);
+    ran.exits(3).says_only(1, "cannot write results to standard output: No space left on device");
 }
 
 #[test]

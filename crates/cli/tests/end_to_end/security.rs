@@ -241,10 +241,7 @@ fn each_role_may_do_its_part_and_nothing_else() {
     observer.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, not_allowed);
     observer.run("stop", &[]).exits(2).says_only(1, not_allowed);
     observer.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
-    executor
-        .run("submit", &["--wait", "--", "true"])
-        .exits(2)
-        .says_only(1, "no secret for role client");
+    executor.run("submit", &["--wait", "--", "true"]).exits(2).says_only(1, "access");
     client.run("executor", &[]).exits(2).says_only(1, "no secret for role executor");
 
     // None of this has done anything.

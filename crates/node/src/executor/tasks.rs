@@ -11,7 +11,7 @@ use crate::process::{
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
-use falkon_wire::codec::Wire;
+use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ffi::OsStr;
@@ -183,15 +183,21 @@ impl Tasks {
 
     /// A no-op still has to be a command.
     fn check_rows(&self, start: &Start) -> Result<(), String> {
-        if matches!(
-            self.templates.get(&start.template),
-            Some(Ok(Prepared { template: Template::Each, .. }))
-        ) {
-            for at in 0..start.count {
-                self.command(start, at)?;
+        let Some(Ok(Prepared { template: Template::Each, .. })) =
+            self.templates.get(&start.template)
+        else {
+            return Ok(());
+        };
+        let missing = DecodeError::Invalid("row");
+        let check = |at| match &*start.rows {
+            Rows::Packed(packed) => {
+                Command::check(packed.at(start.row + at).ok_or(missing.clone())?)
             }
-        }
-        Ok(())
+            Rows::Computed { .. } => Err(missing.clone()),
+        };
+        (0..start.count)
+            .try_for_each(check)
+            .map_err(|error| format!("the task's command cannot be read: {error}"))
     }
 
     fn sleep(&mut self, start: &Start, now: Time) -> Result<(), String> {

@@ -13,6 +13,9 @@ use super::{Position, SyncListener};
 /// Least time from the start of one background sync to the start of the next, in milliseconds.
 pub const SYNC_INTERVAL_MS: u64 = 5;
 
+/// Synced bytes after which their copy in memory is given back.
+const CACHED_BYTES_MAX: u64 = 1 << 20;
+
 /// How a file is put on stable storage; tests put a failing one in the place of `fdatasync`.
 pub(super) type SyncFile = fn(&File) -> io::Result<()>;
 
@@ -48,6 +51,8 @@ struct State {
     path: Arc<Path>,
     written: Position,
     synced: Position,
+    /// Before this offset of the segment nothing is kept in memory.
+    uncached: u64,
     failed: Option<SyncError>,
     /// The sync thread waits for `work` without a time limit.
     idle: bool,
@@ -77,7 +82,27 @@ impl Shared {
     ) -> Result<(), SyncError> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = sync_file(file).map_err(|error| SyncError::failed(path, error));
-        self.record(target, outcome)
+        self.record(target, outcome)?;
+        self.give_memory_back(file, target);
+        Ok(())
+    }
+
+    /// Drops the kernel's copy of what is on stable storage: nobody reads it until a restart. The
+    /// next writes then find pages that were in use just now, which is several times as fast as
+    /// ever new ones, and other programs keep their files in memory.
+    fn give_memory_back(&self, file: &File, target: Position) {
+        let offset = {
+            let mut state = self.lock();
+            if state.written.segment != target.segment
+                || target.offset < state.uncached + CACHED_BYTES_MAX
+            {
+                return;
+            }
+            std::mem::replace(&mut state.uncached, target.offset)
+        };
+        let length = std::num::NonZeroU64::new(target.offset - offset);
+        // It is advice: a file system that does not take it loses nothing.
+        let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
     }
 
     fn record(&self, target: Position, outcome: Result<(), SyncError>) -> Result<(), SyncError> {
@@ -194,6 +219,7 @@ impl Syncer {
             path,
             written: synced,
             synced,
+            uncached: synced.offset,
             failed: None,
             idle: false,
             stop: false,
@@ -251,6 +277,7 @@ impl Syncer {
         state.path = path;
         state.written = position;
         state.synced = position;
+        state.uncached = 0;
         self.shared.progress.notify_all();
         self.shared.wake(&state);
     }

@@ -137,10 +137,23 @@ fn task_key(pid: Pid, prefix: &[u8]) -> Option<u64> {
     str::from_utf8(&setting(pid, prefix)?).ok()?.parse().ok()
 }
 
+/// The process group of `pid`; none if it has ended, or if the group's number has no meaning here
+/// because its leader is outside this container (the kernel then says 0, which no [`Pid`] may be).
+fn group(pid: Pid) -> Option<Pid> {
+    // SAFETY: getpgid takes a plain number and touches no memory.
+    Pid::from_raw(unsafe { libc::getpgid(pid.as_raw_nonzero().get()) }.max(0))
+}
+
+/// The session of `pid`; none in the cases of [`group`].
+fn session(pid: Pid) -> Option<Pid> {
+    // SAFETY: getsid takes a plain number and touches no memory.
+    Pid::from_raw(unsafe { libc::getsid(pid.as_raw_nonzero().get()) }.max(0))
+}
+
 /// Kills a child that has not been waited for and, if it leads one, its process group.
 fn kill(pid: Pid) {
     // What cannot be killed has ended already or belongs to somebody else.
-    if rustix::process::getpgid(Some(pid)) == Ok(pid) {
+    if group(pid) == Some(pid) {
         let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     }
     let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -152,7 +165,7 @@ fn kill(pid: Pid) {
 pub(super) fn sweep(host: Pid, prefix: &[u8]) {
     let deadline = Instant::now() + Duration::from_millis(KILL_MS_MAX);
     let left_by_host = |pid: &Pid| {
-        let in_session = rustix::process::getsid(Some(*pid)) == Ok(host);
+        let in_session = session(*pid) == Some(host);
         *pid != host && (in_session || setting(*pid, prefix).is_some())
     };
     while Instant::now() < deadline {

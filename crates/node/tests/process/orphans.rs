@@ -197,6 +197,22 @@ pub(crate) fn a_killed_host_leaves_nothing_and_is_reported() {
     assert_eq!(Rig::new().outcome(command(["true"])), Outcome::Exit(0));
 }
 
+/// In a container whose first process leads no session, sessions and groups from outside have the
+/// number 0.
+pub(crate) fn a_killed_host_leaves_nothing_in_a_container_either() {
+    let container = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
+    let allowed = Command::new("unshare").args(container).arg("true").output();
+    if !allowed.is_ok_and(|done| done.status.success()) {
+        println!("skipped in a container: this machine allows no new name spaces");
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let mut command = Command::new("unshare");
+    command.args(container).arg(this).arg("a_killed_host_leaves_nothing_and_is_reported");
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
 pub(crate) fn executor_and_host_killed_together_leave_no_task() {
     let mark = Mark::new();
     let mut executor = start_executor(&mark, "exec sleep 1000");

@@ -34,6 +34,7 @@ fn all_bounded(bytes: &[u8]) {
     bounded::<Record>(bytes);
     bounded::<Template>(bytes);
     bounded::<Command>(bytes);
+    assert_eq!(Command::check(bytes), Command::from_bytes(bytes).map(|_| ()));
     let (_, held) = peak_of(|| unpack_row(bytes).map(|values| values.len()));
     assert!(held <= HELD_BYTES_MIN + HELD_PER_BYTE_MAX * bytes.len());
 }
@@ -58,6 +59,22 @@ proptest! {
     fn plausible_bytes_do_no_harm(bytes in plausible()) {
         decode_anything(&bytes);
         all_bounded(&bytes);
+    }
+
+    #[test]
+    fn a_command_is_checked_as_it_is_read(
+        command in any::command(),
+        place: prop::sample::Index,
+        byte: u8,
+        cut: prop::sample::Index,
+    ) {
+        let mut bytes = command.to_bytes();
+        prop_assert_eq!(Command::check(&bytes), Ok(()));
+        let at = place.index(bytes.len());
+        bytes[at] = byte;
+        prop_assert_eq!(Command::check(&bytes), Command::from_bytes(&bytes).map(|_| ()));
+        bytes.truncate(cut.index(bytes.len()));
+        prop_assert_eq!(Command::check(&bytes), Command::from_bytes(&bytes).map(|_| ()));
     }
 
     #[test]
