@@ -36,6 +36,10 @@ RECORD = struct.Struct("<IIBqq")
 BUFFER_HEAD_BYTES = 16
 """In front of the buffer's answers: how many bytes they are, and the bundle."""
 ERROR_CHARS_MAX = 65536
+OWN_FRAMES = (__file__, importlib.__file__, "<frozen importlib")
+"""Files that a traceback does not begin with."""
+NOT_RUN_BY_A_CALL = 0x20 | 0x80 | 0x200
+"""Flags of code: generator, coroutine, asynchronous generator."""
 READ_BYTES = 1 << 18
 
 _LENGTH = struct.Struct("<I")
@@ -163,10 +167,20 @@ class Functions:
             if not path:
                 raise ValueError("%r names no function: write MODULE:FUNCTION" % name)
             function = self._module_of(code) if code else importlib.import_module(module)
+            place = module
             for part in path.split("."):
-                function = getattr(function, part)
+                try:
+                    function = getattr(function, part)
+                except AttributeError:
+                    raise AttributeError("%s has no attribute %r" % (place, part)) from None
+                place = "%s.%s" % (place, part)
         if not callable(function):
             raise TypeError("%s is no function: it cannot be called" % name)
+        if getattr(getattr(function, "__code__", None), "co_flags", 0) & NOT_RUN_BY_A_CALL:
+            raise TypeError(
+                "%s is a generator or asynchronous: a call runs nothing of it; write a function "
+                "that runs it, with list() or asyncio.run()" % name
+            )
         self.known[number] = function
         return function
 
@@ -436,9 +450,9 @@ def failure(exception):
 
 
 def describe(exception):
-    """A traceback without the frames of this program."""
+    """A traceback without the frames of this program and what it imports with."""
     frames = exception.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN_FRAMES):
         frames = frames.tb_next
     try:
         lines = traceback.format_exception(type(exception), exception, frames)

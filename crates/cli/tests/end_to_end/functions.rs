@@ -87,6 +87,9 @@ def fork(x):
     os.wait()
     return "parent"
 
+async def later(x):
+    return x
+
 def close(x):
     os.close(1)
     sys.stdout.close()
@@ -181,9 +184,11 @@ fn a_failure_says_what_and_where() {
     assert!(error.contains("jobs.py") && error.ends_with("ValueError: no good: 2"), "{error}");
     assert!(!error.contains("worker.py"), "{error}");
     for (function, part) in [
-        ("no_such_module_here:f", "No module named 'no_such_module_here'"),
-        ("jobs:nothing", "has no attribute 'nothing'"),
+        ("no_such_module_here:f", "ModuleNotFoundError: No module named 'no_such_module_here'"),
+        ("jobs:nothing", "AttributeError: jobs has no attribute 'nothing'"),
+        ("jobs:sys.no", "AttributeError: jobs.sys has no attribute 'no'"),
         ("jobs:sys.path", "it cannot be called"),
+        ("jobs:later", "a call runs nothing of it"),
     ] {
         let results = call(&site, &["--call", function, "--range", "1-300"]).exits(1).results();
         assert_eq!(results.len(), 300);
@@ -279,24 +284,15 @@ fn what_a_call_writes_is_its_own() {
 #[test]
 fn a_timeout_ends_the_call_that_ran_into_it() {
     let Some(site) = site() else { return };
-    let ran = call(
-        &site,
-        &[
-            "--call",
-            "jobs:sometimes_wait",
-            "--timeout",
-            "1",
-            "--range",
-            "0-300",
-            "--estimate",
-            "0.00001",
-        ],
-    );
-    let results = ran.exits(1).results();
-    for (index, result) in results.iter().enumerate() {
-        match index {
-            1 => assert!(result["error"].as_str().unwrap().contains("timeout"), "{result}"),
-            _ => assert_eq!(result["value"], index, "{result}"),
+    // One call to each worker, and many.
+    for (range, estimate) in [("0-3", "1000"), ("0-300", "0.00001")] {
+        let sometimes = ["--call", "jobs:sometimes_wait", "--timeout", "3", "--range", range];
+        let ran = call(&site, &[&sometimes[..], &["--estimate", estimate]].concat());
+        for (index, result) in ran.exits(1).results().iter().enumerate() {
+            match index {
+                1 => assert!(result["error"].as_str().unwrap().contains("timeout"), "{result}"),
+                _ => assert_eq!(result["value"], index, "{result}"),
+            }
         }
     }
 }

@@ -328,7 +328,7 @@ impl Workers {
     /// Ends all calls of a bundle that no worker has.
     fn fail(&mut self, id: u64, error: &str, clock: &Clock) {
         let Some(bundle) = self.bundles.remove(&id) else { return };
-        self.places.remove(&bundle.key(bundle.answered));
+        forget_place(&mut self.places, bundle.key(bundle.answered), id);
         let now = clock.now();
         for index in bundle.answered..bundle.live {
             let detail = Detail { error: error.to_owned(), ..Detail::default() };
@@ -454,7 +454,7 @@ impl Workers {
         let Some(worker) = self.workers.get(&key) else { return Ok(()) };
         let Some(id) = worker.bundle else { return Ok(()) };
         let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
-        self.places.remove(&bundle.key(bundle.answered));
+        forget_place(&mut self.places, bundle.key(bundle.answered), id);
         let mut result = Ok(());
         let mut times = None;
         for answer in Answers::new(answers) {
@@ -498,7 +498,7 @@ impl Workers {
         if let Some(id) = worker.bundle.take()
             && let Some(mut bundle) = self.bundles.remove(&id)
         {
-            self.places.remove(&bundle.key(bundle.answered));
+            forget_place(&mut self.places, bundle.key(bundle.answered), id);
             let claimed = bundle.live.saturating_sub(left);
             give_back(&mut bundle, claimed, &mut self.events);
             worker.calls += u64::from(bundle.live);
@@ -556,6 +556,14 @@ impl Workers {
         }
         self.workers.clear();
         self.reception = None;
+    }
+}
+
+/// Forgets the place of a bundle, if it is that of this one: behind its last
+/// call another may begin.
+fn forget_place(places: &mut BTreeMap<TaskKey, u64>, place: TaskKey, id: u64) {
+    if places.get(&place) == Some(&id) {
+        places.remove(&place);
     }
 }
 

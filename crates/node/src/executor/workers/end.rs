@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::outcome::{kept, not_ready, spill_name};
 use super::worker::Worker;
-use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
+use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, forget_place, give_back};
 use crate::clock::Clock;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
@@ -50,12 +50,13 @@ impl Workers {
     fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
         let Some(worker) = self.workers.get(&key) else { return };
         let (left, answers) = (worker.take_back(), worker.buffered(bytes));
-        let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) else { return };
+        let Some(id) = worker.bundle else { return };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return };
         let place = bundle.key(bundle.answered);
         let begun = bundle.live.saturating_sub(left);
         give_back(bundle, begun, &mut self.events);
         if bundle.answered >= bundle.live {
-            self.places.remove(&place);
+            forget_place(&mut self.places, place, id);
         }
         // The last one's answer comes with the word that it has nothing more
         // to do: then there is a worker for what takes its place.
@@ -81,7 +82,7 @@ impl Workers {
                 waiting.retain(|one| *one != id);
             }
             self.bundles.remove(&id);
-            self.places.remove(&key);
+            forget_place(&mut self.places, key, id);
             let (outcome, now) = (Outcome::Signal(libc::SIGTERM), clock.now());
             let (started, ended) = (now, now);
             self.events.push_back(Event::Ended { key, outcome, started, ended, detail: None });
@@ -92,7 +93,7 @@ impl Workers {
         let place = bundle.key(bundle.answered);
         give_back(bundle, begun, &mut self.events);
         if bundle.answered >= bundle.live {
-            self.places.remove(&place);
+            forget_place(&mut self.places, place, id);
         }
         // Only the call begun last can be running; the answers to those before
         // it are on their way.
@@ -118,15 +119,15 @@ impl Workers {
     /// A worker is gone: ends the call it was in, and gives the others back.
     pub(super) fn bury(&mut self, key: u64, clock: &Clock) {
         let Some(worker) = self.workers.get(&key) else { return };
-        if worker.bundle.is_some() {
+        if let Some(id) = worker.bundle {
             let bytes = worker.buffered_bytes().unwrap_or(0);
             let (left, answers) = (worker.take_back(), worker.buffered(bytes));
-            if let Some(bundle) = worker.bundle.and_then(|id| self.bundles.get_mut(&id)) {
+            if let Some(bundle) = self.bundles.get_mut(&id) {
                 let place = bundle.key(bundle.answered);
                 let begun = bundle.live.saturating_sub(left);
                 give_back(bundle, begun, &mut self.events);
                 if bundle.answered >= bundle.live {
-                    self.places.remove(&place);
+                    forget_place(&mut self.places, place, id);
                 }
             }
             // It may have died while it wrote one.
@@ -139,9 +140,9 @@ impl Workers {
                 self.idle.remove(&worker.home);
             }
         }
-        let bundle = worker.bundle.and_then(|id| self.bundles.remove(&id));
-        if let Some(bundle) = bundle {
-            self.places.remove(&bundle.key(bundle.answered));
+        let bundle = worker.bundle.and_then(|id| Some((id, self.bundles.remove(&id)?)));
+        if let Some((id, bundle)) = bundle {
+            forget_place(&mut self.places, bundle.key(bundle.answered), id);
             self.end_with(&worker, &bundle, clock);
         } else if !worker.ready {
             let error = not_ready(&worker);
