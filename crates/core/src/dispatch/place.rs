@@ -230,7 +230,7 @@ impl Dispatcher {
             else {
                 break;
             };
-            let Some(batch) = instance.batch_of_mut(TaskId(front.first)) else { break };
+            let Some(batch) = instance.batch_of(TaskId(front.first)) else { break };
             let offset = front.first - batch.first;
             let rows = &batch.submission.rows;
             let take = rows_within(rows, offset, front.count.min(count - sent), budget);
@@ -240,12 +240,14 @@ impl Dispatcher {
                 Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
             };
             let batch_id = batch.id;
-            if batch.known_by.insert(executor_id) {
+            let told = instance.told.get(&batch_id);
+            if told.is_none_or(|told| !told.known_by.contains(&executor_id)) {
                 executor.order.prepare.push(Prepare {
                     batch: batch_id,
                     template: batch.submission.template.clone(),
                     classes: batch.submission.classes.clone(),
                 });
+                instance.told.entry(batch_id).or_default().known_by.insert(executor_id);
             }
             let Some(run) = instance.queues.get_mut(&key).and_then(|queue| queue.pop(take)) else {
                 break;
