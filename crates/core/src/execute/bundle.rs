@@ -6,7 +6,7 @@
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
 use super::{Executor, Killed, Queued, Running, TaskKey};
-use crate::limits::{BUNDLE_CALLS_MAX, BUNDLE_WORK_MICROS};
+use crate::limits::{BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId};
 use std::sync::Arc;
@@ -41,10 +41,10 @@ impl Pace {
     fn bundle(self, estimate_micros: u64) -> u64 {
         let (nanos, trusted) = match (self.calls, estimate_micros) {
             (0, 0) => return 1,
-            (0, estimate) => (estimate.saturating_mul(NANOS), BUNDLE_CALLS_MAX),
+            (0, estimate) => (estimate.saturating_mul(NANOS), BUNDLE_TASKS_MAX),
             (calls, _) => (self.nanos, calls.saturating_mul(2)),
         };
-        (BUNDLE_WORK_MICROS * NANOS / nanos.max(1)).min(trusted).clamp(1, BUNDLE_CALLS_MAX)
+        (BUNDLE_WORK_MICROS * NANOS / nanos.max(1)).min(trusted).clamp(1, BUNDLE_TASKS_MAX)
     }
 }
 

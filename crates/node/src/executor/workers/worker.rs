@@ -4,7 +4,7 @@ use super::WorkerError;
 use super::bundle::{Bundle, Home};
 use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, function_frame};
 use crate::process::{Captured, Ended};
-use falkon_core::limits::BUNDLE_CALLS_MAX;
+use falkon_core::limits::BUNDLE_TASKS_MAX;
 use falkon_wire::command::Function;
 use rustix::fs::MemfdFlags;
 use rustix::pipe::PipeFlags;
@@ -21,7 +21,7 @@ const FUNCTIONS_MAX: usize = 1024;
 
 // A pipe takes so many bytes in one piece, however little room the system
 // gives it.
-const _: () = assert!(BUNDLE_CALLS_MAX <= 4096);
+const _: () = assert!(BUNDLE_TASKS_MAX <= 4096);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Worker {
             number
         });
         self.take_back();
-        let claims = [0; BUNDLE_CALLS_MAX as usize];
+        let claims = [0; BUNDLE_TASKS_MAX as usize];
         let written = rustix::io::write(&self.claims_in, &claims[..bundle.live as usize]);
         debug_assert_eq!(written, Ok(bundle.live as usize), "an empty pipe has room for a bundle");
         self.number += 1;
@@ -160,7 +160,7 @@ impl Worker {
 
     /// Takes the claims that it has not taken; returns how many.
     pub(super) fn take_back(&self) -> u32 {
-        let mut taken = [0; BUNDLE_CALLS_MAX as usize];
+        let mut taken = [0; BUNDLE_TASKS_MAX as usize];
         // An empty pipe is an error, as there is nothing to wait for.
         rustix::io::read(&self.claims, &mut taken).map_or(0, |count| count as u32)
     }
