@@ -93,6 +93,37 @@ async def later(x):
 def close(x):
     os.close(1)
     sys.stdout.close()
+
+def siblings():
+    count = 0
+    for name in os.listdir("/proc"):
+        try:
+            with open("/proc/%d/stat" % int(name)) as file:
+                count += int(file.read().rpartition(")")[2].split()[1]) == os.getppid()
+        except (ValueError, OSError):
+            pass
+    return count
+
+def wait_until_few_are_left(x):
+    os.write(os.open("begun", os.O_WRONLY | os.O_APPEND | os.O_CREAT), b"x")
+    while os.path.getsize("begun") < 8:
+        time.sleep(0.01)
+    while x == "1" and siblings() > 2:
+        time.sleep(0.01)
+"#;
+
+/// Loaded by a worker: it comes late to each of its bundles, as on a machine
+/// that has much else to do.
+const LATE: &str = r#"
+import __main__, time
+
+call = __main__.Worker.call
+
+def late(self, *bundle):
+    time.sleep(0.05)
+    return call(self, *bundle)
+
+__main__.Worker.call = late
 "#;
 
 /// A site with the module; nothing if there is no Python.
@@ -350,6 +381,27 @@ fn workers_are_replaced_when_they_are_worn() {
     assert!(kept.1 <= 2, "{kept:?}");
     let grown = ["--call", "jobs:grow", "--range", "1-3", "--worker-memory-max", "40MiB"];
     assert_eq!(pids(&grown), (3, 3));
+}
+
+#[test]
+fn workers_that_come_late_to_their_calls_do_not_become_more() {
+    let Some(site) = site() else { return };
+    site.write("late.py", LATE);
+    let range = ["--preload", "late", "--range", "1-2000", "--estimate", "0.00001"];
+    let ran = call(&site, &[&range[..], &["--call", "jobs:worker"]].concat());
+    let mut workers = field(&ran.exits(0).results(), "value");
+    assert_eq!(workers.len(), 2000);
+    workers.sort_by_key(Value::as_u64);
+    workers.dedup();
+    assert!(workers.len() <= 2, "{workers:?}");
+}
+
+#[test]
+fn workers_beyond_the_slots_end_when_they_have_nothing_to_do() {
+    let Some(site) = site() else { return };
+    let quarters = ["--cpus", "0.25", "--timeout", "60", "--range", "1-8"];
+    let ran = call(&site, &[&quarters[..], &["--call", "jobs:wait_until_few_are_left"]].concat());
+    assert_eq!(ran.exits(0).results().len(), 8);
 }
 
 #[test]

@@ -44,6 +44,11 @@ use worker::Worker;
 const WORKER_LAUNCHES: u64 = 1 << 63;
 /// How far a worker is is looked at so often while it has several calls.
 const LOOK_MS: u64 = 10;
+/// A worker that has begun none of its calls, as it is with a processor that
+/// has other work, keeps them for so long.
+const BEGIN_MS_MAX: u64 = 1000;
+/// A worker beyond one for each slot ends when it has been idle for so long.
+const SURPLUS_IDLE_MS: u64 = 1000;
 /// How long a worker's connection may outlive its process.
 const CLOSE_MS_MAX: u64 = 1000;
 /// How often a worker's memory is looked at.
@@ -151,7 +156,8 @@ pub(super) struct Workers {
     options: WorkerOptions,
     scratch: PathBuf,
     capture_bytes_max: u64,
-    /// Workers beyond this make room for new ones when they are idle.
+    /// Workers beyond this make room for new ones when they are idle, and end
+    /// when they are idle for long.
     slots: usize,
     reception: Option<Reception>,
     workers: BTreeMap<u64, Worker>,
@@ -295,6 +301,12 @@ impl Workers {
         }
     }
 
+    /// Whether there are more workers than slots: calls may need less than a
+    /// slot, and one that is killed or lost leaves its worker behind for a while.
+    fn has_surplus(&self) -> bool {
+        self.workers.values().filter(|worker| !worker.retired).count() > self.slots
+    }
+
     /// Has a worker end when it has done what it does.
     fn retire(&mut self, key: u64) {
         let Some(worker) = self.workers.get_mut(&key) else { return };
@@ -322,6 +334,7 @@ impl Workers {
         worker.send(id, bundle);
         self.events.push_back(Event::Begun { key: bundle.key(0) });
         bundle.worker = Some(key);
+        worker.begin_by = Instant::now() + Duration::from_millis(BEGIN_MS_MAX);
         worker.look_at = (bundle.live > 1).then(|| Instant::now() + Duration::from_millis(LOOK_MS));
     }
 
@@ -544,6 +557,12 @@ impl Workers {
             Some(id) => self.assign(key, id, clock),
             None => {
                 self.waiting.remove(&home);
+                if self.has_surplus()
+                    && let Some(worker) = self.workers.get_mut(&key)
+                {
+                    let idle = Duration::from_millis(SURPLUS_IDLE_MS);
+                    worker.look_at = Some(Instant::now() + idle);
+                }
                 self.idle.entry(home).or_default().push(key);
             }
         }

@@ -33,10 +33,20 @@ impl Workers {
                 self.distrust(key, &format!("it has not started within {START_SECONDS_MAX} s"));
                 continue;
             }
+            if !worker.busy {
+                if worker.is_idle() && self.has_surplus() {
+                    self.retire(key);
+                }
+                continue;
+            }
             let bytes = worker.buffered_bytes().unwrap_or(0);
+            let bundle = worker.bundle.and_then(|id| self.bundles.get(&id));
+            // One that has not come to its calls is in none that takes long.
+            let waits = now < worker.begin_by
+                && bundle.is_some_and(|bundle| worker.unclaimed() == u64::from(bundle.live));
             // What was there at the last look is there to be read, whatever
             // the order in which this processor sees another's writes.
-            if worker.looked == Some(bytes) {
+            if worker.looked == Some(bytes) && !waits {
                 self.settle(key, bytes, clock);
             } else {
                 worker.looked = Some(bytes);
@@ -45,13 +55,16 @@ impl Workers {
         }
     }
 
-    /// Leaves a worker only the calls that it has begun, and takes in those
-    /// that have ended.
+    /// Leaves a worker only the calls that it has begun, or the first, and
+    /// takes in those that have ended.
     fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
         let Some(worker) = self.workers.get(&key) else { return };
-        let (left, answers) = (worker.take_back(), worker.buffered(bytes));
         let Some(id) = worker.bundle else { return };
         let Some(bundle) = self.bundles.get_mut(&id) else { return };
+        // With none it would hold no room, and what takes the room would have
+        // no worker.
+        let left = worker.take_back_some(bundle.live.saturating_sub(1));
+        let answers = worker.buffered(bytes);
         let place = bundle.key(bundle.answered);
         let begun = bundle.live.saturating_sub(left);
         give_back(bundle, begun, &mut self.events);

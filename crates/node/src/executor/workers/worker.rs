@@ -42,8 +42,10 @@ pub(super) struct Worker {
     pub(super) bundle: Option<u64>,
     pub(super) busy: bool,
     pub(super) idle_since: Instant,
-    /// When to look how far it is.
+    /// When to look how far it is, or whether it is needed.
     pub(super) look_at: Option<Instant>,
+    /// Until when it keeps its calls though it has begun none.
+    pub(super) begin_by: Instant,
     /// Bytes of answers in the buffer when it was looked at last.
     pub(super) looked: Option<u64>,
     /// Calls it has made.
@@ -93,6 +95,7 @@ impl Worker {
             busy: false,
             idle_since: Instant::now(),
             look_at: None,
+            begin_by: Instant::now(),
             looked: None,
             calls: 0,
             memory_looked_at: None,
@@ -160,9 +163,20 @@ impl Worker {
 
     /// Takes the claims that it has not taken; returns how many.
     pub(super) fn take_back(&self) -> u32 {
+        self.take_back_some(BUNDLE_TASKS_MAX as u32)
+    }
+
+    /// Takes claims that it has not taken, up to `most`; returns how many.
+    pub(super) fn take_back_some(&self, most: u32) -> u32 {
         let mut taken = [0; BUNDLE_TASKS_MAX as usize];
+        let most = taken.len().min(most as usize);
         // An empty pipe is an error, as there is nothing to wait for.
-        rustix::io::read(&self.claims, &mut taken).map_or(0, |count| count as u32)
+        rustix::io::read(&self.claims, &mut taken[..most]).map_or(0, |count| count as u32)
+    }
+
+    /// How many claims nobody has taken.
+    pub(super) fn unclaimed(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.claims).unwrap_or(0)
     }
 
     /// How many bytes of answers are in the buffer; `None` if they are not of
