@@ -73,6 +73,10 @@ pub struct Dispatcher {
     suspended: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
     ordered: BTreeSet<ExecutorId>,
+    /// Executors that were not told yet that their reports were taken in.
+    unacknowledged: BTreeSet<ExecutorId>,
+    /// When they are told at the latest.
+    acknowledge_due: Option<Time>,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
@@ -163,7 +167,8 @@ impl Dispatcher {
         let recovery = self.recovering_until.map(|at| (at, "recovery"));
         let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
-        [silence, recovery, suspension, recall].into_iter().flatten().min()
+        let acknowledge = self.acknowledge_due.map(|at| (at, "acknowledgement"));
+        [silence, recovery, suspension, recall, acknowledge].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -175,6 +180,10 @@ impl Dispatcher {
         if self.recall_check.is_some_and(|at| at <= self.now) {
             self.recall_check = None;
             self.unplaced = true;
+        }
+        if self.acknowledge_due.is_some_and(|at| at <= self.now) {
+            self.acknowledge_due = None;
+            self.ordered.append(&mut self.unacknowledged);
         }
         self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {

@@ -190,8 +190,10 @@ struct Running {
     /// It came after another that has ended: what goes back into the queue if
     /// it turns out that it was taken back before it started.
     moved_up: Option<Box<Waits>>,
-    /// The process that comes after it.
-    follower: Option<TaskKey>,
+    /// The number of its chain, from 1, if it runs and is a process.
+    chain: u64,
+    /// The tasks that come after it, one after the other, if it runs.
+    followers: VecDeque<TaskKey>,
 }
 
 /// An executor's whole state.
@@ -214,12 +216,19 @@ pub struct Executor {
     queue: VecDeque<Queued>,
     running: BTreeMap<TaskKey, Running>,
     deadlines: BTreeSet<(Time, TaskKey)>,
-    /// Running processes that none comes after.
-    leaders: BTreeSet<TaskKey>,
+    /// Running processes, by how many tasks come after each.
+    leaders: BTreeSet<(usize, TaskKey)>,
+    /// Which of them leads each chain.
+    chains: BTreeMap<u64, TaskKey>,
+    next_chain: u64,
     /// Started tasks that wait for others to end.
     waiting: BTreeSet<TaskKey>,
+    /// How many of them may be on their way back.
+    in_doubt: u64,
     /// How many of them the dispatcher has asked for.
     asked_for: u64,
+    /// The mean run time of processes here, the latest counting most.
+    mean_micros: Option<u64>,
     outbox: Outbox,
     last_spoke: Time,
     startable: bool,
@@ -249,8 +258,12 @@ impl Executor {
             running: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             leaders: BTreeSet::new(),
+            chains: BTreeMap::new(),
+            next_chain: 0,
             waiting: BTreeSet::new(),
+            in_doubt: 0,
             asked_for: 0,
+            mean_micros: None,
             outbox: Outbox::default(),
             last_spoke: Time::default(),
             startable: false,
@@ -459,7 +472,8 @@ impl Executor {
             .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
-    fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<Waits>) {
+    /// Starts a task, or hands it over to come after the one that is named.
+    fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<(TaskKey, Waits)>) {
         let key = run.key();
         let timed = run.class.timeout_micros > 0
             && !matches!(run.class.kind, Kind::Noop | Kind::Function)
@@ -477,10 +491,14 @@ impl Executor {
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
-            after: waits.as_ref().map(|waits| waits.behind),
+            after: waits.as_ref().map(|(behind, _)| *behind),
         }));
+        let mut chain = 0;
         if run.class.kind == Kind::Process && waits.is_none() {
-            self.leaders.insert(key);
+            self.next_chain += 1;
+            chain = self.next_chain;
+            self.leaders.insert((0, key));
+            self.chains.insert(chain, key);
         }
         let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
         let leader = Running {
@@ -494,9 +512,10 @@ impl Executor {
             rows: run.rows,
             row: run.row,
             behind: false,
-            waits: waits.map(Box::new),
+            waits: waits.map(|(_, waits)| Box::new(waits)),
             moved_up: None,
-            follower: None,
+            chain,
+            followers: VecDeque::new(),
         };
         self.start_behind(key, calls, &leader);
         self.running.insert(key, leader);
@@ -518,6 +537,9 @@ impl Executor {
             prepared.pace.ended(ended.since(started));
         }
         self.release_template(run.template);
+        if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
+            self.note_run_time(ended.since(started));
+        }
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => return,
@@ -545,11 +567,11 @@ impl Executor {
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));
         }
-        self.leaders.remove(&key);
-        let waited = self.unchain(key, run.waits.take()).is_some();
+        self.leaders.remove(&(run.followers.len(), key));
+        let waited = self.unchain(key, &mut run).is_some();
         let has_room = run.class.kind != Kind::Noop && !run.behind && !waited;
         let passed_on = has_room
-            && ended.is_some_and(|ended| self.lead(key, &run) || self.move_up(&run, ended));
+            && ended.is_some_and(|ended| self.lead(key, &run) || self.move_up(&mut run, ended));
         if has_room && !passed_on {
             self.free.give(&run.class.resources, 1);
             self.free_gpus.extend(&run.gpus);
@@ -562,7 +584,9 @@ impl Executor {
         let Some(run) = self.running.get_mut(&key) else { return };
         // The first reason stands, but whoever disowns wants no report.
         if run.killed.is_none() || why == Killed::Disowned {
+            let in_doubt = run.is_in_doubt();
             run.killed = Some(why);
+            self.in_doubt += u64::from(run.is_in_doubt() && !in_doubt);
             self.actions.push_back(Action::Kill { key, grace_micros });
         }
     }

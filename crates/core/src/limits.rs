@@ -30,6 +30,9 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
+/// How long an executor waits for the word that its reports were taken in, if
+/// there is no order that it can come with.
+pub const ACKNOWLEDGE_MICROS: u64 = 10_000;
 /// How often an executor is heard from at least.
 pub const HEARTBEAT_MICROS: u64 = 2_000_000;
 /// Silence after which an executor is lost.
@@ -71,6 +74,10 @@ pub const BUNDLE_TASKS_MAX: u64 = 4096;
 pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Tasks of one executor that are started to come after others.
 pub const AHEAD_TASKS_MAX: usize = 4096;
+/// Tasks that are started to come one after the other behind one that runs.
+pub const AHEAD_CHAIN_TASKS_MAX: usize = 8;
+/// Work that these may be together, if they are more than one.
+pub const AHEAD_WORK_MICROS: u64 = 10_000;
 /// Running tasks an executor looks through for one to start another after.
 pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
 /// Time between a task's SIGTERM and its SIGKILL.
@@ -81,6 +88,7 @@ const _: () = {
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
     assert!(PREFETCH_WORK_MICROS < PREFETCH_TASK_MICROS_MAX);
+    assert!(2 * AHEAD_WORK_MICROS < PREFETCH_WORK_MICROS);
     assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);

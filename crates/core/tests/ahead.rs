@@ -3,6 +3,7 @@
 
 use falkon_core::dispatch::{Assigned, BatchId, Order, Prepare};
 use falkon_core::execute::{Action, Event, Executor, TaskKey};
+use falkon_core::limits::AHEAD_CHAIN_TASKS_MAX;
 use falkon_core::result::{Outcome, Tries};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, TaskClass, TaskId, Time};
 use std::sync::Arc;
@@ -25,12 +26,27 @@ fn started(actions: &[Action]) -> Vec<u64> {
     starts.collect()
 }
 
-#[test]
-fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
+fn key(task: u64) -> TaskKey {
+    TaskKey { instance: InstanceId(0), task: TaskId(task) }
+}
+
+/// Success of a task that ran from 2 to `ended`.
+fn ended(task: u64, ended: u64) -> Event {
+    Event::Ended {
+        key: key(task),
+        outcome: Outcome::Exit(0),
+        started: Time(2),
+        ended: Time(ended),
+        detail: None,
+    }
+}
+
+/// An executor with one slot that was sent `count` tasks.
+fn executor(count: u64) -> Executor {
     let mut executor = Executor::new(1, "one slot".to_owned(), Resources::cpus(1));
     executor.handle(Time(1), Event::Connected);
     let mut rows = Packed::default();
-    for _ in 0..2 {
+    for _ in 0..count {
         assert!(rows.push(b""));
     }
     let order = Order {
@@ -43,7 +59,7 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
             batch: BatchId(0),
             instance: InstanceId(0),
             first: TaskId(0),
-            count: 2,
+            count,
             class: 0,
             tries: Tries::default(),
             rows: Rows::Packed(rows),
@@ -51,22 +67,20 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
         ..Order::default()
     };
     executor.handle(Time(2), Event::Order(order));
+    executor
+}
+
+#[test]
+fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
+    let mut executor = executor(2);
     assert_eq!(started(&actions(&mut executor)), [0, 1]);
-    let key = |task| TaskKey { instance: InstanceId(0), task: TaskId(task) };
     executor.handle(Time(3), Event::Order(Order { recall: 1, ..Order::default() }));
     assert!(actions(&mut executor).contains(&Action::TakeBack(key(1))));
-    let ended = |task| Event::Ended {
-        key: key(task),
-        outcome: Outcome::Exit(0),
-        started: Time(2),
-        ended: Time(4),
-        detail: None,
-    };
-    executor.handle(Time(4), ended(0));
+    executor.handle(Time(4), ended(0, 4));
     actions(&mut executor);
     executor.handle(Time(5), Event::TakenBack(key(1)));
     assert_eq!(started(&actions(&mut executor)), [1]);
-    executor.handle(Time(6), ended(1));
+    executor.handle(Time(6), ended(1, 4));
     let outcomes: Vec<Outcome> = actions(&mut executor)
         .iter()
         .filter_map(|action| match action {
@@ -77,4 +91,30 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
         .map(|report| report.outcome)
         .collect();
     assert_eq!(outcomes, [Outcome::Exit(0)]);
+}
+
+/// What each task that is started is to come after.
+fn lines(actions: &[Action]) -> Vec<(u64, Option<u64>)> {
+    let starts = actions.iter().filter_map(|action| match action {
+        Action::Start(start) => Some((start.key.task.0, start.after.map(|key| key.task.0))),
+        _ => None,
+    });
+    starts.collect()
+}
+
+#[test]
+fn short_tasks_stand_in_line_and_long_ones_do_not() {
+    for (micros, waiting) in [(500, AHEAD_CHAIN_TASKS_MAX as u64), (1_000_000, 1)] {
+        let mut executor = executor(20);
+        assert_eq!(lines(&actions(&mut executor)), [(0, None), (1, Some(0))]);
+        executor.handle(Time(2 + micros), ended(0, 2 + micros));
+        let line: Vec<_> = (2..2 + waiting).map(|task| (task, Some(task - 1))).collect();
+        assert_eq!(lines(&actions(&mut executor)), line);
+        // One that is asked for may be anywhere: nothing comes after it until it is found.
+        executor.handle(Time(3 + micros), Event::Order(Order { recall: 20, ..Order::default() }));
+        let asked = actions(&mut executor);
+        assert!((2..2 + waiting).all(|task| asked.contains(&Action::TakeBack(key(task)))));
+        executor.handle(Time(4 + micros), Event::TakenBack(key(2)));
+        assert_eq!(lines(&actions(&mut executor)), []);
+    }
 }

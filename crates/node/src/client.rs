@@ -18,6 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Requests waiting to be written; more wait in their callers.
 const REQUESTS_QUEUED_MAX: usize = 64;
+/// Bytes of requests that are written together, beyond the last one.
+const WRITE_BYTES_MAX: usize = 256 << 10;
 /// Deliveries waiting to be taken in; the dispatcher's window keeps them few.
 const DELIVERIES_QUEUED_MAX: usize = 1024;
 
@@ -340,15 +342,19 @@ async fn read(
 async fn write(mut writer: FrameWriter, mut requests: mpsc::Receiver<FromClient>) {
     let mut batch = Vec::new();
     while requests.recv_many(&mut batch, REQUESTS_QUEUED_MAX).await > 0 {
+        // What was said together wakes the dispatcher once.
         for message in batch.drain(..) {
             if writer.queue_with(|out| message.encode(out)).is_err() {
                 // Too large or too much: submissions are cut to fit a frame
                 // and the queue is flushed, so this cannot be.
                 return;
             }
-            if writer.flush().await.is_err() {
+            if writer.queued_bytes() > WRITE_BYTES_MAX && writer.flush().await.is_err() {
                 return;
             }
+        }
+        if writer.flush().await.is_err() {
+            return;
         }
     }
     // The last handle was dropped: say goodbye.

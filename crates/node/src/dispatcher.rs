@@ -185,6 +185,7 @@ impl Handle {
             if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
                 continue;
             }
+            let place = acceptor.place().await;
             let handle = self.clone();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
@@ -192,7 +193,7 @@ impl Handle {
                 let known = move |id: u64| {
                     instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
                 };
-                match acceptor.accept(stream, known).await {
+                match acceptor.accept_at(place, stream, known).await {
                     Ok(session) => {
                         handle.attach(session.role, &session.peer, session.reader, session.writer)
                     }

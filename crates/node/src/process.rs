@@ -28,6 +28,7 @@ mod environment;
 mod host;
 mod link;
 mod orphans;
+mod outbox;
 mod record;
 mod slot;
 mod spawn;
@@ -63,7 +64,8 @@ pub struct Launch {
     /// Start it only when this task, which was launched before, has ended in whatever way, and in
     /// its place: so the next one starts without the time it takes to hear of an end and to
     /// answer it. At once if that task is no longer with the host. Several after the same one
-    /// run one after the other. [`HostSender::take_back`] and
+    /// run one after the other. While more than one comes after it, the end of a short task is
+    /// told together with the next ones. [`HostSender::take_back`] and
     /// [`HostSender::kill`] take back one that waits.
     pub after: Option<u64>,
     /// The program and its arguments. A program without a slash is looked up in the `PATH` of

@@ -34,7 +34,7 @@ mod secret;
 mod tls;
 mod write;
 
-pub use accept::{AcceptError, Acceptor, AcceptorError};
+pub use accept::{AcceptError, Acceptor, AcceptorError, Place};
 pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
 pub use connect::{ConnectError, ConnectFailure, FailedAttempt, connect, connect_over};
 pub use frames::{Session, plain};
@@ -69,9 +69,14 @@ pub const UNACKNOWLEDGED_MS_MAX: u32 = 20_000;
 /// there, in seconds; and the pause between questions.
 pub const KEEPALIVE_S: u64 = 5;
 
-/// How many connections may be in their handshake at once; further ones are
-/// told that the dispatcher is busy.
+/// How many connections may be in their handshake at once; further ones wait
+/// until one is through.
 pub const HANDSHAKES_MAX: usize = 1024;
+
+/// How long a connection waits for its handshake to begin, in milliseconds,
+/// before it is told that the dispatcher is busy. If nobody gets through in half
+/// the time that one may take, somebody keeps the places taken.
+pub const PLACE_MS_MAX: u64 = HANDSHAKE_MS_MAX / 2;
 
 /// How many connections at once are told that the dispatcher is busy; further
 /// ones are closed without a word.

@@ -454,7 +454,7 @@ fn a_slow_writer_is_dropped_at_the_deadline() {
 }
 
 #[test]
-fn with_too_many_handshakes_a_peer_is_told_so_and_gets_in_later() {
+fn with_too_many_handshakes_a_peer_waits_for_a_place_and_is_told_if_there_is_none() {
     let identity = identity();
     let acceptor = Arc::new(acceptor(&identity, Level::Authenticate));
     let access = owner_file(&identity, Level::Authenticate);
@@ -478,6 +478,23 @@ fn with_too_many_handshakes_a_peer_is_told_so_and_gets_in_later() {
                 acceptor.accept_over(far, String::new(), |_| true),
             )
         };
+        // Somebody leaves: a peer that waits gets in, and so does one that then
+        // keeps the place.
+        let hang_up = async {
+            // It sleeps because the simulated clock moves only when every task waits for its peer.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop((half_open.pop(), waiting.pop()));
+        };
+        let ((client, server), ()) = tokio::join!(meet(), hang_up);
+        assert!(client.is_ok() && server.is_ok(), "{client:?} {server:?}");
+        let (near, far) = duplex(64);
+        half_open.push(near);
+        let last = Arc::clone(&acceptor);
+        waiting.push(tokio::spawn(async move {
+            last.accept_over(far, String::new(), |_| true).await.map(drop)
+        }));
+        // It sleeps because the simulated clock moves only when every task waits for its peer.
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let (client, server) = meet().await;
         assert!(matches!(client, Err(ConnectFailure::Busy)), "{client:?}");
         assert!(matches!(server, Err(AcceptError::Busy)), "{server:?}");

@@ -1,5 +1,9 @@
 //! The floor of process tasks: a loop of `posix_spawn` and `wait4` in one
 //! thread, and the process host by itself.
+//!
+//! Each process gets its number as its argument, as all that are compared get:
+//! GNU `true` loads the locale when it has one argument, which takes it half
+//! as long again.
 
 use super::error::BenchError;
 use clap::Args;
@@ -30,7 +34,6 @@ pub(crate) struct BareLoopArgs {
 pub(crate) fn bare_loop(args: &BareLoopArgs) -> Result<(), BenchError> {
     let program = CString::new(args.program.as_bytes())
         .map_err(|error| BenchError::System { what: "name a program", source: error.into() })?;
-    let argv = [program.as_ptr().cast_mut(), std::ptr::null_mut()];
     for at in 0..args.tasks.saturating_add(args.in_flight) {
         if at >= args.in_flight {
             // SAFETY: Null pointers say that nothing but the wait is wanted.
@@ -38,6 +41,9 @@ pub(crate) fn bare_loop(args: &BareLoopArgs) -> Result<(), BenchError> {
         }
         if at < args.tasks {
             let mut pid = 0;
+            let number = CString::new(at.to_string()).unwrap_or_default();
+            let argv =
+                [program.as_ptr().cast_mut(), number.as_ptr().cast_mut(), std::ptr::null_mut()];
             // SAFETY: All pointers are to live, closed arrays of strings; the
             // null pointers say that there are no actions and attributes.
             let error = unsafe {
@@ -113,7 +119,7 @@ impl Chains {
         Launch {
             key,
             after: self.last[chain].replace(key).filter(|_| self.ahead),
-            argv: vec![self.program.clone()],
+            argv: vec![self.program.clone(), key.to_string().into_bytes()],
             capture_bytes_max: 65_536,
             ..Launch::default()
         }

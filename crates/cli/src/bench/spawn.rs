@@ -40,7 +40,7 @@ impl SpawnArgs {
 /// Runs the benchmark. Everything is started for its round, in a session of
 /// its own.
 pub(crate) async fn run(args: &SpawnArgs) -> Result<Table, BenchError> {
-    let about = format!("{} times {PROGRAM}, {} side by side", args.tasks, args.slots);
+    let about = format!("{} times {PROGRAM} NUMBER, {} side by side", args.tasks, args.slots);
     let mut table = Table::new("spawn", about);
     let in_flight = u64::from(args.slots);
     let mut xargs = true;

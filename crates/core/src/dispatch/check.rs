@@ -42,6 +42,10 @@ impl Dispatcher {
     /// # Errors
     /// Says what does not hold.
     pub fn check(&self) -> Result<(), CheckError> {
+        let awaited = self.unacknowledged.iter().all(|id| self.executors.contains_key(id));
+        ensure!(awaited, "an executor that is gone waits for an acknowledgement");
+        let in_time = self.unacknowledged.is_empty() || self.acknowledge_due.is_some();
+        ensure!(in_time, "an executor waits for an acknowledgement for ever");
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.executors.values() {
             let mut counts: BTreeMap<_, u64> = BTreeMap::new();

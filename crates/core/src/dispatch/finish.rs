@@ -3,7 +3,9 @@
 use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
-use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS};
+use crate::limits::{
+    ACKNOWLEDGE_MICROS, HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS,
+};
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -187,7 +189,9 @@ impl Dispatcher {
         if !update.reports.is_empty() {
             executor.misjudged = false;
             executor.last_report = now;
-            self.ordered.insert(id);
+        }
+        if !update.reports.is_empty() || executor.leaving {
+            self.acknowledge_update(id, !update.reports.is_empty());
         }
         for report in &update.reports {
             self.report(id, report);
@@ -199,11 +203,29 @@ impl Dispatcher {
                 executor.misjudged = true;
             }
         }
-        if !update.reports.is_empty() || !update.returned.is_empty() || update.leaving {
-            self.fresh.insert(id);
-            self.unplaced = true;
+        if update.reports.is_empty() && update.returned.is_empty() && !update.leaving {
+            self.refresh_executor(id);
+            return;
         }
-        self.refresh_executor(id);
+        // It is put where it belongs once it has been given what it has room
+        // for: most often that is where it was before.
+        self.fresh.insert(id);
+        self.unplaced = true;
+    }
+
+    /// Sees to it that an executor hears that its update was taken in: with the
+    /// next order or, without one, after a moment, as it waits for nothing. One
+    /// that leaves waits for this.
+    fn acknowledge_update(&mut self, id: ExecutorId, has_reports: bool) {
+        let leaving = self.executors.get(&id).is_some_and(|executor| executor.leaving);
+        if leaving {
+            if has_reports || self.unacknowledged.contains(&id) {
+                self.ordered.insert(id);
+            }
+        } else if has_reports {
+            self.unacknowledged.insert(id);
+            self.acknowledge_due.get_or_insert(self.now.after(ACKNOWLEDGE_MICROS));
+        }
     }
 
     /// Takes in a report. Returns whether it was about tasks that the executor
@@ -396,6 +418,7 @@ impl Dispatcher {
             }
         }
         self.ordered.remove(&id);
+        self.unacknowledged.remove(&id);
         self.fresh.remove(&id);
         self.reserved.remove(&id);
         Some(executor)

@@ -100,7 +100,7 @@ impl Dispatcher {
         loop {
             let Some(executor) = self.executors.get(&id) else { return };
             if !executor.takes_tasks() {
-                return;
+                break;
             }
             let shares = self.hungry.len() as u64;
             let mut next = self.hungry.first().copied();
@@ -291,12 +291,16 @@ impl Dispatcher {
     pub(super) fn send_orders(&mut self) {
         self.journal_results();
         while let Some(id) = self.ordered.pop_first() {
+            self.unacknowledged.remove(&id);
             let Some(executor) = self.executors.get_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
             let acknowledged = executor.updates_seen;
             let order = std::mem::take(&mut executor.order);
             self.actions
                 .push_back(Action::Order { connection, order: Order { acknowledged, ..order } });
+        }
+        if self.unacknowledged.is_empty() {
+            self.acknowledge_due = None;
         }
     }
 

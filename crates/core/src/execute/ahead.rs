@@ -6,17 +6,23 @@
 //! that one ends, and its room, its GPUs with it, passes on. Until then it is
 //! as good as queued: it holds nothing, its timeout does not run, and it can
 //! be taken back, for the dispatcher or for room that becomes free here.
+//!
+//! Where tasks are short, several come one after the other behind the one that
+//! runs, so that the shell need not tell of each end by itself.
 
 use super::{Action, Executor, Killed, Queued, Running, TaskKey};
 use crate::dispatch::Held;
-use crate::limits::{AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX};
+use crate::limits::{
+    AHEAD_CHAIN_TASKS_MAX, AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX, AHEAD_WORK_MICROS,
+};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId, Time};
 
 /// What makes a started task one that waits for another to end.
 #[derive(Debug)]
 pub(super) struct Waits {
-    pub(super) behind: TaskKey,
+    /// Its chain.
+    pub(super) chain: u64,
     /// What goes back into the queue.
     pub(super) queued: Queued,
     /// It was asked for.
@@ -34,43 +40,74 @@ pub(super) enum Asked {
 
 impl Executor {
     /// Hands over the front of the queue, task by task, each to come after a
-    /// running one with the same needs. Nothing behind the front is looked at:
-    /// what it waits for must not pass to others for ever.
+    /// running one with the same needs, where the fewest wait. Nothing behind
+    /// the front is looked at: what it waits for must not pass to others for
+    /// ever.
     pub(super) fn start_ahead(&mut self) {
+        let depth = self.chain_depth();
         while self.waiting.len() < AHEAD_TASKS_MAX && !self.outbox.is_full() {
             let Some(front) = self.queue.front() else { return };
             if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
             {
                 return;
             }
-            let behind = self.leaders.iter().take(AHEAD_SEARCH_TASKS_MAX).find(|leader| {
-                self.running.get(leader).is_some_and(|run| {
-                    run.killed.is_none() && run.class.resources == front.class.resources
-                })
-            });
-            let Some(behind) = behind.copied() else { return };
+            let leader = self
+                .leaders
+                .iter()
+                .take(AHEAD_SEARCH_TASKS_MAX)
+                .take_while(|(followers, _)| *followers < depth)
+                .find(|(followers, leader)| {
+                    // The shell would not know where to put it, if what it is to come after may
+                    // be on its way back.
+                    (*followers == 0 || self.in_doubt == 0)
+                        && self.running.get(leader).is_some_and(|run| {
+                            run.killed.is_none() && run.class.resources == front.class.resources
+                        })
+                });
+            let Some(&(followers, leader)) = leader else { return };
             let Some(next) = self.take_queued(0, 1) else { return };
-            self.leaders.remove(&behind);
-            let gpus = match self.running.get_mut(&behind) {
-                Some(leader) => {
-                    leader.follower = Some(next.key());
-                    leader.gpus.clone()
-                }
-                None => Vec::new(),
-            };
-            let waits = Waits { behind, queued: next.clone(), asked: None };
+            let Some(run) = self.running.get_mut(&leader) else { return };
+            let chain = run.chain;
+            let behind = run.followers.back().copied().unwrap_or(leader);
+            let gpus = run.gpus.clone();
+            run.followers.push_back(next.key());
+            self.leaders.remove(&(followers, leader));
+            self.leaders.insert((followers + 1, leader));
+            let waits = Waits { chain, queued: next.clone(), asked: None };
             self.waiting.insert(next.key());
-            self.start(next, gpus, Some(waits));
+            self.start(next, gpus, Some((behind, waits)));
         }
     }
 
+    /// How many tasks may wait behind each that runs: one, and more only if
+    /// together they are little work, as none of them can start elsewhere
+    /// without being taken back.
+    fn chain_depth(&self) -> usize {
+        match self.mean_micros {
+            None => 1,
+            Some(mean) => {
+                let depth = AHEAD_WORK_MICROS / mean.max(1);
+                usize::try_from(depth).unwrap_or(usize::MAX).clamp(1, AHEAD_CHAIN_TASKS_MAX)
+            }
+        }
+    }
+
+    /// A process ran for so long.
+    pub(super) fn note_run_time(&mut self, micros: u64) {
+        self.mean_micros = Some(match self.mean_micros {
+            None => micros,
+            Some(mean) => mean - mean / 8 + micros / 8,
+        });
+    }
+
     /// Room has become free and nothing else is there to take it: one that
-    /// waits is asked for, to be started at once.
+    /// waits is asked for, to be started at once; the last, as the first may
+    /// start where it is before it hears of this.
     pub(super) fn ask_for_one_here(&mut self) {
         if !self.queue.is_empty() || self.free.cpus_milli == 0 || self.outbox.is_full() {
             return;
         }
-        let fitting = self.waiting.iter().copied().find(|key| {
+        let fitting = self.waiting.iter().rev().copied().find(|key| {
             self.running.get(key).is_some_and(|run| {
                 run.killed.is_none()
                     && run.waits.as_ref().is_some_and(|waits| waits.asked.is_none())
@@ -104,12 +141,13 @@ impl Executor {
     }
 
     fn ask_for(&mut self, key: TaskKey, who: Asked) {
-        let Some(waits) = self.running.get_mut(&key).and_then(|run| run.waits.as_mut()) else {
-            return;
-        };
+        let Some(run) = self.running.get_mut(&key) else { return };
+        let in_doubt = run.is_in_doubt();
+        let Some(waits) = run.waits.as_mut() else { return };
         if waits.asked.is_none() {
             self.actions.push_back(Action::TakeBack(key));
         }
+        self.in_doubt += u64::from(!in_doubt);
         waits.asked = Some(who);
         self.asked_for += u64::from(who == Asked::Dispatcher);
     }
@@ -129,8 +167,8 @@ impl Executor {
             }
             return;
         }
-        let Some(run) = self.running.remove(&key) else { return };
-        let Some(waits) = self.unchain(key, run.waits) else { return };
+        let Some(mut run) = self.running.remove(&key) else { return };
+        let Some(waits) = self.unchain(key, &mut run) else { return };
         self.startable = true;
         if run.killed.is_none() && waits.asked != Some(Asked::Dispatcher) && !self.leaving {
             self.queue.push_front(waits.queued);
@@ -154,18 +192,19 @@ impl Executor {
         }
     }
 
-    /// A task that waited waits no more, for whatever reason: the one before
-    /// it may have another come after it.
-    pub(super) fn unchain(
-        &mut self,
-        key: TaskKey,
-        waits: Option<Box<Waits>>,
-    ) -> Option<Box<Waits>> {
-        let waits = waits?;
+    /// A task that waited waits no more, for whatever reason: those behind it
+    /// move up.
+    pub(super) fn unchain(&mut self, key: TaskKey, run: &mut Running) -> Option<Box<Waits>> {
+        let in_doubt = run.is_in_doubt();
+        let waits = run.waits.take()?;
         self.waiting.remove(&key);
-        if let Some(leader) = self.running.get_mut(&waits.behind) {
-            leader.follower = None;
-            self.leaders.insert(waits.behind);
+        self.in_doubt -= u64::from(in_doubt);
+        if let Some(head) = self.chains.get(&waits.chain).copied()
+            && let Some(leader) = self.running.get_mut(&head)
+        {
+            self.leaders.remove(&(leader.followers.len(), head));
+            leader.followers.retain(|follower| *follower != key);
+            self.leaders.insert((leader.followers.len(), head));
         }
         self.settle(waits.asked);
         Some(waits)
@@ -181,10 +220,15 @@ impl Executor {
     }
 
     /// A task has ended at `ended`: the one that comes after it has its room
-    /// now, and runs. Returns whether there is one.
-    pub(super) fn move_up(&mut self, before: &Running, ended: Time) -> bool {
-        let Some(key) = before.follower else { return false };
-        let Some(run) = self.running.get_mut(&key) else { return false };
+    /// now, and runs, with the others behind it. Returns whether there is one.
+    pub(super) fn move_up(&mut self, before: &mut Running, ended: Time) -> bool {
+        let mut followers = std::mem::take(&mut before.followers);
+        let next = followers.pop_front();
+        let Some((key, run)) = next.and_then(|key| Some((key, self.running.get_mut(&key)?))) else {
+            self.chains.remove(&before.chain);
+            return false;
+        };
+        self.in_doubt -= u64::from(run.is_in_doubt());
         run.moved_up = run.waits.take();
         let asked = run.moved_up.as_ref().and_then(|waits| waits.asked);
         if run.class.timeout_micros > 0 {
@@ -193,9 +237,19 @@ impl Executor {
             self.deadlines.insert((at, key));
         }
         self.waiting.remove(&key);
-        self.leaders.insert(key);
+        self.leaders.insert((followers.len(), key));
+        self.chains.insert(before.chain, key);
+        run.chain = before.chain;
+        run.followers = followers;
         self.settle(asked);
         true
+    }
+}
+
+impl Running {
+    /// It waits, and may be on its way back.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.waits.as_ref().is_some_and(|waits| waits.asked.is_some() || self.killed.is_some())
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Executor, Killed, Queued, Running, TaskKey};
 use crate::limits::{BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A new measurement's share in the mean is one in so many.
@@ -85,7 +86,8 @@ impl Executor {
                 behind: true,
                 waits: None,
                 moved_up: None,
-                follower: None,
+                chain: 0,
+                followers: VecDeque::new(),
             };
             self.running.insert(key, behind);
         }

@@ -71,34 +71,45 @@ impl Executor {
     /// What waits comes after something that runs and holds what it needs, and
     /// each after another.
     fn check_chains(&self) -> Result<(), CheckError> {
-        let mut asked = 0;
+        let (mut asked, mut in_doubt, mut followers, mut chains) = (0, 0, 0, 0);
         for (key, run) in &self.running {
             let task = key.task;
-            let leads =
-                run.class.kind == Kind::Process && run.waits.is_none() && run.follower.is_none();
-            ensure!(self.leaders.contains(key) == leads, "task {task} leads, or does not");
-            let chained = run.waits.is_some() || run.follower.is_some();
-            ensure!(!chained || run.class.kind == Kind::Process, "task {task} is no process");
-            if let Some(follower) = run.follower {
-                let follows = self.running.get(&follower).and_then(|next| next.waits.as_ref());
-                let follows = follows.is_some_and(|waits| waits.behind == *key);
-                ensure!(follows, "nothing comes after task {task}");
+            let leads = run.class.kind == Kind::Process && run.waits.is_none();
+            let listed = self.leaders.contains(&(run.followers.len(), *key));
+            ensure!(listed == leads, "task {task} leads, or does not");
+            ensure!(leads || run.followers.is_empty(), "task {task} leads before it runs");
+            let head = self.chains.get(&run.chain).filter(|_| leads);
+            ensure!(head == Some(key) || !leads, "task {task} leads another's chain");
+            chains += usize::from(leads);
+            for follower in &run.followers {
+                let follows = self.running.get(follower).and_then(|next| next.waits.as_ref());
+                let follows = follows.is_some_and(|waits| waits.chain == run.chain);
+                ensure!(follows, "task {} does not come after task {task}", follower.task);
+                followers += 1;
+                let chained = run.class.kind == Kind::Process || run.waits.is_none();
+                ensure!(chained, "task {task} is no process");
             }
             ensure!(self.waiting.contains(key) == run.waits.is_some(), "task {task} is misplaced");
             let Some(waits) = &run.waits else { continue };
             asked += u64::from(waits.asked == Some(Asked::Dispatcher));
-            let Some(leader) = self.running.get(&waits.behind) else {
+            in_doubt += u64::from(run.is_in_doubt());
+            let leader = self.chains.get(&waits.chain).and_then(|head| self.running.get(head));
+            let Some(leader) = leader else {
                 ensure!(false, "task {task} comes after nothing");
                 continue;
             };
-            ensure!(leader.follower == Some(*key), "task {task} comes after another's leader");
+            ensure!(leader.followers.contains(key), "task {task} comes after another's leader");
             ensure!(leader.waits.is_none(), "task {task} comes after one that does not run");
             let same = leader.class.resources == run.class.resources && leader.gpus == run.gpus;
             ensure!(same, "task {task} comes after one that has not what it needs");
             ensure!(run.deadline.is_none(), "task {task} has a deadline before it runs");
         }
-        ensure!(self.leaders.iter().all(|key| self.running.contains_key(key)), "a leader is gone");
+        let there = |(_, key): &(usize, TaskKey)| self.running.contains_key(key);
+        ensure!(self.leaders.iter().all(there), "a leader is gone");
+        ensure!(followers == self.waiting.len(), "{followers} wait in chains, and others");
         ensure!(self.waiting.iter().all(|key| self.running.contains_key(key)), "one waits in vain");
+        ensure!(chains == self.chains.len(), "{chains} chains are led, and others");
+        ensure!(in_doubt == self.in_doubt, "{in_doubt} are in doubt, not {}", self.in_doubt);
         ensure!(asked == self.asked_for, "{asked} are asked for, not {}", self.asked_for);
         Ok(())
     }

@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) waiting: BTreeMap<TaskKey, Start>,
     /// What is asked of them and has not got there yet: kill, or take back.
     requests: BTreeSet<(Time, TaskKey, Option<u64>)>,
+    /// Tasks that will not start, which the machine is told then.
+    answers: BTreeSet<(Time, TaskKey)>,
 }
 
 impl Node {
@@ -47,6 +49,7 @@ impl Node {
             templates: BTreeSet::new(),
             waiting: BTreeMap::new(),
             requests: BTreeSet::new(),
+            answers: BTreeSet::new(),
         }
     }
 
@@ -58,7 +61,8 @@ impl Node {
         let end = self.ends.first().map(|(at, _)| *at);
         let timeout = self.machine.poll_timeout().map(|(at, _)| at);
         let request = self.requests.first().map(|(at, ..)| *at);
-        [end, timeout, request, self.reconnect_at].into_iter().flatten().min()
+        let answer = self.answers.first().map(|(at, _)| *at);
+        [end, timeout, request, answer, self.reconnect_at].into_iter().flatten().min()
     }
 
     pub(crate) fn spawn(&mut self, start: Start, now: Time, micros: u64, outcome: Outcome) {
@@ -96,16 +100,21 @@ impl Node {
         }
     }
 
+    /// Whether a task runs here, or waits for another to end.
+    pub(crate) fn holds(&self, key: TaskKey) -> bool {
+        self.processes.contains_key(&key) || self.waiting.values().any(|start| start.key == key)
+    }
+
     /// Something is asked of a task that waits or waited; it gets there at
     /// `due`. A kill says how long the task has.
     pub(crate) fn request(&mut self, due: Time, key: TaskKey, kill_micros: Option<u64>) {
         self.requests.insert((due, key, kill_micros));
     }
 
-    /// Carries out the requests that have got there. Returns the tasks that
-    /// will not start.
-    pub(crate) fn answer(&mut self, now: Time) -> Vec<TaskKey> {
-        let mut taken = Vec::new();
+    /// Carries out the requests that have got there. Returns the tasks of
+    /// which the machine is to be told that they will not start; that takes
+    /// `micros`, and what they waited for may end first.
+    pub(crate) fn answer(&mut self, now: Time, micros: u64) -> Vec<TaskKey> {
         while let Some(&(due, key, kill_micros)) = self.requests.first() {
             if due > now {
                 break;
@@ -115,11 +124,19 @@ impl Node {
             match (before.map(|(before, _)| *before), kill_micros) {
                 (Some(before), _) => {
                     self.waiting.remove(&before);
-                    taken.push(key);
+                    if let Some(next) = self.waiting.remove(&key) {
+                        self.waiting.insert(before, next);
+                    }
+                    self.answers.insert((now.after(micros), key));
                 }
                 (None, Some(micros)) => self.kill_process(key, now, micros),
                 (None, None) => {}
             }
+        }
+        let mut taken = Vec::new();
+        while let Some(&(due, key)) = self.answers.first().filter(|(due, _)| *due <= now) {
+            self.answers.remove(&(due, key));
+            taken.push(key);
         }
         taken
     }
@@ -130,7 +147,16 @@ impl Node {
         for key in self.processes.keys().copied().collect::<Vec<_>>() {
             self.kill_process(key, now, 0);
         }
-        std::mem::take(&mut self.waiting).into_values().map(|start| start.key).collect()
+        let answers = std::mem::take(&mut self.answers).into_iter().map(|(_, key)| key);
+        let waiting = std::mem::take(&mut self.waiting).into_values().map(|start| start.key);
+        answers.chain(waiting).collect()
+    }
+
+    /// Nothing waits any more, and nothing is asked.
+    pub(crate) fn clear_waiting(&mut self) {
+        self.waiting.clear();
+        self.requests.clear();
+        self.answers.clear();
     }
 
     /// A task is asked to end.

@@ -499,13 +499,14 @@ impl World {
             node.connection = Some(id);
             node.handle(self.now, execute::Event::Connected);
         }
-        for key in self.nodes[index].answer(self.now) {
+        let delay = self.rng.below(2_000);
+        for key in self.nodes[index].answer(self.now, delay) {
             self.nodes[index].handle(self.now, execute::Event::TakenBack(key));
         }
         while let Some((key, process)) = self.nodes[index].reap(self.now) {
             // The next one starts before anybody hears of the end.
             if let Some(start) = self.nodes[index].waiting.remove(&key) {
-                self.start(index, start);
+                self.start(index, execute::Start { after: None, ..start });
             }
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
@@ -570,7 +571,7 @@ impl World {
 
     fn start(&mut self, index: usize, start: execute::Start) {
         if let Some(before) = start.after
-            && self.nodes[index].processes.contains_key(&before)
+            && self.nodes[index].holds(before)
         {
             let other = self.nodes[index].waiting.insert(before, start);
             assert!(other.is_none(), "two tasks come after one");
@@ -620,7 +621,7 @@ impl World {
         let node = &mut self.nodes[index];
         node.alive = false;
         node.reconnect_at = None;
-        node.waiting.clear();
+        node.clear_waiting();
         for (key, process) in std::mem::take(&mut node.processes) {
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {

@@ -26,7 +26,7 @@ const SLEEP_SECONDS_MAX: f64 = 1e9;
 /// A process under way.
 struct Process {
     key: TaskKey,
-    /// The task that it comes after, if that had not ended.
+    /// The task that it comes after, if that had not ended when this was made ready.
     after: Option<u64>,
     /// Files that must be there in the end.
     outputs: Vec<PathBuf>,
@@ -418,9 +418,20 @@ impl Tasks {
         }
         if let Some(process) = self.processes.remove(&key) {
             self.launch_keys.remove(&process.key);
+            self.close_gap(key, process.after);
             self.events.push_back(Event::TakenBack(process.key));
         }
         true
+    }
+
+    /// A launch was taken back: what was to come after it comes after `before`.
+    fn close_gap(&mut self, taken: u64, before: Option<u64>) {
+        for process in self.processes.values_mut().filter(|one| one.after == Some(taken)) {
+            process.after = before;
+        }
+        for launch in self.launches.iter_mut().filter(|one| one.after == Some(taken)) {
+            launch.after = before;
+        }
     }
 
     /// Waits for processes to end. If the host is lost, its tasks end with it
@@ -500,6 +511,7 @@ impl Tasks {
             ProcessOutcome::Exit(code) => Outcome::Exit(code),
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
             ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
+                self.close_gap(ended.key, process.after);
                 return Some(Event::TakenBack(process.key));
             }
             ProcessOutcome::NotStarted { stage, errno } => {

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -20,11 +20,9 @@ use rustix::event::EventfdFlags;
 
 use super::environment::Inherited;
 use super::orphans::Janitor;
+use super::outbox::Outbox;
 use super::record::{self, ForHost, Garbled, Incoming};
 use super::{Kill, RUNNING_TASKS_MAX, slot};
-
-/// Results that wait to be sent; over this, slots wait before they take another task.
-const OUTBOX_BYTES_MAX: usize = 64 << 20;
 
 /// How often the janitor looks whether tasks have left something behind.
 const JANITOR_PERIOD_MS: u64 = 1_000;
@@ -88,6 +86,8 @@ fn serve(instance: &OsStr) -> io::Result<()> {
     let mut janitor = Janitor::new();
     while !pool.wait_closed(Duration::from_millis(JANITOR_PERIOD_MS)) {
         janitor.look(&pool);
+        // A slot that holds ends back may hang, as what it is about to execute does.
+        pool.outbox.flush();
     }
     janitor.kill_all(&pool);
     Ok(())
@@ -187,7 +187,7 @@ struct Waiting {
 pub(super) struct Seat {
     next: Mutex<Option<Assignment>>,
     bell: Condvar,
-    /// An eventfd: look for an order to end the task.
+    /// An eventfd: look for an order to end the task, and send what is held back.
     pub(super) wake: OwnedFd,
 }
 
@@ -290,7 +290,8 @@ impl Pool {
         }
     }
 
-    /// A task that waits will not start; one that has started is left alone.
+    /// A task that waits will not start; one that has started is left alone. In any case the
+    /// executor wants to know where its tasks are: what is held back is sent.
     fn take_back(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: u64) {
         if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
             waiting.assignment.killed = true;
@@ -298,6 +299,8 @@ impl Pool {
             // Only slots send, so one of them gets it to send it back.
             follower.assignment.killed = true;
             self.place(state, follower);
+        } else if let Some(running) = state.running.values().next() {
+            running.seat.wake();
         }
     }
 
@@ -326,14 +329,16 @@ impl Pool {
     }
 
     /// Task `key` has ended in the slot of `seat`; returns the one that comes after it, for the
-    /// same slot. Must be called before the end is sent, as the key is free from then.
-    pub(super) fn ended(&self, key: u64, seat: &Arc<Seat>) -> Option<Assignment> {
+    /// same slot, and whether yet another comes after that. Must be called before the end is
+    /// sent, as the key is free from then.
+    pub(super) fn ended(&self, key: u64, seat: &Arc<Seat>) -> Option<(Assignment, bool)> {
         let mut state = self.lock();
         state.running.remove(&key);
         state.held.remove(&key);
         let follower = state.followers.remove(&key)?;
+        let followed = state.followers.contains_key(&follower.key);
         state.run(follower.key, Arc::clone(seat));
-        Some(follower.assignment)
+        Some((follower.assignment, followed))
     }
 
     /// Waits for the next task for a slot.
@@ -419,47 +424,6 @@ impl Seat {
     }
 }
 
-/// What waits to be sent. Whoever adds to it while nobody writes, writes until it is empty.
-#[derive(Debug)]
-pub(super) struct Outbox {
-    socket: UnixStream,
-    state: Mutex<OutboxState>,
-    room: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct OutboxState {
-    bytes: Vec<u8>,
-    writing: bool,
-}
-
-impl Outbox {
-    fn new(socket: UnixStream) -> Outbox {
-        Outbox { socket, state: Mutex::default(), room: Condvar::new() }
-    }
-
-    /// Sends what `put` appends, now or together with what another thread is sending.
-    pub(super) fn send(&self, put: impl FnOnce(&mut Vec<u8>)) {
-        let full = |state: &mut OutboxState| state.bytes.len() > OUTBOX_BYTES_MAX;
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.room.wait_while(state, full).unwrap_or_else(PoisonError::into_inner);
-        put(&mut state.bytes);
-        if state.writing {
-            return;
-        }
-        state.writing = true;
-        while !state.bytes.is_empty() {
-            let bytes = std::mem::take(&mut state.bytes);
-            drop(state);
-            self.room.notify_all();
-            // If the executor is gone, the reader has seen it too and nobody wants the results.
-            let _ = (&self.socket).write_all(&bytes);
-            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        }
-        state.writing = false;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -494,8 +458,8 @@ mod tests {
         assert_eq!(pool.next(&seat), assignment(1, false));
         pool.take_back(pool.lock(), 1);
         assert_eq!(pool.kill_order(1), None, "a task that runs is not taken back");
-        assert_eq!(pool.ended(1, &seat), Some(assignment(4, false)));
-        assert_eq!(pool.ended(4, &seat), Some(assignment(6, false)));
+        assert_eq!(pool.ended(1, &seat), Some((assignment(4, false), true)));
+        assert_eq!(pool.ended(4, &seat), Some((assignment(6, false), false)));
         assert_eq!(pool.ended(6, &seat), None);
         for (key, killed) in [(2, true), (3, false), (5, true)] {
             assert_eq!(pool.next(&seat), assignment(key, killed));

@@ -332,7 +332,8 @@ impl std::error::Error for LaunchError {}
 /// more; start another host to go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLost {
-    /// The keys of the tasks that were launched and whose end was not received, ascending.
+    /// The keys of the tasks that were launched and whose end was not received, ascending. Some
+    /// may have ended before: the host tells of short tasks together, after 2 ms at the latest.
     pub keys: Vec<u64>,
 }
 

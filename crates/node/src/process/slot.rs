@@ -12,6 +12,7 @@ use rustix::pipe::PipeFlags;
 use super::capture::Stream;
 use super::environment::Image;
 use super::host::{Assignment, Pool, Seat};
+use super::outbox::{HELD_TASK_US_MAX, HELD_US_MAX, Held};
 use super::record::{self, Order, Report};
 use super::spawn::{self, Child, Setup, Stack};
 use super::{Outcome, Stage, Usage};
@@ -33,6 +34,8 @@ pub(super) struct Slot {
     pipes: Option<[Pipe; 2]>,
     /// What the last task leaves to be closed.
     done: Option<([Pipe; 2], Child)>,
+    /// When this slot sees to it that what is held back is sent.
+    flush_due: Option<u64>,
 }
 
 /// The end to read from and the end to write to. A slot keeps both: so the pipe never ends, and
@@ -45,7 +48,16 @@ type NotStarted = (Stage, i32);
 impl Slot {
     pub(super) fn new(pool: Arc<Pool>, seat: Arc<Seat>) -> io::Result<Slot> {
         let (stack, buffer) = (Stack::new()?, vec![0; READ_BYTES]);
-        Ok(Slot { pool, seat, stack, streams: Default::default(), buffer, pipes: None, done: None })
+        Ok(Slot {
+            pool,
+            seat,
+            stack,
+            streams: Default::default(),
+            buffer,
+            pipes: None,
+            done: None,
+            flush_due: None,
+        })
     }
 
     /// Runs the tasks that come to this slot's seat, without end.
@@ -54,14 +66,42 @@ impl Slot {
         let mut assignment = self.seat.take();
         loop {
             let report = self.run_task(&mut image, &assignment);
-            let follower = self.pool.ended(report.key, &self.seat);
-            let [stdout, stderr] = &self.streams;
-            self.pool.outbox.send(|out| record::put_ended(out, &report, [stdout, stderr]));
+            let next = self.pool.ended(report.key, &self.seat);
+            let more = next.as_ref().is_some_and(|(next, followed)| *followed && !next.killed);
+            self.tell(&report, more);
             // While the executor thinks about what is next, there is time for this.
             self.done = None;
             self.pipes = self.pipes.take().or_else(|| new_pipes().ok());
-            assignment = follower.unwrap_or_else(|| self.pool.next(&self.seat));
+            assignment = match next {
+                Some((next, _)) => next,
+                None => self.pool.next(&self.seat),
+            };
         }
+    }
+
+    /// Tells of the end of a task: soon, if the slot has more to do than the next one.
+    fn tell(&mut self, report: &Report, more: bool) {
+        let [stdout, stderr] = &self.streams;
+        let put = |out: &mut Vec<u8>| record::put_ended(out, report, [stdout, stderr]);
+        let brief = report.ended.saturating_sub(report.started) < HELD_TASK_US_MAX;
+        let held = match more && brief {
+            true => self.pool.outbox.hold(put),
+            false => {
+                self.pool.outbox.send(put);
+                Held::Not
+            }
+        };
+        match held {
+            Held::First => self.flush_due = Some(report.ended + HELD_US_MAX),
+            Held::Behind if self.flush_due.is_some_and(|due| due <= report.ended) => self.flush(),
+            Held::Behind => {}
+            Held::Not => self.flush_due = None,
+        }
+    }
+
+    fn flush(&mut self) {
+        self.flush_due = None;
+        self.pool.outbox.flush();
     }
 
     fn run_task(&mut self, image: &mut Image, assignment: &Assignment) -> Report {
@@ -142,7 +182,8 @@ impl Slot {
             PollFd::new(&seat.wake, PollFlags::IN),
         ];
         loop {
-            let left = deadline.map(|deadline| time_left(deadline.saturating_sub(now_us())));
+            let due = [deadline, self.flush_due].into_iter().flatten().min();
+            let left = due.map(|due| time_left(due.saturating_sub(now_us())));
             // Signals are blocked and the arguments are right: only a want of memory can make
             // this fail, and then the next round may succeed.
             let _ = rustix::event::poll(&mut fds, left.as_ref());
@@ -164,6 +205,9 @@ impl Slot {
                     let due = now_us().saturating_add(grace.as_micros() as u64);
                     deadline = Some(deadline.map_or(due, |earlier| earlier.min(due)));
                 }
+                self.flush();
+            } else if self.flush_due.is_some_and(|due| due <= now_us()) {
+                self.flush();
             }
             if deadline.is_some_and(|deadline| deadline <= now_us()) {
                 kill_group(child, libc::SIGKILL);

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -14,7 +15,8 @@ use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, t
 use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
 use super::preamble::{Preamble, Status};
 use super::{
-    BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, Role, Session, tls,
+    BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, PLACE_MS_MAX, Role,
+    Session, tls,
 };
 
 /// Lets peers in that prove themselves. One per listening dispatcher, shared by
@@ -25,9 +27,15 @@ pub struct Acceptor {
     version: u16,
     /// There is one exactly at [`Level::Encrypt`].
     tls: Option<TlsAcceptor>,
-    handshakes: Semaphore,
+    handshakes: Arc<Semaphore>,
     busy_answers: Semaphore,
+    /// Nobody who waited for a place got one, and none has been free since.
+    stuck: AtomicBool,
 }
+
+/// A place among the handshakes, or the word that there is none.
+#[derive(Debug)]
+pub struct Place(Option<OwnedSemaphorePermit>);
 
 /// The identity's certificate and private key do not make a TLS server.
 #[derive(Debug)]
@@ -174,8 +182,9 @@ impl Acceptor {
             level,
             version,
             tls,
-            handshakes: Semaphore::new(HANDSHAKES_MAX),
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
             busy_answers: Semaphore::new(BUSY_ANSWERS_MAX),
+            stuck: AtomicBool::new(false),
         })
     }
 
@@ -185,9 +194,30 @@ impl Acceptor {
         self.level
     }
 
-    /// Carries out the handshake on an accepted TCP connection, within
-    /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). At most
-    /// [`HANDSHAKES_MAX`] run at once; further peers are told to come back.
+    /// Waits for a place among the [`HANDSHAKES_MAX`] handshakes, for
+    /// [`PLACE_MS_MAX`] at most, and not at all while those who had them kept
+    /// them for so long. Whoever accepts no further connection meanwhile leaves
+    /// peers to wait where it costs nothing: thousands that are turned away and
+    /// come back at once leave no time for those that were let in.
+    pub async fn place(&self) -> Place {
+        if let Ok(permit) = Arc::clone(&self.handshakes).try_acquire_owned() {
+            self.stuck.store(false, Ordering::Relaxed);
+            return Place(Some(permit));
+        }
+        if self.stuck.load(Ordering::Relaxed) {
+            return Place(None);
+        }
+        let free = Arc::clone(&self.handshakes).acquire_owned();
+        let permit = match timeout(Duration::from_millis(PLACE_MS_MAX), free).await {
+            // The semaphore is never closed.
+            Ok(permit) => permit.ok(),
+            Err(_) => None,
+        };
+        self.stuck.store(permit.is_none(), Ordering::Relaxed);
+        Place(permit)
+    }
+
+    /// As [`accept_at`](Acceptor::accept_at), once there is a place.
     ///
     /// # Errors
     /// [`AcceptError`]; the connection is then closed.
@@ -196,9 +226,24 @@ impl Acceptor {
         stream: TcpStream,
         is_instance_known: impl FnOnce(u64) -> bool,
     ) -> Result<Session, AcceptError> {
+        self.accept_at(self.place().await, stream, is_instance_known).await
+    }
+
+    /// Carries out the handshake on an accepted TCP connection, within
+    /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). A peer for which there is
+    /// no [place](Acceptor::place) is told to come back.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; the connection is then closed.
+    pub async fn accept_at(
+        &self,
+        place: Place,
+        stream: TcpStream,
+        is_instance_known: impl FnOnce(u64) -> bool,
+    ) -> Result<Session, AcceptError> {
         let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
-        self.admit(stream, tcp_halves, peer, is_instance_known).await
+        self.admit(place, stream, tcp_halves, peer, is_instance_known).await
     }
 
     /// Like [`accept`](Acceptor::accept), over any stream. `peer` names the
@@ -215,11 +260,12 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        self.admit(stream, halves, peer, is_instance_known).await
+        self.admit(self.place().await, stream, halves, peer, is_instance_known).await
     }
 
     async fn admit<S>(
         &self,
+        place: Place,
         mut stream: S,
         halves_of: fn(S) -> (ReadHalf, WriteHalf),
         peer: String,
@@ -228,7 +274,7 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Ok(_permit) = self.handshakes.try_acquire() else {
+        let Place(Some(_permit)) = place else {
             self.answer_busy(&mut stream).await;
             return Err(AcceptError::Busy);
         };

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use falkon_node::process::{Launch, LaunchError, Outcome, RUNNING_TASKS_MAX, Stage};
+use falkon_node::process::{Ended, Launch, LaunchError, Outcome, RUNNING_TASKS_MAX, Stage};
 
 use super::rig::{Rig, bytes, command, shell};
 
@@ -263,6 +263,18 @@ pub(crate) fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
     assert!(chain.is_sorted_by(|one, next| one.ended <= next.started));
     // After one that is not there: at once.
     assert_eq!(rig.outcome(after(5, 4)), done);
+}
+
+pub(crate) fn an_end_is_told_while_a_long_task_runs_in_its_place() {
+    let mut rig = Rig::new();
+    let long = |key, after| Launch { key, after: Some(after), ..command(["sleep", "1000"]) };
+    rig.launch(&[Launch { key: 1, ..command(["true"]) }, long(2, 1), long(3, 2)]);
+    let keys = |ended: Vec<Ended>| ended.iter().map(|one| one.key).collect::<Vec<_>>();
+    assert_eq!(keys(rig.recv().unwrap()), [1]);
+    rig.kill(3, Duration::ZERO);
+    assert_eq!(keys(rig.recv().unwrap()), [3]);
+    rig.kill(2, Duration::ZERO);
+    assert_eq!(keys(rig.recv().unwrap()), [2]);
 }
 
 pub(crate) fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
