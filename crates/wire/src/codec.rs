@@ -171,6 +171,15 @@ impl<'a> Decoder<'a> {
         self.take(count)
     }
 
+    /// Reads text, without a copy.
+    ///
+    /// # Errors
+    /// It is not UTF-8, another type stands there, or the bytes end.
+    pub fn text(&mut self) -> Result<&'a str, DecodeError> {
+        let bytes = self.bytes()?;
+        std::str::from_utf8(bytes).map_err(|_| self.unexpected("text in UTF-8"))
+    }
+
     /// Whether the next value is nil; if so it is consumed.
     ///
     /// # Errors
@@ -342,8 +351,7 @@ impl Wire for String {
         out.extend_from_slice(self.as_bytes());
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let bytes = from.bytes()?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.unexpected("text in UTF-8"))
+        from.text().map(str::to_owned)
     }
 }
 

@@ -133,14 +133,14 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         list
     };
     let empty_words = list_of(b"\xa0");
-    let command = [&b"\x96"[..], &empty_words, b"\x90\xc0\xc0\x90\x90"].concat();
+    let command = [&b"\x97"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
     let forget = [&b"\x92\x01\x97\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00")].concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
-    let template = [&b"\x92\x00\x96"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90"].concat();
+    let template = [&b"\x92\x00\x97"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&template).is_ok());
     let pieces =
-        [&b"\x92\x00\x96\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90"].concat();
+        [&b"\x92\x00\x97\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&pieces).is_ok());
     let runs = [&b"\x94\x05\x01\x01\x92\x01"[..], &list_of(b"\x92\x00\x00")].concat();
     assert!(FromClient::from_bytes(&runs).is_ok());
