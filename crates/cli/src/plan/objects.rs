@@ -30,6 +30,8 @@ pub(crate) enum ObjectError {
     WithFolder,
     /// A builtin that reads nothing.
     Builtin,
+    /// A function.
+    Function,
     /// `--stage` without files.
     NothingToStage,
 }
@@ -58,6 +60,9 @@ impl fmt::Display for ObjectError {
                 f,
                 "a task with data objects runs in a directory of its own: leave out --cwd (cwd)"
             ),
+            ObjectError::Function => {
+                write!(f, "functions have no data objects: give them paths as arguments")
+            }
             ObjectError::NothingToStage => {
                 write!(f, "--stage brings the files of --each, but there is no --each")
             }
@@ -82,6 +87,9 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
     let wrong = |error| Err(PlanError::Object(error));
     if command.cwd.is_some() {
         return wrong(ObjectError::WithFolder);
+    }
+    if kind == Kind::Function {
+        return wrong(ObjectError::Function);
     }
     if kind == Kind::Noop || (kind != Kind::Process && objects(&command.outputs).next().is_some()) {
         return wrong(ObjectError::Builtin);

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fixture;
+mod functions;
 mod input;
 mod kill;
 mod network;

@@ -235,7 +235,7 @@ impl Executor {
             true => Progress::Coming { needed: false },
             false => Progress::Ready(Vec::new()),
         };
-        let staging = Staging { since: now, micros: 0, usage: Usage::default(), progress };
+        let staging = Staging { since: now, micros: 0, usage: Default::default(), progress };
         data.tasks.insert(key, staging);
         if has_inputs {
             data.stage.handle(now, stage::Event::Want { task: key, inputs: task.inputs.clone() });

@@ -17,7 +17,9 @@ use falkon_core::task::{
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::{DecodeError, Wire};
-use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, pack_row};
+use falkon_wire::command::{
+    Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
+};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,
@@ -100,6 +102,7 @@ fn template() -> Template {
             vec![Piece::Value { source: 0, form: Form::Stem }],
             vec![Piece::Value { source: 0, form: Form::Base }],
         ],
+        call: None,
     })
 }
 
@@ -111,6 +114,7 @@ fn command() -> Command {
         stdin: Some(b"words".to_vec()),
         inputs: vec![b"words".to_vec()],
         outputs: vec![b"sorted".to_vec()],
+        call: None,
     }
 }
 
@@ -231,6 +235,7 @@ fn detail() -> Option<Arc<Detail>> {
             file: Some(b"scratch/9.stderr".to_vec()),
         },
         error: "the output `x` is missing".to_owned(),
+        value: b"j42".to_vec(),
         usage: Usage {
             local: Count { objects: 1, bytes: 2 << 20 },
             peer: Count { objects: 3, bytes: 300 },
@@ -514,7 +519,17 @@ fn records() -> Vec<(&'static str, Record)> {
 }
 
 fn templates() -> Vec<(&'static str, Template)> {
-    vec![("command", template()), ("each", Template::Each)]
+    vec![("command", template()), ("each", Template::Each), ("calls", calls())]
+}
+
+fn calls() -> Template {
+    let function = Function {
+        language: "python".to_owned(),
+        name: b"sky.py:stack".to_vec(),
+        code: Arc::new(b"ssky.py\0def stack(tile): pass".to_vec()),
+    };
+    let call = Call { function: Arc::new(function), payload: Vec::new() };
+    Template::Calls(Command { call: Some(call), ..Command::default() })
 }
 
 /// How many variants `T` has: tags count up from 0, and the first that is

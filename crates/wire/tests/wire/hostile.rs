@@ -133,15 +133,15 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         list
     };
     let empty_words = list_of(b"\xa0");
-    let command = [&b"\x96"[..], &empty_words, b"\x90\xc0\xc0\x90\x90"].concat();
+    let command = [&b"\x97"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
     let forget =
         [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\xc0"].concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
-    let template = [&b"\x92\x00\x96"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90"].concat();
+    let template = [&b"\x92\x00\x97"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&template).is_ok());
     let pieces =
-        [&b"\x92\x00\x96\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90"].concat();
+        [&b"\x92\x00\x97\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&pieces).is_ok());
     let runs = [&b"\x94\x05\x01\x01\x92\x01"[..], &list_of(b"\x92\x00\x00")].concat();
     assert!(FromClient::from_bytes(&runs).is_ok());
@@ -187,7 +187,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // Results with what was staged.
     let captured = b"\x93\xa0\x00\xc0";
     let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";
-    let detail = [&b"\x95"[..], captured, captured, b"\xa0", usage, b"\x00"].concat();
+    let detail = [&b"\x96"[..], captured, captured, b"\xa0\xa0", usage, b"\x00"].concat();
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let update = [&b"\x92\x01\x96\x00"[..], &list_of(&report), b"\x90\xc2\xc2\xc0"].concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());

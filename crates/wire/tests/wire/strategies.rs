@@ -19,7 +19,7 @@ use falkon_core::task::{
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
-use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
+use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,
@@ -73,7 +73,7 @@ fn batch() -> impl Strategy<Value = BatchId> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep)]
+    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep), Just(Kind::Function)]
 }
 
 fn resources() -> impl Strategy<Value = Resources> {
@@ -256,9 +256,9 @@ fn captured() -> impl Strategy<Value = Captured> {
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    (captured(), captured(), text(), usage(), number()).prop_map(
-        |(stdout, stderr, error, usage, staging_micros)| {
-            Arc::new(Detail { stdout, stderr, error, usage, staging_micros })
+    (captured(), captured(), text(), bytes(), usage(), number()).prop_map(
+        |(stdout, stderr, error, value, usage, staging_micros)| {
+            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros })
         },
     )
 }
@@ -605,6 +605,12 @@ pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
     ]
 }
 
+fn function() -> impl Strategy<Value = Arc<Function>> {
+    (text(), bytes(), bytes()).prop_map(|(language, name, code)| {
+        Arc::new(Function { language, name, code: Arc::new(code) })
+    })
+}
+
 pub(crate) fn command() -> impl Strategy<Value = Command> {
     (
         vec(bytes(), 0..20),
@@ -613,14 +619,16 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         option::of(bytes()),
         vec(bytes(), 0..4),
         vec(bytes(), 0..4),
+        option::of((function(), bytes())),
     )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| Command {
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| Command {
             argv,
             env,
             cwd,
             stdin,
             inputs,
             outputs,
+            call: call.map(|(function, payload)| Call { function, payload }),
         })
 }
 
@@ -642,23 +650,29 @@ fn words() -> impl Strategy<Value = Text> {
 }
 
 pub(crate) fn template() -> impl Strategy<Value = Template> {
-    let command = (
+    let template_command = (
         vec(words(), 0..20),
         vec((bytes(), words()), 0..4),
         option::of(words()),
         option::of(words()),
         vec(words(), 0..4),
         vec(words(), 0..4),
+        option::of(function()),
     )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| CommandTemplate {
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| CommandTemplate {
             argv,
             env,
             cwd,
             stdin,
             inputs,
             outputs,
+            call,
         });
-    prop_oneof![Just(Template::Each), command.prop_map(Template::Command)]
+    prop_oneof![
+        Just(Template::Each),
+        template_command.prop_map(Template::Command),
+        command().prop_map(Template::Calls),
+    ]
 }
 
 /// Checks that `strategy` draws every variant of an enum that is an array with

@@ -35,7 +35,7 @@ impl Stage {
             inputs: wanted,
             unresolved: unresolved.len(),
             missing: 0,
-            usage: Usage::default(),
+            usage: Default::default(),
             passed: 0,
             disk_full: 0,
             redirects: 0,
