@@ -2,13 +2,13 @@
 //! texts and byte strings cross the boundaries of their encodings, and a
 //! value need not make sense: the codec does not judge.
 
+mod data;
+
 use crate::examples;
-use falkon_core::data::declared::{
-    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+use data::{
+    assigned_data, changes, data_order, declared, lists, policy, policy_error, policy_name,
+    serving, usage,
 };
-use falkon_core::data::object::{Object, ObjectId, Sources};
-use falkon_core::data::stage::{Changes, Count, Usage};
-use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -128,92 +128,6 @@ fn rows() -> impl Strategy<Value = Rows> {
 
 fn after() -> impl Strategy<Value = After> {
     (number(), vec(task(), 0..20)).prop_map(|(offset, tasks)| After { offset, tasks })
-}
-
-fn object_id() -> impl Strategy<Value = ObjectId> {
-    any::<u128>().prop_map(ObjectId)
-}
-
-fn shared_text() -> impl Strategy<Value = Arc<str>> {
-    text().prop_map(Arc::from)
-}
-
-fn object() -> impl Strategy<Value = Object> {
-    (object_id(), shared_text(), shared_text(), option::of(number()))
-        .prop_map(|(id, url, version, size)| Object { id, url, version, size })
-}
-
-fn lists() -> impl Strategy<Value = Lists> {
-    let numbers = || vec(small(), 0..70);
-    prop_oneof![
-        numbers().prop_map(Lists::Same),
-        (numbers(), numbers())
-            .prop_map(|(items, ends)| Lists::Each { items: Arc::new(items), ends: Arc::new(ends) }),
-    ]
-}
-
-fn declared() -> impl Strategy<Value = Arc<Declared>> {
-    (vec(object(), 0..4), lists(), lists()).prop_map(|(objects, inputs, outputs)| {
-        Arc::new(Declared { objects: Arc::new(objects), inputs, outputs })
-    })
-}
-
-fn located() -> impl Strategy<Value = Located> {
-    let sources =
-        (vec(executor(), 0..5), any::<bool>()).prop_map(|(peers, store)| Sources { peers, store });
-    (object(), sources).prop_map(|(object, sources)| Located { object, sources })
-}
-
-fn assigned_data() -> impl Strategy<Value = Box<AssignedData>> {
-    (vec(located(), 0..4), lists(), lists())
-        .prop_map(|(objects, inputs, outputs)| Box::new(AssignedData { objects, inputs, outputs }))
-}
-
-fn serving() -> impl Strategy<Value = Serving> {
-    (text(), bytes()).prop_map(|(address, fingerprint)| Serving { address, fingerprint })
-}
-
-fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
-    let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
-    let demand = vec((object_id(), number()), 0..20);
-    (vec(peer, 0..4), vec(located(), 0..4), demand)
-        .prop_map(|(peers, fetch, demand)| Box::new(DataOrder { peers, fetch, demand }))
-}
-
-fn changes() -> impl Strategy<Value = Box<Changes>> {
-    (any::<bool>(), vec((object_id(), number()), 0..20), vec(object_id(), 0..20))
-        .prop_map(|(anew, added, removed)| Box::new(Changes { anew, added, removed }))
-}
-
-fn usage() -> impl Strategy<Value = Usage> {
-    let count = || (number(), number()).prop_map(|(objects, bytes)| Count { objects, bytes });
-    (count(), count(), count()).prop_map(|(local, peer, store)| Usage { local, peer, store })
-}
-
-fn policy_name() -> impl Strategy<Value = PolicyName> {
-    prop::sample::select(POLICIES.map(|(policy, _)| policy).to_vec())
-}
-
-fn policy() -> impl Strategy<Value = PolicyOptions> {
-    (policy_name(), number(), small(), small()).prop_map(
-        |(policy, window, utilization_threshold_milli, replication_max)| PolicyOptions {
-            policy,
-            window,
-            utilization_threshold_milli,
-            replication_max,
-        },
-    )
-}
-
-fn policy_error() -> impl Strategy<Value = PolicyError> {
-    // The options' names are those that a check gives; others do not travel.
-    let options = vec!["window", "utilization_threshold", "replication_max"];
-    prop_oneof![
-        text().prop_map(PolicyError::Unknown),
-        small().prop_map(|milli| PolicyError::Threshold { milli }),
-        (prop::sample::select(options), policy_name())
-            .prop_map(|(option, policy)| PolicyError::NotWith { option, policy }),
-    ]
 }
 
 pub(crate) fn submission() -> impl Strategy<Value = Submission> {
