@@ -182,6 +182,7 @@ impl Wire for PolicyError {
                     .ok_or(DecodeError::Invalid("policy option"))?;
                 Ok(PolicyError::NotWith { option, policy: PolicyName::decode(from)? })
             }
+            (0..=2, _) => Err(DecodeError::Invalid("PolicyError")),
             (tag, _) => Err(DecodeError::UnknownTag { of: "policy error", tag }),
         }
     }
