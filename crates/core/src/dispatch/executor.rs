@@ -139,6 +139,11 @@ impl Executor {
         self.connection.is_some() && !self.leaving && self.suspended_until.is_none()
     }
 
+    /// Whether tasks of this need could ever run there.
+    pub(super) fn offers(&self, need: &Need) -> bool {
+        self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
+    }
+
     /// Counts `count` tasks as sent: as many as fit hold their resources.
     pub(super) fn add(&mut self, instance: InstanceId, run: InFlight, need: &Need) {
         let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, run.count) };
