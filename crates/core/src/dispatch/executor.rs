@@ -53,6 +53,8 @@ pub(super) struct Executor {
     pub(super) recalling: bool,
     /// Tasks were taken back from it, and it has not reported since.
     pub(super) stalled: bool,
+    /// Asked for tasks, it had none to give, and has not reported since.
+    pub(super) spent: bool,
     /// It gave back unstarted what was taken to hold room, and has not
     /// reported since: the room that seems free there is not.
     pub(super) misjudged: bool,
@@ -95,6 +97,7 @@ impl Executor {
             leaving: false,
             recalling: false,
             stalled: false,
+            spent: false,
             misjudged: false,
             faults: 0,
             suspended_until: None,

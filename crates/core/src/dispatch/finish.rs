@@ -199,6 +199,7 @@ impl Dispatcher {
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
+            executor.spent = update.returned.is_empty();
             self.unplaced = true;
         } else if !update.reports.is_empty() && !executor.recalling {
             executor.stalled = false;
@@ -208,6 +209,7 @@ impl Dispatcher {
         }
         if !update.reports.is_empty() {
             executor.misjudged = false;
+            executor.spent = false;
             executor.last_report = now;
         }
         if !update.reports.is_empty() || executor.leaving {

@@ -342,7 +342,7 @@ impl Dispatcher {
             .iter()
             .rev()
             .map(|(_, id)| *id)
-            .filter(|id| !self.executors[id].recalling)
+            .filter(|id| !self.executors[id].recalling && !self.executors[id].spent)
             .take(RECALL_EXECUTORS_MAX)
             .collect();
         let idle: Vec<(u64, ExecutorId)> = self

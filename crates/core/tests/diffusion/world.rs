@@ -258,8 +258,7 @@ impl World {
     /// Somebody waits for a time that will come.
     fn is_resting(&self) -> bool {
         let staging = self.nodes.iter().filter(|node| node.alive).any(|node| {
-            let pause = node.machine.stage().and_then(|stage| stage.poll_timeout());
-            pause.is_some_and(|(_, why)| why != "a full directory is tried again")
+            node.machine.stage().is_some_and(|stage| stage.poll_timeout().is_some())
         });
         let suspended =
             self.dispatcher.executor_views().any(|view| view.suspended_until().is_some());
@@ -320,11 +319,19 @@ impl World {
         self.now = self.now.max(at);
         match whose {
             Some(usize::MAX) => {
-                self.note("timeout".to_owned());
+                let why = self.dispatcher.poll_timeout().map_or("", |(_, why)| why);
+                self.note(why.to_owned());
+                if why != "executor silence" {
+                    self.active = self.now;
+                }
                 self.dispatcher.handle_timeout(self.now);
                 self.drain();
             }
             Some(index) => {
+                let why = self.nodes[index].machine.poll_timeout().map_or("", |(_, why)| why);
+                if why != "heartbeat" {
+                    self.active = self.now;
+                }
                 self.nodes[index].machine.handle_timeout(self.now);
                 self.pump(index);
             }
