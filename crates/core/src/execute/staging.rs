@@ -340,6 +340,8 @@ impl Executor {
             self.clear(key);
             return;
         }
+        // What it has read may go: there may be no other room for what it wrote.
+        data.stage.handle(now, stage::Event::Ended(key));
         let only_here = outputs
             .iter()
             .filter(|(object, _)| !object.is_stored())
