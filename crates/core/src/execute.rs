@@ -427,6 +427,9 @@ impl Executor {
     /// front does not fit; once something has waited for long, nothing more
     /// goes past it.
     fn start_tasks(&mut self) {
+        // What is not ready any more must not start: each word to the stage may
+        // have that consequence.
+        self.drain_stage();
         let mut at = 0;
         let mut passing = true;
         while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
@@ -450,6 +453,7 @@ impl Executor {
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
                 self.start(run, Vec::new(), None);
+                self.drain_stage();
                 continue;
             }
             let run = &self.queue[at];
@@ -468,6 +472,7 @@ impl Executor {
             self.free.take(need, 1);
             let Some(first) = self.take_queued(at) else { break };
             self.start(first, gpus, None);
+            self.drain_stage();
         }
     }
 

@@ -283,6 +283,7 @@ impl Executor {
         if let Progress::Coming { needed } = &mut staging.progress {
             if has_slot && !std::mem::replace(needed, true) {
                 data.stage.handle(now, stage::Event::Needed(key));
+                self.drain_stage();
             }
             return false;
         }

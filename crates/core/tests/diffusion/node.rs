@@ -67,6 +67,8 @@ pub(crate) struct Node {
     pub(crate) peers: BTreeMap<ExecutorId, (usize, u64)>,
     /// What tasks have been given and not cleared.
     pub(crate) sandboxes: BTreeSet<TaskKey>,
+    /// Running tasks of whose inputs the disk has lost one.
+    pub(crate) damaged: BTreeSet<TaskKey>,
 }
 
 impl Node {
@@ -103,6 +105,7 @@ impl Node {
             serving: BTreeMap::new(),
             peers: BTreeMap::new(),
             sandboxes: BTreeSet::new(),
+            damaged: BTreeSet::new(),
         }
     }
 
@@ -150,10 +153,10 @@ impl Node {
 
     /// What processes read stays where it is as long as they run, unless the
     /// disk has lost it.
-    pub(crate) fn check_inputs(&self, lost: &BTreeSet<ObjectId>) {
-        for (key, process) in &self.processes {
-            let inputs = process.start.data.iter().flat_map(|data| &data.inputs);
-            for input in inputs.filter(|input| !lost.contains(&input.object.id)) {
+    pub(crate) fn check_inputs(&self) {
+        let whole = self.processes.iter().filter(|(key, _)| !self.damaged.contains(key));
+        for (key, process) in whole {
+            for input in process.start.data.iter().flat_map(|data| &data.inputs) {
                 self.assert_pinned(*key, input.object.id);
             }
         }
