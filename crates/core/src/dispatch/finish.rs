@@ -291,12 +291,8 @@ impl Dispatcher {
                 queue.measure(micros, run.count);
             }
         }
-        let elsewhere = self.may_run_elsewhere(
-            id,
-            report.outcome,
-            run.tries,
-            &self.needs[run.need.0 as usize],
-        );
+        let elsewhere =
+            self.may_run_elsewhere(id, report.outcome, run.tries, &self.needs[run.need.0 as usize]);
         let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =

@@ -287,7 +287,13 @@ impl Dispatcher {
     }
 
     /// Moves a task that was taken out of its queue to an executor's order.
-    pub(super) fn send_taken(&mut self, to: ExecutorId, id: InstanceId, key: QueueKey, taken: &Taken) {
+    pub(super) fn send_taken(
+        &mut self,
+        to: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+        taken: &Taken,
+    ) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(queue) = instance.queues.get_mut(&key) else { return };
         let Some(located) = &mut queue.located else { return };

@@ -1,9 +1,9 @@
 //! What is done when policies would let tasks wait for ever.
 
+use super::Dispatcher;
 use super::diffusion::Free;
 use super::instance::QueueKey;
 use super::locate::WithRoom;
-use super::Dispatcher;
 use crate::data::index::ObjectNo;
 use crate::limits::HINT_EXECUTORS_MAX;
 use crate::task::{ExecutorId, InstanceId};

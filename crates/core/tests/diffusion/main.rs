@@ -75,7 +75,6 @@ fn replay() {
     let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("KIND")) else { return };
     let has = |letter| kind.contains(letter);
     let faults = if has('f') { 25 } else { 0 };
-    let flavour =
-        Flavour { faults, churn: has('c'), failures: has('t'), cancels: has('x') };
+    let flavour = Flavour { faults, churn: has('c'), failures: has('t'), cancels: has('x') };
     play(seed.parse().unwrap(), flavour);
 }

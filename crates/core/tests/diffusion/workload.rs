@@ -5,9 +5,7 @@ use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyName, PolicyOptions};
-use falkon_core::task::{
-    After, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId,
-};
+use falkon_core::task::{After, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{self, FetchError, FetchId, PartialId, ServeId, WriteError};
 use falkon_core::dispatch::{
-    Action, ConnectionId, Delivery, Dispatcher, Event, Order, Reply, Selection,
+    Action, ConnectionId, Delivery, Dispatcher, Event, Order, Reply, Selection, Update,
 };
 use falkon_core::execute::{self, Start, TaskKey};
 use falkon_core::result::{Finished, Outcome, Status};
@@ -45,6 +45,13 @@ enum Due {
     Submit(usize, usize),
     Cancel(usize),
     Chance,
+}
+
+impl Due {
+    fn is_heartbeat(&self) -> bool {
+        let Due::Up(_, Event::Update { update, .. }) = self else { return false };
+        *update == Update { number: update.number, ..Update::default() }
+    }
 }
 
 /// A transfer from one node to another.
@@ -134,16 +141,17 @@ impl World {
     pub(crate) fn random(seed: u64, flavour: Flavour) -> World {
         let mut rng = Rng::new(seed ^ 0x5eed);
         let mut objects = Objects::random(&mut rng);
-        let plans: Vec<Plan> = (0..1 + rng.below(3))
-            .map(|_| Plan::random(&mut rng, &mut objects, flavour))
-            .collect();
+        let plans: Vec<Plan> =
+            (0..1 + rng.below(3)).map(|_| Plan::random(&mut rng, &mut objects, flavour)).collect();
         let mut world = World::new(seed, flavour, objects, plans);
         // One that can run everything is always there in the end.
         let large = 400 * MIB;
         world.add_node(Resources::cpus(2), Some(large), 0);
         for _ in 0..rng.below(5) {
-            let capacity =
-                Resources { cpus_milli: *rng.pick(&[500, 1000, 2000, 4000]), ..Resources::default() };
+            let capacity = Resources {
+                cpus_milli: *rng.pick(&[500, 1000, 2000, 4000]),
+                ..Resources::default()
+            };
             let small = *rng.pick(&[20 * MIB, 60 * MIB, large]);
             let cache = if flavour.churn || flavour.faults > 0 { small } else { large };
             let at = if rng.percent(60) { 0 } else { rng.below(4_000_000) };
@@ -169,8 +177,7 @@ impl World {
         let index = self.nodes.len();
         let evictions: Vec<Eviction> = Eviction::all().collect();
         let eviction = *self.rng.pick(&evictions);
-        let cache =
-            cache.map(|bytes| CacheOptions { tiers_bytes: vec![bytes], eviction, seed: 7 });
+        let cache = cache.map(|bytes| CacheOptions { tiers_bytes: vec![bytes], eviction, seed: 7 });
         let node = self.fresh_node(index, capacity, cache);
         self.plan(Time(at), Due::Connect(index, node.incarnation));
         self.nodes.push(node);
@@ -192,6 +199,9 @@ impl World {
     // The clock.
 
     fn plan(&mut self, at: Time, due: Due) {
+        if !due.is_heartbeat() {
+            self.active = self.now;
+        }
         self.next += 1;
         self.due.insert((at, self.next), due);
     }
@@ -255,12 +265,15 @@ impl World {
 
     /// Somebody waits for a time that will come.
     fn is_resting(&self) -> bool {
-        let staging = self.nodes.iter().filter(|node| node.alive).any(|node| {
-            node.machine.stage().is_some_and(|stage| stage.poll_timeout().is_some())
-        });
+        let staging =
+            self.nodes.iter().filter(|node| node.alive).any(|node| {
+                node.machine.stage().is_some_and(|stage| stage.poll_timeout().is_some())
+            });
         let suspended =
             self.dispatcher.executor_views().any(|view| view.suspended_until().is_some());
-        staging || suspended || self.dispatcher.poll_timeout().is_some_and(|(_, why)| why == "recovery")
+        staging
+            || suspended
+            || self.dispatcher.poll_timeout().is_some_and(|(_, why)| why == "recovery")
     }
 
     fn describe(&self) -> String {
@@ -280,7 +293,7 @@ impl World {
             );
         }
         for (index, node) in self.nodes.iter().enumerate() {
-            let stage = node.machine.stage().map(|stage| (stage.load(), format!("{stage:?}")));
+            let stage = node.machine.stage().map(|stage| stage.load());
             text += &format!(
                 "\nnode {index}: alive {} load {:?} free {} connection {:?} stage {stage:?}",
                 node.alive,
@@ -335,10 +348,7 @@ impl World {
             }
             None => {
                 let Some((_, due)) = self.due.pop_first() else { return };
-                let beats = matches!(&due, Due::Up(_, Event::Update { update, .. })
-                    if update.reports.is_empty() && update.returned.is_empty()
-                        && !update.recalled && !update.leaving && update.cache.is_none());
-                if !beats {
+                if !due.is_heartbeat() {
                     self.active = self.now;
                 }
                 self.note(format!("{due:?}"));
@@ -647,8 +657,9 @@ impl World {
             }
             execute::Action::Prepare { .. } | execute::Action::Forget(_) => {}
             execute::Action::Start(start) => match start.after {
-                Some(before) if self.nodes[index].processes.contains_key(&before)
-                    || self.nodes[index].waiting.values().any(|it| it.key == before) =>
+                Some(before)
+                    if self.nodes[index].processes.contains_key(&before)
+                        || self.nodes[index].waiting.values().any(|it| it.key == before) =>
                 {
                     self.nodes[index].waiting.insert(before, start);
                 }
@@ -693,7 +704,10 @@ impl World {
             for upstream in &plan.after {
                 let ended = self.ends.get(&(client, *upstream));
                 let done = ended.is_none_or(|end| end.outcome == Outcome::Exit(0));
-                assert!(done || self.destroyed.contains(&client), "task {task} starts all the same");
+                assert!(
+                    done || self.destroyed.contains(&client),
+                    "task {task} starts all the same"
+                );
             }
         }
         let plan = &self.plans[client].tasks[key.task.0 as usize];
@@ -937,10 +951,6 @@ impl World {
     }
 
     // The end.
-
-    pub(crate) fn outcome(&self, client: usize, task: u64) -> Option<(Outcome, &str)> {
-        self.ends.get(&(client, task)).map(|end| (end.outcome, end.error.as_str()))
-    }
 
     /// Every task has ended as it may, and nothing is left behind.
     pub(crate) fn judge(&self) {

@@ -167,7 +167,8 @@ impl Waiting {
                 continue;
             }
             let completes = u64::from(near + 1 == inputs.len());
-            let is_far = |object: &&ObjectNo| !is_near(object) && !self.unfetchable.contains(*object);
+            let is_far =
+                |object: &&ObjectNo| !is_near(object) && !self.unfetchable.contains(*object);
             for object in inputs.iter().filter(is_far) {
                 // However many replicas there are: a task whose inputs lie
                 // apart could not run else.
