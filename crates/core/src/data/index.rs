@@ -11,6 +11,8 @@
 //! objects), a change of one holder O(replicas) copies of four bytes, hints
 //! O([`HINT_EXECUTORS_MAX`]).
 
+mod check;
+
 use super::object::ObjectId;
 use crate::limits::HINT_EXECUTORS_MAX;
 use crate::task::ExecutorId;

@@ -6,6 +6,8 @@
 //! task that has written objects is reported when they are held here, or are
 //! known not to be.
 
+mod check;
+
 use super::{Action, Executor, Queued, TaskKey};
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
