@@ -351,6 +351,11 @@ impl Stage {
         (self.tasks.len() - self.tasks.values().filter(ready).count(), self.transfers.len())
     }
 
+    /// The tasks that want something here.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = TaskKey> + '_ {
+        self.tasks.keys().copied()
+    }
+
     /// Does what has become possible.
     fn settle(&mut self) {
         loop {

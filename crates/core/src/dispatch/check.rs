@@ -1,6 +1,8 @@
 //! The state checker: what must hold after every step. Tests and the
 //! simulator run it; it costs time in proportion to the state.
 
+mod data;
+
 use super::instance::Instance;
 use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
@@ -107,7 +109,7 @@ impl Dispatcher {
             let turned = self.executors.get(id).is_some_and(|found| found.turn == Some(*turn));
             ensure!(turned, "executor {id} is available under a stale turn");
         }
-        Ok(())
+        self.check_data()
     }
 
     pub(super) fn task_state(&self, instance: &Instance, task: TaskId) -> Option<&'static str> {

@@ -1,0 +1,88 @@
+//! What must hold of data and of the tasks that it decides about.
+
+use super::{CheckError, ensure};
+use crate::data::object::ObjectId;
+use crate::dispatch::Dispatcher;
+use crate::task::TaskId;
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Dispatcher {
+    /// The index wants what waiting tasks read, and no more; every queue that
+    /// data decides about is known; nothing is kept for executors that are
+    /// gone.
+    pub(super) fn check_data(&self) -> Result<(), CheckError> {
+        let mut wanted: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        for instance in self.instances.values() {
+            for (key, queue) in &instance.queues {
+                let Some(located) = &queue.located else { continue };
+                let (id, known) = (instance.id, (instance.id, *key));
+                let tasks = located.numbers().count();
+                ensure!(tasks == located.waiting.len(), "instance {id}: a located task is lost");
+                let listed = tasks == 0 || self.located.all.contains(&known);
+                ensure!(listed, "instance {id}: a located queue hears of no changes");
+                for task in located.numbers() {
+                    let batch = instance.batch_of(TaskId(task));
+                    let data = batch.and_then(|batch| {
+                        let data = batch.submission.data.as_ref()?;
+                        Some((data, task - batch.first))
+                    });
+                    let Some((data, offset)) = data else {
+                        ensure!(false, "instance {id}: located task {task} has no data");
+                        continue;
+                    };
+                    let inputs: BTreeSet<ObjectId> =
+                        data.inputs_of(offset).map(|object| object.id).collect();
+                    for input in inputs {
+                        *wanted.entry(input).or_default() += 1;
+                    }
+                }
+            }
+        }
+        self.index.check(&wanted)?;
+        for (id, key) in &self.located.all {
+            let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
+            let located = queue.is_some_and(|queue| queue.located.is_some());
+            ensure!(located, "instance {id}: a located queue is gone");
+        }
+        let known = self.located.unoffered.iter().all(|queue| self.located.all.contains(queue));
+        ensure!(known, "tasks of a queue that is not known are to be offered");
+        let there = |id| self.executors.contains_key(id);
+        ensure!(self.fetchers.iter().all(there), "an executor that is gone is to fetch");
+        let mut demands = self.demands.iter().map(|(id, _)| id);
+        ensure!(demands.all(there), "an executor that is gone is to hear of demands");
+        for executor in self.executors.values() {
+            let place = self.index.place(executor.id);
+            ensure!(place.is_some(), "executor {} has no place in the index", executor.id);
+        }
+        let busy = self.executors.values().filter(|executor| executor.is_busy).count() as u64;
+        ensure!(busy == self.busy, "{busy} executors are busy, not {}", self.busy);
+        let free = self
+            .available
+            .values()
+            .any(|id| self.executors.get(id).is_some_and(|found| found.in_flight.is_empty()));
+        ensure!(
+            !free || self.unplaced || self.recovering_until.is_some() || !self.waits_in_vain(),
+            "tasks wait, and nothing is under way"
+        );
+        Ok(())
+    }
+
+    /// Whether nobody has anything to do, although tasks are ready that some
+    /// idle executor could run.
+    fn waits_in_vain(&self) -> bool {
+        let is_idle = self.executors.values().all(|executor| {
+            executor.in_flight.is_empty() && executor.connection.is_some() && !executor.leaving
+        });
+        let runs_somewhere = |need: &super::super::NeedId| {
+            let need = &self.needs[need.0 as usize];
+            self.executors.values().any(|found| found.takes_tasks() && found.offers(need))
+        };
+        is_idle
+            && !self.index.is_anything_coming()
+            && self.hungry.iter().any(|(_, id)| {
+                let queues = self.instances.get(id).into_iter().flat_map(|found| &found.queues);
+                let mut ready = queues.filter(|(_, queue)| queue.len > 0);
+                ready.any(|((_, need), _)| runs_somewhere(need))
+            })
+    }
+}
