@@ -22,6 +22,7 @@ mod objects;
 mod placeholder;
 mod product;
 mod quantity;
+mod remade;
 mod render;
 mod selection;
 mod shell;

@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, timers for builtins, the core in the middle.
 
+mod mend;
 mod not_started;
 mod objects;
 mod tasks;

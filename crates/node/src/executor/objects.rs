@@ -2,6 +2,7 @@
 //! with the cache on disk, the persistent stores and other executors.
 
 use super::Log;
+use super::mend::Mender;
 use crate::cache::{Access, CacheError, DiskCache, OpenError};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
@@ -84,6 +85,15 @@ pub(super) enum FromObjects {
     Peers(FromPeers),
 }
 
+/// Why a task has no sandbox.
+#[derive(Debug)]
+pub(super) enum SandboxError {
+    /// An input was there, and is gone: it has to be staged anew.
+    Lost(ObjectId),
+    /// Why it cannot be made, for people.
+    Other(String),
+}
+
 /// Carries transfers in a thread of its own, which disks may hold up.
 struct Carrier {
     runtime: tokio::runtime::Handle,
@@ -115,6 +125,7 @@ struct Serving {
 /// The data objects of an executor.
 pub(super) struct Objects {
     cache: Arc<DiskCache>,
+    mender: Mender,
     stores: Stores,
     carrier: Carrier,
     say: mpsc::UnboundedSender<FromObjects>,
@@ -148,8 +159,13 @@ impl Objects {
         let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
         let (say, said) = mpsc::unbounded_channel();
         let (ask, asks) = mpsc::channel(ASKS_MAX);
+        let cache = Arc::new(cache);
+        // A cache of more directories than that was refused.
+        let tiers = u8::try_from(directories.len()).unwrap_or(u8::MAX);
+        let mender = Mender::new(cache.clone(), tiers, say.clone(), log.clone());
         let objects = Objects {
-            cache: Arc::new(cache),
+            cache,
+            mender,
             stores,
             carrier,
             say,
@@ -273,9 +289,13 @@ impl Objects {
             }
             Action::Seal { partial, tier, object, size } => {
                 self.transfers.remove(&partial);
-                let cache = self.cache.clone();
+                let (cache, mender) = (self.cache.clone(), self.mender.clone());
                 self.blocking(move || {
-                    let result = cache.seal(tier, partial, &object, size).map_err(write_error);
+                    let result = cache.seal(tier, partial, &object, size);
+                    if matches!(result, Err(CacheError::Gone { .. })) {
+                        mender.mend();
+                    }
+                    let result = result.map_err(write_error);
                     FromObjects::Stage(Event::Sealed { partial, result })
                 });
             }
@@ -291,9 +311,10 @@ impl Objects {
                     self.tell(FromObjects::Stage(Event::Adopted { partial, result }));
                     return;
                 };
-                let cache = self.cache.clone();
+                let mender = self.mender.clone();
                 self.blocking(move || {
-                    let result = cache.adopt(tier, partial, &object, &output).map_err(write_error);
+                    let adopt = |cache: &DiskCache| cache.adopt(tier, partial, &object, &output);
+                    let result = mender.with_cache(adopt).map_err(write_error);
                     FromObjects::Stage(Event::Adopted { partial, result })
                 });
             }
@@ -340,7 +361,7 @@ impl Objects {
         source: Source,
         (offset, length): (u64, Option<u64>),
     ) {
-        let (cache, stores, say) = (self.cache.clone(), self.stores.clone(), self.say.clone());
+        let (mender, stores, say) = (self.mender.clone(), self.stores.clone(), self.say.clone());
         let from = match source {
             Source::Store => None,
             Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
@@ -353,7 +374,7 @@ impl Objects {
             },
         };
         let transfer = self.carrier.runtime.spawn(async move {
-            let file = match cache.partial(tier, partial) {
+            let file = match mender.with_cache(|cache| cache.partial(tier, partial)) {
                 Ok(file) => Arc::new(file),
                 Err(error) => {
                     let why = FetchError::Write(write_error(error));
@@ -413,18 +434,25 @@ impl Objects {
         key: TaskKey,
         folder: PathBuf,
         inputs: &[(PathBuf, ObjectId)],
-    ) -> Result<PathBuf, String> {
-        std::fs::create_dir(&folder)
-            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-        self.sandboxes.insert(key, folder.clone());
+    ) -> Result<PathBuf, SandboxError> {
+        let failed =
+            |error| SandboxError::Other(format!("cannot create {}: {error}", folder.display()));
+        std::fs::create_dir(&folder).map_err(failed)?;
         for (name, object) in inputs {
-            if let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) {
-                if matches!(error, CacheError::Lost { .. }) {
-                    self.tell(FromObjects::Stage(Event::Lost(*object)));
+            let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) else {
+                continue;
+            };
+            // Another attempt makes it anew, under the same name.
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(match error {
+                CacheError::Lost { .. } | CacheError::Gone { .. } => {
+                    self.mender.mend();
+                    SandboxError::Lost(*object)
                 }
-                return Err(error.to_string());
-            }
+                error => SandboxError::Other(error.to_string()),
+            });
         }
+        self.sandboxes.insert(key, folder.clone());
         Ok(folder)
     }
 

@@ -2,13 +2,14 @@
 
 use super::Options;
 use super::not_started::not_started;
-use super::objects::{FromObjects, Objects};
+use super::objects::{FromObjects, Objects, SandboxError};
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
-use falkon_core::data::object::Object;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, StartData, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, Time};
@@ -192,8 +193,13 @@ impl Tasks {
             Kind::Sleep => self.sleep(&start, now).map_err(NotStarted::from),
             Kind::Process => self.prepare_launch(&start),
         };
-        if let Err(failure) = result {
-            self.end(start.key, failure.outcome, now, failure.error);
+        match result {
+            Ok(()) => {}
+            Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
+            Err(NotStarted::Lost(object)) => {
+                self.events.push_back(Event::Stage(stage::Event::Lost(object)));
+                self.events.push_back(Event::Unstarted(Box::new(start)));
+            }
         }
     }
 
@@ -334,9 +340,15 @@ impl Tasks {
             inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
         }
         let name = format!("task-{}-{}-{}", start.key.instance, start.key.task, start.attempt);
-        let folder = objects
-            .make_sandbox(start.key, self.scratch.join(name), &inputs)
-            .map_err(|error| NotStarted { outcome: Outcome::NoInput, error })?;
+        let folder =
+            objects.make_sandbox(start.key, self.scratch.join(name), &inputs).map_err(|error| {
+                match error {
+                    SandboxError::Lost(object) => NotStarted::Lost(object),
+                    SandboxError::Other(error) => {
+                        NotStarted::Ended { outcome: Outcome::NoInput, error }
+                    }
+                }
+            })?;
         for (name, _) in declared::objects(&command.outputs) {
             let path = folder.join(OsStr::from_bytes(name));
             if let Some(parent) = path.parent()
@@ -559,15 +571,17 @@ async fn said(objects: &mut Option<Objects>) -> FromObjects {
     }
 }
 
-/// A task that was not started: how it ends, and why.
-struct NotStarted {
-    outcome: Outcome,
-    error: String,
+/// A task that was not started.
+enum NotStarted {
+    /// It has ended: how, and why.
+    Ended { outcome: Outcome, error: String },
+    /// An input is gone: it begins later.
+    Lost(ObjectId),
 }
 
 impl From<String> for NotStarted {
     fn from(error: String) -> NotStarted {
-        NotStarted { outcome: Outcome::NotRun, error }
+        NotStarted::Ended { outcome: Outcome::NotRun, error }
     }
 }
 
