@@ -260,17 +260,19 @@ pub(crate) fn stage(
     Ok(())
 }
 
+/// Whether a declaration with placeholders is one of a data object.
+pub(crate) fn is_object(text: &Text) -> bool {
+    let is_file = matches!(
+        text.first(),
+        Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.' | b'='))
+    );
+    let has_equals =
+        |piece: &Piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='));
+    !is_file && text.iter().any(has_equals)
+}
+
 /// Whether tasks of a command with placeholders have data objects.
 pub(crate) fn declares(template: &CommandTemplate) -> bool {
-    let is_object = |text: &Text| {
-        let is_file = matches!(
-            text.first(),
-            Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.' | b'='))
-        );
-        let has_equals =
-            |piece: &Piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='));
-        !is_file && text.iter().any(has_equals)
-    };
     template.inputs.iter().chain(&template.outputs).any(is_object)
 }
 

@@ -221,9 +221,10 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     let program = program.ok_or(PlanError::NoCommand)?.as_bytes();
     let kind = kind(program)?;
     let mut template = options(&args.options, sources)?;
-    let seen =
-        texts(&CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() })
-            .any(|text| !is_literal(text));
+    let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
+    // A data object that is read is what the program sees of its value.
+    let staged = template.inputs.iter().filter(|text| objects::is_object(text));
+    let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {
             let name = String::from_utf8_lossy(program).into_owned();

@@ -544,6 +544,8 @@ async fn from_store(
     let any = object.version.is_empty() || object.version.starts_with("made:");
     let by_content = object.version.starts_with("blake3:");
     let version = (!any && !by_content).then(|| object.version.to_string());
+    // All of it: not every server gives parts.
+    let length = length.filter(|length| offset > 0 || object.size != Some(*length));
     match stores.fetch(&url, &Want { offset, length, version }, landing).await {
         Ok(fetched) => Ok(fetched.bytes),
         Err(error) => Err(store_error(object, error)),

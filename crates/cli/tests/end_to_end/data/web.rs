@@ -88,7 +88,7 @@ fn an_object_of_a_web_server_is_read_once() {
     let cache = format!("{}=1MiB", site.text("cache"));
     let input = format!("in={}", server.url("file"));
     let args = ["run", "--json", "--cache", &cache, "--range", "1-10", "--input", &input];
-    let args = [&args[..], &["--", "cat", "in"]].concat();
+    let args = [&args[..], &["--", "sh", "-c", "cat in"]].concat();
     let results = without_proxy(&site, &args).exits(0).results();
     assert!(results.iter().all(|result| result["stdout"] == "from the web\n"));
     assert_eq!(all_sources(&results), [9, 0, 1]);
