@@ -5,6 +5,7 @@ mod services;
 mod web;
 
 use crate::fixture::{Ran, Running, Site};
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// A result's counters: objects from the own cache, peers and the store.
@@ -202,6 +203,29 @@ fn a_resumed_run_makes_what_is_needed_of_caches_again() {
     let ran = site.run(["run", "--tasks", &file, "--resume", "o"]).exits(0);
     ran.says("nothing to do: all 5 tasks have succeeded before");
     nothing_is_left(&site);
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_data_behind() {
+    let site = Site::new();
+    site.write("source", "x");
+    let mut started = site.signals("started");
+    let gate = site.gate("gate");
+    let script = format!("echo on > {}; read line < {}", started.path(), gate.path());
+    let args = ["run", "--input", "in=source", "--output", "out=out", "--", "sh", "-c", &script];
+    for interrupts in 1..=2 {
+        let running = site.start(args);
+        started.next();
+        running.signal(Signal::INT);
+        running.wait_for("stopping");
+        if interrupts == 2 {
+            running.signal(Signal::INT);
+        }
+        running.finish().exits(1);
+        site.left().wait_for_none();
+        nothing_is_left(&site);
+    }
+    assert!(!site.path("out").exists());
 }
 
 /// Runs `falkon` with the environment's settings for web servers left out.

@@ -19,7 +19,7 @@ use falkon_core::task::ExecutorId;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -140,8 +140,20 @@ pub(super) struct Objects {
     answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
+    /// The directories of tasks that run.
     sandboxes: BTreeMap<TaskKey, PathBuf>,
+    /// Where they are: of this executor alone, as others may use the same
+    /// scratch directory, and gone with it.
+    folder: PathBuf,
     log: Log,
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        // There may have been no task with data; and what cannot be removed is
+        // in nobody's way.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Objects {
@@ -149,6 +161,7 @@ impl Objects {
     /// with what that was there before.
     pub(super) fn open(
         setup: &CacheSetup,
+        scratch: &Path,
         seed: u64,
         log: Log,
     ) -> Result<(Objects, StageOptions, Vec<Recorded>), CacheSetupError> {
@@ -180,6 +193,7 @@ impl Objects {
             answers: HashMap::new(),
             outputs: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
+            folder: scratch.join(format!("sandboxes-{seed:016x}")),
             log,
         };
         let options = CacheOptions {
@@ -432,12 +446,19 @@ impl Objects {
     pub(super) fn make_sandbox(
         &mut self,
         key: TaskKey,
-        folder: PathBuf,
+        attempt: u32,
         inputs: &[(PathBuf, ObjectId)],
     ) -> Result<PathBuf, SandboxError> {
-        let failed =
-            |error| SandboxError::Other(format!("cannot create {}: {error}", folder.display()));
-        std::fs::create_dir(&folder).map_err(failed)?;
+        let name = format!("task-{}-{}-{attempt}", key.instance, key.task);
+        let folder = self.folder.join(name);
+        // All but the first find their parent there.
+        let made = std::fs::create_dir(&folder).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => std::fs::create_dir_all(&folder),
+            _ => Err(error),
+        });
+        made.map_err(|error| {
+            SandboxError::Other(format!("cannot create {}: {error}", folder.display()))
+        })?;
         for (name, object) in inputs {
             let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) else {
                 continue;

@@ -339,16 +339,15 @@ impl Tasks {
             }
             inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
         }
-        let name = format!("task-{}-{}-{}", start.key.instance, start.key.task, start.attempt);
         let folder =
-            objects.make_sandbox(start.key, self.scratch.join(name), &inputs).map_err(|error| {
-                match error {
+            objects.make_sandbox(start.key, start.attempt, &inputs).map_err(
+                |error| match error {
                     SandboxError::Lost(object) => NotStarted::Lost(object),
                     SandboxError::Other(error) => {
                         NotStarted::Ended { outcome: Outcome::NoInput, error }
                     }
-                }
-            })?;
+                },
+            )?;
         for (name, _) in declared::objects(&command.outputs) {
             let path = folder.join(OsStr::from_bytes(name));
             if let Some(parent) = path.parent()
