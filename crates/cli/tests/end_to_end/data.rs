@@ -125,6 +125,21 @@ fn a_source_that_changes_is_another_object() {
 }
 
 #[test]
+fn a_task_that_writes_to_its_input_harms_no_other() {
+    let site = Site::new();
+    site.write("source", "as it was\n");
+    // The mode does not hold back whoever is root, or changes it.
+    let script = "chmod u+w in; echo {} >> in; grep -c . in";
+    let args = ["run", "--json", "-j", "1", "--range", "1-4", "--input", "in=source", "--", "sh"];
+    let results = site.run(args.iter().chain(&["-c", script])).exits(0).results();
+    for result in &results {
+        assert_eq!((&result["stdout"], &result["attempts"]), (&"2\n".into(), &1.into()));
+    }
+    assert_eq!(site.read("source"), "as it was\n");
+    nothing_is_left(&site);
+}
+
+#[test]
 fn what_cannot_be_staged_is_named() {
     let site = Site::new();
     let fails = |args: &[&str]| site.run([&["run"], args, &["--", "true"]].concat()).exits(1);
