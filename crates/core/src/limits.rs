@@ -114,4 +114,4 @@ pub const DEMANDS_ORDER_MAX: usize = 4096;
 pub const DATA_TASKS_MAX: u64 = 4 * PREFETCH_TASKS_MAX;
 /// Times one attempt at a task may find, when it is to begin, that its inputs
 /// were deleted from the cache.
-pub const INPUTS_LOST_MAX: u32 = 8;
+pub const INPUT_LOSSES_MAX: u32 = 8;

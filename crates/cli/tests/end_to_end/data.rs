@@ -53,6 +53,8 @@ fn inputs_stand_under_their_names_and_outputs_go_where_they_are_to() {
     let ran = site.run(["run", "--output", "out/never=never", "--", "true"]).exits(1);
     ran.says("did not write its output").says("out/never");
     assert!(!site.path("never").exists());
+    let ran = site.run(["run", "--output", "out=source with blanks/x", "--", "touch", "out"]);
+    ran.exits(1).says("its output is lost").says("source with blanks/x");
     nothing_is_left(&site);
 }
 

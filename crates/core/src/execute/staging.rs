@@ -11,7 +11,7 @@ use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::object::Object;
 use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usage};
-use crate::limits::{DATA_TASKS_MAX, INPUTS_LOST_MAX};
+use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
 use std::collections::BTreeMap;
@@ -264,7 +264,7 @@ impl Executor {
         let Some(running) = self.running.get(&key) else { return };
         let task = running.data.clone().filter(|_| running.killed.is_none());
         let lost = lost.unwrap_or_default() + 1;
-        let Some(task) = task.filter(|_| lost <= INPUTS_LOST_MAX) else {
+        let Some(task) = task.filter(|_| lost <= INPUT_LOSSES_MAX) else {
             let error = "its inputs were deleted from the cache again and again".to_owned();
             let detail = Some(Arc::new(Detail { error, ..Detail::default() }));
             self.ended(key, Outcome::NoInput, now, now, detail);

@@ -2,6 +2,7 @@
 
 use super::{all_sources, nothing_is_left};
 use crate::fixture::{Access, Dispatcher, Running, Site};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const OBJECTS: u64 = 8;
@@ -40,7 +41,7 @@ fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
 /// Asks them to leave, and waits until they have.
 fn end(executors: impl IntoIterator<Item = Running>) {
     for executor in executors {
-        executor.signal(rustix::process::Signal::TERM);
+        executor.signal(Signal::TERM);
         executor.finish().exits(0);
     }
 }
@@ -71,6 +72,26 @@ fn each_object_is_read_once_from_the_store_and_then_from_peers() {
     let b = executor(&site, &dispatcher, "b");
     assert_eq!(all_sources(&read_all_on(&access, "b")), [OBJECTS, 0, 0]);
     end([b, d]);
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_costs_no_task() {
+    let site = Site::new();
+    let dispatcher = with_files(&site);
+    let access = dispatcher.access();
+    let a = executor(&site, &dispatcher, "a");
+    let b = executor(&site, &dispatcher, "b");
+    read_all_on(&access, "a");
+    // It holds everything, and gives nothing.
+    a.signal(Signal::STOP);
+    let mut fetches = site.watch("cache-b/parts", ".part");
+    let id = access.submit(&["--resource", "b=1", "--input", "in=files/1", "--", "cat", "in"]);
+    fetches.wait();
+    a.kill();
+    let results = access.results(&id);
+    assert_eq!(results[0]["stdout"], "1\n".repeat(1000));
+    assert_eq!((all_sources(&results), &results[0]["attempts"]), ([0, 0, 1], &1.into()));
+    end([b]);
 }
 
 #[test]
@@ -153,7 +174,7 @@ fn a_cache_that_is_deleted_is_filled_again() {
     let id = access.submit(&["--input", "in=files/1", "--", "tail", "-n", "1", "in"]);
     assert_eq!(access.results(&id)[0]["stdout"], "1\n");
     let ended = |executor: Running| {
-        executor.signal(rustix::process::Signal::TERM);
+        executor.signal(Signal::TERM);
         executor.finish().exits(0)
     };
     ended(a).says("a directory of the cache was deleted");
