@@ -191,7 +191,7 @@ fn a_resumed_run_makes_what_is_needed_of_caches_again() {
     let site = Site::new();
     let file = site.write(
         "graph.jsonl",
-        &r#"{"id": "a", "command": ["sh", "-c", "echo a >> LOG; echo a > x"], "outputs": ["x=cache:a"]}
+        r#"{"id": "a", "command": ["sh", "-c", "echo a >> LOG; echo a > x"], "outputs": ["x=cache:a"]}
 {"id": "b", "command": ["sh", "-c", "echo b >> LOG; cat x > y; echo b >> y"], "inputs": ["x=cache:a"], "outputs": ["y=cache:b"]}
 {"id": "c", "command": ["sh", "-c", "echo c >> LOG; cat y > z; test -e MENDED"], "inputs": ["y=cache:b"], "outputs": ["z=kept"]}
 {"id": "d", "command": ["sh", "-c", "echo d >> LOG; cat x > q"], "inputs": ["x=cache:a"], "outputs": ["q=other"]}
