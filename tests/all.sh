@@ -34,6 +34,11 @@ if [[ -z ${FALKON_LARGE:-} ]]; then
     skipped+=", the largest inputs (FALKON_LARGE=1 takes them in)"
 fi
 
+# Tests that could not run say so on a line of their own.
+while read -r reason; do
+    skipped+=", $reason"
+done < <(sed -n 's/.*skipped: //p' "$log" | sort -u)
+
 awk -v seconds="$SECONDS" '
     /^test result: / { passed += $4; failed += $6; ignored += $8 }
     END {

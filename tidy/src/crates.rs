@@ -7,11 +7,12 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 6] = [
+const MAY: [(&str, &[&str]); 7] = [
     ("falkon-core", &[]),
     ("falkon-wire", &["falkon-core", "rmp"]),
     ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
-    ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "*"]),
+    ("falkon-sim", &["falkon-core", "falkon-wire"]),
+    ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "falkon-sim", "*"]),
     ("falkon-stacking", &["*"]),
     ("falkon-tidy", &["*"]),
 ];

@@ -286,8 +286,10 @@ impl<'a> Receiver<'a> {
         }
         for failure in &self.failures {
             let Failure { index, label, reason, stderr } = failure;
+            // Of a traceback, the last line says what went wrong.
+            let (before, reason) = reason.rsplit_once('\n').unwrap_or(("", reason));
             write_line(format_args!("{index:>8}  {label}: {reason}"));
-            let lines: Vec<&str> = stderr.lines().collect();
+            let lines: Vec<&str> = before.lines().chain(stderr.lines()).collect();
             for line in &lines[lines.len().saturating_sub(STDERR_SHOWN_LINES_MAX)..] {
                 write_line(format_args!("          | {line}"));
             }

@@ -8,11 +8,14 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod access;
+mod amount;
 mod bench;
 mod campaign;
 mod data;
+mod description;
 mod embedded;
 mod exit;
+mod model;
 mod objects;
 mod plan;
 mod progress;
@@ -20,7 +23,9 @@ mod query;
 mod results;
 mod run;
 mod service;
+mod sim;
 mod submit;
+mod workers;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Exit;
@@ -66,6 +71,10 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// Estimate how a workload would do on a machine (the abstract model)
+    Model(model::ModelArgs),
+    /// Run a scenario on a simulated machine
+    Sim(sim::SimArgs),
     /// Measure how fast Falkon is on this machine
     Bench(bench::BenchArgs),
     /// Print a completion script for a shell
@@ -105,6 +114,8 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Sim(args) => sim::sim(&args),
+        Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -39,10 +39,7 @@ impl Resolver {
             return;
         }
         let Ok(url) = StoreUrl::parse(&object.url) else { return };
-        if self.stores.is_none() {
-            self.stores = Stores::new(std::env::vars()).ok();
-        }
-        let Some(stores) = &self.stores else { return };
+        let stores = self.stores.get_or_insert_with(|| Stores::new(std::env::vars()));
         let Ok(found) = stores.resolve(&url).await else { return };
         object.version = found.version.into();
         object.size = found.bytes;

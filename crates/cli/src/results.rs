@@ -128,6 +128,8 @@ impl TaskResult {
             (None, "") => None,
             (Some(cause), "") => Some(cause),
             (None, said) => Some(said.to_owned()),
+            // A function's traceback says it all.
+            (Some(_), said) if said.starts_with("Traceback") => Some(said.to_owned()),
             (Some(cause), said) => Some(format!("{cause}; {said}")),
         }
     }

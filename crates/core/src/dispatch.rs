@@ -85,6 +85,8 @@ pub struct Dispatcher {
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
+    /// Some tasks have had data objects.
+    knows_data: bool,
     /// Who holds which data objects.
     index: Index,
     /// Queues of tasks whose data decides where they go, and that have any.

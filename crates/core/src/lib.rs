@@ -9,6 +9,7 @@ pub mod data;
 pub mod dispatch;
 pub mod execute;
 pub mod limits;
+pub mod model;
 pub mod result;
 pub mod runset;
 pub mod task;

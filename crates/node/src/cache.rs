@@ -24,7 +24,7 @@ mod tier;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -169,36 +169,39 @@ impl DiskCache {
                 reason: "it is no plain file".to_owned(),
             });
         }
-        let mode = now.permissions();
-        match fs::rename(output, &part) {
-            Ok(()) => {
-                let result = self.settle(tier, &part, object, size);
-                if result.is_err() {
-                    // What can be done to give it back has been done.
-                    let _ = fs::set_permissions(&part, mode);
-                    let _ = fs::rename(&part, output);
+        // What has another name, an input perhaps, is not to change under it;
+        // and what is only pointed at is not in the sandbox.
+        let is_alone =
+            now.nlink() == 1 && fs::symlink_metadata(output).map_err(failed)?.file_type().is_file();
+        if is_alone {
+            match fs::rename(output, &part) {
+                Ok(()) => {
+                    let result = self.settle(tier, &part, object, size);
+                    if result.is_err() {
+                        // What can be done to give it back has been done.
+                        let _ = fs::set_permissions(&part, now.permissions());
+                        let _ = fs::rename(&part, output);
+                    }
+                    return result;
                 }
-                result
+                Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
+                Err(error) => return Err(of.failed("move", output, error)),
             }
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                let copy = self.partial(tier, partial)?;
-                let copied = copy_range(&file, 0..now.len(), &copy, 0, &AtomicBool::new(false));
-                if let Err(error) = copied {
-                    self.discard(tier, partial);
-                    return Err(match error {
-                        CopyError::Read(error) => failed(error),
-                        CopyError::Write(error) => of.failed("write", &part, error),
-                        CopyError::Stopped => failed(io::ErrorKind::Interrupted.into()),
-                    });
-                }
-                self.seal(tier, partial, object, size)?;
-                // The copy counts; what is left of the output goes with its
-                // sandbox.
-                let _ = fs::remove_file(output);
-                Ok(())
-            }
-            Err(error) => Err(of.failed("move", output, error)),
         }
+        let copy = self.partial(tier, partial)?;
+        let copied = copy_range(&file, 0..now.len(), &copy, 0, &AtomicBool::new(false));
+        if let Err(error) = copied {
+            self.discard(tier, partial);
+            return Err(match error {
+                CopyError::Read(error) => failed(error),
+                CopyError::Write(error) => of.failed("write", &part, error),
+                CopyError::Stopped => failed(io::ErrorKind::Interrupted.into()),
+            });
+        }
+        self.seal(tier, partial, object, size)?;
+        // The copy counts; what is left of the output goes with its sandbox.
+        let _ = fs::remove_file(output);
+        Ok(())
     }
 
     /// Deletes a file that was being made.

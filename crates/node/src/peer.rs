@@ -37,6 +37,9 @@ pub const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Requests for small objects that are under way on one connection.
 pub const PIPELINE_REQUESTS_MAX: usize = 128;
 
+/// Requests of one connection about which somebody is deciding at once.
+pub const ASKED_AHEAD_MAX: usize = 8;
+
 /// How long a connection is kept without a request, in milliseconds.
 pub const IDLE_MS_MAX: u64 = 60_000;
 

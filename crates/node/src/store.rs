@@ -21,13 +21,13 @@ mod url;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::object::Landing;
 
 pub use copy::{CopyError, copy_range, is_full};
-pub use error::{StoreError, StoresError, UrlError};
+pub use error::{StoreError, UrlError};
 pub use posix::version_of;
 pub use url::StoreUrl;
 
@@ -87,7 +87,7 @@ pub struct Want {
 /// All persistent stores. Cheap to clone; connections are shared and kept.
 #[derive(Clone)]
 pub struct Stores {
-    web: reqwest::Client,
+    web: Arc<OnceLock<reqwest::Client>>,
     s3: Arc<s3::Buckets>,
 }
 
@@ -136,22 +136,30 @@ impl Stores {
     /// in the usual variables (`AWS_ENDPOINT_URL`, `AWS_REGION`,
     /// `AWS_ACCESS_KEY_ID` and so on); others are ignored, so that
     /// `std::env::vars()` will do.
-    ///
-    /// # Errors
-    /// [`StoresError`] if the system's certificates cannot be used.
-    pub fn new(
-        environment: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Stores, StoresError> {
+    #[must_use]
+    pub fn new(environment: impl IntoIterator<Item = (String, String)>) -> Stores {
         // What speaks HTTP looks up the process's provider of cryptography. If
         // one is there already, that one will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let web = reqwest::Client::builder()
+        Stores { web: Arc::default(), s3: Arc::new(s3::Buckets::new(environment)) }
+    }
+
+    /// What speaks HTTP. Made when it is first needed: a machine without
+    /// certificates can use files all the same.
+    fn web(&self, url: &str) -> Result<reqwest::Client, StoreError> {
+        if let Some(client) = self.web.get() {
+            return Ok(client.clone());
+        }
+        let client = reqwest::Client::builder()
             .user_agent(concat!("falkon/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .build()
-            .map_err(StoresError)?;
-        Ok(Stores { web, s3: Arc::new(s3::Buckets::new(environment)) })
+            .map_err(|error| StoreError::Refused {
+                url: url.to_owned(),
+                reason: format!("cannot prepare for HTTPS: {}", error::chain(&error)),
+            })?;
+        Ok(self.web.get_or_init(|| client).clone())
     }
 
     /// Asks for an object's size and version.
@@ -161,7 +169,7 @@ impl Stores {
     pub async fn resolve(&self, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::resolve(path).await,
-            StoreUrl::Web(web) => http::resolve(&self.web, web).await,
+            StoreUrl::Web(web) => http::resolve(&self.web(web)?, web).await,
             StoreUrl::S3 { bucket, key } => self.s3.resolve(url, bucket, key).await,
         }
     }
@@ -180,7 +188,7 @@ impl Stores {
     ) -> Result<Fetched, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::fetch(path, want, target).await,
-            StoreUrl::Web(web) => http::fetch(&self.web, web, want, target).await,
+            StoreUrl::Web(web) => http::fetch(&self.web(web)?, web, want, target).await,
             StoreUrl::S3 { bucket, key } => self.s3.fetch(url, (bucket, key), want, target).await,
         }
     }

@@ -55,6 +55,8 @@ pub(crate) enum ObjectError {
         /// Where it was to go.
         target: String,
     },
+    /// A function.
+    Function,
     /// `--stage` without files.
     NothingToStage,
 }
@@ -94,6 +96,9 @@ impl fmt::Display for ObjectError {
                 "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: \
                  URL or cache:KEY"
             ),
+            ObjectError::Function => {
+                write!(f, "functions have no data objects: give them paths as arguments")
+            }
             ObjectError::NothingToStage => {
                 write!(f, "--stage brings the files of --each, but there is no --each")
             }
@@ -125,6 +130,9 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
     let wrong = |error| Err(PlanError::Object(error));
     if command.cwd.is_some() {
         return wrong(ObjectError::WithFolder);
+    }
+    if kind == Kind::Function {
+        return wrong(ObjectError::Function);
     }
     if kind == Kind::Noop || (kind != Kind::Process && objects(&command.outputs).next().is_some()) {
         return wrong(ObjectError::Builtin);

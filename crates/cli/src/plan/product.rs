@@ -154,7 +154,7 @@ impl Product {
                 .collect()
         };
         let all = |texts: &[Text]| texts.iter().map(text).collect();
-        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = &self.template;
+        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call } = &self.template;
         Template::Command(CommandTemplate {
             argv: all(argv),
             env: env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
@@ -162,6 +162,7 @@ impl Product {
             stdin: stdin.as_ref().map(text),
             inputs: all(inputs),
             outputs: all(outputs),
+            call: call.clone(),
         })
     }
 
@@ -205,7 +206,7 @@ impl Product {
 
 /// All texts of a template.
 fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
-    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = template;
+    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call: _ } = template;
     argv.iter()
         .chain(env.iter().map(|(_, value)| value))
         .chain(cwd)
@@ -217,17 +218,23 @@ fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
 /// The command of the command line as a template over so many `sources`, and
 /// what kind of task it is.
 fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), PlanError> {
-    let program = args.command.first().filter(|program| !program.is_empty());
-    let program = program.ok_or(PlanError::NoCommand)?.as_bytes();
-    let kind = kind(program)?;
+    let function = super::call::function(args)?;
+    let kind = match &function {
+        Some(_) => Kind::Function,
+        None => {
+            let program = args.command.first().filter(|program| !program.is_empty());
+            kind(program.ok_or(PlanError::NoCommand)?.as_bytes())?
+        }
+    };
     let mut template = options(&args.options, sources)?;
+    template.call = function;
     let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
     // A data object that is read is what the program sees of its value.
     let staged = template.inputs.iter().filter(|text| objects::is_object(text));
     let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {
-            let name = String::from_utf8_lossy(program).into_owned();
+            let name = args.command[0].to_string_lossy().into_owned();
             return Err(PlanError::BuiltinInShell { name });
         }
         let words: Vec<&[u8]> = args.command.iter().map(|word| word.as_bytes()).collect();
@@ -241,7 +248,7 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
         .collect::<Result<_, _>>()?;
     let seen = seen || template.argv.iter().any(|text| !is_literal(text));
     let wants_values = match kind {
-        Kind::Process => true,
+        Kind::Process | Kind::Function => true,
         Kind::Noop => false,
         Kind::Sleep => template.argv.len() == 1,
     };
@@ -278,6 +285,7 @@ pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTe
         stdin: options.stdin.as_ref().map(text).transpose()?,
         inputs: texts(&options.input)?,
         outputs: texts(&options.output)?,
+        call: None,
     })
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum QuantityError {
     Cpus(String),
     /// Not `NAME=COUNT`.
     Resource(String),
+    /// Not an amount of data per second.
+    Bandwidth(String),
 }
 
 impl fmt::Display for QuantityError {
@@ -40,6 +42,11 @@ impl fmt::Display for QuantityError {
                 f,
                 "`{text}` is not a resource: write NAME=COUNT with a whole count, \
                  such as licences=2"
+            ),
+            QuantityError::Bandwidth(text) => write!(
+                f,
+                "`{text}` is not a bandwidth: write bits or bytes per second \
+                 (1Gb/s, 125MB/s, 100MiB/s)"
             ),
         }
     }

@@ -8,6 +8,7 @@
 
 mod data;
 mod fixture;
+mod functions;
 mod input;
 mod kill;
 mod network;
@@ -16,5 +17,6 @@ mod run;
 mod security;
 mod services;
 mod signals;
+mod simulate;
 mod stall;
 mod terminal;

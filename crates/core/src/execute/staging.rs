@@ -270,7 +270,7 @@ impl Executor {
             self.ended(key, Outcome::NoInput, now, now, detail);
             return;
         };
-        let Some(run) = self.vacate(key, now) else { return };
+        let Some(run) = self.vacate(key, Some(now)) else { return };
         self.queue.push_front(Queued {
             instance: key.instance,
             first: key.task.0,

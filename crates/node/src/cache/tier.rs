@@ -81,6 +81,8 @@ impl Tier {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if is_deleted(&lock) {
             *lock = take(&self.directory)?;
+        } else {
+            make_folders(&self.directory)?;
         }
         clear(&self.directory.join(PARTS))?;
         survey(&self.directory.join(OBJECTS), Default::default())?;
@@ -156,12 +158,17 @@ fn is_deleted(lock: &File) -> bool {
     lock.metadata().is_ok_and(|now| now.nlink() == 0)
 }
 
-/// Makes a directory with its folders and takes its lock.
-fn take(directory: &Path) -> Result<File, OpenError> {
+fn make_folders(directory: &Path) -> Result<(), OpenError> {
     for folder in [PARTS, OBJECTS] {
         let path = directory.join(folder);
         fs::create_dir_all(&path).map_err(|source| io_error("make", &path, source))?;
     }
+    Ok(())
+}
+
+/// Makes a directory with its folders and takes its lock.
+fn take(directory: &Path) -> Result<File, OpenError> {
+    make_folders(directory)?;
     let path = directory.join(LOCK_FILE);
     let failed = |source| io_error("lock", &path, source);
     let mut file = File::options()

@@ -7,7 +7,7 @@ use crate::cache::{Access, CacheError, DiskCache, OpenError};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
 use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
-use crate::store::{StoreError, StoreUrl, Stores, StoresError, Want};
+use crate::store::{StoreError, StoreUrl, Stores, Want};
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
 use falkon_core::data::object::{Object, ObjectId, Source};
@@ -41,8 +41,6 @@ pub struct CacheSetup {
 pub enum CacheSetupError {
     /// A directory cannot be used.
     Open(OpenError),
-    /// The stores of the network cannot be used.
-    Stores(StoresError),
     /// The threads that carry transfers cannot be started.
     Threads(std::io::Error),
 }
@@ -51,7 +49,6 @@ impl fmt::Display for CacheSetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CacheSetupError::Open(error) => write!(f, "{error}"),
-            CacheSetupError::Stores(error) => write!(f, "{error}"),
             CacheSetupError::Threads(error) => {
                 write!(f, "cannot start threads for data transfers: {error}")
             }
@@ -63,7 +60,6 @@ impl std::error::Error for CacheSetupError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             CacheSetupError::Open(error) => Some(error),
-            CacheSetupError::Stores(error) => Some(error),
             CacheSetupError::Threads(error) => Some(error),
         }
     }
@@ -168,7 +164,7 @@ impl Objects {
         let directories: Vec<PathBuf> =
             setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
         let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
-        let stores = Stores::new(std::env::vars()).map_err(CacheSetupError::Stores)?;
+        let stores = Stores::new(std::env::vars());
         let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
         let (say, said) = mpsc::unbounded_channel();
         let (ask, asks) = mpsc::channel(ASKS_MAX);
@@ -287,6 +283,7 @@ impl Objects {
                 Event::Ask { serve, object }
             }
             FromPeers::Served(serve) => Event::Served(serve),
+            FromPeers::Lost(object) => Event::Lost(object),
         }
     }
 

@@ -55,8 +55,9 @@ struct Inner {
 /// Connections to one peer.
 #[derive(Default)]
 struct Kept {
-    /// For small objects.
-    pipeline: Option<Arc<Pipeline>>,
+    /// For small objects. Locked while it is being made, so that many who want
+    /// it at once make one.
+    pipeline: Arc<tokio::sync::Mutex<Option<Arc<Pipeline>>>>,
     /// For large ones; since when they are not used.
     idle: Vec<(Connection, Instant)>,
 }
@@ -114,42 +115,36 @@ impl Fetcher {
         landing: &Arc<Landing>,
     ) -> Result<u64, PeerError> {
         loop {
-            let kept = self.kept().get(peer).and_then(|kept| kept.pipeline.clone());
-            let (pipeline, is_used) = match kept {
-                Some(pipeline) => (pipeline, true),
-                None => (self.connect_pipeline(peer).await?, false),
-            };
-            let result = pipeline.fetch(request, landing).await;
-            let Some(result) = result else {
-                // It has ended; of the many that find out, the first one
-                // removes it.
-                if let Some(kept) = self.kept().get_mut(peer)
-                    && kept.pipeline.as_ref().is_some_and(|now| Arc::ptr_eq(now, &pipeline))
-                {
-                    kept.pipeline = None;
-                }
-                if is_used {
-                    continue;
-                }
+            let (pipeline, is_used) = self.pipeline(peer).await?;
+            if let Some(result) = pipeline.fetch(request, landing).await {
+                return result;
+            }
+            // It ended before the answer began: it is not offered again. One
+            // that was kept may have been closed meanwhile.
+            pipeline.end();
+            if !is_used {
                 return Err(PeerError::Lost {
                     peer: peer.address.clone(),
                     arrived: 0,
                     expected: None,
                     reason: "the connection ended".to_owned(),
                 });
-            };
-            return result;
+            }
         }
     }
 
-    async fn connect_pipeline(&self, peer: &Peer) -> Result<Arc<Pipeline>, PeerError> {
+    /// The connection for small objects, and whether it was there before.
+    async fn pipeline(&self, peer: &Peer) -> Result<(Arc<Pipeline>, bool), PeerError> {
+        let slot = Arc::clone(&self.kept().entry(peer.clone()).or_default().pipeline);
+        let mut slot = slot.lock().await;
+        if let Some(pipeline) = slot.as_ref().filter(|pipeline| !pipeline.is_over()) {
+            return Ok((Arc::clone(pipeline), true));
+        }
+        sweep(&mut self.kept());
         let connection = self.connect(peer).await?;
-        let mut kept = self.kept();
-        let slot = &mut kept.entry(peer.clone()).or_default().pipeline;
-        // Several may have connected at once: one connection is enough.
-        let pipeline =
-            slot.get_or_insert_with(|| Arc::new(Pipeline::start(peer.address.clone(), connection)));
-        Ok(Arc::clone(pipeline))
+        let pipeline = Arc::new(Pipeline::start(peer.address.clone(), connection));
+        *slot = Some(Arc::clone(&pipeline));
+        Ok((pipeline, false))
     }
 
     async fn connect(&self, peer: &Peer) -> Result<Connection, PeerError> {
@@ -171,13 +166,7 @@ impl Fetcher {
 
     fn keep(&self, peer: &Peer, connection: Connection) {
         let mut kept = self.kept();
-        let limit = Duration::from_millis(IDLE_MS_MAX);
-        // Peers come and go: what nobody asks for again is not kept for ever.
-        kept.retain(|_, kept| {
-            kept.idle.retain(|(_, since)| since.elapsed() < limit);
-            kept.pipeline.take_if(|pipeline| pipeline.is_over());
-            !kept.idle.is_empty() || kept.pipeline.is_some()
-        });
+        sweep(&mut kept);
         let idle = &mut kept.entry(peer.clone()).or_default().idle;
         if idle.len() < IDLE_CONNECTIONS_MAX {
             idle.push((connection, Instant::now()));
@@ -187,6 +176,20 @@ impl Fetcher {
     fn kept(&self) -> MutexGuard<'_, BTreeMap<Peer, Kept>> {
         self.inner.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Lets go of what nobody has used for long: peers come and go.
+fn sweep(kept: &mut BTreeMap<Peer, Kept>) {
+    let limit = Duration::from_millis(IDLE_MS_MAX);
+    kept.retain(|_, kept| {
+        kept.idle.retain(|(_, since)| since.elapsed() < limit);
+        // One that is locked is being made.
+        let is_over = kept
+            .pipeline
+            .try_lock()
+            .is_ok_and(|pipeline| pipeline.as_ref().is_none_or(|pipeline| pipeline.is_over()));
+        !kept.idle.is_empty() || !is_over
+    });
 }
 
 /// A connection to a peer.

@@ -2,6 +2,7 @@
 //! for the answers to those before.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +24,7 @@ struct Job {
 /// A connection for small objects. It ends by itself when it is idle or broken.
 pub(super) struct Pipeline {
     jobs: mpsc::Sender<Job>,
+    ended: AtomicBool,
 }
 
 impl Pipeline {
@@ -32,7 +34,7 @@ impl Pipeline {
         let Connection { reader, writer } = connection;
         tokio::spawn(ask(writer, wanted, asked));
         tokio::spawn(receive(peer, reader, answers));
-        Pipeline { jobs }
+        Pipeline { jobs, ended: AtomicBool::new(false) }
     }
 
     /// Fetches one object. `None` if the connection ended before its answer
@@ -48,7 +50,12 @@ impl Pipeline {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.jobs.is_closed()
+        self.ended.load(Ordering::Relaxed) || self.jobs.is_closed()
+    }
+
+    /// It has been found out that it ended.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Serving cached objects.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,9 +22,10 @@ use tokio::time::timeout;
 use super::receive::Reader;
 use super::wire::{Answer, REQUEST_BYTES, Request, Status};
 use super::{
-    BUFFER_BYTES, CONNECTIONS_MAX, IDLE_MS_MAX, SILENCE_MS_MAX, SMALL_BYTES_MAX, TURN_BYTES,
+    ASKED_AHEAD_MAX, BUFFER_BYTES, CONNECTIONS_MAX, IDLE_MS_MAX, SILENCE_MS_MAX, SMALL_BYTES_MAX,
+    TURN_BYTES,
 };
-use crate::cache::DiskCache;
+use crate::cache::{CacheError, DiskCache};
 use crate::secure::{Bare, Code, Outgoing, PeerAcceptor};
 
 /// Pause after a failure to accept, in milliseconds: usually there are too many
@@ -43,6 +46,8 @@ pub enum FromPeers {
     },
     /// A conversation that was answered [`Verdict::Serve`] is over.
     Served(ServeId),
+    /// An object that was to be served turned out to be gone or damaged.
+    Lost(ObjectId),
 }
 
 /// Whether an object is served.
@@ -87,7 +92,7 @@ struct Shared {
     cache: Arc<DiskCache>,
     asks: mpsc::Sender<FromPeers>,
     connections: Arc<Semaphore>,
-    next: std::sync::atomic::AtomicU64,
+    next: AtomicU64,
 }
 
 impl Server {
@@ -114,7 +119,7 @@ impl Server {
             cache,
             asks,
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-            next: std::sync::atomic::AtomicU64::new(0),
+            next: AtomicU64::new(0),
         });
         let serve = move || {
             runtime.block_on(async move {
@@ -170,49 +175,83 @@ async fn serve_connection(stream: TcpStream, shared: &Shared) {
     let mut reader = Reader::new(incoming, check);
     let mut writer = Sender { stream: outgoing, seal, waiting: Vec::new() };
     let idle = Duration::from_millis(IDLE_MS_MAX);
+    let mut asked = VecDeque::with_capacity(ASKED_AHEAD_MAX);
     loop {
-        // What was gathered goes out before anything is waited for.
-        if !reader.has(REQUEST_BYTES) && writer.flush().await.is_err() {
-            return;
+        // What has come already is asked for together: whoever decides runs in
+        // another thread, and may be slow to have its turn.
+        while asked.is_empty() || (reader.has(REQUEST_BYTES) && asked.len() < ASKED_AHEAD_MAX) {
+            // What was gathered goes out before anything is waited for.
+            if !reader.has(REQUEST_BYTES) && writer.flush().await.is_err() {
+                return;
+            }
+            let Ok(Ok(bytes)) = timeout(idle, reader.take::<REQUEST_BYTES>()).await else { return };
+            // The others' conversations are over with this one.
+            let Ok(Ok(true)) = timeout(idle, reader.is_genuine(&bytes)).await else {
+                return give_up(asked, shared).await;
+            };
+            asked.push_back(ask(Request::decode(&bytes), shared).await);
         }
-        let Ok(Ok(bytes)) = timeout(idle, reader.take::<REQUEST_BYTES>()).await else { return };
-        let Ok(Ok(true)) = timeout(idle, reader.is_genuine(&bytes)).await else { return };
-        if serve_one(&Request::decode(&bytes), shared, &mut writer).await.is_err() {
-            return;
+        if let Some(next) = asked.pop_front()
+            && next.serve(shared, &mut writer).await.is_err()
+        {
+            return give_up(asked, shared).await;
         }
     }
 }
 
-/// Answers one request.
-async fn serve_one(request: &Request, shared: &Shared, writer: &mut Sender) -> io::Result<()> {
-    let object = request.object;
-    let serve = ServeId(shared.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+/// A request about which somebody is deciding.
+struct Asked {
+    request: Request,
+    serve: ServeId,
+    verdict: oneshot::Receiver<Verdict>,
+}
+
+async fn ask(request: Request, shared: &Shared) -> Asked {
+    let serve = ServeId(shared.next.fetch_add(1, Ordering::Relaxed));
     let (answer, verdict) = oneshot::channel();
-    let asked = shared.asks.send(FromPeers::Ask { serve, object, answer }).await;
-    let verdict = match asked {
-        Ok(()) => verdict.await.unwrap_or(Verdict::Gone),
-        Err(_) => Verdict::Gone,
-    };
-    match verdict {
-        Verdict::Busy => return writer.answer(Answer::without_body(Status::Busy, 0)).await,
-        Verdict::Gone => return writer.answer(Answer::without_body(Status::Gone, 0)).await,
-        Verdict::Serve => {}
+    let asking = FromPeers::Ask { serve, object: request.object, answer };
+    // If nobody decides any more, the verdict does not come, and that is one.
+    let _ = shared.asks.send(asking).await;
+    Asked { request, serve, verdict }
+}
+
+/// Ends the conversations of a connection that has ended.
+async fn give_up(asked: VecDeque<Asked>, shared: &Shared) {
+    for asked in asked {
+        if asked.verdict.await == Ok(Verdict::Serve) {
+            let _ = shared.asks.send(FromPeers::Served(asked.serve)).await;
+        }
     }
-    let result = match shared.cache.read(object) {
-        // That it is lost is noticed by the owner at its next use; the peer
-        // goes elsewhere.
-        Err(_) => writer.answer(Answer::without_body(Status::Gone, 0)).await,
-        Ok((file, whole)) => match request.length_of(whole) {
-            None => writer.answer(Answer::without_body(Status::NoSuchBytes, whole)).await,
-            Some(length) => {
-                let answer = Answer { status: Status::Here, whole, length };
-                writer.serve(answer, &file, request.offset).await
+}
+
+impl Asked {
+    /// Answers the request.
+    async fn serve(self, shared: &Shared, writer: &mut Sender) -> io::Result<()> {
+        let object = self.request.object;
+        match self.verdict.await.unwrap_or(Verdict::Gone) {
+            Verdict::Busy => return writer.answer(Answer::without_body(Status::Busy, 0)).await,
+            Verdict::Gone => return writer.answer(Answer::without_body(Status::Gone, 0)).await,
+            Verdict::Serve => {}
+        }
+        let result = match shared.cache.read(object) {
+            Err(error) => {
+                if matches!(error, CacheError::Lost { .. }) {
+                    let _ = shared.asks.send(FromPeers::Lost(object)).await;
+                }
+                writer.answer(Answer::without_body(Status::Gone, 0)).await
             }
-        },
-    };
-    // If nobody decides any more, nobody counts either.
-    let _ = shared.asks.send(FromPeers::Served(serve)).await;
-    result
+            Ok((file, whole)) => match self.request.length_of(whole) {
+                None => writer.answer(Answer::without_body(Status::NoSuchBytes, whole)).await,
+                Some(length) => {
+                    let answer = Answer { status: Status::Here, whole, length };
+                    writer.serve(answer, &file, self.request.offset).await
+                }
+            },
+        };
+        // If nobody decides any more, nobody counts or notices either.
+        let _ = shared.asks.send(FromPeers::Served(self.serve)).await;
+        result
+    }
 }
 
 /// The sending side of a served connection.

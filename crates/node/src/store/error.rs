@@ -112,22 +112,6 @@ impl fmt::Display for UrlError {
 
 impl Error for UrlError {}
 
-/// The stores of the network cannot be used at all.
-#[derive(Debug)]
-pub struct StoresError(pub reqwest::Error);
-
-impl fmt::Display for StoresError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot prepare for HTTPS: {}", chain(&self.0))
-    }
-}
-
-impl Error for StoresError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
-    }
-}
-
 /// Why a store did not do what it was asked.
 #[derive(Debug)]
 pub enum StoreError {

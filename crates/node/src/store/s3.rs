@@ -65,7 +65,7 @@ impl Buckets {
             .with_timeout_disabled();
         let mut builder = AmazonS3Builder::new().with_client_options(client);
         for (key, value) in &self.settings {
-            builder = builder.with_config(key.clone(), value);
+            builder = builder.with_config(*key, value);
         }
         if self.is_plain {
             builder = builder.with_allow_http(true);

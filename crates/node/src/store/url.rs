@@ -142,6 +142,8 @@ fn web(text: &str) -> Result<String, UrlError> {
     Ok(url.into())
 }
 
+const DOUBLED: &str = "it has two slashes in a row";
+
 fn s3(text: &str, rest: &str) -> Result<StoreUrl, UrlError> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
@@ -153,12 +155,15 @@ fn s3(text: &str, rest: &str) -> Result<StoreUrl, UrlError> {
     if key.is_empty() {
         return Err(wrong("it names no object within the bucket"));
     }
+    if key.starts_with('/') {
+        return Err(wrong(DOUBLED));
+    }
     if key.ends_with('/') {
         return Err(wrong("it ends with a slash, so it names a folder"));
     }
     if let Err(error) = object_store::path::Path::parse(key) {
         return Err(wrong(match error {
-            object_store::path::Error::EmptySegment { .. } => "it has two slashes in a row",
+            object_store::path::Error::EmptySegment { .. } => DOUBLED,
             _ => "it has a part that is . or .. or a control character",
         }));
     }

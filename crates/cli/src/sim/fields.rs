@@ -1,0 +1,437 @@
+//! The fields of a scenario file, and the scenarios they make.
+
+use crate::amount::{Amount, Rate, Size, Time};
+use falkon_sim::{
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Nanos, Network, NodeGroup, Scenario, Store, TaskKind, Workload,
+};
+use serde::Deserialize;
+use std::fmt;
+
+/// Virtual time after which a run is given up unless the file says otherwise:
+/// a month.
+const LIMIT_SECONDS: f64 = 30.0 * 86_400.0;
+/// Runs that one file may ask for.
+const GRID_RUNS_MAX: usize = 1024;
+
+/// Why a file makes no scenario.
+#[derive(Debug)]
+pub(crate) enum FieldError {
+    /// A field is there that has no place beside another, or lacks one.
+    Fields(&'static str),
+    /// The grid asks for too many runs.
+    Grid(usize),
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FieldError::Fields(what) => write!(f, "{what}"),
+            FieldError::Grid(runs) => {
+                write!(f, "the grid asks for {runs} runs: at most {GRID_RUNS_MAX} are made")
+            }
+        }
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// One run of a file.
+pub(crate) struct Variant {
+    pub(crate) scenario: Scenario,
+    /// What it has of the grid.
+    pub(crate) label: Vec<(&'static str, f64)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Description {
+    #[serde(default)]
+    name: String,
+    limit: Option<Amount<Time>>,
+    #[serde(default)]
+    check_all: bool,
+    workload: WorkloadFields,
+    nodes: Vec<NodeFields>,
+    #[serde(default)]
+    network: NetworkFields,
+    store: Option<StoreFields>,
+    #[serde(default)]
+    dispatcher: DispatcherFields,
+    #[serde(default)]
+    executor: ExecutorFields,
+    #[serde(default)]
+    client: ClientFields,
+    #[serde(default)]
+    faults: FaultFields,
+    #[serde(default)]
+    grid: GridFields,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadFields {
+    tasks: Option<u64>,
+    tasks_per_slot: Option<u64>,
+    #[serde(default = "sleep")]
+    kind: KindField,
+    run: Option<Amount<Time>>,
+    run_min: Option<Amount<Time>>,
+    run_max: Option<Amount<Time>>,
+    run_mean: Option<Amount<Time>>,
+    #[serde(default)]
+    retries: u32,
+    #[serde(default)]
+    estimates: bool,
+    from: Option<Amount<Time>>,
+    arrivals: Option<ArrivalFields>,
+    inputs: Option<InputFields>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InputFields {
+    objects: u64,
+    size: Amount<Size>,
+    #[serde(default = "one")]
+    per_task: u32,
+    #[serde(default)]
+    choice: ChoiceField,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+#[serde(rename_all = "lowercase")]
+enum ChoiceField {
+    #[default]
+    Uniform,
+    Cyclic,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreFields {
+    bandwidth: Amount<Rate>,
+    operation: Option<Amount<Time>>,
+    operations_per_second: Option<f64>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+enum KindField {
+    Noop,
+    Sleep,
+    Compute,
+}
+
+fn sleep() -> KindField {
+    KindField::Sleep
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ArrivalFields {
+    rate: f64,
+    factor: Option<f64>,
+    max: Option<f64>,
+    interval: Option<Amount<Time>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFields {
+    count: u64,
+    #[serde(default = "one")]
+    slots: u32,
+    #[serde(default = "normal")]
+    speed: f64,
+    from: Option<Amount<Time>>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn normal() -> f64 {
+    1.0
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NetworkFields {
+    latency: Amount<Time>,
+    node_bandwidth: Amount<Rate>,
+}
+
+impl Default for NetworkFields {
+    fn default() -> Self {
+        NetworkFields { latency: Amount::of(100e-6), node_bandwidth: Amount::of(125e6) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct DispatcherFields {
+    count: u32,
+    message: Amount<Time>,
+    entry: Amount<Time>,
+}
+
+impl Default for DispatcherFields {
+    fn default() -> Self {
+        DispatcherFields { count: 1, message: Amount::of(7e-6), entry: Amount::of(1e-6) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ExecutorFields {
+    message: Amount<Time>,
+    start: Amount<Time>,
+}
+
+impl Default for ExecutorFields {
+    fn default() -> Self {
+        ExecutorFields { message: Amount::of(10e-6), start: Amount::of(600e-6) }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ClientFields {
+    message: Amount<Time>,
+    entry: Amount<Time>,
+    bundle: Amount<Time>,
+}
+
+impl Default for ClientFields {
+    fn default() -> Self {
+        ClientFields {
+            message: Amount::of(7e-6),
+            entry: Amount::of(0.25e-6),
+            bundle: Amount::of(0.05),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct FaultFields {
+    node_crash: Option<Amount<Time>>,
+    node_down: Option<Amount<Time>>,
+    cut: Option<Amount<Time>>,
+    partition: Option<Amount<Time>>,
+    partition_length: Option<Amount<Time>>,
+    partition_share: f64,
+    dispatcher_crash: Option<Amount<Time>>,
+    dispatcher_down: Option<Amount<Time>>,
+    slow_share: f64,
+    slow_factor: f64,
+    task_failure: f64,
+    until: Option<Amount<Time>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct GridFields {
+    nodes: Vec<u64>,
+    run: Vec<Amount<Time>>,
+    dispatchers: Vec<u32>,
+}
+
+fn nanos(amount: Amount<Time>) -> Nanos {
+    Nanos::from_seconds(amount.value)
+}
+
+fn span(amount: Option<Amount<Time>>) -> Nanos {
+    amount.map_or(Nanos(0), nanos)
+}
+
+impl Description {
+    /// The scenarios of the file: one, or one for each point of its grid.
+    ///
+    /// # Errors
+    /// Says which fields do not go together.
+    pub(crate) fn variants(&self) -> Result<Vec<Variant>, FieldError> {
+        let base = self.scenario()?;
+        let points = |len: usize| len.max(1);
+        let (nodes, runs, dispatchers) = (&self.grid.nodes, &self.grid.run, &self.grid.dispatchers);
+        let all = points(nodes.len())
+            .saturating_mul(points(runs.len()))
+            .saturating_mul(points(dispatchers.len()));
+        if all > GRID_RUNS_MAX {
+            return Err(FieldError::Grid(all));
+        }
+        if !nodes.is_empty() && base.nodes.len() != 1 {
+            return Err(FieldError::Fields("`grid.nodes` needs exactly one group of nodes"));
+        }
+        let mut variants = Vec::with_capacity(all);
+        for node in 0..points(nodes.len()) {
+            for dispatcher in 0..points(dispatchers.len()) {
+                for run in 0..points(runs.len()) {
+                    let mut scenario = base.clone();
+                    let mut label = Vec::new();
+                    if let Some(count) = nodes.get(node) {
+                        scenario.nodes[0].count = *count;
+                        label.push(("nodes", *count as f64));
+                    }
+                    if let Some(count) = dispatchers.get(dispatcher) {
+                        scenario.dispatchers = *count;
+                        label.push(("dispatchers", f64::from(*count)));
+                    }
+                    if let Some(run) = runs.get(run) {
+                        scenario.workload.run = Durations::Fixed(nanos(*run));
+                        label.push(("run s", run.value));
+                    }
+                    self.count_tasks(&mut scenario);
+                    variants.push(Variant { scenario, label });
+                }
+            }
+        }
+        Ok(variants)
+    }
+
+    fn count_tasks(&self, scenario: &mut Scenario) {
+        if let Some(each) = self.workload.tasks_per_slot {
+            scenario.workload.tasks = scenario.slots().saturating_mul(each);
+        }
+    }
+
+    fn scenario(&self) -> Result<Scenario, FieldError> {
+        Ok(Scenario {
+            name: self.name.clone(),
+            dispatchers: self.dispatcher.count,
+            dispatcher: DispatcherCosts {
+                message: nanos(self.dispatcher.message),
+                entry: nanos(self.dispatcher.entry),
+            },
+            executor: ExecutorCosts {
+                message: nanos(self.executor.message),
+                start: nanos(self.executor.start),
+            },
+            client: ClientCosts {
+                message: nanos(self.client.message),
+                entry: nanos(self.client.entry),
+                bundle: nanos(self.client.bundle),
+            },
+            network: Network {
+                latency: nanos(self.network.latency),
+                node_bytes_per_s: self.network.node_bandwidth.value,
+            },
+            nodes: self.nodes.iter().map(NodeFields::group).collect(),
+            store: self.store()?,
+            workload: self.workload.workload(!self.grid.run.is_empty())?,
+            faults: self.faults.faults(),
+            check_all: self.check_all,
+            limit: self.limit.map_or(Nanos::from_seconds(LIMIT_SECONDS), nanos),
+        })
+    }
+}
+
+impl Description {
+    fn store(&self) -> Result<Store, FieldError> {
+        let Some(store) = &self.store else {
+            if self.workload.inputs.is_some() {
+                return Err(FieldError::Fields("`workload.inputs` needs a `[store]` to read from"));
+            }
+            return Ok(Store { bytes_per_s: 0.0, operation: Nanos(0), operations_per_s: None });
+        };
+        Ok(Store {
+            bytes_per_s: store.bandwidth.value,
+            operation: span(store.operation),
+            operations_per_s: store.operations_per_second,
+        })
+    }
+}
+
+impl InputFields {
+    fn inputs(&self) -> Inputs {
+        Inputs {
+            objects: self.objects,
+            object_bytes: self.size.value as u64,
+            per_task: self.per_task,
+            choice: match self.choice {
+                ChoiceField::Uniform => Choice::Uniform,
+                ChoiceField::Cyclic => Choice::Cyclic,
+            },
+        }
+    }
+}
+
+impl NodeFields {
+    fn group(&self) -> NodeGroup {
+        let NodeFields { count, slots, speed, from } = *self;
+        NodeGroup { count, slots, speed, from: span(from) }
+    }
+}
+
+impl WorkloadFields {
+    fn workload(&self, run_in_grid: bool) -> Result<Workload, FieldError> {
+        let run = match (self.run, self.run_min, self.run_max, self.run_mean) {
+            (Some(run), None, None, None) => Durations::Fixed(nanos(run)),
+            (None, Some(min), Some(max), None) => Durations::Uniform(nanos(min), nanos(max)),
+            (None, None, None, Some(mean)) => Durations::Exponential(nanos(mean)),
+            (None, None, None, None) if run_in_grid || matches!(self.kind, KindField::Noop) => {
+                Durations::Fixed(Nanos(0))
+            }
+            _ => {
+                return Err(FieldError::Fields(
+                    "`workload` needs either `run`, or `run_min` and `run_max`, or `run_mean`",
+                ));
+            }
+        };
+        if self.tasks.is_some() == self.tasks_per_slot.is_some() {
+            let what = "`workload` needs either `tasks` or `tasks_per_slot`";
+            return Err(FieldError::Fields(what));
+        }
+        Ok(Workload {
+            tasks: self.tasks.unwrap_or_default(),
+            kind: match self.kind {
+                KindField::Noop => TaskKind::Noop,
+                KindField::Sleep => TaskKind::Sleep,
+                KindField::Compute => TaskKind::Compute,
+            },
+            run,
+            from: span(self.from),
+            arrivals: self
+                .arrivals
+                .as_ref()
+                .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
+            inputs: self.inputs.as_ref().map(InputFields::inputs),
+            retries: self.retries,
+            estimates: self.estimates,
+        })
+    }
+}
+
+impl ArrivalFields {
+    fn arrivals(&self) -> Result<Arrivals, FieldError> {
+        match (self.factor, self.max, self.interval) {
+            (None, None, None) => Ok(Arrivals::Rate(self.rate)),
+            (Some(factor), Some(most), Some(interval)) => {
+                Ok(Arrivals::Ramp { first: self.rate, factor, most, interval: nanos(interval) })
+            }
+            _ => Err(FieldError::Fields(
+                "`arrivals` needs all of `factor`, `max` and `interval`, or none of them",
+            )),
+        }
+    }
+}
+
+impl FaultFields {
+    fn faults(&self) -> Faults {
+        Faults {
+            node_crash: self.node_crash.map(nanos),
+            node_down: span(self.node_down),
+            cut: self.cut.map(nanos),
+            partition: self.partition.map(nanos),
+            partition_length: span(self.partition_length),
+            partition_share: self.partition_share,
+            dispatcher_crash: self.dispatcher_crash.map(nanos),
+            dispatcher_down: span(self.dispatcher_down),
+            slow_share: self.slow_share,
+            slow_factor: self.slow_factor,
+            task_failure: self.task_failure,
+            until: self.until.map(nanos),
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A run's figures, for people and as JSON.
+
+use crate::amount::shown;
+use falkon_sim::{Distribution, Figures, Nanos, Sample, Scenario};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// Lines of the time series in a table.
+const SERIES_LINES: usize = 16;
+
+/// One run as a table.
+pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String {
+    let mut out = String::new();
+    let nodes = scenario.nodes_count();
+    let name = if scenario.name.is_empty() { "scenario" } else { &scenario.name };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{name}: {} tasks on {} nodes with {} slots, {} dispatchers, seed {seed}",
+        shown(scenario.workload.tasks as f64),
+        shown(nodes as f64),
+        shown(figures.slots as f64),
+        scenario.dispatchers
+    );
+    let mut line = |name: &str, value: f64, unit: &str| {
+        let _ = writeln!(out, "  {name:<34} {:>14} {unit}", shown(value));
+    };
+    line("done", figures.done as f64, "tasks");
+    line("failed", figures.failed as f64, "tasks");
+    line("makespan", figures.makespan.seconds(), "s");
+    line("ideal", figures.ideal.seconds(), "s");
+    line("efficiency", figures.efficiency * 100.0, "%");
+    line("utilization", figures.utilization * 100.0, "%");
+    line("throughput", figures.throughput_per_s, "tasks/s");
+    line("response, mean", figures.response.mean.seconds(), "s");
+    line("response, median", figures.response.median.seconds(), "s");
+    line("response, 99 of 100 within", figures.response.p99.seconds(), "s");
+    line("response, longest", figures.response.longest.seconds(), "s");
+    line("  of it waiting, mean", figures.wait.seconds(), "s");
+    line("  of it executing, mean", figures.execute.seconds(), "s");
+    line("  of it delivering, mean", figures.deliver.seconds(), "s");
+    line("longest queue", figures.queue_peak as f64, "tasks");
+    line("runs of tasks", figures.runs as f64, "");
+    if scenario.workload.inputs.is_some() {
+        let makespan = figures.makespan.seconds();
+        line("objects read from the store", figures.store.objects as f64, "");
+        line("  of bytes", figures.store.bytes as f64, "");
+        line("  different ones", figures.different_objects as f64, "");
+        line("  at, mean", figures.store.bytes as f64 * 8e-9 / makespan, "Gb/s");
+    }
+    line("faults", figures.faults as f64, "");
+    line("messages", figures.messages as f64, "");
+    line("  of bytes", figures.message_bytes as f64, "");
+    line("busiest dispatcher, busy", figures.dispatcher_busy * 100.0, "%");
+    line("events simulated", figures.events as f64, "");
+    let _ = writeln!(out, "  {:<34} {:>16x}", "trace", figures.trace);
+    series(&mut out, figures);
+    out
+}
+
+fn series(out: &mut String, figures: &Figures) {
+    let samples = &figures.series;
+    let step = samples.len().div_ceil(SERIES_LINES).max(1);
+    let _ = writeln!(
+        out,
+        "\n  {:>12} {:>12} {:>12} {:>9} {:>12} {:>12} {:>11}",
+        "time, s", "queued", "running", "nodes", "delivered", "results/s", "store Gb/s"
+    );
+    let mut before = Sample::default();
+    for (at, sample) in samples.iter().enumerate() {
+        if at % step != 0 && at + 1 != samples.len() {
+            continue;
+        }
+        let span = sample.at.since(before.at).seconds();
+        let results = (sample.delivered - before.delivered) as f64;
+        let per_second = |amount: f64| if span > 0.0 { amount / span } else { 0.0 };
+        let bits = (sample.store_bytes - before.store_bytes) as f64 * 8e-9;
+        let _ = writeln!(
+            out,
+            "  {:>12.2} {:>12} {:>12} {:>9} {:>12} {:>12.1} {:>11.3}",
+            sample.at.seconds(),
+            sample.queued,
+            sample.running,
+            sample.nodes,
+            sample.delivered,
+            per_second(results),
+            per_second(bits)
+        );
+        before = *sample;
+    }
+}
+
+/// One run of a grid as a line; the first has the heading above it.
+pub(super) fn row(
+    is_first: bool,
+    scenario: &Scenario,
+    label: &[(&'static str, f64)],
+    figures: &Figures,
+) -> String {
+    let mut out = String::new();
+    if is_first {
+        for (name, _) in label {
+            let _ = write!(out, "{name:>12} ");
+        }
+        let _ = writeln!(
+            out,
+            "{:>12} {:>12} {:>12} {:>8} {:>12} {:>12} {:>8}",
+            "tasks", "makespan s", "ideal s", "eff. %", "tasks/s", "response s", "busy %"
+        );
+    }
+    for (_, value) in label {
+        let _ = write!(out, "{:>12} ", shown(*value));
+    }
+    let _ = writeln!(
+        out,
+        "{:>12} {:>12.3} {:>12.3} {:>8.2} {:>12.1} {:>12.3} {:>8.1}",
+        scenario.workload.tasks,
+        figures.makespan.seconds(),
+        figures.ideal.seconds(),
+        figures.efficiency * 100.0,
+        figures.throughput_per_s,
+        figures.response.mean.seconds(),
+        figures.dispatcher_busy * 100.0
+    );
+    out
+}
+
+#[derive(Serialize)]
+struct JsonRun<'a> {
+    name: &'a str,
+    seed: u64,
+    grid: Vec<JsonPoint>,
+    tasks: u64,
+    nodes: u64,
+    slots: u64,
+    done: u64,
+    failed: u64,
+    runs: u64,
+    makespan_s: f64,
+    ideal_s: f64,
+    efficiency: f64,
+    utilization: f64,
+    throughput_per_s: f64,
+    response: JsonDistribution,
+    wait_s: f64,
+    execute_s: f64,
+    deliver_s: f64,
+    queue_peak: u64,
+    messages: u64,
+    message_bytes: u64,
+    events: u64,
+    faults: u64,
+    dispatcher_busy: f64,
+    store_objects: u64,
+    store_bytes: u64,
+    different_objects: u64,
+    trace: String,
+    series: Vec<JsonSample>,
+}
+
+#[derive(Serialize)]
+struct JsonPoint {
+    name: &'static str,
+    value: f64,
+}
+
+#[derive(Serialize)]
+struct JsonDistribution {
+    mean_s: f64,
+    median_s: f64,
+    p95_s: f64,
+    p99_s: f64,
+    longest_s: f64,
+}
+
+#[derive(Serialize)]
+struct JsonSample {
+    at_s: f64,
+    submitted: u64,
+    queued: u64,
+    running: u64,
+    nodes: u64,
+    delivered: u64,
+    store_bytes: u64,
+}
+
+impl From<Distribution> for JsonDistribution {
+    fn from(of: Distribution) -> JsonDistribution {
+        let seconds = |span: Nanos| span.seconds();
+        JsonDistribution {
+            mean_s: seconds(of.mean),
+            median_s: seconds(of.median),
+            p95_s: seconds(of.p95),
+            p99_s: seconds(of.p99),
+            longest_s: seconds(of.longest),
+        }
+    }
+}
+
+/// One run as a line of JSON.
+///
+/// # Errors
+/// As serde_json's.
+pub(super) fn json(
+    scenario: &Scenario,
+    label: &[(&'static str, f64)],
+    seed: u64,
+    figures: &Figures,
+) -> Result<String, serde_json::Error> {
+    let line = JsonRun {
+        name: &scenario.name,
+        seed,
+        grid: label.iter().map(|(name, value)| JsonPoint { name, value: *value }).collect(),
+        tasks: scenario.workload.tasks,
+        nodes: scenario.nodes_count(),
+        slots: figures.slots,
+        done: figures.done,
+        failed: figures.failed,
+        runs: figures.runs,
+        makespan_s: figures.makespan.seconds(),
+        ideal_s: figures.ideal.seconds(),
+        efficiency: figures.efficiency,
+        utilization: figures.utilization,
+        throughput_per_s: figures.throughput_per_s,
+        response: figures.response.into(),
+        wait_s: figures.wait.seconds(),
+        execute_s: figures.execute.seconds(),
+        deliver_s: figures.deliver.seconds(),
+        queue_peak: figures.queue_peak,
+        messages: figures.messages,
+        message_bytes: figures.message_bytes,
+        events: figures.events,
+        faults: figures.faults,
+        dispatcher_busy: figures.dispatcher_busy,
+        store_objects: figures.store.objects,
+        store_bytes: figures.store.bytes,
+        different_objects: figures.different_objects,
+        trace: format!("{:016x}", figures.trace),
+        series: figures
+            .series
+            .iter()
+            .map(|sample| JsonSample {
+                at_s: sample.at.seconds(),
+                submitted: sample.submitted,
+                queued: sample.queued,
+                running: sample.running,
+                nodes: sample.nodes,
+                delivered: sample.delivered,
+                store_bytes: sample.store_bytes,
+            })
+            .collect(),
+    };
+    Ok(serde_json::to_string(&line)? + "\n")
+}

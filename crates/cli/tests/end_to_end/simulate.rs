@@ -1,0 +1,92 @@
+//! `falkon sim` and `falkon model`: what they print, and what they refuse.
+
+use crate::fixture::{Site, json_lines};
+
+const SCENARIO: &str = r#"
+name = "small"
+[workload]
+tasks = 200
+kind = "compute"
+run_min = "10ms"
+run_max = "2s"
+[[nodes]]
+count = 4
+slots = 2
+[faults]
+node_crash = "20s"
+node_down = "5s"
+"#;
+
+const MODEL: &str = r#"
+[workload]
+tasks = 1000
+run = "2s"
+dispatch = "500ms"
+[machine]
+nodes = 10
+"#;
+
+#[test]
+fn a_seed_is_a_run_and_json_has_its_figures() {
+    let site = Site::new();
+    let file = site.write("small.toml", SCENARIO);
+    let first = site.run(["sim", &file, "--seed", "3", "--json"]).exits(0);
+    let again = site.run(["sim", &file, "--seed", "3", "--json"]).exits(0);
+    assert_eq!(first.text(), again.text());
+    let line = &json_lines(first.text())[0];
+    assert_eq!(line["done"], 200);
+    assert_eq!(line["series"].as_array().unwrap().last().unwrap()["delivered"], 200);
+    assert!(line["efficiency"].as_f64().unwrap() > 0.5);
+    let other = site.run(["sim", &file, "--seed", "4", "--json"]).exits(0);
+    assert_ne!(line["trace"], json_lines(other.text())[0]["trace"]);
+    let table = site.run(["sim", &file]).exits(0);
+    assert!(table.text().contains("makespan") && table.text().contains("queued"), "{table}");
+}
+
+#[test]
+fn a_grid_is_a_run_for_each_point() {
+    let site = Site::new();
+    let grid = "[grid]\nnodes = [2, 4]\nrun = [\"1s\", \"2s\", 4]\n";
+    let scenario = "[workload]\ntasks_per_slot = 2\n[[nodes]]\ncount = 1\n";
+    let file = site.write("grid.toml", format!("{scenario}{grid}"));
+    let ran = site.run(["sim", &file, "--json"]).exits(0);
+    let lines = json_lines(ran.text());
+    assert_eq!(lines.len(), 6);
+    assert_eq!(lines[5]["tasks"], 8);
+    assert_eq!(lines[5]["ideal_s"], 8.0);
+    assert_eq!(site.run(["sim", &file]).exits(0).lines().len(), 7);
+}
+
+#[test]
+fn what_is_wrong_with_a_description_is_said() {
+    let site = Site::new();
+    for (scenario, expected) in [
+        ("[workload]\ntasks = 1\nrun = \"1 fortnight\"\n[[nodes]]\ncount = 1", "is not a duration"),
+        ("[workload]\ntasks = 1\nrun = 1\n[[nodes]]\ncount = 0", "0 nodes"),
+        ("[workload]\ntasks = 1\n[[nodes]]\ncount = 1", "needs either `run`"),
+        ("[workload]\ntasks = 1\nran = 1\n[[nodes]]\ncount = 1", "unknown field `ran`"),
+        ("limit = \"1s\"\n[workload]\ntasks = 9\nrun = 1\n[[nodes]]\ncount = 1", "raise `limit`"),
+    ] {
+        let file = site.write("wrong.toml", scenario);
+        let code = if expected == "raise `limit`" { 3 } else { 2 };
+        site.run(["sim", &file]).exits(code).says(expected);
+    }
+    site.run(["sim", "none.toml"]).exits(2).says_only(1, "cannot read none.toml");
+}
+
+#[test]
+fn the_model_is_printed() {
+    let site = Site::new();
+    let file = site.write("model.toml", MODEL);
+    let ran = site.run(["model", &file, "--json"]).exits(0);
+    let answer = &json_lines(ran.text())[0];
+    let figures = answer["figures"].as_array().unwrap();
+    let figure = |symbol: &str| {
+        let found = figures.iter().find(|figure| figure["symbol"] == symbol).unwrap();
+        found["value"].as_f64().unwrap()
+    };
+    assert_eq!((figure("V"), figure("W"), figure("S")), (200.0, 250.0, 8.0));
+    assert!(site.run(["model", &file]).exits(0).text().contains("efficiency"));
+    let wrong = site.write("wrong.toml", MODEL.replace("nodes = 10", "nodes = 0"));
+    assert!(site.run(["model", &wrong]).exits(2).err.contains("no slots"));
+}

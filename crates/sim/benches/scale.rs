@@ -1,0 +1,104 @@
+//! How fast the simulator is, and how much memory a node takes.
+//!
+//! `cargo bench -p falkon-sim -- [NODES[/DISPATCHERS]]...`: for each number,
+//! four sleeps of 4 s for each of four slots of so many nodes; for 0, the 250,000 tasks of the
+//! MI workload, which read from a shared store (scenarios/mi-first-available).
+
+#![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
+
+use falkon_sim::{
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Nanos, Network, NodeGroup, Scenario, Store, TaskKind, Workload, run,
+};
+use std::time::Instant;
+
+fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
+    Scenario {
+        name: "scale".to_owned(),
+        dispatchers,
+        dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
+        executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
+        client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
+        network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
+        nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0) }],
+        store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
+        workload: Workload {
+            tasks: nodes * 16,
+            kind: TaskKind::Sleep,
+            run: Durations::Fixed(Nanos::from_seconds(4.0)),
+            from: Nanos::from_seconds(5.0),
+            arrivals: Arrivals::AtOnce,
+            inputs: None,
+            retries: 0,
+            estimates: false,
+        },
+        faults: Faults::default(),
+        check_all: false,
+        limit: Nanos::from_seconds(1e6),
+    }
+}
+
+/// The MI workload of data-diffusion §5.2 under first-available.
+fn mi() -> Scenario {
+    let mut scenario = scenario(64, 1);
+    scenario.name = "mi-first-available".to_owned();
+    scenario.nodes[0].slots = 2;
+    scenario.workload.tasks = 250_000;
+    scenario.workload.kind = TaskKind::Compute;
+    scenario.workload.run = Durations::Fixed(Nanos(10_000_000));
+    scenario.workload.arrivals = Arrivals::Ramp {
+        first: 1.0,
+        factor: 1.3,
+        most: 1000.0,
+        interval: Nanos::from_seconds(60.0),
+    };
+    scenario.workload.inputs = Some(Inputs {
+        objects: 10_000,
+        object_bytes: 10_000_000,
+        per_task: 1,
+        choice: Choice::Uniform,
+    });
+    scenario
+}
+
+/// The most memory this process has had, in MiB.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
+}
+
+/// `NODES` or `NODES/DISPATCHERS`.
+fn size(text: &str) -> Option<(u64, u32)> {
+    match text.split_once('/') {
+        Some((nodes, dispatchers)) => Some((nodes.parse().ok()?, dispatchers.parse().ok()?)),
+        None => Some((text.parse().ok()?, 1)),
+    }
+}
+
+fn main() {
+    let asked: Vec<(u64, u32)> = std::env::args().skip(1).filter_map(|text| size(&text)).collect();
+    let sizes =
+        if asked.is_empty() { vec![(0, 1), (64, 1), (1024, 1), (16_384, 1)] } else { asked };
+    for (nodes, dispatchers) in sizes {
+        let before = Instant::now();
+        let scenario = if nodes == 0 { mi() } else { scenario(nodes, dispatchers) };
+        match run(&scenario, 1) {
+            Ok(figures) => {
+                let seconds = before.elapsed().as_secs_f64();
+                println!(
+                    "{nodes} nodes, {dispatchers} dispatchers: {} tasks, {} events in {seconds:.2} s ({:.0}/s), peak {} MiB; \
+                     efficiency {:.2} %, dispatcher busy {:.1} %",
+                    figures.done,
+                    figures.events,
+                    figures.events as f64 / seconds,
+                    peak_mib(),
+                    figures.efficiency * 100.0,
+                    figures.dispatcher_busy * 100.0
+                );
+            }
+            Err(error) => println!("{nodes} nodes: {error}"),
+        }
+    }
+}

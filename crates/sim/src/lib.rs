@@ -1,0 +1,28 @@
+//! A discrete-event simulator that drives Falkon's own logic.
+//!
+//! Dispatchers and executors are the production state machines of
+//! `falkon-core`, and every message between them goes through the production
+//! codec of `falkon-wire`. What is simulated is the rest of the world: clocks,
+//! connections, processors, processes, and their faults. There is no second
+//! scheduler.
+//!
+//! A run is a pure function of a [`Scenario`] and a seed: nothing here reads a
+//! clock or a random source, starts a thread, or depends on hash order. The
+//! same seed gives the same run, event by event ([`Figures::trace`]).
+
+mod agenda;
+mod figures;
+mod flow;
+mod ledger;
+mod rng;
+mod scenario;
+mod time;
+mod world;
+
+pub use figures::{Count, Distribution, Figures, Sample};
+pub use scenario::{
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Network, NodeGroup, Scenario, ScenarioError, Store, TaskKind, Workload,
+};
+pub use time::Nanos;
+pub use world::{SimError, Unfinished, run};

@@ -1,0 +1,348 @@
+//! What a run is about: the machine, the work, the faults.
+
+mod arrivals;
+mod error;
+
+pub use arrivals::Arrivals;
+pub use error::ScenarioError;
+
+pub(crate) use arrivals::Arriving;
+
+use crate::rng::fraction_of;
+use crate::time::Nanos;
+
+/// Tasks in one run: their states are kept one by one.
+const SCENARIO_TASKS_MAX: u64 = 1_000_000_000;
+/// Nodes in one run.
+const SCENARIO_NODES_MAX: u64 = 16_000_000;
+/// Slots of one node.
+const NODE_SLOTS_MAX: u32 = 65_536;
+/// Different objects in one run.
+const SCENARIO_OBJECTS_MAX: u64 = 1_000_000_000;
+
+/// A machine and its work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// For people.
+    pub name: String,
+    /// Dispatchers; each has its share of the nodes, and a client with its
+    /// share of the tasks.
+    pub dispatchers: u32,
+    /// What a dispatcher's processor time goes into.
+    pub dispatcher: DispatcherCosts,
+    /// What an executor's time goes into.
+    pub executor: ExecutorCosts,
+    /// What a client's processor time goes into.
+    pub client: ClientCosts,
+    /// What joins them.
+    pub network: Network,
+    /// The nodes, group by group.
+    pub nodes: Vec<NodeGroup>,
+    /// Where the data objects are.
+    pub store: Store,
+    /// The tasks.
+    pub workload: Workload,
+    /// What breaks.
+    pub faults: Faults,
+    /// Check the whole state of every machine after each event that changed
+    /// it: much slower than the checks that are always made.
+    pub check_all: bool,
+    /// A run that takes longer than this, in virtual time, has failed.
+    pub limit: Nanos,
+}
+
+/// A dispatcher is one thread: its rounds take the sum of these.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DispatcherCosts {
+    /// For each message that is received or sent.
+    pub message: Nanos,
+    /// For each task, or run of tasks that are alike, in a message.
+    pub entry: Nanos,
+}
+
+/// What an executor's time goes into.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ExecutorCosts {
+    /// From a message's arrival until the executor has acted on it.
+    pub message: Nanos,
+    /// To start a process, in the slot that it takes.
+    pub start: Nanos,
+}
+
+/// What a client's time goes into, and how it submits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClientCosts {
+    /// For each message that is received.
+    pub message: Nanos,
+    /// For each task, or run of tasks that are alike, in a message.
+    pub entry: Nanos,
+    /// Tasks that arrive within this are submitted together.
+    pub bundle: Nanos,
+}
+
+/// What joins dispatchers, nodes and clients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Network {
+    /// One way.
+    pub latency: Nanos,
+    /// Of each node's link.
+    pub node_bytes_per_s: f64,
+}
+
+/// The persistent store: a shared file system.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Store {
+    /// For all nodes together.
+    pub bytes_per_s: f64,
+    /// For each access, before its bytes come.
+    pub operation: Nanos,
+    /// Accesses that it begins per second, one after another; `None` is no
+    /// bound.
+    pub operations_per_s: Option<f64>,
+}
+
+/// What tasks read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Inputs {
+    /// Different objects.
+    pub objects: u64,
+    /// Size of each.
+    pub object_bytes: u64,
+    /// How many a task reads, one after another.
+    pub per_task: u32,
+    /// Which.
+    pub choice: Choice,
+}
+
+/// Which objects a task reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Any, each as likely.
+    Uniform,
+    /// The next, and after the last the first again.
+    Cyclic,
+}
+
+impl Inputs {
+    /// The `at`-th object that task `index` reads.
+    pub(crate) fn of(&self, seed: u64, index: u64, at: u32) -> u64 {
+        let number = index.wrapping_mul(u64::from(self.per_task)).wrapping_add(u64::from(at));
+        match self.choice {
+            Choice::Uniform => {
+                ((fraction_of(seed, number) * self.objects as f64) as u64).min(self.objects - 1)
+            }
+            Choice::Cyclic => number % self.objects,
+        }
+    }
+}
+
+/// Nodes that are alike.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeGroup {
+    /// How many.
+    pub count: u64,
+    /// Tasks that each runs at once.
+    pub slots: u32,
+    /// How fast they compute; 1 is the speed that run times are given for.
+    pub speed: f64,
+    /// When they start.
+    pub from: Nanos,
+}
+
+/// What a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskKind {
+    /// A builtin that does nothing and takes no slot.
+    Noop,
+    /// A builtin that holds a slot for its run time, however fast the node.
+    Sleep,
+    /// A process that computes.
+    Compute,
+}
+
+/// The tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    /// How many.
+    pub tasks: u64,
+    /// What they are.
+    pub kind: TaskKind,
+    /// How long they run.
+    pub run: Durations,
+    /// When the first comes; a run is measured from then on.
+    pub from: Nanos,
+    /// When they come.
+    pub arrivals: Arrivals,
+    /// What they read before they compute; `None` is nothing.
+    pub inputs: Option<Inputs>,
+    /// How often a failed task is tried again.
+    pub retries: u32,
+    /// Whether dispatchers are told how long tasks run.
+    pub estimates: bool,
+}
+
+/// How long tasks run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Durations {
+    /// All alike.
+    Fixed(Nanos),
+    /// Anything between two lengths.
+    Uniform(Nanos, Nanos),
+    /// Exponentially distributed with this mean.
+    Exponential(Nanos),
+}
+
+impl Durations {
+    /// How long task `index` runs.
+    pub(crate) fn of(&self, seed: u64, index: u64) -> Nanos {
+        match *self {
+            Durations::Fixed(run) => run,
+            Durations::Uniform(least, most) => {
+                let spread = most.since(least).0 as f64;
+                least.after(Nanos((spread * fraction_of(seed, index)) as u64))
+            }
+            Durations::Exponential(mean) => {
+                Nanos((-(1.0 - fraction_of(seed, index)).ln() * mean.0 as f64) as u64)
+            }
+        }
+    }
+
+    /// The mean.
+    pub(crate) fn mean(&self) -> Nanos {
+        match *self {
+            Durations::Fixed(run) | Durations::Exponential(run) => run,
+            Durations::Uniform(least, most) => Nanos(least.0 / 2 + most.0 / 2),
+        }
+    }
+}
+
+/// What breaks, and how often on average; `None` is never. TCP neither
+/// reorders nor duplicates, so what would do that to a message breaks its
+/// connection instead.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Faults {
+    /// Between two crashes of a node, of all nodes together.
+    pub node_crash: Option<Nanos>,
+    /// From a node's crash until it starts again; 0 if it never does.
+    pub node_down: Nanos,
+    /// Between two cuts of a connection, of all connections together.
+    pub cut: Option<Nanos>,
+    /// Between two partitions.
+    pub partition: Option<Nanos>,
+    /// How long a partition lasts: what is sent arrives after it.
+    pub partition_length: Nanos,
+    /// The share of nodes that a partition cuts off.
+    pub partition_share: f64,
+    /// Between two crashes of a dispatcher, of all together. It comes back
+    /// with its journal.
+    pub dispatcher_crash: Option<Nanos>,
+    /// From a dispatcher's crash until it is back.
+    pub dispatcher_down: Nanos,
+    /// The share of nodes that are slow.
+    pub slow_share: f64,
+    /// By which factor.
+    pub slow_factor: f64,
+    /// The share of runs of a task that fail.
+    pub task_failure: f64,
+    /// Nothing breaks after this; `None` is no end.
+    pub until: Option<Nanos>,
+}
+
+impl Faults {
+    /// Whether tasks may be lost and run again for it.
+    pub(crate) fn any(&self) -> bool {
+        self.node_crash.is_some()
+            || self.cut.is_some()
+            || self.partition.is_some()
+            || self.dispatcher_crash.is_some()
+            || self.task_failure > 0.0
+    }
+}
+
+impl Scenario {
+    /// How many nodes there are.
+    #[must_use]
+    pub fn nodes_count(&self) -> u64 {
+        self.nodes.iter().fold(0, |sum, group| sum.saturating_add(group.count))
+    }
+
+    /// How many tasks can run at once.
+    #[must_use]
+    pub fn slots(&self) -> u64 {
+        self.nodes.iter().map(|group| group.count * u64::from(group.slots)).sum()
+    }
+
+    /// Checks that the scenario makes sense.
+    ///
+    /// # Errors
+    /// Names the part that does not.
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        let nodes = self.nodes_count();
+        if nodes == 0 || nodes > SCENARIO_NODES_MAX {
+            return Err(ScenarioError::Nodes { found: nodes, most: SCENARIO_NODES_MAX });
+        }
+        if self.dispatchers == 0 || u64::from(self.dispatchers) > nodes {
+            return Err(ScenarioError::Dispatchers { found: self.dispatchers, nodes });
+        }
+        for group in &self.nodes {
+            if group.slots == 0 || group.slots > NODE_SLOTS_MAX {
+                return Err(ScenarioError::Slots { found: group.slots, most: NODE_SLOTS_MAX });
+            }
+            above_zero("the speed of a node", group.speed)?;
+        }
+        above_zero("the bandwidth of a node", self.network.node_bytes_per_s)?;
+        let tasks = self.workload.tasks;
+        if tasks < u64::from(self.dispatchers) || tasks > SCENARIO_TASKS_MAX {
+            let least = u64::from(self.dispatchers);
+            return Err(ScenarioError::Tasks { found: tasks, least, most: SCENARIO_TASKS_MAX });
+        }
+        if let Durations::Uniform(least, most) = self.workload.run
+            && most < least
+        {
+            return Err(ScenarioError::Durations { least, most });
+        }
+        self.workload.arrivals.check()?;
+        if let Some(inputs) = &self.workload.inputs {
+            if self.workload.kind != TaskKind::Compute {
+                return Err(ScenarioError::InputsOfBuiltin);
+            }
+            if inputs.objects == 0 || inputs.objects > SCENARIO_OBJECTS_MAX {
+                let most = SCENARIO_OBJECTS_MAX;
+                return Err(ScenarioError::Objects { found: inputs.objects, most });
+            }
+            above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
+            if let Some(rate) = self.store.operations_per_s {
+                above_zero("the store's operations per second", rate)?;
+            }
+        }
+        self.faults.check()
+    }
+}
+
+impl Faults {
+    fn check(&self) -> Result<(), ScenarioError> {
+        for (name, value) in [
+            ("the share of nodes that a partition cuts off", self.partition_share),
+            ("the share of slow nodes", self.slow_share),
+            ("the share of runs that fail", self.task_failure),
+        ] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(ScenarioError::Share { name, value });
+            }
+        }
+        for often in [self.node_crash, self.cut, self.partition, self.dispatcher_crash] {
+            if often == Some(Nanos(0)) {
+                return Err(ScenarioError::FaultsAtOnce);
+            }
+        }
+        if self.slow_share > 0.0 {
+            above_zero("the factor of slow nodes", self.slow_factor)?;
+        }
+        Ok(())
+    }
+}
+
+fn above_zero(name: &'static str, value: f64) -> Result<(), ScenarioError> {
+    let fits = value.is_finite() && value > 0.0;
+    if fits { Ok(()) } else { Err(ScenarioError::NotPositive { name, value }) }
+}

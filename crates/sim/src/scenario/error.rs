@@ -1,0 +1,115 @@
+//! Why a scenario makes no sense.
+
+use crate::time::Nanos;
+use std::fmt;
+
+/// Why a scenario makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ScenarioError {
+    /// There are no nodes, or too many.
+    Nodes {
+        /// How many.
+        found: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// There are no dispatchers, or more than nodes.
+    Dispatchers {
+        /// How many.
+        found: u32,
+        /// How many nodes there are.
+        nodes: u64,
+    },
+    /// A node has no slots, or too many.
+    Slots {
+        /// How many.
+        found: u32,
+        /// How many there may be.
+        most: u32,
+    },
+    /// There are too few tasks, or too many.
+    Tasks {
+        /// How many.
+        found: u64,
+        /// One for each dispatcher.
+        least: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// The shortest run is longer than the longest.
+    Durations {
+        /// The shortest.
+        least: Nanos,
+        /// The longest.
+        most: Nanos,
+    },
+    /// A value must be above 0.
+    NotPositive {
+        /// Which.
+        name: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// A share must be between 0 and 1.
+    Share {
+        /// Which.
+        name: &'static str,
+        /// What it is.
+        value: f64,
+    },
+    /// Faults without a time between them.
+    FaultsAtOnce,
+    /// There are no objects to read, or too many.
+    Objects {
+        /// How many.
+        found: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// Builtins read nothing.
+    InputsOfBuiltin,
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ScenarioError::Nodes { found, most } => {
+                write!(f, "the scenario has {found} nodes: give from 1 to {most}")
+            }
+            ScenarioError::Dispatchers { found, nodes } => write!(
+                f,
+                "the scenario has {found} dispatchers for {nodes} nodes: give at least 1, and a \
+                 node for each"
+            ),
+            ScenarioError::Slots { found, most } => {
+                write!(f, "a node has {found} slots: give from 1 to {most}")
+            }
+            ScenarioError::Tasks { found, least, most } => {
+                write!(f, "the workload has {found} tasks: give from {least} to {most}")
+            }
+            ScenarioError::Durations { least, most } => write!(
+                f,
+                "tasks run from {} s to {} s: give the shorter time first",
+                least.seconds(),
+                most.seconds()
+            ),
+            ScenarioError::NotPositive { name, value } => {
+                write!(f, "{name} is {value}: give a number above 0")
+            }
+            ScenarioError::Share { name, value } => {
+                write!(f, "{name} is {value}: give a number from 0 to 1")
+            }
+            ScenarioError::Objects { found, most } => {
+                write!(f, "tasks read from {found} objects: give from 1 to {most}")
+            }
+            ScenarioError::InputsOfBuiltin => {
+                write!(f, "only tasks of the kind `compute` have inputs")
+            }
+            ScenarioError::FaultsAtOnce => {
+                write!(f, "the time between two faults is 0: leave it out if there are none")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ScenarioError {}

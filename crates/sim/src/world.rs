@@ -1,0 +1,333 @@
+//! Everything there is, and the loop that lets it happen.
+//!
+//! Each dispatcher has a client of its own and its share of the nodes: task
+//! `t` of the workload is task `t / D` of client `t mod D`, and node `n`
+//! belongs to dispatcher `n mod D`.
+
+mod client;
+mod connections;
+mod dispatcher;
+mod error;
+mod faults;
+mod node;
+mod transfer;
+
+pub use error::{SimError, Unfinished};
+
+pub(crate) use dispatcher::Inbound;
+pub(crate) use transfer::TransferId;
+
+use crate::agenda::{Agenda, Event};
+use crate::figures::{Count, Figures, Sample, Series, Spans};
+use crate::ledger::Ledger;
+use crate::rng::{Rng, fraction_of};
+use crate::scenario::{Arriving, Scenario};
+use crate::time::Nanos;
+use client::Client;
+use dispatcher::Dispatching;
+use error::Broken;
+use node::Node;
+use transfer::Transfers;
+
+/// Streams of random numbers that must not depend on one another.
+const SEED_FAULTS: u64 = 1;
+const SEED_RUNS: u64 = 2;
+const SEED_SLOW: u64 = 3;
+const SEED_INPUTS: u64 = 4;
+
+/// Runs a scenario.
+///
+/// # Errors
+/// The scenario makes no sense, is not over within its limit, or something
+/// went wrong that never may.
+pub fn run(scenario: &Scenario, seed: u64) -> Result<Figures, SimError> {
+    scenario.check().map_err(SimError::Scenario)?;
+    let mut world = World::new(scenario, seed);
+    world.begin();
+    world.run()
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    agenda: Agenda,
+    rng: Rng,
+    dispatchers: Vec<Dispatching>,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    ledgers: Vec<Ledger>,
+    arriving: Arriving,
+    transfers: Transfers,
+    next_incarnation: u64,
+    measured: Measured,
+    /// Clients whose tasks have not all ended.
+    unfinished: u32,
+}
+
+/// What is counted on the way.
+struct Measured {
+    series: Series,
+    response: Spans,
+    wait: Spans,
+    execute: Spans,
+    deliver: Spans,
+    done: u64,
+    failed: u64,
+    running: u64,
+    nodes: u64,
+    queue_peak: u64,
+    messages: u64,
+    message_bytes: u64,
+    faults: u64,
+    store: Count,
+    /// Which objects have been read, and how many different ones.
+    objects: Vec<bool>,
+    different: u64,
+    /// Slots times time in which tasks ran, in slot-nanoseconds.
+    busy: u128,
+    end: Nanos,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, seed: u64) -> World<'a> {
+        let shares = u64::from(scenario.dispatchers);
+        let tasks = scenario.workload.tasks;
+        let share = |at: u64| tasks / shares + u64::from(at < tasks % shares);
+        let faulty = scenario.faults.any();
+        let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
+        let may_crash = scenario.faults.dispatcher_crash.is_some();
+        let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
+        for group in &scenario.nodes {
+            for _ in 0..group.count {
+                let number = nodes.len() as u64;
+                let slow = fraction_of(seed ^ SEED_SLOW, number) < scenario.faults.slow_share;
+                let factor = if slow { scenario.faults.slow_factor } else { 1.0 };
+                let dispatcher = (number % shares) as u32;
+                nodes.push(Node::new(number, dispatcher, group, group.speed / factor));
+            }
+        }
+        World {
+            scenario,
+            seed,
+            agenda: Agenda::default(),
+            rng: Rng::new(seed ^ SEED_FAULTS),
+            dispatchers: (0..shares).map(|_| Dispatching::new(may_crash)).collect(),
+            next_incarnation: nodes.len() as u64 + 1,
+            transfers: Transfers::new(scenario, nodes.len()),
+            nodes,
+            clients: (0..shares).map(|at| Client::new(share(at))).collect(),
+            ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
+            arriving: Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
+            measured: Measured {
+                series: Series::new(),
+                response: Spans::default(),
+                wait: Spans::default(),
+                execute: Spans::default(),
+                deliver: Spans::default(),
+                done: 0,
+                failed: 0,
+                running: 0,
+                nodes: 0,
+                queue_peak: 0,
+                messages: 0,
+                message_bytes: 0,
+                faults: 0,
+                store: Count::default(),
+                objects: vec![false; objects as usize],
+                different: 0,
+                busy: 0,
+                end: Nanos(0),
+            },
+            unfinished: scenario.dispatchers,
+        }
+    }
+
+    fn begin(&mut self) {
+        let mut number = 0u32;
+        for group in &self.scenario.nodes {
+            for _ in 0..group.count {
+                self.agenda.plan(group.from, Event::NodeConnects(number));
+                number += 1;
+            }
+        }
+        for client in 0..self.scenario.dispatchers {
+            self.agenda.plan(Nanos(0), Event::ClientConnects(client));
+        }
+        self.plan_fault();
+    }
+
+    fn run(mut self) -> Result<Figures, SimError> {
+        while self.unfinished > 0 {
+            let Some(event) = self.agenda.next() else { return Err(self.unfinished()) };
+            let now = self.agenda.now;
+            if now > self.scenario.limit {
+                return Err(self.unfinished());
+            }
+            if self.measured.series.due() <= now {
+                self.sample();
+            }
+            if let Err(Broken(what)) = self.happen(event) {
+                return Err(SimError::Broken { at: now, seed: self.seed, what });
+            }
+            self.settle_transfers();
+        }
+        let at = self.agenda.now;
+        for (client, ledger) in self.ledgers.iter().enumerate() {
+            ledger.complete().map_err(|what| SimError::Broken {
+                at,
+                seed: self.seed,
+                what: format!("client {client}: {what}"),
+            })?;
+        }
+        Ok(self.figures())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::AtDispatcher { dispatcher, inbound } => {
+                self.arrive_at_dispatcher(dispatcher, inbound);
+                Ok(())
+            }
+            Event::Round(dispatcher) => self.round(dispatcher),
+            Event::DispatcherTimer(dispatcher) => {
+                self.dispatcher_timer(dispatcher);
+                Ok(())
+            }
+            Event::AtNode { node, connection, bytes } => self.node_hears(node, connection, &bytes),
+            Event::NodeCut { node, connection } => self.node_cut(node, connection),
+            Event::NodeConnects(node) => {
+                self.node_connects(node);
+                Ok(())
+            }
+            Event::NodeTimer(node) => self.node_timer(node),
+            Event::TaskEnds { node, key } => self.task_ends(node, key),
+            Event::TransferOpens(transfer) => {
+                self.transfer_opens(transfer);
+                Ok(())
+            }
+            Event::TransfersDue => {
+                self.transfers_due();
+                Ok(())
+            }
+            Event::AtClient { client, connection, bytes } => {
+                self.client_hears(client, connection, &bytes)
+            }
+            Event::ClientCut { client, connection } => {
+                self.client_cut(client, connection);
+                Ok(())
+            }
+            Event::ClientConnects(client) => {
+                self.client_connects(client);
+                Ok(())
+            }
+            Event::ClientSubmits(client) => self.client_submits(client),
+            Event::Fault => self.fault(),
+        }
+    }
+
+    fn state(&self) -> Sample {
+        let mut state = Sample {
+            at: self.agenda.now,
+            running: self.measured.running,
+            nodes: self.measured.nodes,
+            store_bytes: self.measured.store.bytes,
+            ..Sample::default()
+        };
+        for ledger in &self.ledgers {
+            state.submitted += ledger.totals.submitted;
+            state.queued += ledger.totals.submitted - ledger.totals.started;
+            state.delivered += ledger.totals.delivered;
+        }
+        state
+    }
+
+    fn sample(&mut self) {
+        let state = self.state();
+        self.measured.series.take(self.agenda.now, state);
+    }
+
+    fn unfinished(&self) -> SimError {
+        let state = self.state();
+        SimError::Unfinished(Unfinished {
+            at: self.agenda.now,
+            tasks: self.scenario.workload.tasks,
+            submitted: state.submitted,
+            queued: state.queued,
+            delivered: state.delivered,
+            nodes: state.nodes,
+        })
+    }
+
+    /// The number that a client's task has in the workload.
+    fn workload_index(&self, client: u32, task: u64) -> u64 {
+        task * u64::from(self.scenario.dispatchers) + u64::from(client)
+    }
+
+    /// The time that the tasks alone take: all of them on all slots, or from
+    /// the first arrival to the last one's end.
+    fn ideal(&self) -> Nanos {
+        let workload = &self.scenario.workload;
+        let speed: f64 = match workload.kind {
+            crate::TaskKind::Compute => self
+                .scenario
+                .nodes
+                .iter()
+                .map(|group| group.count as f64 * f64::from(group.slots) * group.speed)
+                .sum(),
+            _ => self.scenario.slots() as f64,
+        };
+        let mut work = 0u128;
+        let mut last_end = Nanos(0);
+        let same = matches!(workload.run, crate::Durations::Fixed(_));
+        if same {
+            work = u128::from(workload.run.mean().0) * u128::from(workload.tasks);
+            let last = self.arriving.at(workload.tasks - 1);
+            last_end = last.after(workload.run.mean());
+        } else {
+            for index in 0..workload.tasks {
+                let run = workload.run.of(self.seed ^ SEED_RUNS, index);
+                work += u128::from(run.0);
+                last_end = last_end.max(self.arriving.at(index).after(run));
+            }
+        }
+        last_end.since(workload.from).max(Nanos((work as f64 / speed) as u64))
+    }
+
+    fn figures(mut self) -> Figures {
+        let end = self.measured.end.max(self.agenda.now);
+        let state = self.state();
+        let ideal = self.ideal();
+        let makespan = end.since(self.scenario.workload.from);
+        let slots = self.scenario.slots();
+        let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
+        let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
+        let events = self.agenda.happened;
+        self.sample();
+        let measured = self.measured;
+        Figures {
+            done: measured.done,
+            failed: measured.failed,
+            runs: self.ledgers.iter().map(|ledger| ledger.totals.runs).sum(),
+            slots,
+            makespan,
+            ideal,
+            efficiency: share(ideal.seconds(), makespan.seconds()),
+            utilization: share(measured.busy as f64, slots as f64 * makespan.0 as f64),
+            throughput_per_s: state.delivered as f64 / makespan.seconds().max(1e-9),
+            response: measured.response.distribution(),
+            wait: measured.wait.mean(),
+            execute: measured.execute.mean(),
+            deliver: measured.deliver.mean(),
+            queue_peak: measured.queue_peak,
+            messages: measured.messages,
+            message_bytes: measured.message_bytes,
+            events,
+            faults: measured.faults,
+            dispatcher_busy: share(busiest as f64, end.0 as f64),
+            store: measured.store,
+            different_objects: measured.different,
+            trace: self.agenda.trace,
+            series: measured.series.finish(end, state),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Things break, as the seed says.
+
+use super::World;
+use super::connections::Who;
+use super::error::Broken;
+use crate::agenda::Event;
+use crate::time::Nanos;
+use falkon_core::dispatch::{Dispatcher, Record};
+use falkon_wire::codec::Wire;
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    NodeCrash,
+    Cut,
+    Partition,
+    DispatcherCrash,
+}
+
+impl World<'_> {
+    /// What breaks, and how often: faults per nanosecond.
+    fn fault_rates(&self) -> impl Iterator<Item = (Fault, f64)> + use<> {
+        let faults = self.scenario.faults;
+        [
+            (Fault::NodeCrash, faults.node_crash),
+            (Fault::Cut, faults.cut),
+            (Fault::Partition, faults.partition),
+            (Fault::DispatcherCrash, faults.dispatcher_crash),
+        ]
+        .into_iter()
+        .filter_map(|(fault, mean)| mean.map(|mean| (fault, 1.0 / mean.0 as f64)))
+    }
+
+    /// Plans the next fault, if there will be one.
+    pub(super) fn plan_fault(&mut self) {
+        let rate: f64 = self.fault_rates().map(|(_, rate)| rate).sum();
+        if rate <= 0.0 {
+            return;
+        }
+        let mean = Nanos((1.0 / rate) as u64);
+        let at = self.agenda.now.after(self.rng.exponential(mean));
+        if self.scenario.faults.until.is_none_or(|until| at <= until) {
+            self.agenda.plan(at, Event::Fault);
+        }
+    }
+
+    pub(super) fn fault(&mut self) -> Result<(), Broken> {
+        let all: f64 = self.fault_rates().map(|(_, rate)| rate).sum();
+        let mut drawn = self.rng.fraction() * all;
+        let mut chosen = None;
+        for (fault, rate) in self.fault_rates() {
+            chosen = Some(fault);
+            drawn -= rate;
+            if drawn < 0.0 {
+                break;
+            }
+        }
+        match chosen {
+            Some(Fault::NodeCrash) => {
+                let node = self.rng.below(self.nodes.len() as u64) as u32;
+                self.crash_node(node)?;
+            }
+            Some(Fault::Cut) => self.cut(),
+            Some(Fault::Partition) => self.partition(),
+            Some(Fault::DispatcherCrash) => self.crash_dispatcher()?,
+            None => {}
+        }
+        self.plan_fault();
+        Ok(())
+    }
+
+    /// A connection is lost, with what is under way to the dispatcher after
+    /// its end has noticed; either end may notice first.
+    fn cut(&mut self) {
+        let dispatcher = self.rng.below(self.dispatchers.len() as u64) as u32;
+        let peers = &self.dispatchers[dispatcher as usize].peers;
+        let connection = self.rng.below(peers.len() as u64);
+        let Some(peer) = peers.get(connection as usize).filter(|peer| peer.is_open) else {
+            return;
+        };
+        let who = peer.who;
+        self.measured.faults += 1;
+        let longest = Nanos(self.scenario.network.latency.0.saturating_mul(4));
+        let here = self.agenda.now.after(self.rng.span(longest));
+        let there = self.agenda.now.after(self.rng.span(longest));
+        self.close_at_dispatcher(dispatcher, connection, here);
+        match who {
+            Who::Node(node) => self.agenda.plan(there, Event::NodeCut { node, connection }),
+            Who::Client(client) => {
+                self.agenda.plan(there, Event::ClientCut { client, connection });
+            }
+        }
+    }
+
+    /// Some nodes are out of reach for a while.
+    fn partition(&mut self) {
+        self.measured.faults += 1;
+        let until = self.agenda.now.after(self.scenario.faults.partition_length);
+        for at in 0..self.nodes.len() {
+            if self.rng.fraction() < self.scenario.faults.partition_share {
+                let node = &mut self.nodes[at];
+                node.cut_off_until = node.cut_off_until.max(until);
+            }
+        }
+    }
+
+    /// `kill -9`, and later a process that knows the journal.
+    fn crash_dispatcher(&mut self) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let number = self.rng.below(self.dispatchers.len() as u64) as u32;
+        let host = &self.dispatchers[number as usize];
+        if host.down_until > now {
+            return Ok(());
+        }
+        self.measured.faults += 1;
+        let open: Vec<u64> = (0..host.peers.len() as u64)
+            .filter(|connection| host.peers[*connection as usize].is_open)
+            .collect();
+        let noticed = now.after(self.scenario.network.latency);
+        for connection in open {
+            self.close_at_peer(number, connection, noticed);
+        }
+        let back = now.after(self.scenario.faults.dispatcher_down).after(Nanos(1));
+        let host = &mut self.dispatchers[number as usize];
+        host.crash(back);
+        let mut core = Dispatcher::new();
+        for bytes in host.journal.iter().flatten() {
+            let record = Record::from_bytes(bytes)
+                .map_err(|error| format!("a journal record is none: {error}"))?;
+            core.recover(record).map_err(|error| format!("the journal is wrong: {error}"))?;
+        }
+        core.recovered(back.core());
+        host.core = core;
+        self.wake_dispatcher(number);
+        Ok(())
+    }
+}

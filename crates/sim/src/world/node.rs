@@ -1,0 +1,398 @@
+//! A node: an executor's shell, and the processes it runs.
+
+use super::connections::Who;
+use super::error::Broken;
+use super::transfer::{Ends, TransferId};
+use super::{SEED_INPUTS, SEED_RUNS, World};
+use crate::agenda::Event;
+use crate::scenario::{NodeGroup, TaskKind};
+use crate::time::Nanos;
+use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
+use falkon_core::result::Outcome;
+use falkon_core::task::{Kind, Resources};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromExecutor, ToExecutor};
+
+/// A task that holds a slot.
+#[derive(Debug)]
+struct Process {
+    key: TaskKey,
+    /// It has its slot from then on.
+    started: Nanos,
+    /// Unknown while it reads.
+    ends: Nanos,
+    /// How long it computes.
+    run: Nanos,
+    outcome: Outcome,
+    /// How many of its inputs it has read, or begun to.
+    read: u32,
+    reading: Option<TransferId>,
+}
+
+/// The end of a process that still reads.
+const NOT_YET: Nanos = Nanos(u64::MAX);
+
+pub(super) struct Node {
+    machine: Executor,
+    number: u64,
+    pub(super) dispatcher: u32,
+    pub(super) connection: Option<u64>,
+    /// It has been welcomed in this session.
+    is_joined: bool,
+    slots: u32,
+    speed: f64,
+    processes: Vec<Process>,
+    /// Tasks that start when another ends, by that other.
+    waiting: Vec<(TaskKey, Start)>,
+    /// What the core must hear next.
+    ended: Vec<CoreEvent>,
+    timer: Option<Nanos>,
+    /// A partition lasts until then.
+    pub(super) cut_off_until: Nanos,
+    /// It has crashed and starts again then.
+    pub(super) down_until: Nanos,
+}
+
+fn executor(incarnation: u64, number: u64, slots: u32) -> Executor {
+    Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots))
+}
+
+impl Node {
+    pub(super) fn new(number: u64, dispatcher: u32, group: &NodeGroup, speed: f64) -> Node {
+        Node {
+            machine: executor(number + 1, number, group.slots),
+            number,
+            dispatcher,
+            connection: None,
+            is_joined: false,
+            slots: group.slots,
+            speed,
+            processes: Vec::new(),
+            waiting: Vec::new(),
+            ended: Vec::new(),
+            timer: None,
+            cut_off_until: Nanos(0),
+            down_until: Nanos(0),
+        }
+    }
+
+    /// Whether a task runs here, or waits for another to end.
+    fn holds(&self, key: TaskKey) -> bool {
+        self.processes.iter().any(|process| process.key == key)
+            || self.waiting.iter().any(|(_, start)| start.key == key)
+    }
+
+    /// A task that waits for another will not start; what waits for it waits
+    /// for that other now.
+    fn take_back(&mut self, key: TaskKey) {
+        if let Some(at) = self.waiting.iter().position(|(_, start)| start.key == key) {
+            let (before, _) = self.waiting.remove(at);
+            for (behind, _) in &mut self.waiting {
+                if *behind == key {
+                    *behind = before;
+                }
+            }
+            self.ended.push(CoreEvent::TakenBack(key));
+        }
+    }
+}
+
+impl World<'_> {
+    pub(super) fn node_connects(&mut self, number: u32) {
+        let now = self.agenda.now;
+        let node = &self.nodes[number as usize];
+        if node.connection.is_some() || node.down_until > now {
+            return;
+        }
+        let dispatcher = node.dispatcher;
+        match self.connect(dispatcher, Who::Node(number)) {
+            Some(connection) => self.nodes[number as usize].connection = Some(connection),
+            None => {
+                let at = self.reconnect_at(dispatcher);
+                self.agenda.plan(at, Event::NodeConnects(number));
+            }
+        }
+    }
+
+    pub(super) fn node_hears(
+        &mut self,
+        number: u32,
+        connection: u64,
+        bytes: &[u8],
+    ) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        if node.connection != Some(connection) {
+            return Ok(());
+        }
+        self.measured.messages += 1;
+        self.measured.message_bytes += bytes.len() as u64;
+        let message = ToExecutor::from_bytes(bytes)
+            .map_err(|error| format!("a message to node {number} is no message: {error}"))?;
+        let event = match message {
+            ToExecutor::Welcome { .. } => {
+                node.is_joined = true;
+                self.measured.nodes += 1;
+                CoreEvent::Connected
+            }
+            ToExecutor::Order(order) => CoreEvent::Order(order),
+        };
+        node.machine.handle(now.core(), event);
+        self.pump(number)
+    }
+
+    pub(super) fn node_cut(&mut self, number: u32, connection: u64) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        if node.connection != Some(connection) {
+            return Ok(());
+        }
+        node.connection = None;
+        if std::mem::take(&mut node.is_joined) {
+            self.measured.nodes -= 1;
+            node.machine.handle(now.core(), CoreEvent::Disconnected);
+        }
+        let dispatcher = node.dispatcher;
+        self.close_at_dispatcher(dispatcher, connection, now);
+        let at = self.reconnect_at(dispatcher);
+        self.agenda.plan(at, Event::NodeConnects(number));
+        self.pump(number)
+    }
+
+    pub(super) fn node_timer(&mut self, number: u32) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        if node.timer != Some(now) {
+            return Ok(());
+        }
+        node.timer = None;
+        if node.machine.poll_timeout().is_some_and(|(at, _)| Nanos::of_core(at) <= now) {
+            node.machine.handle_timeout(now.core());
+        }
+        self.pump(number)
+    }
+
+    /// Lets the executor act until it has nothing more to do.
+    fn pump(&mut self, number: u32) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        loop {
+            while let Some(action) = self.nodes[number as usize].machine.poll_action() {
+                self.act(number, action)?;
+            }
+            let node = &mut self.nodes[number as usize];
+            if node.ended.is_empty() {
+                break;
+            }
+            for event in node.ended.drain(..) {
+                node.machine.handle(now.core(), event);
+            }
+        }
+        let node = &mut self.nodes[number as usize];
+        if self.scenario.check_all {
+            node.machine.check().map_err(|error| format!("node {number}: {error}"))?;
+        }
+        if let Some((at, _)) = node.machine.poll_timeout() {
+            let at = Nanos::of_core(at).max(now);
+            // A timer that comes too early looks again; one that comes too
+            // late would be too late.
+            if node.timer.is_none_or(|planned| at < planned) {
+                node.timer = Some(at);
+                self.agenda.plan(at, Event::NodeTimer(number));
+            }
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, number: u32, action: Action) -> Result<(), Broken> {
+        let node = &mut self.nodes[number as usize];
+        match action {
+            Action::Join(join) => self.say(number, &FromExecutor::Join(join)),
+            Action::Update(update) => self.say(number, &FromExecutor::Update(update)),
+            Action::Start(start) => match start.after.filter(|before| node.holds(*before)) {
+                Some(before) => node.waiting.push((before, start)),
+                None => return self.start(number, &start),
+            },
+            Action::TakeBack(key) => node.take_back(key),
+            Action::Kill { key, .. } => {
+                node.take_back(key);
+                let now = self.agenda.now;
+                if let Some(process) = node.processes.iter_mut().find(|one| one.key == key)
+                    && process.ends > now
+                {
+                    // It obeys at once.
+                    process.ends = now;
+                    process.outcome = Outcome::Signal(15);
+                    let reading = process.reading.take();
+                    self.agenda.plan(now, Event::TaskEnds { node: number, key });
+                    if let Some(transfer) = reading {
+                        self.abandon(transfer);
+                    }
+                }
+            }
+            Action::Prepare { .. }
+            | Action::Forget(_)
+            | Action::Stage(_)
+            | Action::Peers(_)
+            | Action::Clear(_)
+            | Action::Left => {}
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, number: u32, message: &FromExecutor) {
+        let node = &self.nodes[number as usize];
+        if let Some(connection) = node.connection {
+            self.send_up(node.dispatcher, connection, self.agenda.now, message.to_bytes());
+        }
+    }
+
+    fn start(&mut self, number: u32, start: &Start) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let (key, count) = (start.key, start.count);
+        let node = &mut self.nodes[number as usize];
+        let client = node.dispatcher;
+        let ledger = &mut self.ledgers[client as usize];
+        ledger.started(key.task.0, count)?;
+        if start.class.kind == Kind::Noop {
+            ledger.stopped(key.task.0, count, true)?;
+            let (started, ended) = (now.core(), now.core());
+            let outcome = Outcome::Exit(0);
+            node.ended.push(CoreEvent::Ended { key, outcome, started, ended, detail: None });
+            return Ok(());
+        }
+        if node.processes.len() >= node.slots as usize || count != 1 {
+            let slots = node.slots;
+            let what = format!(
+                "{count} tasks from {} start on node {number} beyond its {slots} slots",
+                key.task
+            );
+            return Err(Broken(what));
+        }
+        let speed = node.speed;
+        let index = self.workload_index(client, key.task.0);
+        let workload = &self.scenario.workload;
+        let mut run = workload.run.of(self.seed ^ SEED_RUNS, index);
+        let mut started = now;
+        if workload.kind == TaskKind::Compute {
+            run = Nanos((run.0 as f64 / speed) as u64);
+            started = now.after(self.scenario.executor.start);
+        }
+        let fails = self.scenario.faults.task_failure;
+        let outcome = if fails > 0.0 && self.rng.fraction() < fails {
+            Outcome::Exit(1)
+        } else {
+            Outcome::Exit(0)
+        };
+        self.measured.running += 1;
+        let process = Process { key, started, ends: NOT_YET, run, outcome, read: 0, reading: None };
+        self.nodes[number as usize].processes.push(process);
+        self.go_on(number, key, started);
+        Ok(())
+    }
+
+    /// A process reads its next input, from `at` on, or computes if it has
+    /// read them all.
+    fn go_on(&mut self, number: u32, key: TaskKey, at: Nanos) {
+        let node = &mut self.nodes[number as usize];
+        let client = node.dispatcher;
+        let Some(process) = node.processes.iter_mut().find(|one| one.key == key) else { return };
+        process.reading = None;
+        if let Some(inputs) = &self.scenario.workload.inputs
+            && process.read < inputs.per_task
+        {
+            let which = process.read;
+            process.read += 1;
+            let index = self.workload_index(client, key.task.0);
+            let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
+            let ends = Ends::Read { node: number, key, object };
+            let transfer = self.read_store(at, number, inputs.object_bytes, ends);
+            let node = &mut self.nodes[number as usize];
+            if let Some(process) = node.processes.iter_mut().find(|one| one.key == key) {
+                process.reading = Some(transfer);
+            }
+            return;
+        }
+        process.ends = at.after(process.run);
+        self.agenda.plan(process.ends, Event::TaskEnds { node: number, key });
+    }
+
+    /// A process has read an input.
+    pub(super) fn has_read(&mut self, number: u32, key: TaskKey) {
+        self.go_on(number, key, self.agenda.now);
+    }
+
+    pub(super) fn task_ends(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        // It may have been killed before, or the node may have crashed.
+        let ends = |process: &Process| process.key == key && process.ends == now;
+        let Some(at) = node.processes.iter().position(ends) else { return Ok(()) };
+        let process = node.processes.swap_remove(at);
+        let ran = process.outcome != Outcome::Signal(15);
+        self.measured.running -= 1;
+        self.measured.busy += u128::from(now.since(process.started).0);
+        self.ledgers[node.dispatcher as usize].stopped(key.task.0, 1, ran)?;
+        let next = node.waiting.iter().position(|(before, _)| *before == key);
+        let next = next.map(|at| node.waiting.remove(at).1);
+        node.ended.push(CoreEvent::Ended {
+            key,
+            outcome: process.outcome,
+            started: process.started.min(now).core(),
+            ended: now.core(),
+            detail: None,
+        });
+        if let Some(start) = next {
+            self.start(number, &start)?;
+        }
+        let node = &mut self.nodes[number as usize];
+        for event in node.ended.drain(..) {
+            node.machine.handle(now.core(), event);
+        }
+        self.pump(number)
+    }
+
+    /// A node is gone with all that ran there; it may come back.
+    pub(super) fn crash_node(&mut self, number: u32) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let incarnation = self.next_incarnation;
+        let down = self.scenario.faults.node_down;
+        let node = &mut self.nodes[number as usize];
+        if node.down_until > now {
+            return Ok(());
+        }
+        self.next_incarnation += 1;
+        self.measured.faults += 1;
+        node.machine = executor(incarnation, node.number, node.slots);
+        node.waiting.clear();
+        node.ended.clear();
+        node.timer = None;
+        node.down_until = Nanos(u64::MAX);
+        let mut reading = Vec::new();
+        for process in std::mem::take(&mut node.processes) {
+            self.measured.running -= 1;
+            self.measured.busy += u128::from(now.since(process.started).0);
+            self.ledgers[node.dispatcher as usize].stopped(process.key.task.0, 1, false)?;
+            reading.extend(process.reading);
+        }
+        if std::mem::take(&mut node.is_joined) {
+            self.measured.nodes -= 1;
+        }
+        if down > Nanos(0) {
+            node.down_until = now.after(down);
+            self.agenda.plan(now.after(down), Event::NodeConnects(number));
+        }
+        let (dispatcher, connection) = (node.dispatcher, node.connection.take());
+        for transfer in reading {
+            self.abandon(transfer);
+        }
+        if let Some(connection) = connection
+            && self.rng.fraction() < 0.5
+        {
+            // The process died and its kernel says so; else the machine did,
+            // and nobody says anything.
+            let at = now.after(self.scenario.network.latency);
+            self.close_at_dispatcher(dispatcher, connection, at);
+        }
+        Ok(())
+    }
+}
