@@ -23,6 +23,7 @@ mod objects;
 mod placeholder;
 mod product;
 pub(crate) mod quantity;
+mod remade;
 mod render;
 mod selection;
 mod shell;

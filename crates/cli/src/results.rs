@@ -3,6 +3,7 @@
 pub(crate) mod directory;
 pub(crate) mod line;
 pub(crate) mod order;
+pub(crate) mod staged;
 pub(crate) mod terminal;
 
 use falkon_core::result::{Detail, Finished, Outcome, Status};

@@ -149,7 +149,7 @@ pub(crate) fn open_directory(
     if let Some(path) = &output.resume {
         let directory = Directory::resume(path, output.out_files).map_err(Exit::usage)?;
         let unfinished = directory.unfinished(&plan).map_err(Exit::usage)?;
-        let rest = plan.select(unfinished);
+        let rest = plan.select(plan.with_makers(unfinished));
         let before = plan.count() - rest.count();
         return Ok((Some(directory), rest, before));
     }

@@ -80,6 +80,12 @@ pub enum Event {
     /// A task that was to come after another will not start: it was taken back
     /// or killed before, or what it was to run in is gone.
     TakenBack(TaskKey),
+    /// A task with data objects did not begin, because inputs that were there
+    /// are gone: [`stage::Event::Lost`] has said which. It goes back into the
+    /// queue.
+    ///
+    /// [`stage::Event::Lost`]: crate::data::stage::Event::Lost
+    Unstarted(Box<Start>),
     /// A task that still counts as running has written its outputs, and they
     /// are in the stores where they are to go: their sizes, in the order in
     /// which its command names them. Before [`Event::Ended`].
@@ -318,6 +324,7 @@ impl Executor {
             Event::Begun { key } => self.begun(key),
             Event::Returned { key, count } => self.returned(key, count),
             Event::TakenBack(key) => self.taken_back(key),
+            Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
             Event::Leave => self.leaving = true,

@@ -116,3 +116,6 @@ pub const PEER_BYTES_PER_SECOND: u64 = 125_000_000;
 pub const DEMANDS_ORDER_MAX: usize = 4096;
 /// Tasks with data objects in one assignment.
 pub const DATA_TASKS_MAX: u64 = 4 * PREFETCH_TASKS_MAX;
+/// Times one attempt at a task may find, when it is to begin, that its inputs
+/// were deleted from the cache.
+pub const INPUT_LOSSES_MAX: u32 = 8;

@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod mend;
 mod not_started;
 mod objects;
 mod tasks;
@@ -137,7 +138,7 @@ pub async fn run(
     let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
     let mut objects = None;
     if let Some(setup) = &options.cache {
-        let opened = Objects::open(setup, incarnation, options.log.clone());
+        let opened = Objects::open(setup, &options.scratch, incarnation, options.log.clone());
         let (mut opened, stage, recorded) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
             Link::Access(access) => access

@@ -38,8 +38,9 @@ pub(crate) struct PlanArgs {
     /// value: {} all of it, {/} its base name, {.} without extension, {/.}
     /// base name without extension, {//} its directory; {1}, {2/}, … for the
     /// first, second, … of several sources; {#} is the task's number. Other
-    /// braces are plain text. If the program would not see any of them, the
-    /// values are appended as its last arguments.
+    /// braces are plain text. If the program would not see any of them, not
+    /// even as a data object that it reads, the values are appended as its last
+    /// arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

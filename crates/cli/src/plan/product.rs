@@ -14,6 +14,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+/// How an input from the caches begins, after its name.
+const CACHED: &[u8] = b"=cache:";
+
 /// Tasks of a plan whose declared outputs are checked against each other, at
 /// most: the check takes some 50 bytes for each.
 pub(crate) const OUTPUT_TASKS_MAX: u64 = 1 << 26;
@@ -172,16 +175,23 @@ impl Product {
         &self,
         current_dir: &[u8],
     ) -> Result<(Dependencies, HashSet<Made>), PlanError> {
-        if self.template.outputs.is_empty() {
-            return Ok((Dependencies::default(), HashSet::new()));
-        }
-        if self.count > OUTPUT_TASKS_MAX {
+        let reads_cached = |text: &Text| {
+            let cached = |bytes: &[u8]| bytes.windows(CACHED.len()).any(|part| part == CACHED);
+            text.iter().any(|piece| matches!(piece, Piece::Literal(bytes) if cached(bytes)))
+        };
+        let count = match self.template.outputs.is_empty() {
+            // Nobody writes what the first one reads.
+            true if self.template.inputs.iter().any(reads_cached) => 1,
+            true => return Ok((Dependencies::default(), HashSet::new())),
+            false => self.count,
+        };
+        if count > OUTPUT_TASKS_MAX {
             return Err(PlanError::TooManyOutputs { tasks: self.count });
         }
         let CommandTemplate { cwd, inputs, outputs, .. } = self.template.clone();
         let files = CommandTemplate { cwd, inputs, outputs, ..CommandTemplate::default() };
         let mut graph = GraphBuilder::new(current_dir);
-        for index in 0..self.count {
+        for index in 0..count {
             let filled =
                 self.with_values(index, |values| files.fill(values, index + 1).ok()).flatten();
             if let Some(command) = filled {
@@ -218,9 +228,10 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     };
     let mut template = options(&args.options, sources)?;
     template.call = function;
-    let seen =
-        texts(&CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() })
-            .any(|text| !is_literal(text));
+    let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
+    // A data object that is read is what the program sees of its value.
+    let staged = template.inputs.iter().filter(|text| objects::is_object(text));
+    let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {
             let name = args.command[0].to_string_lossy().into_owned();

@@ -1,6 +1,7 @@
 //! A result as one line of JSON: what `--json` prints and `results.jsonl`
 //! holds.
 
+use super::staged::JsonData;
 use super::{Kept, Sink, SinkError, TaskResult, Times};
 use falkon_core::result::{Captured, Detail, Outcome, Status};
 use falkon_core::task::Time;
@@ -34,6 +35,9 @@ pub(crate) struct Line<'a> {
     executor: Option<&'a str>,
     attempts: u32,
     times: JsonTimes,
+    /// Present if it read data objects: where they came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<JsonData>,
     error: Option<String>,
     /// What a function returned, if that is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +143,7 @@ impl<'a> Line<'a> {
             executor: result.executor.as_deref(),
             attempts: result.attempts,
             times: JsonTimes::of(&result.times, result.attempts > 0),
+            data: result.detail.as_deref().and_then(JsonData::of),
             error: result.error(),
             value,
             value_repr,

@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod data;
 mod fixture;
 mod functions;
 mod input;

@@ -1,5 +1,7 @@
 //! Tasks that an executor has started: processes, functions and builtins.
 
+mod prepare;
+
 use super::Options;
 use super::not_started::not_started;
 use super::objects::{FromObjects, Objects};
@@ -10,16 +12,15 @@ use crate::process::{
     Outcome as ProcessOutcome, Stage,
 };
 use falkon_core::data::object::Object;
-use falkon_core::execute::{Event, Start, StartData, TaskKey, TemplateId};
+use falkon_core::data::stage;
+use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
-use falkon_wire::declared::{self, Declared};
+use prepare::{NotStarted, check_files};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -219,8 +220,13 @@ impl Tasks {
                 Ok(())
             }
         };
-        if let Err(failure) = result {
-            self.end(start.key, failure.outcome, now, failure.error);
+        match result {
+            Ok(()) => {}
+            Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
+            Err(NotStarted::Lost(object)) => {
+                self.events.push_back(Event::Stage(stage::Event::Lost(object)));
+                self.events.push_back(Event::Unstarted(Box::new(start)));
+            }
         }
     }
 
@@ -277,102 +283,6 @@ impl Tasks {
         self.timers.insert((until, start.key));
         self.sleeping.insert(start.key, (now, until));
         Ok(())
-    }
-
-    fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
-        let mut command = self.command(start, 0)?;
-        if let Some(data) = &start.data {
-            let sandbox = self.make_sandbox(start, &command, data)?;
-            command.cwd = Some(sandbox.into_os_string().into_vec());
-        }
-        let mut outputs = check_files(&command)?;
-        let base =
-            command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-        let written = start.data.iter().flat_map(|data| data.outputs.iter().cloned());
-        let objects: Vec<(PathBuf, Arc<Object>)> = declared::objects(&command.outputs)
-            .map(|(name, _)| base.join(OsStr::from_bytes(name)))
-            .zip(written)
-            .collect();
-        outputs.extend(objects.iter().map(|(path, _)| path.clone()));
-        let launch_key = self.next_launch;
-        self.next_launch += 1;
-        let mut env = command.env;
-        let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
-        set("FALKON_INSTANCE", start.key.instance.to_string());
-        set("FALKON_TASK", start.key.task.to_string());
-        set("FALKON_ATTEMPT", start.attempt.to_string());
-        if self.has_gpus {
-            set("CUDA_VISIBLE_DEVICES", self.gpu_list(&start.gpus));
-        }
-        let spill = self
-            .scratch
-            .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
-            .into_os_string()
-            .into_vec();
-        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
-        self.launch_keys.insert(start.key, launch_key);
-        self.processes.insert(
-            launch_key,
-            Process {
-                key: start.key,
-                after,
-                outputs,
-                objects,
-                program: command.argv.first().cloned().unwrap_or_default(),
-                cwd: command.cwd.clone(),
-                stdin: command.stdin.clone(),
-            },
-        );
-        self.launches.push_back(Launch {
-            key: launch_key,
-            after,
-            argv: command.argv,
-            env,
-            cwd: command.cwd,
-            stdin: command.stdin,
-            capture_bytes_max: self.capture_bytes_max,
-            spill: Some(spill),
-        });
-        Ok(())
-    }
-
-    /// Makes the directory of a task with data objects, its inputs in it.
-    fn make_sandbox(
-        &mut self,
-        start: &Start,
-        command: &Command,
-        data: &StartData,
-    ) -> Result<PathBuf, NotStarted> {
-        let Some(objects) = &mut self.objects else {
-            return Err(NotStarted::from("this executor has no cache".to_owned()));
-        };
-        if command.cwd.is_some() {
-            let error = "a task with data objects has a directory of its own, and no cwd";
-            return Err(NotStarted::from(error.to_owned()));
-        }
-        let mut inputs = Vec::new();
-        for ((name, _), staged) in declared::objects(&command.inputs).zip(&data.inputs) {
-            if !declared::is_inner_name(name) {
-                let name = String::from_utf8_lossy(name);
-                let error = format!("`{name}` is no name for a data object: it must be inside");
-                return Err(NotStarted::from(error));
-            }
-            inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
-        }
-        let name = format!("task-{}-{}-{}", start.key.instance, start.key.task, start.attempt);
-        let folder = objects
-            .make_sandbox(start.key, self.scratch.join(name), &inputs)
-            .map_err(|error| NotStarted { outcome: Outcome::NoInput, error })?;
-        for (name, _) in declared::objects(&command.outputs) {
-            let path = folder.join(OsStr::from_bytes(name));
-            if let Some(parent) = path.parent()
-                && let Err(error) = std::fs::create_dir_all(parent)
-            {
-                let error = format!("cannot create {}: {error}", parent.display());
-                return Err(NotStarted::from(error));
-            }
-        }
-        Ok(folder)
     }
 
     /// Passes calls on to the workers, as far as one worker can make them.
@@ -673,26 +583,6 @@ async fn said(objects: &mut Option<Objects>) -> FromObjects {
     }
 }
 
-/// A task that was not started: how it ends, and why.
-struct NotStarted {
-    outcome: Outcome,
-    error: String,
-}
-
-impl From<String> for NotStarted {
-    fn from(error: String) -> NotStarted {
-        NotStarted { outcome: Outcome::NotRun, error }
-    }
-}
-
-/// The plain files among what is declared.
-fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
-    texts.iter().filter_map(|text| match Declared::read(text) {
-        Declared::File(path) => Some(path),
-        Declared::Object { .. } => None,
-    })
-}
-
 /// The end of a worker that was lost with its host, or before it got there.
 fn lost(key: u64) -> Ended {
     Ended {
@@ -704,19 +594,6 @@ fn lost(key: u64) -> Ended {
         stderr: crate::process::Captured::default(),
         usage: crate::process::Usage::default(),
     }
-}
-
-/// Checks that a command's inputs are there; returns where its outputs go.
-fn check_files(command: &Command) -> Result<Vec<PathBuf>, String> {
-    let base =
-        command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-    for input in files(&command.inputs) {
-        let path = base.join(OsStr::from_bytes(input));
-        if let Err(error) = std::fs::metadata(&path) {
-            return Err(format!("the input {} cannot be read: {error}", path.display()));
-        }
-    }
-    Ok(files(&command.outputs).map(|output| base.join(OsStr::from_bytes(output))).collect())
 }
 
 fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {
