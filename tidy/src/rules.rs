@@ -206,6 +206,8 @@ const UNITS: [&str; 14] = [
     "MESSAGES",
     "INSTANCES",
     "CONNECTIONS",
+    "OBJECTS",
+    "HOLDERS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -151,6 +151,13 @@ impl PolicyArgs {
             replication_max: self.replication_max.unwrap_or(default.replication_max),
         };
         options.check().map_err(Exit::usage)?;
+        if options.policy == PolicyName::FirstAvailable && plan.reads_caches() {
+            return Err(Exit::usage(
+                "the dispatch policy first-available does not know what is in caches, so tasks \
+                 that read cache:KEY would not find it: choose another, such as \
+                 max-compute-util",
+            ));
+        }
         Ok(options)
     }
 }

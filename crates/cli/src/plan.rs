@@ -92,10 +92,12 @@ struct Objects {
     made: HashSet<Made>,
     /// The version that this has.
     made_version: Arc<str>,
+    /// Whether tasks read what others leave in caches.
+    reads_caches: bool,
 }
 
 impl Objects {
-    fn new(current_dir: Vec<u8>, made: HashSet<Made>) -> Objects {
+    fn new(current_dir: Vec<u8>, made: HashSet<Made>, reads_caches: bool) -> Objects {
         let mut random = [0; 16];
         // Without randomness the time will do: it only has to differ from
         // other plans.
@@ -104,7 +106,7 @@ impl Objects {
             random = now.map_or(0, |now| now.as_nanos()).to_le_bytes();
         }
         let made_version = format!("{}{:032x}", objects::MADE, u128::from_le_bytes(random));
-        Objects { current_dir, made, made_version: made_version.into() }
+        Objects { current_dir, made, made_version: made_version.into(), reads_caches }
     }
 }
 
@@ -133,12 +135,14 @@ impl Plan {
         objects::settle_template(&mut product.template, &current_dir);
         let (dependencies, made) = product.dependencies(&current_dir)?;
         let template = Template::Command(product.template.clone()).to_bytes();
-        let has_objects = product.command(0).is_some_and(|first| objects::has_objects(&first));
+        let first = product.command(0).unwrap_or_default();
+        let has_objects = objects::has_objects(&first);
+        let reads_caches = objects::reads_caches(&first);
         Ok(Plan {
             body: Arc::new(Body::Product(product)),
             dependencies: Arc::new(dependencies),
             template: Arc::new(template),
-            objects: has_objects.then(|| Arc::new(Objects::new(current_dir, made))),
+            objects: has_objects.then(|| Arc::new(Objects::new(current_dir, made, reads_caches))),
             selection: None,
         })
     }
@@ -188,7 +192,7 @@ impl Plan {
         };
         let objects = listed.has_objects.then(|| {
             let current_dir = current_dir.as_os_str().as_bytes().to_vec();
-            Arc::new(Objects::new(current_dir, graph.made()))
+            Arc::new(Objects::new(current_dir, graph.made(), graph.reads_caches()))
         });
         let dependencies = graph.finish(listed.count, name)?;
         Ok(Plan {
@@ -203,6 +207,11 @@ impl Plan {
     /// How many tasks.
     pub(crate) fn count(&self) -> u64 {
         self.selection.as_ref().map_or(self.whole_count(), Selection::len)
+    }
+
+    /// Whether tasks read what others leave in caches.
+    pub(crate) fn reads_caches(&self) -> bool {
+        self.objects.as_ref().is_some_and(|objects| objects.reads_caches)
     }
 
     /// Whether any task reads or writes data objects.

@@ -104,18 +104,23 @@ const _: () = {
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
 };
 /// Holders of an object that an executor is told of.
-pub const HINTS_MAX: usize = 4;
+pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.
-pub const FETCH_AHEAD_OBJECTS_MAX: usize = 4;
+pub const AHEAD_OBJECTS_MAX: usize = 4;
 /// Executors that are looked at in one go for one that should fetch ahead.
 pub const FETCH_SEARCH_EXECUTORS_MAX: usize = 8;
 /// What an executor receives from another, in bytes per second, as long as
 /// nobody has measured it: a link of 1 Gb/s.
-pub const PEER_BYTES_PER_SECOND: u64 = 125_000_000;
+pub const PEER_SECOND_BYTES: u64 = 125_000_000;
 /// Objects whose demand one order tells.
-pub const DEMANDS_ORDER_MAX: usize = 4096;
+pub const ORDER_DEMAND_OBJECTS_MAX: usize = 4096;
 /// Tasks with data objects in one assignment.
 pub const DATA_TASKS_MAX: u64 = 4 * PREFETCH_TASKS_MAX;
 /// Times one attempt at a task may find, when it is to begin, that its inputs
 /// were deleted from the cache.
 pub const INPUT_LOSSES_MAX: u32 = 8;
+/// Tasks with data objects in one run of an order: each brings its objects
+/// along.
+pub const ORDER_DATA_TASKS_MAX: u64 = 1024;
+/// What the least task with data takes in an order.
+pub const DATA_TASK_BYTES: u64 = 256;

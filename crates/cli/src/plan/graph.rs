@@ -324,6 +324,11 @@ impl GraphBuilder {
         self.outputs.keys().copied().collect()
     }
 
+    /// Whether tasks read what others leave in caches.
+    pub(crate) fn reads_caches(&self) -> bool {
+        !self.cached.is_empty()
+    }
+
     /// The graph of `count` tasks; `name` gives a task's name for messages.
     ///
     /// # Errors

@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 /// Tasks of one submission at most.
 pub(crate) const SUBMISSION_TASKS_MAX: u64 = 65_536;
+/// Tasks of one submission at most if they have data objects, which travel with
+/// them.
+pub(crate) const DATA_TASKS_MAX: u64 = 8192;
 /// Bytes of rows after which a submission takes no further task.
 pub(crate) const SUBMISSION_ROWS_BYTES: usize = 4 << 20;
 
@@ -121,6 +124,7 @@ impl ListBuilder {
             return Err(PlanError::TooManyTasks);
         }
         if u64::from(count) >= SUBMISSION_TASKS_MAX
+            || (self.listed.has_objects && u64::from(count) >= DATA_TASKS_MAX)
             || self.blob.len() + self.names.len() >= SUBMISSION_ROWS_BYTES
         {
             self.seal();

@@ -193,6 +193,11 @@ pub(crate) fn has_objects(command: &Command) -> bool {
     objects(&command.inputs).chain(objects(&command.outputs)).next().is_some()
 }
 
+/// Whether a task reads what another leaves in caches.
+pub(crate) fn reads_caches(command: &Command) -> bool {
+    objects(&command.inputs).any(|(_, source)| source.starts_with(CACHE_SCHEME))
+}
+
 /// What tells an object's source from others: paths are made absolute and
 /// plain, so that two ways to write one file are one object.
 pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! A plan as submissions.
 
 use super::graph::is_made;
-use super::listed::{Chunk, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
+use super::listed::{Chunk, DATA_TASKS_MAX, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
 use super::objects::ObjectsBuilder;
 use super::{Body, Plan, Product};
 use falkon_core::data::declared::Declared;
@@ -60,7 +60,7 @@ impl Submissions<'_> {
         let (rows, count) = match computed {
             Some(factors) => {
                 let one_piece = self.plan.dependencies.is_empty() && !product.has_varying_objects();
-                let most = if one_piece { run } else { SUBMISSION_TASKS_MAX };
+                let most = if one_piece { run } else { self.tasks_max() };
                 (Rows::Computed { factors, offset: index }, run.min(most))
             }
             None => {
@@ -84,6 +84,12 @@ impl Submissions<'_> {
         }
     }
 
+    /// How many tasks go into one submission at most, unless they are all
+    /// alike.
+    fn tasks_max(&self) -> u64 {
+        if self.plan.has_objects() { DATA_TASKS_MAX } else { SUBMISSION_TASKS_MAX }
+    }
+
     /// The index of the task at `position`, which is not past the end, and how
     /// many follow it without a gap, itself counted.
     fn run_at(&self, position: u64) -> (u64, u64) {
@@ -96,7 +102,7 @@ impl Submissions<'_> {
     /// up to where that is worth a submission.
     fn product_rows(&self, product: &Product, numbered: bool, computable: bool) -> Packed {
         let (mut blob, mut ends) = (Vec::new(), Vec::new());
-        let last = self.plan.count().min(self.next + SUBMISSION_TASKS_MAX);
+        let last = self.plan.count().min(self.next + self.tasks_max());
         let mut run_left = 0;
         let mut index = 0;
         for position in self.next..last {
@@ -133,7 +139,7 @@ impl Submissions<'_> {
                 (chunk.rows.clone(), chunk.names.clone())
             }
             Some(selection) => {
-                while piece.has_room() {
+                while piece.has_room() && piece.count() < self.tasks_max() {
                     let Some((index, _)) = selection.run_at(self.next + piece.count()) else {
                         break;
                     };

@@ -5,6 +5,10 @@ use super::object::{Object, ObjectId, Sources};
 use crate::task::ExecutorId;
 use std::sync::Arc;
 
+/// What an object takes in a message beside its URL and version: id, size,
+/// sources.
+const OBJECT_MESSAGE_BYTES: u64 = 64;
+
 /// For each task of a row of tasks, numbers in a list of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lists {
@@ -93,6 +97,16 @@ impl Declared {
     /// The objects that the task at `index` writes.
     pub fn outputs_of(&self, index: u64) -> impl Iterator<Item = &Object> {
         self.outputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
+    }
+
+    /// About how many bytes the objects of the task at `index` take in a
+    /// message.
+    #[must_use]
+    pub fn task_bytes(&self, index: u64) -> u64 {
+        let bytes = |object: &Object| {
+            (object.url.len() + object.version.len()) as u64 + OBJECT_MESSAGE_BYTES
+        };
+        self.inputs_of(index).chain(self.outputs_of(index)).map(bytes).sum()
     }
 
     /// Whether the lists are those of `count` tasks and name objects that are

@@ -11,10 +11,10 @@ use crate::data::index::{Change, Index, ObjectNo, Place};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::data::stage::Changes;
 use crate::limits::{
-    DEMANDS_ORDER_MAX, FETCH_AHEAD_OBJECTS_MAX, FETCH_SEARCH_EXECUTORS_MAX, HINTS_MAX,
-    PEER_BYTES_PER_SECOND,
+    AHEAD_OBJECTS_MAX, DATA_TASK_BYTES, FETCH_SEARCH_EXECUTORS_MAX, HINT_HOLDERS_MAX,
+    ORDER_BYTES_MAX, ORDER_DEMAND_OBJECTS_MAX, PEER_SECOND_BYTES,
 };
-use crate::task::{ExecutorId, InstanceId, TaskId};
+use crate::task::{ExecutorId, InstanceId, Rows, TaskId};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
@@ -268,7 +268,13 @@ impl Dispatcher {
     ) -> u64 {
         let Some(place) = self.index.place(executor) else { return 0 };
         let load = self.utilization();
-        let room = usize::try_from(count).unwrap_or(usize::MAX);
+        let Some(found) = self.executors.get(&executor) else { return 0 };
+        let budget = ORDER_BYTES_MAX.saturating_sub(found.in_flight_bytes);
+        if budget == 0 && found.in_flight_count() > 0 {
+            return 0;
+        }
+        let room = count.min(1 + budget / DATA_TASK_BYTES);
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
         let mut taken = Vec::new();
         let Some(located) = located_in(&mut self.instances, id, &key) else { return 0 };
         located.waiting.take(&self.index, place, room, load, &mut taken);
@@ -317,11 +323,13 @@ impl Dispatcher {
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
         let rows = batch.submission.rows.slice(offset, 1);
-        let row_bytes = match &rows {
-            crate::task::Rows::Computed { .. } => 0,
-            crate::task::Rows::Packed(packed) => packed.blob.len() as u64,
-        };
         let data = batch.submission.data.clone();
+        let data_bytes = data.as_ref().map_or(0, |data| data.task_bytes(offset));
+        let row_bytes = data_bytes
+            + match &rows {
+                Rows::Computed { .. } => 0,
+                Rows::Packed(packed) => packed.blob.len() as u64,
+            };
         announce(instance, TaskId(taken.task), executor);
         let run = ReadyRun { first: taken.task, count: 1, class: past.class, tries: past.tries };
         executor.add(
@@ -383,7 +391,7 @@ impl Dispatcher {
     fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
         let mut peers = Vec::new();
         if let (Some(number), Some(place)) = (self.index.number(object.id), self.index.place(to)) {
-            peers = self.index.hints(number, place, HINTS_MAX);
+            peers = self.index.hints(number, place, HINT_HOLDERS_MAX);
             self.coming_changed(number);
         }
         peers.retain(|peer| self.name_peer(to, *peer));
@@ -453,7 +461,7 @@ impl Dispatcher {
         if !found.offers(need) {
             return None;
         }
-        if self.index.coming_to(place) >= FETCH_AHEAD_OBJECTS_MAX {
+        if self.index.coming_to(place) >= AHEAD_OBJECTS_MAX {
             self.fetchers.remove(&executor);
             return None;
         }
@@ -461,7 +469,7 @@ impl Dispatcher {
         let queue = instance.queues.get_mut(&key)?;
         let costs = Costs {
             task_micros: queue.estimate(&instance.batches).unwrap_or(found.mean_micros),
-            peer_bytes_per_second: PEER_BYTES_PER_SECOND,
+            peer_bytes_per_second: PEER_SECOND_BYTES,
             slots: found.capacity.count_of(&need.resources, u64::from(u16::MAX)).max(1),
         };
         let located = queue.located.as_mut()?;
@@ -474,7 +482,7 @@ impl Dispatcher {
     pub(super) fn tell_demand(&mut self, to: ExecutorId) {
         let mut demand = Vec::new();
         let all = demands_of(to);
-        while demand.len() < DEMANDS_ORDER_MAX {
+        while demand.len() < ORDER_DEMAND_OBJECTS_MAX {
             let Some(&(_, object)) = self.demands.range(all.clone()).next() else { break };
             self.demands.remove(&(to, object));
             let wanted = self.index.number(object).map_or(0, |number| self.index.wanted(number));

@@ -11,8 +11,9 @@ use super::instance::{Instance, Need, NeedId, QueueKey, ReadyRun};
 use super::locate::{announce, demands_of, unlocated_data};
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
-    ORDER_BYTES_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS,
-    RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
+    ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX,
+    PREFETCH_WORK_MICROS, RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS,
+    RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
@@ -260,12 +261,18 @@ impl Dispatcher {
             let Some(batch) = instance.batch_of(TaskId(front.first)) else { break };
             let offset = front.first - batch.first;
             let rows = &batch.submission.rows;
-            let take = rows_within(rows, offset, front.count.min(count - sent), budget);
+            let mut take = rows_within(rows, offset, front.count.min(count - sent), budget);
+            let data_bytes =
+                batch.submission.data.as_ref().map_or(0, |data| data.task_bytes(offset));
+            if data_bytes > 0 {
+                take = take.min(ORDER_DATA_TASKS_MAX).min(1 + budget / data_bytes);
+            }
             let rows = rows.slice(offset, take);
-            let row_bytes = match &rows {
-                Rows::Computed { .. } => 0,
-                Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
-            };
+            let row_bytes = data_bytes
+                + match &rows {
+                    Rows::Computed { .. } => 0,
+                    Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
+                };
             let batch_id = batch.id;
             let data = batch.submission.data.as_ref();
             let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
