@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Steps after which a world is taken for one that never ends.
-const STEPS_MAX: u64 = 300_000;
+const STEPS_MAX: u64 = 40_000;
 /// With nothing under way but heartbeats for so long, a world stands still.
 const QUIET_MICROS: u64 = 20_000_000;
 /// When nothing goes wrong any more.
