@@ -23,6 +23,15 @@ pub fn decode_anything(bytes: &[u8]) {
         for assigned in &order.assign {
             let template = order.prepare.first().map(|prepare| &prepare.template[..]);
             use_rows(template.unwrap_or_default(), &assigned.rows, assigned.count);
+            let Some(data) = &assigned.data else { continue };
+            for lists in [&data.inputs, &data.outputs] {
+                let is_sound = lists.is_sound(assigned.count, data.objects.len());
+                for index in [0, assigned.count / 2, assigned.count.wrapping_sub(1), u64::MAX] {
+                    let there = |item: &u32| data.objects.get(*item as usize).is_some();
+                    let found = lists.of(index).iter().all(there);
+                    assert!(found || !is_sound, "a sound list names what is not there");
+                }
+            }
         }
     }
     round::<Template>(bytes);
@@ -42,6 +51,11 @@ fn round<T: Wire + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
 /// What a dispatcher and an executor do with a submission.
 fn use_submission(submission: &Submission) {
     if submission.check().is_ok() {
+        if let Some(data) = &submission.data {
+            for index in [0, submission.count / 2, submission.count - 1, u64::MAX] {
+                let _ = data.inputs_of(index).chain(data.outputs_of(index)).count();
+            }
+        }
         use_rows(&submission.template, &submission.rows, submission.count);
     }
 }

@@ -4,8 +4,10 @@ use crate::exit::{say, write_line};
 use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::results::staged;
 use crate::results::terminal::end_of_stream;
 use crate::results::{Sink, SinkError, TaskResult};
+use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{Delivery, RequestError};
 use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -117,6 +119,8 @@ pub(crate) struct Receiver<'a> {
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
+    /// Where the data objects came from that the tasks read.
+    usage: Usage,
 }
 
 impl<'a> Receiver<'a> {
@@ -142,6 +146,7 @@ impl<'a> Receiver<'a> {
             executors: BTreeMap::new(),
             failures: Vec::new(),
             ended: Counts::default(),
+            usage: Usage::default(),
         }
     }
 
@@ -243,6 +248,9 @@ impl<'a> Receiver<'a> {
     fn take_one(&mut self, result: &TaskResult, position: u64) {
         let status = result.status();
         self.ended.end(status, 1);
+        if let Some(detail) = &result.detail {
+            staged::add(&mut self.usage, &detail.usage);
+        }
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
             let stderr = result
                 .detail
@@ -278,11 +286,16 @@ impl<'a> Receiver<'a> {
         }
         for failure in &self.failures {
             let Failure { index, label, reason, stderr } = failure;
+            // Of a traceback, the last line says what went wrong.
+            let (before, reason) = reason.rsplit_once('\n').unwrap_or(("", reason));
             write_line(format_args!("{index:>8}  {label}: {reason}"));
-            let lines: Vec<&str> = stderr.lines().collect();
+            let lines: Vec<&str> = before.lines().chain(stderr.lines()).collect();
             for line in &lines[lines.len().saturating_sub(STDERR_SHOWN_LINES_MAX)..] {
                 write_line(format_args!("          | {line}"));
             }
+        }
+        if let Some(data) = staged::summary(&self.usage) {
+            say(data);
         }
         let mut text = format!("{} done", self.ended.done);
         if before > 0 {

@@ -3,7 +3,7 @@
 use falkon_core::task::Resources;
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
-use falkon_node::executor::{self, CacheSetup, ExecutorError, Link};
+use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,6 +28,7 @@ impl Embedded {
         capacity: Resources,
         scratch: PathBuf,
         capture_bytes_max: u64,
+        workers: WorkerOptions,
         cache: Option<CacheSetup>,
     ) -> Result<Embedded, DispatcherError> {
         let log: Log = Arc::new(|_: &str| {});
@@ -47,6 +48,7 @@ impl Embedded {
             capacity,
             scratch,
             capture_bytes_max,
+            workers,
             give_up: None,
             log,
             cache,

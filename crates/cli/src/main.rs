@@ -25,6 +25,7 @@ mod run;
 mod service;
 mod sim;
 mod submit;
+mod workers;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use exit::Exit;

@@ -13,6 +13,7 @@
 //! - while it is being made, some 50 bytes more for each id and declared file.
 
 pub(crate) mod args;
+mod call;
 mod column;
 mod error;
 mod files;
@@ -22,6 +23,7 @@ mod objects;
 mod placeholder;
 mod product;
 pub(crate) mod quantity;
+mod remade;
 mod render;
 mod selection;
 mod shell;
@@ -123,7 +125,7 @@ impl Plan {
         if args.sources.tasks.is_some() || args.sources.workflow.is_some() {
             return Plan::from_list(args, surroundings);
         }
-        if args.command.is_empty() && args.sources.sources.is_empty() {
+        if args.command.is_empty() && args.sources.sources.is_empty() && args.call.is_none() {
             return Err(PlanError::NoCommand);
         }
         let sources = sources(args, surroundings)?;
@@ -318,6 +320,9 @@ fn check_combination(args: &PlanArgs) -> Result<(), PlanError> {
     if !args.command.is_empty() {
         return Err(PlanError::ListExcludes { list, other: "a command after `--`" });
     }
+    if args.call.is_some() {
+        return Err(PlanError::ListExcludes { list, other: "--call" });
+    }
     if list == "--workflow" && args.options.shell {
         return Err(PlanError::ListExcludes { list, other: "--shell" });
     }
@@ -341,7 +346,9 @@ fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source
     for arg in given {
         sources.push(match arg {
             SourceArg::Range(range) => Source::Range(*range),
-            SourceArg::Each(patterns) => source::files(patterns, args.command.is_empty())?,
+            SourceArg::Each(patterns) => {
+                source::files(patterns, args.command.is_empty() && args.call.is_none())?
+            }
             SourceArg::Lines(file) => {
                 let (lines, shown) = if file == OsStr::new("-") {
                     let shown = "standard input".to_owned();

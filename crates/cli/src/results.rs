@@ -3,6 +3,7 @@
 pub(crate) mod directory;
 pub(crate) mod line;
 pub(crate) mod order;
+pub(crate) mod staged;
 pub(crate) mod terminal;
 
 use falkon_core::result::{Detail, Finished, Outcome, Status};
@@ -127,6 +128,8 @@ impl TaskResult {
             (None, "") => None,
             (Some(cause), "") => Some(cause),
             (None, said) => Some(said.to_owned()),
+            // A function's traceback says it all.
+            (Some(_), said) if said.starts_with("Traceback") => Some(said.to_owned()),
             (Some(cause), said) => Some(format!("{cause}; {said}")),
         }
     }

@@ -11,6 +11,7 @@ use crate::results::line::Json;
 use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
+use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
@@ -83,6 +84,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
+    workers: WorkerArgs,
+    #[command(flatten)]
     failure: FailureArgs,
     /// Print what would run, and run nothing
     #[arg(long)]
@@ -146,7 +149,7 @@ pub(crate) fn open_directory(
     if let Some(path) = &output.resume {
         let directory = Directory::resume(path, output.out_files).map_err(Exit::usage)?;
         let unfinished = directory.unfinished(&plan).map_err(Exit::usage)?;
-        let rest = plan.select(unfinished);
+        let rest = plan.select(plan.with_makers(unfinished));
         let before = plan.count() - rest.count();
         return Ok((Some(directory), rest, before));
     }
@@ -292,8 +295,9 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
+    let (capture, workers) = (args.output.capture, args.workers.options());
     let embedded =
-        Embedded::start(capacity(&args), scratch.clone(), args.output.capture, cache.clone());
+        Embedded::start(capacity(&args), scratch.clone(), capture, workers, cache.clone());
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),

@@ -7,6 +7,7 @@
 //! it.
 
 mod ahead;
+mod bundle;
 mod check;
 mod obey;
 mod outbox;
@@ -62,9 +63,29 @@ pub enum Event {
         /// What else there is to say.
         detail: Option<Arc<Detail>>,
     },
+    /// A worker has been given calls: the time of the first runs from now on.
+    /// (That of a process runs from its start.)
+    Begun {
+        /// The first.
+        key: TaskKey,
+    },
+    /// Calls of functions that were handed over have not begun, and will not:
+    /// the call before them takes long, or their worker is gone.
+    Returned {
+        /// The first.
+        key: TaskKey,
+        /// How many, one after another.
+        count: u64,
+    },
     /// A task that was to come after another will not start: it was taken back
     /// or killed before, or what it was to run in is gone.
     TakenBack(TaskKey),
+    /// A task with data objects did not begin, because inputs that were there
+    /// are gone: [`stage::Event::Lost`] has said which. It goes back into the
+    /// queue.
+    ///
+    /// [`stage::Event::Lost`]: crate::data::stage::Event::Lost
+    Unstarted(Box<Start>),
     /// A task that still counts as running has written its outputs, and they
     /// are in the stores where they are to go: their sizes, in the order in
     /// which its command names them. Before [`Event::Ended`].
@@ -85,7 +106,9 @@ pub enum Event {
 pub struct Start {
     /// The first.
     pub key: TaskKey,
-    /// How many: one, unless they are instant.
+    /// How many: one, unless they are instant or functions. Functions are
+    /// called one after another, and each ends for itself; the shell may
+    /// return the last ones ([`Event::Returned`]).
     pub count: u64,
     /// Their template, as announced by [`Action::Prepare`].
     pub template: TemplateId,
@@ -153,6 +176,8 @@ struct Prepared {
     uses: u64,
     /// The dispatcher will not refer to it any more.
     forgotten: bool,
+    /// How long its calls take.
+    pace: bundle::Pace,
 }
 
 #[derive(Debug, Clone)]
@@ -189,7 +214,12 @@ struct Running {
     data: Option<Arc<TaskData>>,
     deadline: Option<Time>,
     killed: Option<Killed>,
-    /// It does not run yet.
+    /// Rows that its own is among, and its place there.
+    rows: Arc<Rows>,
+    row: u64,
+    /// A call handed over behind the one before it, whose room it will take.
+    behind: bool,
+    /// A process that does not run yet.
     waits: Option<Box<Waits>>,
     /// It came after another that has ended: what goes back into the queue if
     /// it turns out that it was taken back before it started.
@@ -291,7 +321,10 @@ impl Executor {
             Event::Ended { key, outcome, started, ended, detail } => {
                 self.ended(key, outcome, started, ended, detail);
             }
+            Event::Begun { key } => self.begun(key),
+            Event::Returned { key, count } => self.returned(key, count),
             Event::TakenBack(key) => self.taken_back(key),
+            Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
             Event::Leave => self.leaving = true,
@@ -470,20 +503,21 @@ impl Executor {
                 self.free_gpus.remove(gpu);
             }
             self.free.take(need, 1);
-            let Some(first) = self.take_queued(at) else { break };
+            let count = self.bundle(&self.queue[at]);
+            let Some(first) = self.take_queued(at, count) else { break };
             self.start(first, gpus, None);
             self.drain_stage();
         }
     }
 
-    /// Takes the first task of a queued run.
-    fn take_queued(&mut self, at: usize) -> Option<Queued> {
+    /// Takes the first `count` tasks of a queued run.
+    fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
         let run = self.queue.get_mut(at)?;
         run.passed_since = None;
-        let first = Queued { count: 1, ..run.clone() };
-        run.first += 1;
-        run.row += 1;
-        run.count -= 1;
+        let first = Queued { count, ..run.clone() };
+        run.first += count;
+        run.row += count;
+        run.count -= count;
         if run.count == 0 {
             self.queue.remove(at);
         } else if let Some(prepared) = self.templates.get_mut(&first.template) {
@@ -504,7 +538,9 @@ impl Executor {
     /// Starts a task, or hands it over to come after the one that is named.
     fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<(TaskKey, Waits)>) {
         let key = run.key();
-        let timed = run.class.timeout_micros > 0 && run.class.kind != Kind::Noop && waits.is_none();
+        let timed = run.class.timeout_micros > 0
+            && !matches!(run.class.kind, Kind::Noop | Kind::Function)
+            && waits.is_none();
         let deadline = timed.then(|| self.now.after(run.class.timeout_micros));
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
@@ -515,7 +551,7 @@ impl Executor {
             count: run.count,
             template: run.template,
             class: run.class.clone(),
-            rows: run.rows,
+            rows: run.rows.clone(),
             row: run.row,
             attempt: run.tries.attempt(),
             gpus: gpus.clone(),
@@ -529,39 +565,26 @@ impl Executor {
             self.leaders.insert((0, key));
             self.chains.insert(chain, key);
         }
-        self.running.insert(
-            key,
-            Running {
-                count: run.count,
-                tries: run.tries,
-                template: run.template,
-                class: run.class,
-                gpus,
-                data: run.data,
-                deadline,
-                killed: None,
-                waits: waits.map(|(_, waits)| Box::new(waits)),
-                moved_up: None,
-                chain,
-                followers: VecDeque::new(),
-            },
-        );
-    }
-
-    /// Takes a started task out of the books: its room passes on, or is free.
-    fn vacate(&mut self, key: TaskKey, ended: Time) -> Option<Running> {
-        let mut run = self.running.remove(&key)?;
-        if let Some(at) = run.deadline {
-            self.deadlines.remove(&(at, key));
-        }
-        self.leaders.remove(&(run.followers.len(), key));
-        let waited = self.unchain(key, &mut run).is_some();
-        if run.class.kind != Kind::Noop && !waited && !self.move_up(&mut run, ended) {
-            self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(&run.gpus);
-        }
-        self.startable = true;
-        Some(run)
+        let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
+        let leader = Running {
+            count: if calls > 1 { 1 } else { run.count },
+            tries: run.tries,
+            template: run.template,
+            class: run.class,
+            gpus,
+            data: run.data,
+            deadline,
+            killed: None,
+            rows: run.rows,
+            row: run.row,
+            behind: false,
+            waits: waits.map(|(_, waits)| Box::new(waits)),
+            moved_up: None,
+            chain,
+            followers: VecDeque::new(),
+        };
+        self.start_behind(key, calls, &leader);
+        self.running.insert(key, leader);
     }
 
     fn ended(
@@ -572,7 +595,13 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(run) = self.vacate(key, ended.min(self.now)) else { return };
+        let Some(run) = self.vacate(key, Some(ended.min(self.now))) else { return };
+        if run.class.kind == Kind::Function
+            && outcome != Outcome::NotRun
+            && let Some(prepared) = self.templates.get_mut(&run.template)
+        {
+            prepared.pace.ended(ended.since(started));
+        }
         self.release_template(run.template);
         if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
             self.note_run_time(ended.since(started));
@@ -603,6 +632,27 @@ impl Executor {
             Some(task) => self.finish(key, task, Some(report)),
             None => self.outbox.push(report),
         }
+    }
+
+    /// Takes a started task out of the books. If it has `ended`, its room
+    /// passes on to the call behind it or the process that comes after it;
+    /// else, or without one, it is free.
+    fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Running> {
+        let mut run = self.running.remove(&key)?;
+        if let Some(at) = run.deadline {
+            self.deadlines.remove(&(at, key));
+        }
+        self.leaders.remove(&(run.followers.len(), key));
+        let waited = self.unchain(key, &mut run).is_some();
+        let has_room = run.class.kind != Kind::Noop && !run.behind && !waited;
+        let passed_on = has_room
+            && ended.is_some_and(|ended| self.lead(key, &run) || self.move_up(&mut run, ended));
+        if has_room && !passed_on {
+            self.free.give(&run.class.resources, 1);
+            self.free_gpus.extend(&run.gpus);
+        }
+        self.startable = true;
+        Some(run)
     }
 
     fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {

@@ -68,6 +68,10 @@ pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
 pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 /// Queued runs an executor looks through for one that fits its free room.
 pub const BACKFILL_RUNS_MAX: usize = 64;
+/// Calls of functions handed to one worker at once.
+pub const BUNDLE_TASKS_MAX: u64 = 4096;
+/// Work handed to one worker at once, by what calls took before.
+pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Tasks of one executor that are started to come after others.
 pub const AHEAD_TASKS_MAX: usize = 4096;
 /// Tasks that are started to come one after the other behind one that runs.
@@ -112,3 +116,6 @@ pub const PEER_BYTES_PER_SECOND: u64 = 125_000_000;
 pub const DEMANDS_ORDER_MAX: usize = 4096;
 /// Tasks with data objects in one assignment.
 pub const DATA_TASKS_MAX: u64 = 4 * PREFETCH_TASKS_MAX;
+/// Times one attempt at a task may find, when it is to begin, that its inputs
+/// were deleted from the cache.
+pub const INPUT_LOSSES_MAX: u32 = 8;

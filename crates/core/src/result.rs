@@ -98,6 +98,9 @@ pub struct Detail {
     pub stderr: Captured,
     /// What went wrong, for people; empty if nothing did.
     pub error: String,
+    /// What a function returned, as bytes that only its language can read;
+    /// empty if it returned nothing, and for tasks of other kinds.
+    pub value: Vec<u8>,
     /// Where its inputs came from.
     pub usage: Usage,
     /// Microseconds for which it waited for them.
@@ -111,7 +114,8 @@ impl Detail {
         (size_of::<Detail>()
             + self.stdout.head.capacity()
             + self.stderr.head.capacity()
-            + self.error.capacity()) as u64
+            + self.error.capacity()
+            + self.value.capacity()) as u64
     }
 }
 

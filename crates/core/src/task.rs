@@ -63,6 +63,8 @@ impl fmt::Display for ExecutorId {
 pub enum Kind {
     /// An existing program, spawned.
     Process,
+    /// A function, called in a process that takes one call after another.
+    Function,
     /// A builtin that does nothing: measures dispatch alone.
     Noop,
     /// A builtin that holds its slot for the time its row or template names.
@@ -177,7 +179,7 @@ impl fmt::Display for Resources {
 /// have few classes and many tasks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskClass {
-    /// Process or builtin.
+    /// Process, function or builtin.
     pub kind: Kind,
     /// What a task holds while it runs.
     pub resources: Resources,

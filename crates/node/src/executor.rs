@@ -1,9 +1,11 @@
 //! An executor as a service: a session with the dispatcher, processes through
-//! the process host, timers for builtins, the core in the middle.
+//! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod mend;
 mod not_started;
 mod objects;
 mod tasks;
+mod workers;
 
 use crate::clock::Clock;
 use crate::process::{Ended, HostError};
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crate::dispatcher::Log;
 pub use objects::{CacheSetup, CacheSetupError};
+pub use workers::WorkerOptions;
 
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
@@ -38,6 +41,8 @@ pub struct Options {
     pub scratch: PathBuf,
     /// Bytes of each output stream that are sent.
     pub capture_bytes_max: u64,
+    /// How functions are called.
+    pub workers: WorkerOptions,
     /// Gives up after so long without a dispatcher; `None` never does.
     pub give_up: Option<Duration>,
     /// Where log lines go.
@@ -133,7 +138,7 @@ pub async fn run(
     let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
     let mut objects = None;
     if let Some(setup) = &options.cache {
-        let opened = Objects::open(setup, incarnation, options.log.clone());
+        let opened = Objects::open(setup, &options.scratch, incarnation, options.log.clone());
         let (mut opened, stage, recorded) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
             Link::Access(access) => access
@@ -176,7 +181,7 @@ pub async fn run(
                 None => break,
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
-            () = tokio::time::sleep_until(due) => {}
+            () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
     }
@@ -219,7 +224,9 @@ impl Driver {
     fn due(&self) -> tokio::time::Instant {
         let far = tokio::time::Instant::now() + Duration::from_secs(3600);
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
-        due.into_iter().flatten().min().map_or(far, |at| self.clock.instant(at).into())
+        let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
+        let look = self.tasks.next_look();
+        due.into_iter().chain(look).min().map_or(far, Into::into)
     }
 
     fn hear(&mut self, said: FromSession) {
@@ -258,6 +265,7 @@ impl Driver {
     }
 
     fn take_ended(&mut self, ended: &mut Vec<Ended>, said: Option<FromObjects>) {
+        self.tasks.hear_workers(&self.clock);
         let now = self.clock.now();
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(said)) {
             self.core.handle(now, event);
@@ -284,7 +292,7 @@ impl Driver {
                 let Some(action) = self.core.poll_action() else { break };
                 self.act(action);
             }
-            self.tasks.launch().await?;
+            self.tasks.launch(&self.clock).await?;
             self.speak().await;
             match self.tasks.next_event() {
                 Some(event) => self.core.handle(now, event),

@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use falkon_node::journal::{
-    AppendError, BUFFER_BYTES_MAX, Flaw, Journal, OpenError, Options, RECORD_BYTES_MAX,
-    ReplayError, Skipped, Snapshot, SnapshotError, Torn,
+    AppendError, BUFFER_BYTES_MAX, FORMAT_VERSION, Flaw, Journal, OpenError, Options,
+    RECORD_BYTES_MAX, ReplayError, Skipped, Snapshot, SnapshotError, Torn,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -504,13 +504,16 @@ fn another_format_version_is_refused_by_its_number() {
     commit_each(&mut open(dir.path(), Options::default()).unwrap().0, &numbered(2, 5));
     let path = last_segment(dir.path());
     let mut bytes = fs::read(&path).unwrap();
-    bytes[8..12].copy_from_slice(&7_u32.to_le_bytes());
-    fs::write(&path, &bytes).unwrap();
-    for options in [Options::default(), salvaging()] {
-        let Err(Refusal::Open(error)) = open(dir.path(), options) else { panic!("opened") };
-        assert!(error.to_string().contains("format version 7"), "{error}");
+    for version in [FORMAT_VERSION - 1, FORMAT_VERSION + 5] {
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        fs::write(&path, &bytes).unwrap();
+        for options in [Options::default(), salvaging()] {
+            let Err(Refusal::Open(error)) = open(dir.path(), options) else { panic!("opened") };
+            let said = format!("format version {version}, this build reads version");
+            assert!(error.to_string().contains(&said), "{error}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), bytes, "and is left alone");
     }
-    assert_eq!(fs::read(&path).unwrap(), bytes, "and is left alone");
 }
 
 #[test]

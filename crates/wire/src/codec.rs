@@ -171,6 +171,15 @@ impl<'a> Decoder<'a> {
         self.take(count)
     }
 
+    /// Reads a text, without a copy.
+    ///
+    /// # Errors
+    /// Another type stands there, it is not UTF-8, or the bytes end.
+    pub fn text(&mut self) -> Result<&'a str, DecodeError> {
+        let bytes = self.bytes()?;
+        std::str::from_utf8(bytes).map_err(|_| self.unexpected("text in UTF-8"))
+    }
+
     /// Whether the next value is nil; if so it is consumed.
     ///
     /// # Errors
@@ -247,6 +256,23 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
         }
     }
     out.extend_from_slice(bytes);
+}
+
+/// Writes a text.
+pub fn put_text(out: &mut Vec<u8>, text: &str) {
+    match text.len() {
+        count @ 0..=31 => out.push(0xa0 | count as u8),
+        count @ 32..=0xff => out.extend_from_slice(&[0xd9, count as u8]),
+        count @ 0x100..=0xffff => {
+            out.push(0xda);
+            out.extend_from_slice(&(count as u16).to_be_bytes());
+        }
+        count => {
+            out.push(0xdb);
+            out.extend_from_slice(&(count as u32).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// A value that travels.
@@ -326,24 +352,20 @@ impl Wire for bool {
 
 impl Wire for String {
     fn encode(&self, out: &mut Vec<u8>) {
-        let count = self.len();
-        match count {
-            0..=31 => out.push(0xa0 | count as u8),
-            32..=0xff => out.extend_from_slice(&[0xd9, count as u8]),
-            0x100..=0xffff => {
-                out.push(0xda);
-                out.extend_from_slice(&(count as u16).to_be_bytes());
-            }
-            _ => {
-                out.push(0xdb);
-                out.extend_from_slice(&(count as u32).to_be_bytes());
-            }
-        }
-        out.extend_from_slice(self.as_bytes());
+        put_text(out, self);
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let bytes = from.bytes()?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.unexpected("text in UTF-8"))
+        from.text().map(str::to_owned)
+    }
+}
+
+/// Shared text travels as text.
+impl Wire for Arc<str> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        put_text(out, self);
+    }
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        from.text().map(Arc::from)
     }
 }
 
@@ -357,20 +379,13 @@ impl Wire for u128 {
     }
 }
 
-impl Wire for Arc<str> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        put_bytes(out, self.as_bytes());
-    }
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let bytes = from.bytes()?;
-        std::str::from_utf8(bytes).map(Arc::from).map_err(|_| from.unexpected("text in UTF-8"))
-    }
-}
-
 /// Numbers in a column travel as one binary of little-endian 32-bit integers.
 impl Wire for Vec<u32> {
     fn encode(&self, out: &mut Vec<u8>) {
-        let bytes: Vec<u8> = self.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut bytes = Vec::with_capacity(self.len() * 4);
+        for number in self {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
         put_bytes(out, &bytes);
     }
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {

@@ -7,13 +7,15 @@ use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_bytes, wire_enum, wire_list, wire_struct,
 };
 use falkon_core::task::Rows;
+use std::sync::Arc;
 
 /// One task's command, complete. Strings are bytes: file names and arguments
 /// need not be UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Command {
     /// Program and arguments. A builtin has its name (`@noop`, `@sleep`) as
-    /// the program; the task's class says whether it is one.
+    /// the program; the task's class says whether it is one. For a function
+    /// all of them are arguments, if the call has no payload of its own.
     pub argv: Vec<Vec<u8>>,
     /// Variables added to the executor's environment.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
@@ -25,8 +27,38 @@ pub struct Command {
     pub inputs: Vec<Vec<u8>>,
     /// Files that must be there after it ended well, relative to `cwd`.
     pub outputs: Vec<Vec<u8>>,
+    /// The function that is called instead of a program, if the class says so.
+    pub call: Option<Call>,
 }
-wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs });
+wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, call });
+
+/// A function: what calls have in common, however many they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct Function {
+    /// Which workers can call it: `python`, or another language that executors
+    /// were told of.
+    pub language: String,
+    /// Which it is, in words of its language: `module:qualname` for Python.
+    pub name: Vec<u8>,
+    /// The code that defines it, in a form that its workers know; empty if
+    /// they find it by its name alone. Stands in a template, so that it
+    /// travels once per executor and not once per call; an executor passes it
+    /// to each of its workers once, by content.
+    pub code: Arc<Vec<u8>>,
+}
+wire_struct!(Function { language, name, code });
+
+/// A call of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
+pub struct Call {
+    /// What is called.
+    pub function: Arc<Function>,
+    /// The arguments, in a form that the function's workers know (see
+    /// `docs/workers.md`); if empty, the arguments are [`Command::argv`], as
+    /// texts.
+    pub payload: Vec<u8>,
+}
+wire_struct!(Call { function, payload });
 
 /// Which part of a value a placeholder stands for, as in GNU parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,8 +142,11 @@ pub struct CommandTemplate {
     pub inputs: Vec<Text>,
     /// See [`Command::outputs`].
     pub outputs: Vec<Text>,
+    /// The function of [`Command::call`]; its arguments are the texts of
+    /// `argv`.
+    pub call: Option<Arc<Function>>,
 }
-wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs });
+wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call });
 wire_list!(Piece, Vec<Piece>, (Vec<u8>, Vec<Piece>));
 
 /// What the tasks of a submission share.
@@ -121,10 +156,21 @@ pub enum Template {
     Command(CommandTemplate),
     /// Nothing: every row is a whole [`Command`].
     Each,
+    /// A call but for its payload; every row is one, as it is.
+    Calls(Command),
 }
-wire_enum!(Template { 0 => Command(command), 1 => Each });
+wire_enum!(Template { 0 => Command(command), 1 => Each, 2 => Calls(command) });
 
 impl Template {
+    /// What all tasks call, if they call one function alike.
+    #[must_use]
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            Template::Calls(command) => command.call.as_ref(),
+            Template::Command(_) | Template::Each => None,
+        }
+    }
+
     /// The command of one task: the `index`-th row of `rows`, where `number`
     /// is what `{#}` stands for.
     ///
@@ -137,7 +183,14 @@ impl Template {
             (Template::Each, Rows::Packed(packed)) => {
                 Command::from_bytes(packed.at(index).ok_or(missing)?)
             }
-            (Template::Each, Rows::Computed { .. }) => Err(missing),
+            (Template::Calls(command), Rows::Packed(packed)) => {
+                let payload = packed.at(index).ok_or(missing)?.to_vec();
+                let mut command = command.clone();
+                let call = command.call.as_mut().ok_or(DecodeError::Invalid("call"))?;
+                call.payload = payload;
+                Ok(command)
+            }
+            (Template::Each | Template::Calls(_), Rows::Computed { .. }) => Err(missing),
             (Template::Command(template), Rows::Packed(packed)) => {
                 let row = packed.at(index).ok_or(missing)?;
                 let values = unpack_row(row)?;
@@ -157,10 +210,10 @@ impl Command {
     /// Whether `bytes` are a command, without making one.
     ///
     /// # Errors
-    /// As [`Wire::from_bytes`], except that text is bytes anyway.
+    /// As [`Wire::from_bytes`].
     pub fn check(bytes: &[u8]) -> Result<(), DecodeError> {
         let mut from = Decoder::new(bytes);
-        from.array_of(6, "Command")?;
+        from.array_of(7, "Command")?;
         skip_strings(&mut from)?;
         for _ in 0..from.array()? {
             from.array_of(2, "a pair")?;
@@ -174,6 +227,14 @@ impl Command {
         }
         skip_strings(&mut from)?;
         skip_strings(&mut from)?;
+        if !from.nil()? {
+            from.array_of(2, "Call")?;
+            from.array_of(3, "Function")?;
+            from.text()?;
+            for _ in ["name", "code", "payload"] {
+                from.bytes()?;
+            }
+        }
         match from.remaining() {
             0 => Ok(()),
             count => Err(DecodeError::Trailing(count)),
@@ -207,6 +268,10 @@ impl CommandTemplate {
             stdin: self.stdin.as_ref().map(text).transpose()?,
             inputs: texts(&self.inputs)?,
             outputs: texts(&self.outputs)?,
+            call: self
+                .call
+                .as_ref()
+                .map(|function| Call { function: function.clone(), payload: Vec::new() }),
         })
     }
 }

@@ -34,7 +34,7 @@ macro_rules! wire_newtype {
 }
 wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
 
-wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep });
+wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
 wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, estimate_micros });
 wire_struct!(Range { start, step, count });
@@ -66,7 +66,7 @@ wire_struct!(DataOrder { peers, fetch, demand });
 wire_struct!(Changes { anew, added, removed });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
-wire_struct!(Detail { stdout, stderr, error, usage, staging_micros });
+wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {
@@ -182,6 +182,7 @@ impl Wire for PolicyError {
                     .ok_or(DecodeError::Invalid("policy option"))?;
                 Ok(PolicyError::NotWith { option, policy: PolicyName::decode(from)? })
             }
+            (0..=2, _) => Err(DecodeError::Invalid("PolicyError")),
             (tag, _) => Err(DecodeError::UnknownTag { of: "policy error", tag }),
         }
     }

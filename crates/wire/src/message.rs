@@ -10,8 +10,9 @@ use falkon_core::dispatch::{
 use falkon_core::result::Counts;
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 
-/// Both sides must speak the same version.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// Both sides must speak the same version. A journal holds the same values, so
+/// its format version goes with this one.
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]

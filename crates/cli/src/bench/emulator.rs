@@ -75,6 +75,7 @@ fn options(number: u32, slots: u32) -> Options {
         name: format!("{}:{}/{number}", hostname(), std::process::id()),
         capacity: Resources::cpus(slots),
         scratch: std::env::temp_dir(),
+        workers: falkon_node::executor::WorkerOptions::default(),
         capture_bytes_max: 0,
         give_up: None,
         log: Arc::new(|_: &str| {}),

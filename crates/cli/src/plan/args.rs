@@ -17,6 +17,20 @@ pub(crate) struct PlanArgs {
     /// What every task gets.
     #[command(flatten)]
     pub(crate) options: TaskOptions,
+    /// Call a function instead of running a program: MODULE:FUNCTION, or
+    /// FILE.py:FUNCTION
+    ///
+    /// The words after `--` are its arguments, as texts. A worker process loads
+    /// the module once and makes many calls; modules are looked for in the
+    /// working directory as well. A FILE.py is shipped to where the calls are
+    /// made. With --json, results hold what was returned: `value`, or
+    /// `value_repr` if it cannot be written as JSON.
+    #[arg(long, value_name = "FUNCTION")]
+    pub(crate) call: Option<String>,
+    /// The language of --call, for which executors have a --worker
+    /// [default: python]
+    #[arg(long, value_name = "NAME", requires = "call")]
+    pub(crate) language: Option<String>,
     /// The program to run and its arguments, or a builtin: @noop, @sleep SECONDS
     ///
     /// Each combination of the sources' values is a task. In the arguments
@@ -24,8 +38,9 @@ pub(crate) struct PlanArgs {
     /// value: {} all of it, {/} its base name, {.} without extension, {/.}
     /// base name without extension, {//} its directory; {1}, {2/}, … for the
     /// first, second, … of several sources; {#} is the task's number. Other
-    /// braces are plain text. If the program would not see any of them, the
-    /// values are appended as its last arguments.
+    /// braces are plain text. If the program would not see any of them, not
+    /// even as a data object that it reads, the values are appended as its last
+    /// arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -107,7 +122,8 @@ impl Args for SourceArgs {
                         "A list of complete tasks: JSON Lines (one object per line) or TOML \
                          ([[task]] tables), told apart by the extension .toml or the contents; \
                          `-` is standard input. Fields: id, command (a program, or a list with \
-                         its arguments), args, shell, env, cwd, stdin, inputs, outputs, after \
+                         its arguments), args, or for a function call (\"module:function\"), \
+                         args (any values), kwargs, language; shell, env, cwd, stdin, inputs, outputs, after \
                          (ids), cpus, gpus, memory, resources, runtime_estimate, timeout, \
                          retries, priority. A task runs after those it names in `after` and \
                          those whose outputs are its inputs. Options of the command line are \

@@ -110,6 +110,33 @@ pub(crate) enum PlanError {
         /// What it was given instead.
         given: String,
     },
+    /// `--call` or `call` without the name of a function.
+    Call {
+        /// What it has instead.
+        text: String,
+    },
+    /// A function beside something that only programs have.
+    CallWith {
+        /// What that is.
+        other: &'static str,
+    },
+    /// `kwargs` or `language` without a function.
+    NoCall {
+        /// The field.
+        field: &'static str,
+    },
+    /// A program's argument that is no text.
+    Argument {
+        /// What it is instead.
+        shown: String,
+    },
+    /// A source text is too long to be shipped.
+    LargeSource {
+        /// The file.
+        path: String,
+        /// The limit in bytes.
+        bytes_max: u64,
+    },
     /// An `--env` that is not `NAME=VALUE`.
     Env {
         /// As it was written.
@@ -203,7 +230,7 @@ impl fmt::Display for PlanError {
         match self {
             PlanError::NoCommand => write!(
                 f,
-                "there is no command to run: write it after `--`, or name a list of tasks \
+                "there is no command to run: write it after `--`, give --call a function, or name a list of tasks \
                  with --tasks or --workflow"
             ),
             PlanError::ListExcludes { list, other } => write!(
@@ -291,6 +318,26 @@ impl PlanError {
             PlanError::Sleep { given } => {
                 write!(f, "@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")
             }
+            PlanError::Call { text } => {
+                write!(f, "`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION")
+            }
+            PlanError::CallWith { other } => {
+                write!(f, "a function is called and not run: leave out {other}")
+            }
+            PlanError::NoCall { field } => {
+                write!(f, "`{field}` is for functions: give `call` one, \"module:function\"")
+            }
+            PlanError::Argument { shown } => write!(
+                f,
+                "invalid argument: {shown}, expected a string without NUL or a whole number \
+                 (other values are for functions, with `call`)"
+            ),
+            PlanError::LargeSource { path, bytes_max } => write!(
+                f,
+                "`{path}` has more than {} MiB and cannot be shipped: name it as a module \
+                 (MODULE:FUNCTION)",
+                bytes_max >> 20
+            ),
             PlanError::Env { text } => {
                 write!(f, "`{text}` is not a variable: write --env NAME=VALUE")
             }

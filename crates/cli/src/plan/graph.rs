@@ -91,7 +91,7 @@ impl fmt::Display for GraphError {
                 write!(f, "tasks `{first}` and `{second}` both declare the output `{path}`")
             }
             GraphError::NotMade { source, task } => {
-                write!(f, "task `{task}` reads `{source}`, but no task writes it")
+                write!(f, "task `{task}` reads `{source}`, but no other task writes it")
             }
             GraphError::TooLarge => {
                 write!(f, "there are more than 4,294,967,295 tasks or dependencies: split the list")
@@ -342,7 +342,9 @@ impl GraphBuilder {
                 tasks: (name(first), name(second)),
             });
         }
-        let nobody = |(key, ..): &&(Key, u32, _)| !self.outputs.contains_key(key);
+        let nobody = |(key, task, _): &&(Key, u32, _)| {
+            self.outputs.get(key).is_none_or(|maker| maker == task)
+        };
         if let Some((_, task, source)) = self.cached.iter().find(nobody) {
             let source = String::from_utf8_lossy(source).into_owned();
             return Err(GraphError::NotMade { source, task: name(*task) });

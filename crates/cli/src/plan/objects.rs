@@ -7,10 +7,14 @@ use super::files;
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::task::Kind;
+use falkon_node::store::{StoreUrl, UrlError};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Text};
 use falkon_wire::declared::{CACHE_SCHEME, is_inner_name, objects};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Why a declared object is refused.
@@ -30,6 +34,29 @@ pub(crate) enum ObjectError {
     WithFolder,
     /// A builtin that reads nothing.
     Builtin,
+    /// One object would be a folder that another is in.
+    Within {
+        /// The file.
+        file: String,
+        /// What would be in it.
+        inner: String,
+    },
+    /// The source or target is no place for objects.
+    Place {
+        /// The object's name.
+        name: String,
+        /// Why.
+        error: UrlError,
+    },
+    /// The target can only be read.
+    ReadOnly {
+        /// The object's name.
+        name: String,
+        /// Where it was to go.
+        target: String,
+    },
+    /// A function.
+    Function,
     /// `--stage` without files.
     NothingToStage,
 }
@@ -58,6 +85,20 @@ impl fmt::Display for ObjectError {
                 f,
                 "a task with data objects runs in a directory of its own: leave out --cwd (cwd)"
             ),
+            ObjectError::Within { file, inner } => write!(
+                f,
+                "the data object `{file}` is a file, so that `{inner}` cannot be in it: choose \
+                 another name"
+            ),
+            ObjectError::Place { name, error } => write!(f, "the data object `{name}`: {error}"),
+            ObjectError::ReadOnly { name, target } => write!(
+                f,
+                "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: \
+                 URL or cache:KEY"
+            ),
+            ObjectError::Function => {
+                write!(f, "functions have no data objects: give them paths as arguments")
+            }
             ObjectError::NothingToStage => {
                 write!(f, "--stage brings the files of --each, but there is no --each")
             }
@@ -69,7 +110,14 @@ impl fmt::Display for ObjectError {
     }
 }
 
-impl std::error::Error for ObjectError {}
+impl std::error::Error for ObjectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ObjectError::Place { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Checks the declared objects of a task.
 ///
@@ -83,11 +131,16 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
     if command.cwd.is_some() {
         return wrong(ObjectError::WithFolder);
     }
+    if kind == Kind::Function {
+        return wrong(ObjectError::Function);
+    }
     if kind == Kind::Noop || (kind != Kind::Process && objects(&command.outputs).next().is_some()) {
         return wrong(ObjectError::Builtin);
     }
     let mut names: Vec<&[u8]> = Vec::new();
-    for (name, source) in objects(&command.inputs).chain(objects(&command.outputs)) {
+    let read = objects(&command.inputs).map(|object| (object, false));
+    let written = objects(&command.outputs).map(|object| (object, true));
+    for ((name, source), is_written) in read.chain(written) {
         let shown = || String::from_utf8_lossy(name).into_owned();
         if !is_inner_name(name) {
             return wrong(ObjectError::Name(shown()));
@@ -98,16 +151,41 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
         if source == CACHE_SCHEME {
             return wrong(ObjectError::NoKey(shown()));
         }
-        if std::str::from_utf8(source).is_err() {
+        let Ok(source) = std::str::from_utf8(source) else {
             return wrong(ObjectError::NotUtf8(shown()));
+        };
+        if !source.as_bytes().starts_with(CACHE_SCHEME) {
+            // A relative path is as good here as any: where it is seen from
+            // is told by whoever submits.
+            match StoreUrl::parse_in(source, Path::new("/")) {
+                Err(error) => return wrong(ObjectError::Place { name: shown(), error }),
+                Ok(StoreUrl::Web(target)) if is_written => {
+                    return wrong(ObjectError::ReadOnly { name: shown(), target });
+                }
+                Ok(_) => {}
+            }
         }
         names.push(name);
     }
+    check_names(names).map_err(PlanError::Object)
+}
+
+/// Whether all names can stand side by side.
+fn check_names(mut names: Vec<&[u8]>) -> Result<(), ObjectError> {
+    let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => wrong(ObjectError::Doubled(String::from_utf8_lossy(pair[0]).into_owned())),
-        None => Ok(()),
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(ObjectError::Doubled(shown(pair[0])));
     }
+    for name in &names {
+        let slashes = (0..name.len()).filter(|at| name[*at] == b'/');
+        for folder in slashes.map(|at| &name[..at]) {
+            if names.binary_search(&folder).is_ok() {
+                return Err(ObjectError::Within { file: shown(folder), inner: shown(name) });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a task reads or writes data objects.
@@ -121,12 +199,14 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
     if source.starts_with(CACHE_SCHEME) {
         return source.to_vec();
     }
-    let path = source.strip_prefix(b"file://").or_else(|| source.strip_prefix(b"file:"));
-    let is_address = || source.windows(3).any(|window| window == b"://");
-    match path {
-        Some(path) => files::normalized(current_dir, path),
-        None if is_address() => source.to_vec(),
-        None => files::normalized(current_dir, source),
+    let base = Path::new(OsStr::from_bytes(current_dir));
+    match std::str::from_utf8(source).map(|text| StoreUrl::parse_in(text, base)) {
+        Ok(Ok(StoreUrl::Posix(path))) => {
+            files::normalized(current_dir, path.as_os_str().as_bytes())
+        }
+        Ok(Ok(_)) => source.to_vec(),
+        // What is no place at all is refused elsewhere.
+        _ => files::normalized(current_dir, source),
     }
 }
 
@@ -188,17 +268,19 @@ pub(crate) fn stage(
     Ok(())
 }
 
+/// Whether a declaration with placeholders is one of a data object.
+pub(crate) fn is_object(text: &Text) -> bool {
+    let is_file = matches!(
+        text.first(),
+        Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.' | b'='))
+    );
+    let has_equals =
+        |piece: &Piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='));
+    !is_file && text.iter().any(has_equals)
+}
+
 /// Whether tasks of a command with placeholders have data objects.
 pub(crate) fn declares(template: &CommandTemplate) -> bool {
-    let is_object = |text: &Text| {
-        let is_file = matches!(
-            text.first(),
-            Some(Piece::Literal(bytes)) if matches!(bytes.first(), Some(b'/' | b'.' | b'='))
-        );
-        let has_equals =
-            |piece: &Piece| matches!(piece, Piece::Literal(bytes) if bytes.contains(&b'='));
-        !is_file && text.iter().any(has_equals)
-    };
     template.inputs.iter().chain(&template.outputs).any(is_object)
 }
 

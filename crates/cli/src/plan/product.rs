@@ -14,6 +14,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+/// How an input from the caches begins, after its name.
+const CACHED: &[u8] = b"=cache:";
+
 /// Tasks of a plan whose declared outputs are checked against each other, at
 /// most: the check takes some 50 bytes for each.
 pub(crate) const OUTPUT_TASKS_MAX: u64 = 1 << 26;
@@ -151,7 +154,7 @@ impl Product {
                 .collect()
         };
         let all = |texts: &[Text]| texts.iter().map(text).collect();
-        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = &self.template;
+        let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call } = &self.template;
         Template::Command(CommandTemplate {
             argv: all(argv),
             env: env.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
@@ -159,6 +162,7 @@ impl Product {
             stdin: stdin.as_ref().map(text),
             inputs: all(inputs),
             outputs: all(outputs),
+            call: call.clone(),
         })
     }
 
@@ -171,16 +175,23 @@ impl Product {
         &self,
         current_dir: &[u8],
     ) -> Result<(Dependencies, HashSet<Made>), PlanError> {
-        if self.template.outputs.is_empty() {
-            return Ok((Dependencies::default(), HashSet::new()));
-        }
-        if self.count > OUTPUT_TASKS_MAX {
+        let reads_cached = |text: &Text| {
+            let cached = |bytes: &[u8]| bytes.windows(CACHED.len()).any(|part| part == CACHED);
+            text.iter().any(|piece| matches!(piece, Piece::Literal(bytes) if cached(bytes)))
+        };
+        let count = match self.template.outputs.is_empty() {
+            // Nobody writes what the first one reads.
+            true if self.template.inputs.iter().any(reads_cached) => 1,
+            true => return Ok((Dependencies::default(), HashSet::new())),
+            false => self.count,
+        };
+        if count > OUTPUT_TASKS_MAX {
             return Err(PlanError::TooManyOutputs { tasks: self.count });
         }
         let CommandTemplate { cwd, inputs, outputs, .. } = self.template.clone();
         let files = CommandTemplate { cwd, inputs, outputs, ..CommandTemplate::default() };
         let mut graph = GraphBuilder::new(current_dir);
-        for index in 0..self.count {
+        for index in 0..count {
             let filled =
                 self.with_values(index, |values| files.fill(values, index + 1).ok()).flatten();
             if let Some(command) = filled {
@@ -195,7 +206,7 @@ impl Product {
 
 /// All texts of a template.
 fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
-    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs } = template;
+    let CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call: _ } = template;
     argv.iter()
         .chain(env.iter().map(|(_, value)| value))
         .chain(cwd)
@@ -207,16 +218,23 @@ fn texts(template: &CommandTemplate) -> impl Iterator<Item = &Text> {
 /// The command of the command line as a template over so many `sources`, and
 /// what kind of task it is.
 fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), PlanError> {
-    let program = args.command.first().filter(|program| !program.is_empty());
-    let program = program.ok_or(PlanError::NoCommand)?.as_bytes();
-    let kind = kind(program)?;
+    let function = super::call::function(args)?;
+    let kind = match &function {
+        Some(_) => Kind::Function,
+        None => {
+            let program = args.command.first().filter(|program| !program.is_empty());
+            kind(program.ok_or(PlanError::NoCommand)?.as_bytes())?
+        }
+    };
     let mut template = options(&args.options, sources)?;
-    let seen =
-        texts(&CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() })
-            .any(|text| !is_literal(text));
+    template.call = function;
+    let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
+    // A data object that is read is what the program sees of its value.
+    let staged = template.inputs.iter().filter(|text| objects::is_object(text));
+    let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {
-            let name = String::from_utf8_lossy(program).into_owned();
+            let name = args.command[0].to_string_lossy().into_owned();
             return Err(PlanError::BuiltinInShell { name });
         }
         let words: Vec<&[u8]> = args.command.iter().map(|word| word.as_bytes()).collect();
@@ -230,7 +248,7 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
         .collect::<Result<_, _>>()?;
     let seen = seen || template.argv.iter().any(|text| !is_literal(text));
     let wants_values = match kind {
-        Kind::Process => true,
+        Kind::Process | Kind::Function => true,
         Kind::Noop => false,
         Kind::Sleep => template.argv.len() == 1,
     };
@@ -267,6 +285,7 @@ pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTe
         stdin: options.stdin.as_ref().map(text).transpose()?,
         inputs: texts(&options.input)?,
         outputs: texts(&options.output)?,
+        call: None,
     })
 }
 

@@ -113,13 +113,26 @@ fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
     if class.priority != 0 {
         notes.push(format!("priority {}", class.priority));
     }
-    if class.kind != Kind::Process {
-        notes.push("builtin".to_owned());
+    match class.kind {
+        Kind::Process => {}
+        Kind::Function => notes.push("function".to_owned()),
+        Kind::Noop | Kind::Sleep => notes.push("builtin".to_owned()),
     }
 }
 
 fn words(command: &Command) -> String {
     let mut words: Vec<String> = command.argv.iter().map(|word| quoted(word)).collect();
+    if let Some(call) = &command.call {
+        // The first byte of a payload says its form.
+        let arguments = call.payload.get(1..).filter(|payload| !payload.is_empty());
+        let name = quoted(&call.function.name);
+        return [name]
+            .into_iter()
+            .chain(words)
+            .chain(arguments.map(quoted))
+            .collect::<Vec<_>>()
+            .join(" ");
+    }
     if let Some(program) = words.first_mut()
         && program.contains('=')
         && !program.contains('\'')

@@ -3,6 +3,7 @@
 pub(crate) mod fields;
 
 use super::args::TaskOptions;
+use super::call;
 use super::error::{PlanError, TaskError, TaskErrors};
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
@@ -11,11 +12,12 @@ use super::product::{self, check_sleep, kind};
 use super::quantity::coarse_estimate;
 use super::shell;
 use falkon_core::task::{Kind, TaskClass};
-use falkon_wire::command::{Command, CommandTemplate};
+use falkon_wire::command::{Call, Command, CommandTemplate};
 use fields::TaskFields;
 use serde::Deserialize;
 use std::io::{BufRead, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 /// The longest line of a task file, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -225,30 +227,15 @@ impl Defaults {
         index: u64,
     ) -> Result<(Command, TaskClass), PlanError> {
         let mut command = self.template.fill(&[], index + 1).unwrap_or_default();
-        let mut words = Vec::new();
-        for word in fields.command.iter().flat_map(|command| &command.0) {
-            words.push(word.0.bytes().to_vec());
-        }
-        if words.first().is_none_or(Vec::is_empty) {
-            return Err(PlanError::EmptyCommand);
-        }
+        let kind = match &fields.call {
+            Some(call) => {
+                command.call = Some(self.call(fields, call)?);
+                Kind::Function
+            }
+            None => self.program(fields, &mut command)?,
+        };
         if fields.id.as_ref().is_some_and(|id| id.bytes().is_empty()) {
             return Err(PlanError::EmptyId);
-        }
-        let kind = kind(&words[0])?;
-        let args = fields.args.iter().flatten().map(|word| word.0.bytes().to_vec());
-        if fields.shell.unwrap_or(self.shell) {
-            if kind != Kind::Process {
-                let name = String::from_utf8_lossy(&words[0]).into_owned();
-                return Err(PlanError::BuiltinInShell { name });
-            }
-            command.argv = shell::command(words.join(&b' '), args.collect());
-        } else {
-            words.extend(args);
-            command.argv = words;
-        }
-        if kind == Kind::Sleep {
-            check_sleep(&command.argv)?;
         }
         for (name, value) in fields.env.iter().flat_map(|env| &env.0) {
             command.env.retain(|(other, _)| other != name.bytes());
@@ -260,7 +247,62 @@ impl Defaults {
         command.stdin = fields.stdin.as_ref().map(owned).or(command.stdin);
         command.inputs = fields.inputs.as_ref().map_or(command.inputs, list);
         command.outputs = fields.outputs.as_ref().map_or(command.outputs, list);
+        if kind == Kind::Function && command.stdin.is_some() {
+            return Err(PlanError::CallWith { other: "`stdin`" });
+        }
         Ok((command, self.class(fields, kind)))
+    }
+
+    /// The function that a task calls, and its arguments.
+    fn call(&self, fields: &TaskFields<'_>, name: &fields::Text<'_>) -> Result<Call, PlanError> {
+        for (given, other) in [
+            (fields.command.is_some(), "`command`"),
+            (fields.shell.unwrap_or(self.shell), "`shell`"),
+        ] {
+            if given {
+                return Err(PlanError::CallWith { other });
+            }
+        }
+        let language = fields.language.as_ref().map_or(call::LANGUAGE_DEFAULT, |text| &text.0);
+        let function = Arc::new(call::named(language, &name.0)?);
+        let none = serde_json::Map::new();
+        let args = fields.args.as_deref().unwrap_or_default();
+        let payload = call::json_payload(args, fields.kwargs.as_ref().unwrap_or(&none));
+        Ok(Call { function, payload })
+    }
+
+    /// Puts the program that a task runs into `command`; returns its kind.
+    fn program(&self, fields: &TaskFields<'_>, command: &mut Command) -> Result<Kind, PlanError> {
+        for (given, field) in
+            [(fields.kwargs.is_some(), "kwargs"), (fields.language.is_some(), "language")]
+        {
+            if given {
+                return Err(PlanError::NoCall { field });
+            }
+        }
+        let mut words = Vec::new();
+        for word in fields.command.iter().flat_map(|command| &command.0) {
+            words.push(word.0.bytes().to_vec());
+        }
+        if words.first().is_none_or(Vec::is_empty) {
+            return Err(PlanError::EmptyCommand);
+        }
+        let kind = kind(&words[0])?;
+        let args = fields.args.iter().flatten().map(word).collect::<Result<Vec<_>, _>>()?;
+        if fields.shell.unwrap_or(self.shell) {
+            if kind != Kind::Process {
+                let name = String::from_utf8_lossy(&words[0]).into_owned();
+                return Err(PlanError::BuiltinInShell { name });
+            }
+            command.argv = shell::command(words.join(&b' '), args);
+        } else {
+            words.extend(args);
+            command.argv = words;
+        }
+        if kind == Kind::Sleep {
+            check_sleep(&command.argv)?;
+        }
+        Ok(kind)
     }
 
     fn class(&self, fields: &TaskFields<'_>, kind: Kind) -> TaskClass {
@@ -282,6 +324,17 @@ impl Defaults {
         class.retries = fields.retries.map_or(class.retries, |retries| retries.0);
         class.priority = fields.priority.map_or(class.priority, |priority| priority.0);
         class
+    }
+}
+
+/// A program's argument: text, or a whole number that is meant as text.
+fn word(value: &serde_json::Value) -> Result<Vec<u8>, PlanError> {
+    match value {
+        serde_json::Value::String(text) if !text.contains('\0') => Ok(text.as_bytes().to_vec()),
+        serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => {
+            Ok(number.to_string().into_bytes())
+        }
+        other => Err(PlanError::Argument { shown: other.to_string() }),
     }
 }
 

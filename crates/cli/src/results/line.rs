@@ -1,10 +1,12 @@
 //! A result as one line of JSON: what `--json` prints and `results.jsonl`
 //! holds.
 
+use super::staged::JsonData;
 use super::{Kept, Sink, SinkError, TaskResult, Times};
 use falkon_core::result::{Captured, Detail, Outcome, Status};
 use falkon_core::task::Time;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use std::io::Write;
 
 /// The fields of a line, in order.
@@ -33,7 +35,16 @@ pub(crate) struct Line<'a> {
     executor: Option<&'a str>,
     attempts: u32,
     times: JsonTimes,
+    /// Present if it read data objects: where they came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<JsonData>,
     error: Option<String>,
+    /// What a function returned, if that is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a RawValue>,
+    /// What it returned otherwise, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_repr: Option<std::borrow::Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
@@ -95,6 +106,16 @@ impl<'a> Line<'a> {
             let cut = captured.filter(|captured| with_output && captured.is_cut());
             (text, cut.map(|captured| Cut::of(captured, kept.as_ref())))
         };
+        let value = result.detail.as_deref().map(|detail| detail.value.as_slice());
+        // The first byte says the form; see docs/workers.md.
+        let (value, value_repr) = match value.and_then(<[u8]>::split_first) {
+            Some((b'j', json)) => match serde_json::from_slice(json) {
+                Ok(value) => (Some(value), None),
+                Err(_) => (None, Some(String::from_utf8_lossy(json))),
+            },
+            Some((b'r', text)) => (None, Some(String::from_utf8_lossy(text))),
+            _ => (None, None),
+        };
         let (stdout, stdout_cut) = stream(|detail| &detail.stdout, &result.kept[0]);
         let (stderr, stderr_cut) = stream(|detail| &detail.stderr, &result.kept[1]);
         Line {
@@ -122,7 +143,10 @@ impl<'a> Line<'a> {
             executor: result.executor.as_deref(),
             attempts: result.attempts,
             times: JsonTimes::of(&result.times, result.attempts > 0),
+            data: result.detail.as_deref().and_then(JsonData::of),
             error: result.error(),
+            value,
+            value_repr,
             digest: result
                 .digest
                 .map(|digest| digest.iter().map(|byte| format!("{byte:02x}")).collect()),

@@ -6,6 +6,7 @@ use crate::data::CacheArgs;
 use crate::embedded::{cpus, hostname};
 use crate::exit::{Exit, runtime, say};
 use crate::run::{Interrupts, leave_cache, memory, new_scratch};
+use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::ClientError;
@@ -43,6 +44,8 @@ pub(crate) struct ExecutorArgs {
     /// Bytes of each output stream that are sent with a result
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
     capture: u64,
+    #[command(flatten)]
+    workers: WorkerArgs,
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
@@ -83,6 +86,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         capacity,
         scratch: scratch.clone(),
         capture_bytes_max: args.capture,
+        workers: args.workers.options(),
         give_up: args.give_up.map(Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),

@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod data;
 mod fixture;
+mod functions;
 mod input;
 mod kill;
 mod network;

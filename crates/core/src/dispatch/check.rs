@@ -179,6 +179,14 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
         "instance {id}: batches have {unfinished} unfinished tasks of {}",
         instance.total - ended
     );
+    let mut told = BTreeMap::<_, u64>::new();
+    for batch in instance.batches.values().filter(|batch| batch.unfinished > 0) {
+        *told.entry(batch.id).or_default() += 1;
+    }
+    ensure!(
+        told.into_iter().eq(instance.told.iter().map(|(id, told)| (*id, told.batches))),
+        "instance {id}: what executors are told is miscounted"
+    );
     Ok(())
 }
 

@@ -101,12 +101,18 @@ impl Dispatcher {
                 continue;
             }
             let (batch_first, batch_id) = (batch.first, batch.id);
-            let known_by = std::mem::take(&mut batch.known_by);
             if !instance.options.keep_results
                 && let Some(batch) = instance.batches.remove(&batch_first)
             {
                 instance.queued_bytes -= batch.submission.bytes();
             }
+            let Some(told) = instance.told.get_mut(&batch_id) else { continue };
+            told.batches -= 1;
+            if told.batches > 0 {
+                continue;
+            }
+            let known_by = std::mem::take(&mut told.known_by);
+            instance.told.remove(&batch_id);
             for executor in known_by {
                 if let Some(executor) = self.executors.get_mut(&executor) {
                     executor.order.forget.push(batch_id);

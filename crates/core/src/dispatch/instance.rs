@@ -52,6 +52,7 @@ pub(super) struct NeedId(pub(super) u32);
 /// A submission some of whose tasks have not ended, or whose results are kept.
 #[derive(Debug)]
 pub(super) struct Batch {
+    /// What executors are told of it, see [`Told`].
     pub(super) id: BatchId,
     pub(super) first: u64,
     pub(super) submission: Submission,
@@ -61,7 +62,16 @@ pub(super) struct Batch {
     pub(super) class_ends: Vec<u64>,
     pub(super) queued: Time,
     pub(super) unfinished: u64,
-    /// Executors that were sent the template.
+}
+
+/// What executors are told of a batch; several in a row have it in common if
+/// their templates and classes are equal, so that what a template holds (a
+/// function's code) goes to an executor once.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Batches with tasks that have not ended.
+    pub(super) batches: u64,
+    /// Executors that were sent it.
     pub(super) known_by: BTreeSet<ExecutorId>,
 }
 
@@ -188,6 +198,8 @@ pub(super) struct Instance {
     pub(super) options: InstanceOptions,
     /// By first task.
     pub(super) batches: BTreeMap<u64, Batch>,
+    /// What executors are told of batches with tasks that have not ended.
+    pub(super) told: BTreeMap<BatchId, Told>,
     pub(super) total: u64,
     pub(super) sealed: bool,
     /// A task has failed in an instance that is to end when one does.
@@ -220,6 +232,7 @@ impl Instance {
             id,
             options,
             batches: BTreeMap::new(),
+            told: BTreeMap::new(),
             total: 0,
             sealed: false,
             failed_fast: false,
@@ -258,6 +271,21 @@ impl Instance {
     /// whether fetched or not hold nothing up: it would be for ever.
     pub(super) fn is_clogged(&self) -> bool {
         !self.options.keep_results && self.results.bytes() > RESULTS_HELD_BYTES_MAX
+    }
+
+    /// What executors are told of the newest batch, if `submission` says the
+    /// same and they may still know it. Equal templates are one in memory then.
+    pub(super) fn told_alike(&mut self, submission: &mut Submission) -> Option<BatchId> {
+        let (_, newest) = self.batches.last_key_value()?;
+        let told = self.told.get_mut(&newest.id)?;
+        if newest.submission.template != submission.template
+            || newest.submission.classes != submission.classes
+        {
+            return None;
+        }
+        told.batches += 1;
+        submission.template = newest.submission.template.clone();
+        Some(newest.id)
     }
 
     pub(super) fn batch_of(&self, task: TaskId) -> Option<&Batch> {

@@ -4,7 +4,7 @@
 
 use super::diffusion::{Costs, Free, Load, Taken};
 use super::executor::{Executor, InFlight};
-use super::instance::{Batch, Need, QueueKey, ReadyRun};
+use super::instance::{Instance, Need, QueueKey, ReadyRun};
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
 use crate::data::index::{Change, Index, ObjectNo, Place};
@@ -313,7 +313,7 @@ impl Dispatcher {
         }
         let Some(executor) = self.executors.get_mut(&to) else { return };
         let need = &self.needs[key.1.0 as usize];
-        let Some(batch) = instance.batch_of_mut(TaskId(taken.task)) else { return };
+        let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
         let rows = batch.submission.rows.slice(offset, 1);
@@ -321,8 +321,8 @@ impl Dispatcher {
             crate::task::Rows::Computed { .. } => 0,
             crate::task::Rows::Packed(packed) => packed.blob.len() as u64,
         };
-        announce(batch, executor);
         let data = batch.submission.data.clone();
+        announce(instance, TaskId(taken.task), executor);
         let run = ReadyRun { first: taken.task, count: 1, class: past.class, tries: past.tries };
         executor.add(
             id,
@@ -493,16 +493,20 @@ pub(super) fn demands_of(id: ExecutorId) -> RangeInclusive<(ExecutorId, ObjectId
     (id, ObjectId(0))..=(id, ObjectId(u128::MAX))
 }
 
-/// Sends the batch's template along with an executor's order, if it has not
-/// got it.
-pub(super) fn announce(batch: &mut Batch, executor: &mut Executor) {
-    if batch.known_by.insert(executor.id) {
-        executor.order.prepare.push(Prepare {
-            batch: batch.id,
-            template: batch.submission.template.clone(),
-            classes: batch.submission.classes.clone(),
-        });
+/// Sends the template of a task's batch along with an executor's order, if it
+/// has not got it.
+pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Executor) {
+    let Some(batch) = instance.batch_of(task) else { return };
+    let id = batch.id;
+    if instance.told.get(&id).is_some_and(|told| told.known_by.contains(&executor.id)) {
+        return;
     }
+    executor.order.prepare.push(Prepare {
+        batch: id,
+        template: batch.submission.template.clone(),
+        classes: batch.submission.classes.clone(),
+    });
+    instance.told.entry(id).or_default().known_by.insert(executor.id);
 }
 
 /// The data of tasks that go wherever there is room: every access is to the
@@ -534,7 +538,7 @@ pub(super) fn unlocated_data(data: &Declared, offset: u64, count: u64) -> Assign
 }
 
 fn located_in<'a>(
-    instances: &'a mut BTreeMap<InstanceId, super::instance::Instance>,
+    instances: &'a mut BTreeMap<InstanceId, Instance>,
     id: InstanceId,
     key: &QueueKey,
 ) -> Option<&'a mut super::located::Located> {

@@ -257,7 +257,7 @@ impl Dispatcher {
             else {
                 break;
             };
-            let Some(batch) = instance.batch_of_mut(TaskId(front.first)) else { break };
+            let Some(batch) = instance.batch_of(TaskId(front.first)) else { break };
             let offset = front.first - batch.first;
             let rows = &batch.submission.rows;
             let take = rows_within(rows, offset, front.count.min(count - sent), budget);
@@ -267,9 +267,9 @@ impl Dispatcher {
                 Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
             };
             let batch_id = batch.id;
-            announce(batch, executor);
             let data = batch.submission.data.as_ref();
             let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
+            announce(instance, TaskId(front.first), executor);
             let Some(run) = instance.queues.get_mut(&key).and_then(|queue| queue.pop(take)) else {
                 break;
             };

@@ -1,6 +1,6 @@
 //! Instances and submissions: what comes in from clients.
 
-use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun};
+use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun, Told};
 use super::{BatchId, Dispatcher, Held, InstanceOptions, Record, RequestError};
 use crate::data::index::Index;
 use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
@@ -110,13 +110,17 @@ impl Dispatcher {
         id: InstanceId,
         first: TaskId,
         queued: Time,
-        submission: Submission,
+        mut submission: Submission,
         needs: Vec<NeedId>,
     ) {
-        let batch = BatchId(self.next_batch);
-        self.next_batch += 1;
         self.knows_data |= submission.data.is_some();
         let Some(instance) = self.instances.get_mut(&id) else { return };
+        let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
+            let batch = BatchId(self.next_batch);
+            self.next_batch += 1;
+            instance.told.insert(batch, Told { batches: 1, ..Told::default() });
+            batch
+        });
         let count = submission.count;
         let class_ends = submission
             .class_runs
@@ -138,7 +142,6 @@ impl Dispatcher {
                 class_ends,
                 queued,
                 unfinished: count,
-                known_by: BTreeSet::new(),
             },
         );
     }
@@ -254,8 +257,8 @@ impl Dispatcher {
                 self.fresh.insert(executor.id);
             }
         }
-        for batch in instance.batches.values() {
-            self.forget_batch(batch.id, &batch.known_by);
+        for (batch, told) in &instance.told {
+            self.forget_batch(*batch, &told.known_by);
         }
         let ids: Vec<_> = self.fresh.iter().copied().collect();
         for executor in ids {

@@ -70,7 +70,7 @@ impl Executor {
                         })
                 });
             let Some(&(followers, leader)) = leader else { return };
-            let Some(next) = self.take_queued(0) else { return };
+            let Some(next) = self.take_queued(0, 1) else { return };
             let Some(run) = self.running.get_mut(&leader) else { return };
             let chain = run.chain;
             let behind = run.followers.back().copied().unwrap_or(leader);
@@ -165,7 +165,7 @@ impl Executor {
             // its way, and that word came first.
             match run.moved_up.take() {
                 Some(waits) if run.killed.is_none() => {
-                    self.vacate(key, self.now);
+                    self.vacate(key, Some(self.now));
                     self.queue.push_front(waits.queued);
                 }
                 _ => self.ended(key, Outcome::NotRun, self.now, self.now, None),

@@ -5,7 +5,7 @@ use super::ahead::Asked;
 use super::{Executor, Killed, TaskKey, TemplateId};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
-use crate::task::Kind;
+use crate::task::{Kind, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Executor {
@@ -34,6 +34,19 @@ impl Executor {
             ensure!(run.count > 0, "task {first} of instance {instance}: an empty run runs");
             before = Some((instance, first + run.count));
             if run.class.kind == Kind::Noop || run.waits.is_some() {
+                continue;
+            }
+            if run.behind {
+                let function = run.class.kind == Kind::Function && run.gpus.is_empty();
+                ensure!(function, "task {first} of instance {instance} has nothing to be behind");
+                let ahead =
+                    first.checked_sub(1).map(|task| TaskKey { instance, task: TaskId(task) });
+                let led = ahead.is_some_and(|ahead| self.running.contains_key(&ahead));
+                ensure!(led, "task {first} of instance {instance} is behind a task that is gone");
+                ensure!(
+                    run.deadline.is_none(),
+                    "task {first} of instance {instance} has its deadline early"
+                );
                 continue;
             }
             let need = &run.class.resources;
@@ -74,6 +87,8 @@ impl Executor {
                 let follows = follows.is_some_and(|waits| waits.chain == run.chain);
                 ensure!(follows, "task {} does not come after task {task}", follower.task);
                 followers += 1;
+                let chained = run.class.kind == Kind::Process || run.waits.is_none();
+                ensure!(chained, "task {task} is no process");
             }
             ensure!(self.waiting.contains(key) == run.waits.is_some(), "task {task} is misplaced");
             let Some(waits) = &run.waits else { continue };

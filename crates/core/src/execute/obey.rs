@@ -1,11 +1,12 @@
 //! What an executor does when the dispatcher speaks.
 
+use super::bundle::Pace;
 use super::{Action, Executor, Killed, Prepared, Queued, TaskKey, TemplateId};
 use crate::dispatch::{Assigned, Held, Order};
 use crate::limits::KILL_GRACE_MICROS;
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::runset::RunSet;
-use crate::task::{InstanceId, TaskId};
+use crate::task::{InstanceId, Kind, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,8 +24,16 @@ impl Executor {
                 self.forget_template(before);
             }
             let classes = prepare.classes.into_iter().map(Arc::new).collect();
-            self.templates
-                .insert(template, Prepared { id: template, classes, uses: 0, forgotten: false });
+            self.templates.insert(
+                template,
+                Prepared {
+                    id: template,
+                    classes,
+                    uses: 0,
+                    forgotten: false,
+                    pace: Pace::default(),
+                },
+            );
             self.actions.push_back(Action::Prepare { template, bytes: prepare.template });
         }
         if let Some(data) = order.data {
@@ -77,6 +86,9 @@ impl Executor {
             None => "the executor was never sent this task's template",
             Some(class) if !class.resources.is_sound() || !self.capacity.fits(&class.resources) => {
                 "the task needs more than this executor offers"
+            }
+            Some(class) if class.kind == Kind::Function && !matches!(data, Ok(None)) => {
+                "functions have no data objects"
             }
             Some(_) => data.as_ref().err().copied().unwrap_or(""),
         };

@@ -8,12 +8,12 @@
 
 mod check;
 
-use super::{Action, Executor, Queued, TaskKey};
+use super::{Action, Executor, Queued, Start, TaskKey};
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::object::Object;
 use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usage};
-use crate::limits::DATA_TASKS_MAX;
+use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +60,8 @@ struct Staging {
     micros: u64,
     usage: Usage,
     progress: Progress,
+    /// How often it was to start and its inputs were gone.
+    lost: u32,
 }
 
 /// A task that has ended and whose outputs are not in their places yet.
@@ -252,7 +254,7 @@ impl Executor {
             true => Progress::Coming { needed: false },
             false => Progress::Ready(Vec::new()),
         };
-        let staging = Staging { since: now, micros: 0, usage: Usage::default(), progress };
+        let staging = Staging { since: now, micros: 0, usage: Usage::default(), progress, lost: 0 };
         data.tasks.insert(key, staging);
         if has_inputs {
             data.stage.handle(now, stage::Event::Want { task: key, inputs: task.inputs.clone() });
@@ -270,6 +272,39 @@ impl Executor {
         {
             data.tasks.remove(&key);
             data.stage.handle(now, stage::Event::Ended(key));
+        }
+    }
+
+    /// A task could not begin because its inputs had been deleted here: they
+    /// are staged anew, a few times.
+    pub(super) fn unstarted(&mut self, start: Start) {
+        let (key, now) = (start.key, self.now);
+        let lost = self.data.as_ref().and_then(|data| data.tasks.get(&key)).map(|task| task.lost);
+        let Some(running) = self.running.get(&key) else { return };
+        let task = running.data.clone().filter(|_| running.killed.is_none());
+        let lost = lost.unwrap_or_default() + 1;
+        let Some(task) = task.filter(|_| lost <= INPUT_LOSSES_MAX) else {
+            let error = "its inputs were deleted from the cache again and again".to_owned();
+            let detail = Some(Arc::new(Detail { error, ..Detail::default() }));
+            self.ended(key, Outcome::NoInput, now, now, detail);
+            return;
+        };
+        let Some(run) = self.vacate(key, Some(now)) else { return };
+        self.queue.push_front(Queued {
+            instance: key.instance,
+            first: key.task.0,
+            count: run.count,
+            tries: run.tries,
+            template: run.template,
+            class: run.class,
+            rows: start.rows,
+            row: start.row,
+            data: Some(task.clone()),
+            passed_since: None,
+        });
+        self.stage_inputs(key, &task);
+        if let Some(staging) = self.data.as_mut().and_then(|data| data.tasks.get_mut(&key)) {
+            staging.lost = lost;
         }
     }
 

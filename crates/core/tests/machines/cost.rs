@@ -5,7 +5,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::execute::{self, Executor};
 use falkon_core::limits::PREFETCH_TASKS_MAX;
-use falkon_core::result::{Outcome, Report};
+use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -192,4 +192,68 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     assert_eq!(delivered, tasks);
     assert!(orders <= tasks / 4 + 4 * EXECUTORS, "{orders} orders for {tasks} tasks");
     assert!(deliveries <= tasks / 1_000 + 100, "{deliveries} deliveries of {tasks} results");
+}
+
+#[test]
+fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
+    let submission = |template: &[u8]| Submission {
+        data: None,
+        count: 1,
+        template: Arc::new(template.to_vec()),
+        rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count: 1 }], offset: 0 },
+        classes: vec![TaskClass::default()],
+        class_runs: vec![(1, 0)],
+        names: None,
+        after: Vec::new(),
+    };
+    let mut dispatcher = Dispatcher::new();
+    let mut happen = |event| {
+        dispatcher.handle(Time(1), event);
+        let mut orders = Vec::new();
+        while let Some(action) = dispatcher.poll_action() {
+            dispatcher.check().unwrap();
+            if let Action::Order { order, .. } = action {
+                orders.push(order);
+            }
+        }
+        let prepared = orders.iter().flat_map(|order| &order.prepare).map(|one| one.batch);
+        let forgotten = orders.iter().flat_map(|order| &order.forget).copied();
+        (prepared.collect::<Vec<_>>(), forgotten.collect::<Vec<_>>())
+    };
+    let (connection, options) = (CLIENT, InstanceOptions::default());
+    happen(Event::Create { connection, request: 0, options });
+    let connection = ConnectionId(1);
+    let (incarnation, capacity) = (1, Resources::cpus(4));
+    let (name, held, reports) = (String::new(), Vec::new(), Vec::new());
+    happen(Event::Join {
+        connection,
+        join: Join { serves: None, incarnation, name, capacity, held, reports },
+    });
+    let mut batches = Vec::new();
+    for (task, template) in (0..).zip([b"code", b"code", b"more", b"code"]) {
+        let (request, first, submission) = (1 + task, TaskId(task), submission(template));
+        let (connection, instance) = (CLIENT, INSTANCE);
+        let submit = Event::Submit { connection, request, instance, first, submission };
+        batches.push(happen(submit).0);
+    }
+    assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 1]);
+    let forgotten = (0..4).map(|task| {
+        let report = Report {
+            instance: INSTANCE,
+            first: TaskId(task),
+            count: 1,
+            tries: Tries::default(),
+            outcome: Outcome::Exit(0),
+            started: Time(1),
+            ended: Time(1),
+            detail: None,
+        };
+        let update = Update { number: 1 + task, reports: vec![report], ..Update::default() };
+        happen(Event::Update { connection, update }).1
+    });
+    let kept = Vec::new();
+    assert_eq!(
+        forgotten.collect::<Vec<_>>(),
+        [kept, batches[0].clone(), batches[2].clone(), batches[3].clone()]
+    );
 }

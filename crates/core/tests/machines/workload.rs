@@ -211,7 +211,15 @@ impl Plan {
 
     fn submit(&mut self, rng: &mut Rng, flavour: Flavour) {
         let first = self.tasks.len() as u64;
-        let classes: Vec<TaskClass> = (0..1 + rng.below(3)).map(|_| class(rng, flavour)).collect();
+        let mut classes: Vec<_> = (0..1 + rng.below(3)).map(|_| class(rng, flavour)).collect();
+        let mut template = first.to_string().into_bytes();
+        // Executors are told once of submissions in a row that are alike.
+        if rng.percent(50)
+            && let Some((_, last)) = self.submissions.last()
+        {
+            classes.clone_from(&last.classes);
+            template.clone_from(&last.template);
+        }
         let mut class_runs = Vec::new();
         let mut after = Vec::new();
         for _ in 0..1 + rng.below(4) {
@@ -242,6 +250,7 @@ impl Plan {
         }
         let count = self.tasks.len() as u64 - first;
         let mut submission = uniform(rng, first, count, &classes[0]);
+        submission.template = Arc::new(template);
         submission.classes = classes;
         submission.class_runs = class_runs;
         submission.after = after;

@@ -68,7 +68,10 @@ impl Driver {
                 // its tasks fail with that error on their executor.
                 argv = Template::from_bytes(&submission.template)
                     .and_then(|template| template.expand(&submission.rows, row, task.0 + 1))
-                    .map(|command| command.argv)
+                    .map(|command| {
+                        let name = command.call.map(|call| call.function.name.clone());
+                        name.into_iter().chain(command.argv).collect()
+                    })
                     .unwrap_or_default();
             }
             tasks.push(TaskInfo { task, name, state: state.to_owned(), argv });

@@ -2,13 +2,20 @@
 
 use super::Log;
 use crate::journal::{
-    AppendError, CommitError, Journal, OpenError, Options as JournalOptions, ReplayError,
+    AppendError, CommitError, FORMAT_VERSION, Journal, OpenError, Options as JournalOptions,
+    ReplayError,
 };
 use falkon_core::dispatch::{Dispatcher, Record, RecoverError};
 use falkon_core::task::Time;
 use falkon_wire::codec::{DecodeError, Wire};
+use falkon_wire::message::PROTOCOL_VERSION;
 use std::fmt;
 use std::path::PathBuf;
+
+const _: () = assert!(
+    FORMAT_VERSION == PROTOCOL_VERSION as u32,
+    "records are encoded as messages are: a journal of another version must be refused"
+);
 
 /// Where and how the journal is kept.
 #[derive(Debug, Clone)]

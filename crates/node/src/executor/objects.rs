@@ -2,6 +2,7 @@
 //! with the cache on disk, the persistent stores and other executors.
 
 use super::Log;
+use super::mend::Mender;
 use crate::cache::{Access, CacheError, DiskCache, OpenError};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
@@ -18,7 +19,7 @@ use falkon_core::task::ExecutorId;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -80,6 +81,15 @@ pub(super) enum FromObjects {
     Peers(FromPeers),
 }
 
+/// Why a task has no sandbox.
+#[derive(Debug)]
+pub(super) enum SandboxError {
+    /// An input was there, and is gone: it has to be staged anew.
+    Lost(ObjectId),
+    /// Why it cannot be made, for people.
+    Other(String),
+}
+
 /// Carries transfers in a thread of its own, which disks may hold up.
 struct Carrier {
     runtime: tokio::runtime::Handle,
@@ -111,6 +121,7 @@ struct Serving {
 /// The data objects of an executor.
 pub(super) struct Objects {
     cache: Arc<DiskCache>,
+    mender: Mender,
     stores: Stores,
     carrier: Carrier,
     say: mpsc::UnboundedSender<FromObjects>,
@@ -125,8 +136,20 @@ pub(super) struct Objects {
     answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
+    /// The directories of tasks that run.
     sandboxes: BTreeMap<TaskKey, PathBuf>,
+    /// Where they are: of this executor alone, as others may use the same
+    /// scratch directory, and gone with it.
+    folder: PathBuf,
     log: Log,
+}
+
+impl Drop for Objects {
+    fn drop(&mut self) {
+        // There may have been no task with data; and what cannot be removed is
+        // in nobody's way.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Objects {
@@ -134,6 +157,7 @@ impl Objects {
     /// with what that was there before.
     pub(super) fn open(
         setup: &CacheSetup,
+        scratch: &Path,
         seed: u64,
         log: Log,
     ) -> Result<(Objects, StageOptions, Vec<Recorded>), CacheSetupError> {
@@ -144,8 +168,13 @@ impl Objects {
         let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
         let (say, said) = mpsc::unbounded_channel();
         let (ask, asks) = mpsc::channel(ASKS_MAX);
+        let cache = Arc::new(cache);
+        // A cache of more directories than that was refused.
+        let tiers = u8::try_from(directories.len()).unwrap_or(u8::MAX);
+        let mender = Mender::new(cache.clone(), tiers, say.clone(), log.clone());
         let objects = Objects {
-            cache: Arc::new(cache),
+            cache,
+            mender,
             stores,
             carrier,
             say,
@@ -160,6 +189,7 @@ impl Objects {
             answers: HashMap::new(),
             outputs: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
+            folder: scratch.join(format!("sandboxes-{seed:016x}")),
             log,
         };
         let options = CacheOptions {
@@ -270,9 +300,13 @@ impl Objects {
             }
             Action::Seal { partial, tier, object, size } => {
                 self.transfers.remove(&partial);
-                let cache = self.cache.clone();
+                let (cache, mender) = (self.cache.clone(), self.mender.clone());
                 self.blocking(move || {
-                    let result = cache.seal(tier, partial, &object, size).map_err(write_error);
+                    let result = cache.seal(tier, partial, &object, size);
+                    if matches!(result, Err(CacheError::Gone { .. })) {
+                        mender.mend();
+                    }
+                    let result = result.map_err(write_error);
                     FromObjects::Stage(Event::Sealed { partial, result })
                 });
             }
@@ -288,9 +322,10 @@ impl Objects {
                     self.tell(FromObjects::Stage(Event::Adopted { partial, result }));
                     return;
                 };
-                let cache = self.cache.clone();
+                let mender = self.mender.clone();
                 self.blocking(move || {
-                    let result = cache.adopt(tier, partial, &object, &output).map_err(write_error);
+                    let adopt = |cache: &DiskCache| cache.adopt(tier, partial, &object, &output);
+                    let result = mender.with_cache(adopt).map_err(write_error);
                     FromObjects::Stage(Event::Adopted { partial, result })
                 });
             }
@@ -337,7 +372,7 @@ impl Objects {
         source: Source,
         (offset, length): (u64, Option<u64>),
     ) {
-        let (cache, stores, say) = (self.cache.clone(), self.stores.clone(), self.say.clone());
+        let (mender, stores, say) = (self.mender.clone(), self.stores.clone(), self.say.clone());
         let from = match source {
             Source::Store => None,
             Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
@@ -350,7 +385,7 @@ impl Objects {
             },
         };
         let transfer = self.carrier.runtime.spawn(async move {
-            let file = match cache.partial(tier, partial) {
+            let file = match mender.with_cache(|cache| cache.partial(tier, partial)) {
                 Ok(file) => Arc::new(file),
                 Err(error) => {
                     let why = FetchError::Write(write_error(error));
@@ -408,20 +443,34 @@ impl Objects {
     pub(super) fn make_sandbox(
         &mut self,
         key: TaskKey,
-        folder: PathBuf,
+        attempt: u32,
         inputs: &[(PathBuf, ObjectId)],
-    ) -> Result<PathBuf, String> {
-        std::fs::create_dir(&folder)
-            .map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
-        self.sandboxes.insert(key, folder.clone());
+    ) -> Result<PathBuf, SandboxError> {
+        let name = format!("task-{}-{}-{attempt}", key.instance, key.task);
+        let folder = self.folder.join(name);
+        // All but the first find their parent there.
+        let made = std::fs::create_dir(&folder).or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => std::fs::create_dir_all(&folder),
+            _ => Err(error),
+        });
+        made.map_err(|error| {
+            SandboxError::Other(format!("cannot create {}: {error}", folder.display()))
+        })?;
         for (name, object) in inputs {
-            if let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) {
-                if matches!(error, CacheError::Lost { .. }) {
-                    self.tell(FromObjects::Stage(Event::Lost(*object)));
+            let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) else {
+                continue;
+            };
+            // Another attempt makes it anew, under the same name.
+            let _ = std::fs::remove_dir_all(&folder);
+            return Err(match error {
+                CacheError::Lost { .. } | CacheError::Gone { .. } => {
+                    self.mender.mend();
+                    SandboxError::Lost(*object)
                 }
-                return Err(error.to_string());
-            }
+                error => SandboxError::Other(error.to_string()),
+            });
         }
+        self.sandboxes.insert(key, folder.clone());
         Ok(folder)
     }
 
@@ -513,6 +562,8 @@ async fn from_store(
     let any = object.version.is_empty() || object.version.starts_with("made:");
     let by_content = object.version.starts_with("blake3:");
     let version = (!any && !by_content).then(|| object.version.to_string());
+    // All of it: not every server gives parts.
+    let length = length.filter(|length| offset > 0 || object.size != Some(*length));
     match stores.fetch(&url, &Want { offset, length, version }, landing).await {
         Ok(fetched) => Ok(fetched.bytes),
         Err(error) => Err(store_error(object, error)),

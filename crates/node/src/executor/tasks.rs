@@ -1,26 +1,28 @@
-//! Tasks that an executor has started: processes and builtins.
+//! Tasks that an executor has started: processes, functions and builtins.
+
+mod prepare;
 
 use super::Options;
 use super::not_started::not_started;
 use super::objects::{FromObjects, Objects};
+use super::workers::{Bundle, Call, Home, Workers, texts_payload};
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
 use falkon_core::data::object::Object;
-use falkon_core::execute::{Event, Start, StartData, TaskKey, TemplateId};
+use falkon_core::data::stage;
+use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
-use falkon_core::task::{Kind, Rows, Time};
+use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
-use falkon_wire::declared::{self, Declared};
+use prepare::{NotStarted, check_files};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest `@sleep`, so that times stay far from overflow.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
@@ -39,8 +41,26 @@ struct Process {
     stdin: Option<Vec<u8>>,
 }
 
+/// A template, and what can be known of its tasks beforehand.
+struct Prepared {
+    template: Template,
+    /// The worker for its calls, if that is the same for all.
+    home: Option<Arc<Home>>,
+}
+
+impl Prepared {
+    fn new(template: Template) -> Result<Prepared, String> {
+        let home = match &template {
+            Template::Calls(command) => Some(Arc::new(Home::of(command, Vec::new())?)),
+            Template::Command(_) | Template::Each => None,
+        };
+        Ok(Prepared { template, home })
+    }
+}
+
 pub(super) struct Tasks {
-    templates: HashMap<TemplateId, Result<Template, String>>,
+    templates: HashMap<TemplateId, Result<Prepared, String>>,
+    workers: Workers,
     host: Option<(HostSender, HostReceiver)>,
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
@@ -74,6 +94,7 @@ impl Tasks {
             .unwrap_or_default();
         Tasks {
             templates: HashMap::new(),
+            workers: Workers::new(options),
             host: None,
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
@@ -94,7 +115,8 @@ impl Tasks {
         }
     }
 
-    /// Waits for processes to end, or for something about data objects.
+    /// Waits for processes to end, for workers, or for something about data
+    /// objects.
     pub(super) async fn recv_either(
         &mut self,
         ended: &mut Vec<Ended>,
@@ -104,6 +126,7 @@ impl Tasks {
         let lost = tokio::select! {
             said = said(objects) => return Some(said),
             received = receive(host, ended) => received.err(),
+            () = self.workers.recv() => None,
         };
         if let Some(lost) = lost {
             self.host_lost(&lost, clock);
@@ -146,7 +169,8 @@ impl Tasks {
 
     pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
         let decoded = Template::from_bytes(bytes)
-            .map_err(|error| format!("the task's template cannot be read: {error}"));
+            .map_err(|error| format!("the task's template cannot be read: {error}"))
+            .and_then(Prepared::new);
         self.templates.insert(template, decoded);
     }
 
@@ -156,7 +180,7 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop_front().or_else(|| self.workers.events.pop_front())
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -191,9 +215,18 @@ impl Tasks {
             }),
             Kind::Sleep => self.sleep(&start, now).map_err(NotStarted::from),
             Kind::Process => self.prepare_launch(&start),
+            Kind::Function => {
+                self.start_calls(&start, clock);
+                Ok(())
+            }
         };
-        if let Err(failure) = result {
-            self.end(start.key, failure.outcome, now, failure.error);
+        match result {
+            Ok(()) => {}
+            Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
+            Err(NotStarted::Lost(object)) => {
+                self.events.push_back(Event::Stage(stage::Event::Lost(object)));
+                self.events.push_back(Event::Unstarted(Box::new(start)));
+            }
         }
     }
 
@@ -202,21 +235,28 @@ impl Tasks {
         self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
     }
 
-    fn command(&self, start: &Start, at: u64) -> Result<Command, String> {
-        let template = self
-            .templates
+    fn prepared(&self, start: &Start) -> Result<&Prepared, String> {
+        self.templates
             .get(&start.template)
             .ok_or("the task's template was not sent")?
             .as_ref()
-            .map_err(Clone::clone)?;
-        template
+            .map_err(Clone::clone)
+    }
+
+    fn command(&self, start: &Start, at: u64) -> Result<Command, String> {
+        self.prepared(start)?
+            .template
             .expand(&start.rows, start.row + at, start.key.task.0 + at + 1)
             .map_err(|error| format!("the task's command cannot be read: {error}"))
     }
 
     /// A no-op still has to be a command.
     fn check_rows(&self, start: &Start) -> Result<(), String> {
-        let Some(Ok(Template::Each)) = self.templates.get(&start.template) else { return Ok(()) };
+        let Some(Ok(Prepared { template: Template::Each, .. })) =
+            self.templates.get(&start.template)
+        else {
+            return Ok(());
+        };
         let missing = DecodeError::Invalid("row");
         let check = |at| match &*start.rows {
             Rows::Packed(packed) => {
@@ -245,108 +285,58 @@ impl Tasks {
         Ok(())
     }
 
-    fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
-        let mut command = self.command(start, 0)?;
-        if let Some(data) = &start.data {
-            let sandbox = self.make_sandbox(start, &command, data)?;
-            command.cwd = Some(sandbox.into_os_string().into_vec());
-        }
-        let base =
-            command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-        for input in files(&command.inputs) {
-            let path = base.join(OsStr::from_bytes(input));
-            if let Err(error) = std::fs::metadata(&path) {
-                let error = format!("the input {} cannot be read: {error}", path.display());
-                return Err(NotStarted::from(error));
+    /// Passes calls on to the workers, as far as one worker can make them.
+    fn start_calls(&mut self, start: &Start, clock: &Clock) {
+        let key = |at: u64| TaskKey { task: TaskId(start.key.task.0 + at), ..start.key };
+        let mut bundle: Option<Bundle> = None;
+        let mut at = 0;
+        while at < start.count {
+            match (self.call(start, at), &mut bundle) {
+                (Ok(call), None) => bundle = Some(Bundle::new(key(at), start.attempt, call)),
+                (Ok(call), Some(bundle)) => {
+                    if !bundle.push(call) {
+                        break;
+                    }
+                }
+                (Err(error), None) => self.end(key(at), Outcome::NotRun, clock.now(), error),
+                (Err(_), Some(_)) => break,
             }
+            at += 1;
         }
-        let written = start.data.iter().flat_map(|data| data.outputs.iter().cloned());
-        let objects: Vec<(PathBuf, Arc<Object>)> = declared::objects(&command.outputs)
-            .map(|(name, _)| base.join(OsStr::from_bytes(name)))
-            .zip(written)
-            .collect();
-        let launch_key = self.next_launch;
-        self.next_launch += 1;
-        let mut env = command.env;
-        let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
-        set("FALKON_INSTANCE", start.key.instance.to_string());
-        set("FALKON_TASK", start.key.task.to_string());
-        set("FALKON_ATTEMPT", start.attempt.to_string());
-        if self.has_gpus {
-            set("CUDA_VISIBLE_DEVICES", self.gpu_list(&start.gpus));
+        if at < start.count {
+            self.events.push_back(Event::Returned { key: key(at), count: start.count - at });
         }
-        let spill = self
-            .scratch
-            .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
-            .into_os_string()
-            .into_vec();
-        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
-        self.launch_keys.insert(start.key, launch_key);
-        self.processes.insert(
-            launch_key,
-            Process {
-                key: start.key,
-                after,
-                outputs: files(&command.outputs)
-                    .chain(declared::objects(&command.outputs).map(|(name, _)| name))
-                    .map(|output| base.join(OsStr::from_bytes(output)))
-                    .collect(),
-                objects,
-                program: command.argv.first().cloned().unwrap_or_default(),
-                cwd: command.cwd.clone(),
-                stdin: command.stdin.clone(),
-            },
-        );
-        self.launches.push_back(Launch {
-            key: launch_key,
-            after,
-            argv: command.argv,
-            env,
-            cwd: command.cwd,
-            stdin: command.stdin,
-            capture_bytes_max: self.capture_bytes_max,
-            spill: Some(spill),
-        });
-        Ok(())
+        if let Some(bundle) = bundle {
+            self.workers.start(bundle, clock);
+        }
     }
 
-    /// Makes the directory of a task with data objects, its inputs in it.
-    fn make_sandbox(
-        &mut self,
-        start: &Start,
-        command: &Command,
-        data: &StartData,
-    ) -> Result<PathBuf, NotStarted> {
-        let Some(objects) = &mut self.objects else {
-            return Err(NotStarted::from("this executor has no cache".to_owned()));
+    /// The call of the `at`-th task of `start`.
+    fn call<'a>(&self, start: &'a Start, at: u64) -> Result<Call<'a>, String> {
+        let prepared = self.prepared(start)?;
+        if let (Template::Calls(command), Rows::Packed(rows), Some(home), Some(call)) =
+            (&prepared.template, &*start.rows, &prepared.home, prepared.template.call())
+            && command.inputs.is_empty()
+            && command.outputs.is_empty()
+            && !self.has_gpus
+        {
+            let payload = rows.at(start.row + at).ok_or("the task's arguments were not sent")?;
+            let (home, function) = (home.clone(), call.function.clone());
+            return Ok(Call { home, function, payload: payload.into(), outputs: Vec::new() });
+        }
+        let command = self.command(start, at)?;
+        let outputs = check_files(&command)?;
+        let mut more = Vec::new();
+        if self.has_gpus {
+            more.push((b"CUDA_VISIBLE_DEVICES".to_vec(), self.gpu_list(&start.gpus).into()));
+        }
+        let home = Arc::new(Home::of(&command, more)?);
+        let call = command.call.ok_or("the task names no function")?;
+        let payload = match call.payload.is_empty() {
+            true => texts_payload(&command.argv),
+            false => call.payload,
         };
-        if command.cwd.is_some() {
-            let error = "a task with data objects has a directory of its own, and no cwd";
-            return Err(NotStarted::from(error.to_owned()));
-        }
-        let mut inputs = Vec::new();
-        for ((name, _), staged) in declared::objects(&command.inputs).zip(&data.inputs) {
-            if !declared::is_inner_name(name) {
-                let name = String::from_utf8_lossy(name);
-                let error = format!("`{name}` is no name for a data object: it must be inside");
-                return Err(NotStarted::from(error));
-            }
-            inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
-        }
-        let name = format!("task-{}-{}-{}", start.key.instance, start.key.task, start.attempt);
-        let folder = objects
-            .make_sandbox(start.key, self.scratch.join(name), &inputs)
-            .map_err(|error| NotStarted { outcome: Outcome::NoInput, error })?;
-        for (name, _) in declared::objects(&command.outputs) {
-            let path = folder.join(OsStr::from_bytes(name));
-            if let Some(parent) = path.parent()
-                && let Err(error) = std::fs::create_dir_all(parent)
-            {
-                let error = format!("cannot create {}: {error}", parent.display());
-                return Err(NotStarted::from(error));
-            }
-        }
-        Ok(folder)
+        Ok(Call { home, function: call.function, payload: payload.into(), outputs })
     }
 
     /// GPUs by the names that this executor was given them under.
@@ -370,6 +360,8 @@ impl Tasks {
             });
         } else if let Some(launch) = self.launch_keys.get(&key) {
             self.kills.push((*launch, Duration::from_micros(grace_micros)));
+        } else {
+            self.workers.kill(key, Duration::from_micros(grace_micros), clock);
         }
     }
 
@@ -380,19 +372,21 @@ impl Tasks {
 
     /// Hands what was prepared to the process host, as much as that takes at
     /// once. It is started when it is first needed.
-    pub(super) async fn launch(&mut self) -> Result<(), HostError> {
+    pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
+        self.launches.extend(self.workers.launches.drain(..));
+        self.kills.append(&mut self.workers.kills);
         if !self.launches.is_empty() {
-            self.send_launches().await?;
+            self.send_launches(clock).await?;
         }
         for (key, grace) in std::mem::take(&mut self.kills) {
-            if !self.drop_unsent(key)
+            if !self.drop_unsent(key, clock)
                 && let Some(host) = &mut self.host
             {
                 host.0.kill(key, grace).await;
             }
         }
         for key in std::mem::take(&mut self.take_backs) {
-            if !self.drop_unsent(key)
+            if !self.drop_unsent(key, clock)
                 && let Some(host) = &mut self.host
             {
                 host.0.take_back(key).await;
@@ -401,7 +395,7 @@ impl Tasks {
         Ok(())
     }
 
-    async fn send_launches(&mut self) -> Result<(), HostError> {
+    async fn send_launches(&mut self, clock: &Clock) -> Result<(), HostError> {
         let host = match &mut self.host {
             Some(host) => host,
             none => none.insert(Host::start().await?),
@@ -419,6 +413,10 @@ impl Tasks {
             // the tasks' owner must hear of.
             self.launched -= count;
             for launch in batch {
+                if Workers::is_worker(launch.key) {
+                    self.workers.ended(lost(launch.key), clock);
+                    continue;
+                }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
                 self.launch_keys.remove(&process.key);
                 let error = error.to_string();
@@ -435,11 +433,14 @@ impl Tasks {
     }
 
     /// Drops a launch that the host was not sent yet; false if it was.
-    fn drop_unsent(&mut self, key: u64) -> bool {
+    fn drop_unsent(&mut self, key: u64, clock: &Clock) -> bool {
         let Some(at) = self.launches.iter().position(|launch| launch.key == key) else {
             return false;
         };
         self.launches.remove(at);
+        if Workers::is_worker(key) {
+            self.workers.ended(lost(key), clock);
+        }
         if let Some(process) = self.processes.remove(&key) {
             self.launch_keys.remove(&process.key);
             self.close_gap(key, process.after);
@@ -460,15 +461,20 @@ impl Tasks {
 
     /// The host is lost, and its tasks with it; another is started when it is
     /// needed.
-    fn host_lost(&mut self, lost: &HostLost, clock: &Clock) {
+    fn host_lost(&mut self, gone: &HostLost, clock: &Clock) {
         self.host = None;
         // The later ones first, as the core must hear of what has not run
         // before it hears that what it waited for has ended.
-        for key in lost.keys.iter().rev() {
-            let Some(process) = self.processes.remove(key) else { continue };
+        for &key in gone.keys.iter().rev() {
+            if Workers::is_worker(key) {
+                self.launched -= 1;
+                self.workers.ended(lost(key), clock);
+                continue;
+            }
+            let Some(process) = self.processes.remove(&key) else { continue };
             self.launch_keys.remove(&process.key);
             self.launched -= 1;
-            if process.after.is_some_and(|after| lost.keys.binary_search(&after).is_ok()) {
+            if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
                 self.events.push_back(Event::TakenBack(process.key));
                 continue;
             }
@@ -477,8 +483,27 @@ impl Tasks {
         }
     }
 
+    /// Acts upon what workers said, and looks at those that it is time for.
+    pub(super) fn hear_workers(&mut self, clock: &Clock) {
+        self.workers.hear(clock);
+        let now = Instant::now();
+        if self.workers.next_look().is_some_and(|at| at <= now) {
+            self.workers.look(now, clock);
+        }
+    }
+
+    /// When to call [`Self::hear_workers`] without being told.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.workers.next_look()
+    }
+
     /// What a process's end means for its task.
     pub(super) fn ended(&mut self, ended: Ended, clock: &Clock) -> Option<Event> {
+        if Workers::is_worker(ended.key) {
+            self.launched -= 1;
+            self.workers.ended(ended, clock);
+            return None;
+        }
         let process = self.processes.remove(&ended.key)?;
         self.launch_keys.remove(&process.key);
         self.launched -= 1;
@@ -511,9 +536,7 @@ impl Tasks {
         let stdout = captured(ended.stdout, "stdout", &mut error);
         let stderr = captured(ended.stderr, "stderr", &mut error);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
-        let detail = says.then(|| {
-            Arc::new(Detail { staging_micros: 0, usage: Default::default(), stdout, stderr, error })
-        });
+        let detail = says.then(|| Arc::new(Detail { stdout, stderr, error, ..Detail::default() }));
         let now = clock.now();
         let (started, ended) = match ended.ended {
             0 => (now, now),
@@ -537,6 +560,7 @@ impl Tasks {
     /// Ends everything that runs, and waits until it has ended.
     pub(super) fn stop(&mut self) {
         self.host = None;
+        self.workers.stop();
     }
 }
 
@@ -559,24 +583,17 @@ async fn said(objects: &mut Option<Objects>) -> FromObjects {
     }
 }
 
-/// A task that was not started: how it ends, and why.
-struct NotStarted {
-    outcome: Outcome,
-    error: String,
-}
-
-impl From<String> for NotStarted {
-    fn from(error: String) -> NotStarted {
-        NotStarted { outcome: Outcome::NotRun, error }
+/// The end of a worker that was lost with its host, or before it got there.
+fn lost(key: u64) -> Ended {
+    Ended {
+        key,
+        outcome: ProcessOutcome::Signal(libc::SIGKILL),
+        started: 0,
+        ended: 0,
+        stdout: crate::process::Captured::default(),
+        stderr: crate::process::Captured::default(),
+        usage: crate::process::Usage::default(),
     }
-}
-
-/// The plain files among what is declared.
-fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
-    texts.iter().filter_map(|text| match Declared::read(text) {
-        Declared::File(path) => Some(path),
-        Declared::Object { .. } => None,
-    })
 }
 
 fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {

@@ -26,7 +26,7 @@ pub(crate) fn seeds() -> Vec<examples::Example> {
             seeds.push((format!("{name}.cut"), bytes[..bytes.len() * 2 / 3].to_vec()));
         }
     }
-    let lies: [(&str, &[u8]); 14] = [
+    let lies: [(&str, &[u8]); 16] = [
         ("empty", b""),
         ("nil", b"\xc0"),
         ("never_used_marker", b"\xc1"),
@@ -41,7 +41,15 @@ pub(crate) fn seeds() -> Vec<examples::Example> {
         // FromClient::Cancel of 4 thousand million runs.
         ("cancel_lie", b"\x94\x05\x01\x01\x92\x01\xdd\xff\xff\xff\xf0\x92\x00\x01"),
         // ToExecutor::Order that prepares 4 thousand million templates.
-        ("order_lie", b"\x92\x01\x97\x00\xdd\xff\xff\xff\xf0\x93\x00\xc4\x00\x90"),
+        ("order_lie", b"\x92\x01\x98\x00\xdd\xff\xff\xff\xf0\x93\x00\xc4\x00\x90"),
+        // FromExecutor::Update with a cache of 4 thousand million objects.
+        ("cache_lie", b"\x92\x01\x96\x01\x90\x90\xc2\xc2\x93\xc3\xdd\xff\xff\xff\xf0\x92\xc4\x10"),
+        // A column of numbers that is no multiple of four bytes.
+        (
+            "numbers_lie",
+            b"\x92\x01\x98\x00\x90\x91\x98\x00\x00\x00\x01\x00\x92\x00\x00\x93\x00\x90\x00\
+              \x93\x90\x92\x00\xc4\x03\x00\x00\x00\x92\x00\xc4\x00",
+        ),
         // A column whose lengths overflow 32 bits.
         ("column_lie", b"\x92\x01\x92\xc4\x00\xc4\x08\xff\xff\xff\xff\xff\xff\xff\xff"),
     ];

@@ -1,6 +1,12 @@
 //! One example of every message and record, for the golden bytes and the
 //! fuzz corpus.
 
+use falkon_core::data::declared::{
+    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+};
+use falkon_core::data::object::{Object, ObjectId, Sources};
+use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -11,7 +17,9 @@ use falkon_core::task::{
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::{DecodeError, Wire};
-use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, pack_row};
+use falkon_wire::command::{
+    Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
+};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,
@@ -45,11 +53,16 @@ const INSTANCE: InstanceId = InstanceId(7);
 
 fn options() -> InstanceOptions {
     InstanceOptions {
-        policy: Default::default(),
         name: "sweep".to_owned(),
         keep_results: true,
         fail_unschedulable: false,
         fail_fast: true,
+        policy: PolicyOptions {
+            policy: PolicyName::GoodCacheCompute,
+            window: 3200,
+            utilization_threshold_milli: 800,
+            replication_max: 4,
+        },
     }
 }
 
@@ -89,6 +102,7 @@ fn template() -> Template {
             vec![Piece::Value { source: 0, form: Form::Stem }],
             vec![Piece::Value { source: 0, form: Form::Base }],
         ],
+        call: None,
     })
 }
 
@@ -100,6 +114,7 @@ fn command() -> Command {
         stdin: Some(b"words".to_vec()),
         inputs: vec![b"words".to_vec()],
         outputs: vec![b"sorted".to_vec()],
+        call: None,
     }
 }
 
@@ -115,6 +130,67 @@ fn row(values: &[&[u8]]) -> Vec<u8> {
     let mut row = Vec::new();
     pack_row(values, &mut row);
     row
+}
+
+/// A file, an object of S3 whose size nobody knows, and one that lives in
+/// caches alone.
+fn objects() -> Vec<Object> {
+    let object = |id, url: &str, version: &str, size| Object {
+        id: ObjectId(id),
+        url: url.into(),
+        version: version.into(),
+        size,
+    };
+    vec![
+        object(
+            0x0011_2233_4455_6677_8899_aabb_ccdd_eeff,
+            "/data/sky.fits",
+            "2097152-1699999999123456789",
+            Some(2 << 20),
+        ),
+        object(u128::MAX - 1, "s3://survey/tile/7", "\"5d41402abc4b\"", None),
+        object(1, "cache:mosaic-7", "", None),
+    ]
+}
+
+/// Two tasks that read and write objects: numbers of those above.
+fn data_submission() -> Submission {
+    let declared = Declared {
+        objects: Arc::new(objects()),
+        inputs: Lists::Each { items: Arc::new(vec![0, 0, 1]), ends: Arc::new(vec![1, 3]) },
+        outputs: Lists::Same(vec![2]),
+    };
+    Submission { data: Some(Arc::new(declared)), ..submission() }
+}
+
+fn located() -> Vec<Located> {
+    let sources = [
+        Sources { peers: vec![ExecutorId(4), ExecutorId(300)], store: true },
+        Sources { peers: Vec::new(), store: true },
+        Sources { peers: vec![ExecutorId(4)], store: false },
+    ];
+    let both = objects().into_iter().zip(sources);
+    both.map(|(object, sources)| Located { object, sources }).collect()
+}
+
+fn data_order() -> DataOrder {
+    let peer = |executor, address: &str, fingerprint| Peer {
+        executor: ExecutorId(executor),
+        serves: Serving { address: address.to_owned(), fingerprint },
+    };
+    DataOrder {
+        peers: vec![
+            peer(4, "node8:40001", vec![0xfe; 32]),
+            peer(300, "[2001:db8::9]:40001", Vec::new()),
+        ],
+        fetch: located()[..1].to_vec(),
+        demand: vec![(objects()[0].id, 70_000), (objects()[1].id, 0)],
+    }
+}
+
+fn cache_changes() -> Changes {
+    let [first, second, third] = [0, 1, 2].map(|at| objects()[at].id);
+    Changes { anew: false, added: vec![(first, 2 << 20), (second, 0)], removed: vec![third] }
 }
 
 fn submission() -> Submission {
@@ -152,8 +228,6 @@ fn task_array() -> Submission {
 
 fn detail() -> Option<Arc<Detail>> {
     Some(Arc::new(Detail {
-        staging_micros: 0,
-        usage: Default::default(),
         stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, file: None },
         stderr: Captured {
             head: b"warn".to_vec(),
@@ -161,6 +235,13 @@ fn detail() -> Option<Arc<Detail>> {
             file: Some(b"scratch/9.stderr".to_vec()),
         },
         error: "the output `x` is missing".to_owned(),
+        value: b"j42".to_vec(),
+        usage: Usage {
+            local: Count { objects: 1, bytes: 2 << 20 },
+            peer: Count { objects: 3, bytes: 300 },
+            store: Count::default(),
+        },
+        staging_micros: 1500,
     }))
 }
 
@@ -189,6 +270,7 @@ fn finished() -> Vec<Finished> {
         run(4099, 1, Outcome::NotRun),
         run(4100, 1, Outcome::Lost),
         run(4104, 1, Outcome::NoOutput),
+        run(4105, 1, Outcome::NoInput),
         Finished {
             executor: None,
             attempts: 0,
@@ -228,6 +310,10 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     vec![
         ("create", Create { request, options: options() }),
         ("submit", Submit { request, instance, first: TaskId(0), submission: submission() }),
+        (
+            "submit_data",
+            Submit { request, instance, first: TaskId(2), submission: data_submission() },
+        ),
         ("submit_array", Submit { request, instance, first: TaskId(2), submission: task_array() }),
         ("seal", Seal { request, instance }),
         ("subscribe", Subscribe { request, instance, from: 300 }),
@@ -247,6 +333,9 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
 
 fn refusals() -> Vec<(&'static str, Refusal)> {
     let submission = |error| Refusal::Request(RequestError::Submission(error));
+    let policy = |error| Refusal::Request(RequestError::Policy(error));
+    let ignored =
+        PolicyError::NotWith { option: "replication_max", policy: PolicyName::MaxCacheHit };
     let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
     vec![
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
@@ -259,6 +348,9 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
         ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
         ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
+        ("policy_unknown", policy(PolicyError::Unknown("best".to_owned()))),
+        ("policy_threshold", policy(PolicyError::Threshold { milli: 1001 })),
+        ("policy_ignored", policy(ignored)),
         ("not_allowed", Refusal::NotAllowed),
         ("journal", Refusal::Journal("no space left".to_owned())),
     ]
@@ -318,6 +410,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
 }
 
 fn from_executor() -> Vec<(&'static str, FromExecutor)> {
+    let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         serves: None,
         incarnation: 0x0123_4567_89ab_cdef,
@@ -335,10 +428,17 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         leaving: false,
     };
     vec![
+        ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
         ("join", FromExecutor::Join(join)),
         ("update", FromExecutor::Update(update)),
+        ("update_cache", cached(11, cache_changes())),
+        ("update_cache_anew", cached(1, Changes { anew: true, ..Changes::default() })),
         ("heartbeat", FromExecutor::Update(Update { number: 10, ..Update::default() })),
     ]
+}
+
+fn cached(number: u64, changes: Changes) -> FromExecutor {
+    FromExecutor::Update(Update { number, cache: Some(Box::new(changes)), ..Update::default() })
 }
 
 fn to_executor() -> Vec<(&'static str, ToExecutor)> {
@@ -353,6 +453,21 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         rows,
     };
     let template = Arc::new(template().to_bytes());
+    let with_data = |count, inputs, outputs| Assigned {
+        count,
+        data: Some(Box::new(AssignedData { objects: located(), inputs, outputs })),
+        ..assigned(0, submission().rows)
+    };
+    let each = Lists::Each { items: Arc::new(vec![0, 1]), ends: Arc::new(vec![0, 2]) };
+    let data = Order {
+        acknowledged: 9,
+        assign: vec![
+            with_data(1, Lists::Same(vec![0, 1]), Lists::Same(vec![2])),
+            with_data(2, each, Lists::default()),
+        ],
+        data: Some(Box::new(data_order())),
+        ..Order::default()
+    };
     let order = Order {
         data: None,
         acknowledged: 8,
@@ -364,7 +479,9 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         forget: vec![BatchId(4)],
     };
     vec![
-        ("welcome", ToExecutor::Welcome { peer_secret: None, now: NOW }),
+        ("welcome", ToExecutor::Welcome { now: NOW, peer_secret: Some([0xcd; 32]) }),
+        ("welcome_alone", ToExecutor::Welcome { now: NOW, peer_secret: None }),
+        ("order_data", ToExecutor::Order(data)),
         ("order", ToExecutor::Order(order)),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
     ]
@@ -402,7 +519,17 @@ fn records() -> Vec<(&'static str, Record)> {
 }
 
 fn templates() -> Vec<(&'static str, Template)> {
-    vec![("command", template()), ("each", Template::Each)]
+    vec![("command", template()), ("each", Template::Each), ("calls", calls())]
+}
+
+fn calls() -> Template {
+    let function = Function {
+        language: "python".to_owned(),
+        name: b"sky.py:stack".to_vec(),
+        code: Arc::new(b"ssky.py\0def stack(tile): pass".to_vec()),
+    };
+    let call = Call { function: Arc::new(function), payload: Vec::new() };
+    Template::Calls(Command { call: Some(call), ..Command::default() })
 }
 
 /// How many variants `T` has: tags count up from 0, and the first that is
@@ -468,12 +595,35 @@ fn every_reason_to_refuse_a_submission_comes_back() {
         |s| s.names = Some(packed(&[b"one"])),
         |s| s.names = Some(Packed { ends: Arc::new(vec![3, 1]), ..packed(&[b"abc"]) }),
         |s| s.after[0].offset = 2,
+        |s| {
+            s.data = Some(Arc::new(Declared { inputs: Lists::Same(vec![0]), ..Default::default() }))
+        },
     ];
-    assert_eq!(submission().check(), Ok(()));
+    assert_eq!(data_submission().check(), Ok(()));
     for (at, spoil) in spoils.iter().enumerate() {
-        let mut submission = submission();
+        let mut submission = data_submission();
         spoil(&mut submission);
         let error = submission.check().expect_err(&format!("spoil {at}"));
         assert_eq!(SubmissionError::from_bytes(&error.to_bytes()), Ok(error));
     }
+}
+
+/// Whatever a policy is refused for, the peer reads the same.
+#[test]
+fn every_reason_to_refuse_a_policy_comes_back() {
+    type Spoil = fn(&mut PolicyOptions);
+    let spoils: [Spoil; 4] = [
+        |p| p.utilization_threshold_milli = 1001,
+        |p| p.window = 1,
+        |p| p.utilization_threshold_milli = 1,
+        |p| p.replication_max = 1,
+    ];
+    for (at, spoil) in spoils.iter().enumerate() {
+        let mut options = PolicyOptions::default();
+        spoil(&mut options);
+        let error = options.check().expect_err(&format!("spoil {at}"));
+        assert_eq!(PolicyError::from_bytes(&error.to_bytes()), Ok(error));
+    }
+    let unknown = PolicyName::named("best").expect_err("no policy is called that");
+    assert_eq!(PolicyError::from_bytes(&unknown.to_bytes()), Ok(unknown));
 }

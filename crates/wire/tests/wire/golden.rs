@@ -4,7 +4,8 @@
 //! `golden.txt` holds the protocol version and each example's bytes. If a
 //! change of the encoding is meant, raise
 //! [`PROTOCOL_VERSION`](falkon_wire::message::PROTOCOL_VERSION) and write the
-//! file and the corpus anew: `FALKON_WRITE_GOLDEN=1 cargo test -p falkon-wire`.
+//! file and the corpus anew: `FALKON_WRITE_GOLDEN=1 cargo test -p falkon-wire`. (The
+//! journal's format version goes with it.)
 
 use crate::corpus;
 use crate::examples;

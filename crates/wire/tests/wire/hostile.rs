@@ -133,14 +133,15 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         list
     };
     let empty_words = list_of(b"\xa0");
-    let command = [&b"\x96"[..], &empty_words, b"\x90\xc0\xc0\x90\x90"].concat();
+    let command = [&b"\x97"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
-    let forget = [&b"\x92\x01\x97\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00")].concat();
+    let forget =
+        [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\xc0"].concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
-    let template = [&b"\x92\x00\x96"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90"].concat();
+    let template = [&b"\x92\x00\x97"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&template).is_ok());
     let pieces =
-        [&b"\x92\x00\x96\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90"].concat();
+        [&b"\x92\x00\x97\x91"[..], &list_of(b"\x91\x02"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&pieces).is_ok());
     let runs = [&b"\x94\x05\x01\x01\x92\x01"[..], &list_of(b"\x92\x00\x00")].concat();
     assert!(FromClient::from_bytes(&runs).is_ok());
@@ -149,6 +150,48 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     for bytes in [command, forget, template, pieces, runs, row] {
         all_bounded(&bytes);
     }
+    // What an order says of data, each list in its turn.
+    let peers = list_of(b"\x92\x00\x92\xa0\xa0");
+    let object = [&b"\x94\xc4\x10"[..], &[0; 16], b"\xa0\xa0\xc0"].concat();
+    let located = [&b"\x92"[..], &object, b"\x92\x90\xc2"].concat();
+    let demand = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x00"].concat());
+    let fetch = list_of(&located);
+    for (at, list) in [peers, fetch, demand].into_iter().enumerate() {
+        let mut lists: [&[u8]; 3] = [b"\x90"; 3];
+        lists[at] = &list;
+        let order =
+            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x93"[..], &lists.concat()].concat();
+        assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
+        all_bounded(&order);
+    }
+    // Tasks with data, and one task with an object that many hold.
+    let no_rows = b"\x93\x00\x90\x00";
+    let none = b"\x92\x00\xc4\x00";
+    let assigned = |objects: &[u8]| {
+        let head = b"\x98\x00\x00\x00\x00\x00\x92\x00\x00";
+        [&head[..], no_rows, b"\x93", objects, none, none].concat()
+    };
+    let many = list_of(&assigned(b"\x90"));
+    let holders = [&b"\x91\x92"[..], &object, b"\x92", &list_of(b"\x00"), b"\xc2"].concat();
+    let held = [&b"\x91"[..], &assigned(&holders)].concat();
+    for assign in [many, held] {
+        let order = [&b"\x92\x01\x98\x00\x90"[..], &assign, b"\x00\x90\x90\x90\xc0"].concat();
+        assert!(ToExecutor::from_bytes(&order).is_ok());
+        all_bounded(&order);
+    }
+    // What an executor says of its cache.
+    let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
+    let update = [&b"\x92\x01\x96\x00\x90\x90\xc2\xc2\x93\xc2\x90"[..], &ids].concat();
+    assert!(FromExecutor::from_bytes(&update).is_ok());
+    all_bounded(&update);
+    // Results with what was staged.
+    let captured = b"\x93\xa0\x00\xc0";
+    let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";
+    let detail = [&b"\x96"[..], captured, captured, b"\xa0\xa0", usage, b"\x00"].concat();
+    let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
+    let update = [&b"\x92\x01\x96\x00"[..], &list_of(&report), b"\x90\xc2\xc2\xc0"].concat();
+    assert!(FromExecutor::from_bytes(&update).is_ok());
+    all_bounded(&update);
 }
 
 /// Lengths are not believed: one that the bytes cannot fill is refused before

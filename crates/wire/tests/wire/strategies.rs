@@ -2,7 +2,13 @@
 //! texts and byte strings cross the boundaries of their encodings, and a
 //! value need not make sense: the codec does not judge.
 
+mod data;
+
 use crate::examples;
+use data::{
+    assigned_data, changes, data_order, declared, lists, policy, policy_error, policy_name,
+    serving, usage,
+};
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
     Selection, Update,
@@ -13,7 +19,7 @@ use falkon_core::task::{
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
-use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
+use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
 use falkon_wire::message::{
     ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
     ToExecutor,
@@ -67,7 +73,7 @@ fn batch() -> impl Strategy<Value = BatchId> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep)]
+    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep), Just(Kind::Function)]
 }
 
 fn resources() -> impl Strategy<Value = Resources> {
@@ -133,16 +139,10 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         vec((number(), small()), 0..3),
         option::of(packed()),
         vec(after(), 0..3),
+        option::of(declared()),
     )
-        .prop_map(|(count, template, rows, classes, class_runs, names, after)| Submission {
-            data: None,
-            count,
-            template,
-            rows,
-            classes,
-            class_runs,
-            names,
-            after,
+        .prop_map(|(count, template, rows, classes, class_runs, names, after, data)| {
+            Submission { data, count, template, rows, classes, class_runs, names, after }
         })
 }
 
@@ -153,6 +153,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::TimedOut),
         Just(Outcome::NotRun),
         Just(Outcome::NoOutput),
+        Just(Outcome::NoInput),
         Just(Outcome::Lost),
         task().prop_map(Outcome::UpstreamFailed),
         Just(Outcome::Unschedulable),
@@ -169,9 +170,11 @@ fn captured() -> impl Strategy<Value = Captured> {
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    (captured(), captured(), text()).prop_map(|(stdout, stderr, error)| {
-        Arc::new(Detail { staging_micros: 0, usage: Default::default(), stdout, stderr, error })
-    })
+    (captured(), captured(), text(), bytes(), usage(), number()).prop_map(
+        |(stdout, stderr, error, value, usage, staging_micros)| {
+            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros })
+        },
+    )
 }
 
 fn tries() -> impl Strategy<Value = Tries> {
@@ -224,13 +227,13 @@ fn counts() -> impl Strategy<Value = Counts> {
 }
 
 fn options() -> impl Strategy<Value = InstanceOptions> {
-    (text(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(name, keep_results, fail_unschedulable, fail_fast)| InstanceOptions {
-            policy: Default::default(),
+    (text(), any::<bool>(), any::<bool>(), any::<bool>(), policy()).prop_map(
+        |(name, keep_results, fail_unschedulable, fail_fast, policy)| InstanceOptions {
             name,
             keep_results,
             fail_unschedulable,
             fail_fast,
+            policy,
         },
     )
 }
@@ -245,9 +248,9 @@ fn held() -> impl Strategy<Value = Held> {
 }
 
 fn assigned() -> impl Strategy<Value = Assigned> {
-    (batch(), instance(), task(), number(), small(), tries(), rows()).prop_map(
-        |(batch, instance, first, count, class, tries, rows)| Assigned {
-            data: None,
+    let tasks = (batch(), instance(), task(), number(), small());
+    (tasks, tries(), rows(), option::of(assigned_data())).prop_map(
+        |((batch, instance, first, count, class), tries, rows, data)| Assigned {
             batch,
             instance,
             first,
@@ -255,6 +258,7 @@ fn assigned() -> impl Strategy<Value = Assigned> {
             class,
             tries,
             rows,
+            data,
         },
     )
 }
@@ -273,16 +277,10 @@ fn order() -> impl Strategy<Value = Order> {
         vec(held(), 0..3),
         vec(held(), 0..3),
         vec(batch(), 0..20),
+        option::of(data_order()),
     )
-        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
-            data: None,
-            acknowledged,
-            prepare,
-            assign,
-            recall,
-            cancel,
-            disown,
-            forget,
+        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget, data)| {
+            Order { data, acknowledged, prepare, assign, recall, cancel, disown, forget }
         })
 }
 
@@ -311,7 +309,8 @@ fn delivery() -> impl Strategy<Value = Delivery> {
 
 fn submission_error() -> impl Strategy<Value = SubmissionError> {
     // The texts are those that a check gives; others do not travel.
-    let part = prop::sample::select(vec!["rows", "classed tasks", "names", "class run"]);
+    let parts = vec!["rows", "classed tasks", "names", "class run", "list of data objects"];
+    let part = prop::sample::select(parts);
     prop_oneof![
         Just(SubmissionError::Empty),
         Just(SubmissionError::TooMany),
@@ -331,6 +330,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         number().prop_map(|queued_bytes| RequestError::Busy { queued_bytes }),
         number().prop_map(|first| RequestError::Forgotten { first }),
         Just(RequestError::TooManyNeeds),
+        policy_error().prop_map(RequestError::Policy),
     ]
 }
 
@@ -485,33 +485,44 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 }
 
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
-    let join = (number(), text(), resources(), vec(held(), 0..5), vec(report(), 0..5)).prop_map(
-        |(incarnation, name, capacity, held, reports)| Join {
-            serves: None,
+    let before = (vec(held(), 0..5), vec(report(), 0..5));
+    let join = (number(), text(), resources(), before, option::of(serving())).prop_map(
+        |(incarnation, name, capacity, (held, reports), serves)| Join {
             incarnation,
             name,
             capacity,
             held,
             reports,
+            serves,
         },
     );
-    let update = (number(), vec(report(), 0..20), vec(held(), 0..5), any::<bool>(), any::<bool>())
-        .prop_map(|(number, reports, returned, recalled, leaving)| Update {
-            cache: None,
+    let flags = (any::<bool>(), any::<bool>());
+    let tasks = (vec(report(), 0..20), vec(held(), 0..5));
+    let update = (number(), tasks, flags, option::of(changes())).prop_map(
+        |(number, (reports, returned), (recalled, leaving), cache)| Update {
             number,
             reports,
             returned,
             recalled,
             leaving,
-        });
+            cache,
+        },
+    );
     prop_oneof![join.prop_map(FromExecutor::Join), update.prop_map(FromExecutor::Update)]
 }
 
 pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
     prop_oneof![
-        time().prop_map(|now| ToExecutor::Welcome { peer_secret: None, now }),
+        (time(), any::<Option<[u8; 32]>>())
+            .prop_map(|(now, peer_secret)| ToExecutor::Welcome { now, peer_secret }),
         order().prop_map(ToExecutor::Order),
     ]
+}
+
+fn function() -> impl Strategy<Value = Arc<Function>> {
+    (text(), bytes(), bytes()).prop_map(|(language, name, code)| {
+        Arc::new(Function { language, name, code: Arc::new(code) })
+    })
 }
 
 pub(crate) fn command() -> impl Strategy<Value = Command> {
@@ -522,14 +533,16 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         option::of(bytes()),
         vec(bytes(), 0..4),
         vec(bytes(), 0..4),
+        option::of((function(), bytes())),
     )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| Command {
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| Command {
             argv,
             env,
             cwd,
             stdin,
             inputs,
             outputs,
+            call: call.map(|(function, payload)| Call { function, payload }),
         })
 }
 
@@ -551,23 +564,29 @@ fn words() -> impl Strategy<Value = Text> {
 }
 
 pub(crate) fn template() -> impl Strategy<Value = Template> {
-    let command = (
+    let template_command = (
         vec(words(), 0..20),
         vec((bytes(), words()), 0..4),
         option::of(words()),
         option::of(words()),
         vec(words(), 0..4),
         vec(words(), 0..4),
+        option::of(function()),
     )
-        .prop_map(|(argv, env, cwd, stdin, inputs, outputs)| CommandTemplate {
+        .prop_map(|(argv, env, cwd, stdin, inputs, outputs, call)| CommandTemplate {
             argv,
             env,
             cwd,
             stdin,
             inputs,
             outputs,
+            call,
         });
-    prop_oneof![Just(Template::Each), command.prop_map(Template::Command)]
+    prop_oneof![
+        Just(Template::Each),
+        template_command.prop_map(Template::Command),
+        command().prop_map(Template::Calls),
+    ]
 }
 
 /// Checks that `strategy` draws every variant of an enum that is an array with
@@ -597,6 +616,9 @@ fn every_variant_is_drawn() {
     draws_every_variant(selection());
     draws_every_variant(refusal());
     draws_every_variant(request_error());
+    draws_every_variant(policy_name());
+    draws_every_variant(policy_error());
+    draws_every_variant(lists());
     draws_every_variant(form());
     draws_every_variant(piece());
 }

@@ -14,7 +14,11 @@ use std::marker::PhantomData;
 pub(super) struct TaskFields<'a> {
     pub(super) id: Option<Text<'a>>,
     pub(super) command: Option<OneOrMany<'a>>,
-    pub(super) args: Option<Vec<Word<'a>>>,
+    /// Texts and whole numbers for a program, anything for a function.
+    pub(super) args: Option<Vec<serde_json::Value>>,
+    pub(super) call: Option<Text<'a>>,
+    pub(super) kwargs: Option<serde_json::Map<String, serde_json::Value>>,
+    pub(super) language: Option<Text<'a>>,
     pub(super) shell: Option<bool>,
     pub(super) env: Option<Map<'a, Word<'a>>>,
     pub(super) cwd: Option<Text<'a>>,
@@ -33,10 +37,13 @@ pub(super) struct TaskFields<'a> {
 }
 
 /// The names of all fields.
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 21] = [
     "id",
     "command",
     "args",
+    "call",
+    "kwargs",
+    "language",
     "shell",
     "env",
     "cwd",
@@ -62,7 +69,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for TaskFields<'a> {
             type Value = TaskFields<'a>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a task: an object with at least the field `command`")
+                f.write_str("a task: an object with at least the field `command` or `call`")
             }
 
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
@@ -144,6 +151,9 @@ fn put_field<'de: 'a, 'a, M: MapAccess<'de>>(
         "id" => once(&mut task.id, name, map),
         "command" => once(&mut task.command, name, map),
         "args" => once(&mut task.args, name, map),
+        "call" => once(&mut task.call, name, map),
+        "kwargs" => once(&mut task.kwargs, name, map),
+        "language" => once(&mut task.language, name, map),
         "shell" => once(&mut task.shell, name, map),
         "env" => once(&mut task.env, name, map),
         "cwd" => once(&mut task.cwd, name, map),

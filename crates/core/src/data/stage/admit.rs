@@ -1,7 +1,7 @@
 //! Tasks: their arrival, their room, their readiness, their end.
 
 use super::fetch::add;
-use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Usage, Wanted};
+use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Wanted};
 use crate::data::cache::RefusedError;
 use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
@@ -35,7 +35,7 @@ impl Stage {
             inputs: wanted,
             unresolved: unresolved.len(),
             missing: 0,
-            usage: Usage::default(),
+            usage: Default::default(),
             passed: 0,
             disk_full: 0,
             redirects: 0,

@@ -96,7 +96,7 @@ impl Stage {
             busy_pauses: 0,
             unreachable_pauses: 0,
             restarts: 0,
-            usage: Usage::default(),
+            usage: Default::default(),
             parked: Vec::new(),
         });
         self.partials.insert(PartialId(self.next_partial), object);

@@ -1,0 +1,134 @@
+//! A task whose inputs are gone when it is to begin.
+
+use falkon_core::data::cache::{CacheOptions, Eviction};
+use falkon_core::data::declared::{AssignedData, Lists, Located};
+use falkon_core::data::object::{Object, ObjectId, Sources};
+use falkon_core::data::stage::{self, StageOptions};
+use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare};
+use falkon_core::execute::{Action, Event, Executor, Start};
+use falkon_core::limits::INPUT_LOSSES_MAX;
+use falkon_core::result::{Outcome, Tries};
+use falkon_core::task::{InstanceId, Packed, Resources, Rows, TaskClass, TaskId, Time};
+use std::sync::Arc;
+
+const OBJECT: ObjectId = ObjectId(7);
+const SIZE_BYTES: u64 = 10;
+
+/// An executor with a cache that was sent one task, which reads one object.
+fn executor() -> Executor {
+    let cache =
+        CacheOptions { tiers_bytes: vec![2 * SIZE_BYTES], eviction: Eviction::Lru, seed: 1 };
+    let mut executor = Executor::new(1, "one slot".to_owned(), Resources::cpus(1)).with_cache(
+        &StageOptions::new(cache, 1),
+        &[],
+        None,
+    );
+    executor.handle(Time(1), Event::Connected);
+    let mut rows = Packed::default();
+    assert!(rows.push(b""));
+    let object =
+        Object { id: OBJECT, url: "/source".into(), version: "1".into(), size: Some(SIZE_BYTES) };
+    let data = AssignedData {
+        objects: vec![Located { object, sources: Sources { peers: Vec::new(), store: true } }],
+        inputs: Lists::Same(vec![0]),
+        outputs: Lists::default(),
+    };
+    let order = Order {
+        prepare: vec![Prepare {
+            batch: BatchId(0),
+            template: Arc::new(Vec::new()),
+            classes: vec![TaskClass::default()],
+        }],
+        assign: vec![Assigned {
+            data: Some(Box::new(data)),
+            batch: BatchId(0),
+            instance: InstanceId(0),
+            first: TaskId(0),
+            count: 1,
+            class: 0,
+            tries: Tries::default(),
+            rows: Rows::Packed(rows),
+        }],
+        ..Order::default()
+    };
+    executor.handle(Time(2), Event::Order(order));
+    executor
+}
+
+/// Fetches whatever is wanted, until there is nothing more to do. Returns how
+/// many fetches that were, and what else is to be done.
+fn fetch_all(executor: &mut Executor) -> (usize, Vec<Action>) {
+    let (mut fetches, mut rest) = (0, Vec::new());
+    while let Some(action) = executor.poll_action() {
+        executor.check().expect("the executor's books are in order");
+        let said = match action {
+            Action::Stage(stage::Action::Fetch { fetch, .. }) => {
+                fetches += 1;
+                stage::Event::Fetched { fetch, bytes: SIZE_BYTES }
+            }
+            Action::Stage(stage::Action::Seal { partial, .. }) => {
+                stage::Event::Sealed { partial, result: Ok(()) }
+            }
+            action => {
+                rest.push(action);
+                continue;
+            }
+        };
+        executor.handle(Time(3), Event::Stage(said));
+    }
+    (fetches, rest)
+}
+
+fn starts(actions: Vec<Action>) -> Vec<Start> {
+    let starts = actions.into_iter().filter_map(|action| match action {
+        Action::Start(start) => Some(start),
+        _ => None,
+    });
+    starts.collect()
+}
+
+/// The input is found to be gone as the task is to begin.
+fn lose(executor: &mut Executor, start: Start) {
+    executor.handle(Time(4), Event::Stage(stage::Event::Lost(OBJECT)));
+    executor.handle(Time(4), Event::Unstarted(Box::new(start)));
+}
+
+#[test]
+fn inputs_that_are_gone_are_staged_again_before_the_task_begins() {
+    let mut executor = executor();
+    let (fetches, actions) = fetch_all(&mut executor);
+    let mut started = starts(actions);
+    assert_eq!((fetches, started.len()), (1, 1));
+    for _ in 0..INPUT_LOSSES_MAX {
+        let start = started.remove(0);
+        lose(&mut executor, start.clone());
+        let (fetches, actions) = fetch_all(&mut executor);
+        started = starts(actions);
+        assert_eq!(fetches, 1);
+        assert_eq!(started, [start]);
+    }
+    // Not for ever.
+    lose(&mut executor, started.remove(0));
+    let (_, actions) = fetch_all(&mut executor);
+    let reports = actions.iter().find_map(|action| match action {
+        Action::Update(update) => Some(&update.reports),
+        _ => None,
+    });
+    let reports = reports.expect("it is reported");
+    assert_eq!((reports.len(), reports[0].outcome), (1, Outcome::NoInput));
+    assert!(starts(actions).is_empty());
+}
+
+#[test]
+fn a_task_that_was_cancelled_meanwhile_is_not_staged_again() {
+    let mut executor = executor();
+    let (_, actions) = fetch_all(&mut executor);
+    let start = starts(actions).remove(0);
+    let held =
+        Held { instance: InstanceId(0), first: TaskId(0), count: 1, tries: Tries::default() };
+    let order = Order { cancel: vec![held], ..Order::default() };
+    executor.handle(Time(4), Event::Order(order));
+    lose(&mut executor, start);
+    let (fetches, actions) = fetch_all(&mut executor);
+    assert_eq!((fetches, starts(actions).len()), (0, 0));
+}

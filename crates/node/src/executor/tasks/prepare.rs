@@ -1,0 +1,153 @@
+//! A task's command made ready to be launched: its directory, its files, its
+//! environment.
+
+use super::{Process, Tasks};
+use crate::executor::objects::SandboxError;
+use crate::process::Launch;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::execute::{Start, StartData};
+use falkon_core::result::Outcome;
+use falkon_wire::command::Command;
+use falkon_wire::declared::{self, Declared};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A task that was not started.
+pub(super) enum NotStarted {
+    /// It has ended: how, and why.
+    Ended { outcome: Outcome, error: String },
+    /// An input is gone: it begins later.
+    Lost(ObjectId),
+}
+
+impl From<String> for NotStarted {
+    fn from(error: String) -> NotStarted {
+        NotStarted::Ended { outcome: Outcome::NotRun, error }
+    }
+}
+
+/// The plain files among what is declared.
+fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
+    texts.iter().filter_map(|text| match Declared::read(text) {
+        Declared::File(path) => Some(path),
+        Declared::Object { .. } => None,
+    })
+}
+
+impl Tasks {
+    pub(super) fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
+        let mut command = self.command(start, 0)?;
+        if let Some(data) = &start.data {
+            let sandbox = self.make_sandbox(start, &command, data)?;
+            command.cwd = Some(sandbox.into_os_string().into_vec());
+        }
+        let mut outputs = check_files(&command)?;
+        let base =
+            command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
+        let written = start.data.iter().flat_map(|data| data.outputs.iter().cloned());
+        let objects: Vec<(PathBuf, Arc<Object>)> = declared::objects(&command.outputs)
+            .map(|(name, _)| base.join(OsStr::from_bytes(name)))
+            .zip(written)
+            .collect();
+        outputs.extend(objects.iter().map(|(path, _)| path.clone()));
+        let launch_key = self.next_launch;
+        self.next_launch += 1;
+        let mut env = command.env;
+        let mut set = |name: &str, value: String| env.push((name.into(), value.into_bytes()));
+        set("FALKON_INSTANCE", start.key.instance.to_string());
+        set("FALKON_TASK", start.key.task.to_string());
+        set("FALKON_ATTEMPT", start.attempt.to_string());
+        if self.has_gpus {
+            set("CUDA_VISIBLE_DEVICES", self.gpu_list(&start.gpus));
+        }
+        let spill = self
+            .scratch
+            .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
+            .into_os_string()
+            .into_vec();
+        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
+        self.launch_keys.insert(start.key, launch_key);
+        self.processes.insert(
+            launch_key,
+            Process {
+                key: start.key,
+                after,
+                outputs,
+                objects,
+                program: command.argv.first().cloned().unwrap_or_default(),
+                cwd: command.cwd.clone(),
+                stdin: command.stdin.clone(),
+            },
+        );
+        self.launches.push_back(Launch {
+            key: launch_key,
+            after,
+            argv: command.argv,
+            env,
+            cwd: command.cwd,
+            stdin: command.stdin,
+            capture_bytes_max: self.capture_bytes_max,
+            spill: Some(spill),
+        });
+        Ok(())
+    }
+
+    /// Makes the directory of a task with data objects, its inputs in it.
+    fn make_sandbox(
+        &mut self,
+        start: &Start,
+        command: &Command,
+        data: &StartData,
+    ) -> Result<PathBuf, NotStarted> {
+        let Some(objects) = &mut self.objects else {
+            return Err(NotStarted::from("this executor has no cache".to_owned()));
+        };
+        if command.cwd.is_some() {
+            let error = "a task with data objects has a directory of its own, and no cwd";
+            return Err(NotStarted::from(error.to_owned()));
+        }
+        let mut inputs = Vec::new();
+        for ((name, _), staged) in declared::objects(&command.inputs).zip(&data.inputs) {
+            if !declared::is_inner_name(name) {
+                let name = String::from_utf8_lossy(name);
+                let error = format!("`{name}` is no name for a data object: it must be inside");
+                return Err(NotStarted::from(error));
+            }
+            inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
+        }
+        let folder =
+            objects.make_sandbox(start.key, start.attempt, &inputs).map_err(
+                |error| match error {
+                    SandboxError::Lost(object) => NotStarted::Lost(object),
+                    SandboxError::Other(error) => {
+                        NotStarted::Ended { outcome: Outcome::NoInput, error }
+                    }
+                },
+            )?;
+        for (name, _) in declared::objects(&command.outputs) {
+            let path = folder.join(OsStr::from_bytes(name));
+            if let Some(parent) = path.parent()
+                && let Err(error) = std::fs::create_dir_all(parent)
+            {
+                let error = format!("cannot create {}: {error}", parent.display());
+                return Err(NotStarted::from(error));
+            }
+        }
+        Ok(folder)
+    }
+}
+
+/// Checks that a command's inputs are there; returns where its outputs go.
+pub(super) fn check_files(command: &Command) -> Result<Vec<PathBuf>, String> {
+    let base =
+        command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
+    for input in files(&command.inputs) {
+        let path = base.join(OsStr::from_bytes(input));
+        if let Err(error) = std::fs::metadata(&path) {
+            return Err(format!("the input {} cannot be read: {error}", path.display()));
+        }
+    }
+    Ok(files(&command.outputs).map(|output| base.join(OsStr::from_bytes(output))).collect())
+}

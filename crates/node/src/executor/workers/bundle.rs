@@ -1,0 +1,155 @@
+//! Calls that are made one after another by one worker.
+
+use super::protocol::Calls;
+use falkon_core::execute::TaskKey;
+use falkon_core::task::{TaskId, Time};
+use falkon_wire::codec::{put_array, put_bytes};
+use falkon_wire::command::{Command, Function};
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a worker is made for: it makes only calls that agree in this.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::executor) struct Home {
+    pub(super) language: String,
+    pub(super) cwd: Option<Vec<u8>>,
+    pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Home {
+    /// What a command's worker is made for, with `more` variables.
+    pub(in crate::executor) fn of(
+        command: &Command,
+        more: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<Home, String> {
+        let call = command.call.as_ref().ok_or("the task names no function")?;
+        if command.stdin.is_some() {
+            return Err("a function has no standard input of its own".to_owned());
+        }
+        let mut env = command.env.clone();
+        env.extend(more);
+        Ok(Home { language: call.function.language.clone(), cwd: command.cwd.clone(), env })
+    }
+}
+
+/// One call, ready to be made.
+#[derive(Debug)]
+pub(in crate::executor) struct Call<'a> {
+    pub(in crate::executor) home: Arc<Home>,
+    pub(in crate::executor) function: Arc<Function>,
+    pub(in crate::executor) payload: Cow<'a, [u8]>,
+    /// Files that must be there when it has returned.
+    pub(in crate::executor) outputs: Vec<PathBuf>,
+}
+
+/// The payload that passes `argv` as texts.
+pub(in crate::executor) fn texts_payload(argv: &[Vec<u8>]) -> Vec<u8> {
+    if argv.is_empty() {
+        return Vec::new();
+    }
+    let mut payload = vec![b's'];
+    put_array(&mut payload, argv.len());
+    for text in argv {
+        put_bytes(&mut payload, text);
+    }
+    payload
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::executor) struct Bundle {
+    pub(super) home: Arc<Home>,
+    /// The first task, whether or not it has ended.
+    first: TaskKey,
+    pub(super) attempt: u32,
+    /// When a worker was given it.
+    pub(super) since: Time,
+    /// Calls that have ended: the first ones.
+    pub(super) answered: u32,
+    /// Calls that were not taken back.
+    pub(super) live: u32,
+    /// Functions of so many calls each.
+    functions: Vec<(u32, Arc<Function>)>,
+    payloads: Vec<u8>,
+    ends: Vec<u32>,
+    outputs: Vec<Vec<PathBuf>>,
+    /// The worker that has it.
+    pub(super) worker: Option<u64>,
+}
+
+impl Bundle {
+    pub(in crate::executor) fn new(first: TaskKey, attempt: u32, call: Call<'_>) -> Bundle {
+        let mut bundle = Bundle {
+            home: call.home.clone(),
+            first,
+            attempt,
+            since: Time::default(),
+            answered: 0,
+            live: 0,
+            functions: Vec::new(),
+            payloads: Vec::new(),
+            ends: Vec::new(),
+            outputs: Vec::new(),
+            worker: None,
+        };
+        bundle.push(call);
+        bundle
+    }
+
+    /// Adds the next call; `false`, unchanged, if it needs another worker.
+    pub(in crate::executor) fn push(&mut self, call: Call<'_>) -> bool {
+        if call.home != self.home {
+            return false;
+        }
+        let Ok(end) = u32::try_from(self.payloads.len() + call.payload.len()) else { return false };
+        self.payloads.extend_from_slice(&call.payload);
+        self.ends.push(end);
+        match self.functions.last_mut() {
+            Some((count, function)) if *function == call.function => *count += 1,
+            _ => self.functions.push((1, call.function)),
+        }
+        if !call.outputs.is_empty() {
+            self.outputs.resize(self.live as usize, Vec::new());
+            self.outputs.push(call.outputs);
+        }
+        self.live += 1;
+        true
+    }
+
+    /// The task of the call at `index`.
+    pub(super) fn key(&self, index: u32) -> TaskKey {
+        let task = TaskId(self.first.task.0 + u64::from(index));
+        TaskKey { instance: self.first.instance, task }
+    }
+
+    /// The place of a task's call among those that have not ended; `None` if
+    /// it is not there.
+    pub(super) fn index(&self, key: TaskKey) -> Option<u32> {
+        let index = key.task.0.checked_sub(self.first.task.0)?;
+        let index = u32::try_from(index).ok()?;
+        let here = key.instance == self.first.instance;
+        (here && (self.answered..self.live).contains(&index)).then_some(index)
+    }
+
+    /// Takes a first output that is missing, of the call at `index`.
+    pub(super) fn missing_output(&self, index: u32) -> Option<&PathBuf> {
+        let outputs = self.outputs.get(index as usize)?;
+        outputs.iter().find(|path| std::fs::metadata(path).is_err())
+    }
+
+    /// The calls as they are sent, by the worker's numbers for functions.
+    pub(super) fn to_calls(&self, mut number: impl FnMut(&Arc<Function>) -> u32) -> Calls {
+        let mut calls = Calls::default();
+        let functions = self.functions.iter().flat_map(|(count, function)| {
+            let number = number(function);
+            (0..*count).map(move |_| number)
+        });
+        let mut start = 0;
+        for (function, end) in functions.zip(&self.ends).take(self.live as usize) {
+            calls.push(function, &self.payloads[start..*end as usize]);
+            start = *end as usize;
+        }
+        calls
+    }
+}

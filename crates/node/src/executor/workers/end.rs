@@ -1,0 +1,205 @@
+//! Calls that end otherwise than by an answer, and workers that end.
+
+use super::bundle::Bundle;
+use super::outcome::{kept, not_ready, spill_name};
+use super::worker::Worker;
+use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, forget_place, give_back};
+use crate::clock::Clock;
+use crate::process::{Ended, Outcome as ProcessOutcome};
+use falkon_core::execute::{Event, TaskKey};
+use falkon_core::result::{Detail, Outcome};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Workers {
+    /// Looks at the workers that it is time for: one that is still in the same
+    /// call keeps only that.
+    pub(in crate::executor) fn look(&mut self, now: Instant, clock: &Clock) {
+        let due: Vec<u64> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.look_at.is_some_and(|at| at <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in due {
+            let Some(worker) = self.workers.get_mut(&key) else { continue };
+            worker.look_at = None;
+            if worker.ended.is_some() {
+                // Somebody else holds its connection.
+                self.bury(key, clock);
+                continue;
+            }
+            if !worker.ready {
+                self.distrust(key, &format!("it has not started within {START_SECONDS_MAX} s"));
+                continue;
+            }
+            if !worker.busy {
+                if worker.is_idle() && self.has_surplus() {
+                    self.retire(key);
+                }
+                continue;
+            }
+            let bytes = worker.buffered_bytes().unwrap_or(0);
+            let bundle = worker.bundle.and_then(|id| self.bundles.get(&id));
+            // One that has not come to its calls is in none that takes long.
+            let waits = now < worker.begin_by
+                && bundle.is_some_and(|bundle| worker.unclaimed() == u64::from(bundle.live));
+            // What was there at the last look is there to be read, whatever
+            // the order in which this processor sees another's writes.
+            if worker.looked == Some(bytes) && !waits {
+                self.settle(key, bytes, clock);
+            } else {
+                worker.looked = Some(bytes);
+                worker.look_at = Some(now + Duration::from_millis(LOOK_MS));
+            }
+        }
+    }
+
+    /// Leaves a worker only the calls that it has begun, or the first, and
+    /// takes in those that have ended.
+    fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get(&key) else { return };
+        let Some(id) = worker.bundle else { return };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return };
+        // With none it would hold no room, and what takes the room would have
+        // no worker.
+        let left = worker.take_back_some(bundle.live.saturating_sub(1));
+        let answers = worker.buffered(bytes);
+        let place = bundle.key(bundle.answered);
+        let begun = bundle.live.saturating_sub(left);
+        give_back(bundle, begun, &mut self.events);
+        if bundle.answered >= bundle.live {
+            forget_place(&mut self.places, place, id);
+        }
+        // The last one's answer comes with the word that it has nothing more
+        // to do: then there is a worker for what takes its place.
+        if let Err(error) = self.take_answers(key, &answers, begun.saturating_sub(1), clock) {
+            self.distrust(key, &format!("it wrote no answer: {error}"));
+        }
+    }
+
+    /// Ends a call: one that runs with its worker, which is asked to end
+    /// itself first and has `grace` for that.
+    pub(in crate::executor) fn kill(&mut self, key: TaskKey, grace: Duration, clock: &Clock) {
+        let Some((_, &id)) = self.places.range(..=key).next_back() else { return };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return };
+        let Some(index) = bundle.index(key) else { return };
+        let Some(at) = bundle.worker else {
+            if index > 0 {
+                give_back(bundle, index, &mut self.events);
+                return;
+            }
+            let home = bundle.home.clone();
+            give_back(bundle, 1, &mut self.events);
+            if let Some(waiting) = self.waiting.get_mut(&home) {
+                waiting.retain(|one| *one != id);
+            }
+            self.bundles.remove(&id);
+            forget_place(&mut self.places, key, id);
+            let (outcome, now) = (Outcome::Signal(libc::SIGTERM), clock.now());
+            let (started, ended) = (now, now);
+            self.events.push_back(Event::Ended { key, outcome, started, ended, detail: None });
+            return;
+        };
+        let Some(worker) = self.workers.get_mut(&at) else { return };
+        let begun = bundle.live.saturating_sub(worker.take_back());
+        let place = bundle.key(bundle.answered);
+        give_back(bundle, begun, &mut self.events);
+        if bundle.answered >= bundle.live {
+            forget_place(&mut self.places, place, id);
+        }
+        // Only the call begun last can be running; the answers to those before
+        // it are on their way.
+        if index + 1 == begun {
+            worker.retired = true;
+            self.kills.push((at, grace));
+        }
+    }
+
+    /// A worker's process has ended.
+    pub(in crate::executor) fn ended(&mut self, ended: Ended, clock: &Clock) {
+        let key = ended.key;
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        worker.ended = Some(ended);
+        if worker.closed || !worker.connected {
+            self.bury(key, clock);
+        } else {
+            // What it said last may still be on its way.
+            worker.look_at = Some(Instant::now() + Duration::from_millis(CLOSE_MS_MAX));
+        }
+    }
+
+    /// A worker is gone: ends the call it was in, and gives the others back.
+    pub(super) fn bury(&mut self, key: u64, clock: &Clock) {
+        let Some(worker) = self.workers.get(&key) else { return };
+        if let Some(id) = worker.bundle {
+            let bytes = worker.buffered_bytes().unwrap_or(0);
+            let (left, answers) = (worker.take_back(), worker.buffered(bytes));
+            if let Some(bundle) = self.bundles.get_mut(&id) {
+                let place = bundle.key(bundle.answered);
+                let begun = bundle.live.saturating_sub(left);
+                give_back(bundle, begun, &mut self.events);
+                if bundle.answered >= bundle.live {
+                    forget_place(&mut self.places, place, id);
+                }
+            }
+            // It may have died while it wrote one.
+            let _ = self.take_answers(key, &answers, u32::MAX, clock);
+        }
+        let Some(worker) = self.workers.remove(&key) else { return };
+        if let Some(idle) = self.idle.get_mut(&worker.home) {
+            idle.retain(|one| *one != key);
+            if idle.is_empty() {
+                self.idle.remove(&worker.home);
+            }
+        }
+        let bundle = worker.bundle.and_then(|id| Some((id, self.bundles.remove(&id)?)));
+        if let Some((id, bundle)) = bundle {
+            forget_place(&mut self.places, bundle.key(bundle.answered), id);
+            self.end_with(&worker, &bundle, clock);
+        } else if !worker.ready {
+            let error = not_ready(&worker);
+            self.fail_home(&worker.home, &error, clock);
+        }
+        worker.remove_files();
+    }
+
+    /// Ends the calls that a worker had begun and did not answer: the last is
+    /// the one it died in.
+    fn end_with(&mut self, worker: &Worker, bundle: &Bundle, clock: &Clock) {
+        let Some(process) = &worker.ended else { return };
+        let (outcome, mut error) = match process.outcome {
+            ProcessOutcome::Exit(code) => (
+                Outcome::Exit(if code == 0 { 1 } else { code }),
+                format!("its worker exited with {code} in the middle of the call"),
+            ),
+            ProcessOutcome::Signal(signal) => (
+                Outcome::Signal(signal),
+                format!("signal {signal} ended its worker in the middle of the call"),
+            ),
+            ProcessOutcome::NotStarted { .. } => return,
+        };
+        if !worker.trouble.is_empty() {
+            error = format!("{error} ({})", worker.trouble);
+        }
+        let now = clock.now();
+        let mut last_words = Some(worker.last_words(self.capture_bytes_max));
+        for index in (bundle.answered..bundle.live).rev() {
+            let [stdout, stderr] = last_words.take().unwrap_or_default();
+            let started = clock.at_monotonic(process.started).max(bundle.since);
+            let key = bundle.key(index);
+            let name = spill_name(bundle, key);
+            let detail = Detail {
+                staging_micros: 0,
+                usage: Default::default(),
+                stdout: kept(stdout, &self.scratch, &name, "stdout", self.capture_bytes_max),
+                stderr: kept(stderr, &self.scratch, &name, "stderr", self.capture_bytes_max),
+                error: error.clone(),
+                value: Vec::new(),
+            };
+            let detail = Some(Arc::new(detail));
+            let event = Event::Ended { key, outcome, started, ended: now.max(started), detail };
+            self.events.push_back(event);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What is said of a call that has ended, and of a worker that never started.
+
+use super::VALUE_BYTES_MAX;
+use super::bundle::Bundle;
+use super::program;
+use super::protocol::Answer;
+use super::worker::Worker;
+use crate::executor::not_started::not_started;
+use crate::process::{Captured, Outcome as ProcessOutcome};
+use falkon_core::execute::{Event, TaskKey};
+use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
+use falkon_core::task::Time;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why a worker never came to take calls.
+pub(super) fn not_ready(worker: &Worker) -> String {
+    let language = &worker.home.language;
+    if !worker.trouble.is_empty() {
+        return format!("the {language} worker cannot take calls: {}", worker.trouble);
+    }
+    let Some(process) = &worker.ended else {
+        return format!("the {language} worker was not started");
+    };
+    let how = match process.outcome {
+        ProcessOutcome::NotStarted { stage, errno } => {
+            let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
+            let reason = not_started(program, &worker.home.cwd, &None, stage, errno);
+            return format!(
+                "the {language} worker cannot be started: {reason}; another command can be \
+                 given with --worker {language}=COMMAND"
+            );
+        }
+        ProcessOutcome::Exit(code) => format!("exited with {code}"),
+        ProcessOutcome::Signal(signal) => format!("ended by signal {signal}"),
+    };
+    let said = String::from_utf8_lossy(&process.stderr.head);
+    format!("the {language} worker {how} before it took calls: {}", said.trim_end())
+}
+
+/// What files with a call's long output are called, but for the stream.
+pub(super) fn spill_name(bundle: &Bundle, key: TaskKey) -> String {
+    format!("{}-{}-{}", key.instance, key.task, bundle.attempt)
+}
+
+/// What is kept of a stream: its file is given the name that a process's would
+/// have.
+pub(super) fn kept(
+    mut stream: Captured,
+    scratch: &Path,
+    name: &str,
+    which: &str,
+    capture_bytes_max: u64,
+) -> TaskCaptured {
+    stream.head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
+    let file = stream.spill.map(|from| {
+        use std::os::unix::ffi::OsStringExt;
+        let to = scratch.join(format!("{name}.{which}"));
+        let source = std::ffi::OsString::from_vec(from.clone());
+        match std::fs::rename(source, &to) {
+            Ok(()) => program::bytes_of(&to),
+            Err(_) => from,
+        }
+    });
+    TaskCaptured { head: stream.head, total_bytes: stream.total_bytes, file }
+}
+
+/// What an answer means for its task.
+pub(super) fn ended_call(
+    bundle: &Bundle,
+    answer: Answer,
+    started: Time,
+    ended: Time,
+    scratch: &Path,
+    capture_bytes_max: u64,
+) -> Event {
+    let key = bundle.key(answer.index);
+    let Answer { code, mut value, mut error, stdout, stderr, index, .. } = answer;
+    let mut outcome = Outcome::Exit(code);
+    if value.len() > VALUE_BYTES_MAX {
+        outcome = Outcome::Exit(1);
+        error = format!(
+            "it returned {} bytes, and at most {VALUE_BYTES_MAX} can be sent: write large results \
+             to a file",
+            value.len()
+        );
+        value = Vec::new();
+    } else if code == 0
+        && let Some(path) = bundle.missing_output(index)
+    {
+        outcome = Outcome::NoOutput;
+        error = format!("it returned but did not write its output {}", path.display());
+    }
+    let says =
+        !value.is_empty() || !error.is_empty() || stdout.total_bytes > 0 || stderr.total_bytes > 0;
+    let detail = says.then(|| {
+        let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
+            Default::default()
+        } else {
+            let name = spill_name(bundle, key);
+            let keep = |stream, which| kept(stream, scratch, &name, which, capture_bytes_max);
+            (keep(stdout, "stdout"), keep(stderr, "stderr"))
+        };
+        Arc::new(Detail {
+            staging_micros: 0,
+            usage: Default::default(),
+            stdout: streams.0,
+            stderr: streams.1,
+            error,
+            value,
+        })
+    });
+    Event::Ended { key, outcome, started, ended, detail }
+}

@@ -1,0 +1,99 @@
+//! Arbitrary data objects, and what is said of them.
+
+use super::{bytes, executor, number, small, text};
+use falkon_core::data::declared::{
+    AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
+};
+use falkon_core::data::object::{Object, ObjectId, Sources};
+use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+fn object_id() -> impl Strategy<Value = ObjectId> {
+    any::<u128>().prop_map(ObjectId)
+}
+
+fn shared_text() -> impl Strategy<Value = Arc<str>> {
+    text().prop_map(Arc::from)
+}
+
+fn object() -> impl Strategy<Value = Object> {
+    (object_id(), shared_text(), shared_text(), option::of(number()))
+        .prop_map(|(id, url, version, size)| Object { id, url, version, size })
+}
+
+pub(super) fn lists() -> impl Strategy<Value = Lists> {
+    let numbers = || vec(small(), 0..70);
+    prop_oneof![
+        numbers().prop_map(Lists::Same),
+        (numbers(), numbers())
+            .prop_map(|(items, ends)| Lists::Each { items: Arc::new(items), ends: Arc::new(ends) }),
+    ]
+}
+
+pub(super) fn declared() -> impl Strategy<Value = Arc<Declared>> {
+    (vec(object(), 0..4), lists(), lists()).prop_map(|(objects, inputs, outputs)| {
+        Arc::new(Declared { objects: Arc::new(objects), inputs, outputs })
+    })
+}
+
+fn located() -> impl Strategy<Value = Located> {
+    let sources =
+        (vec(executor(), 0..5), any::<bool>()).prop_map(|(peers, store)| Sources { peers, store });
+    (object(), sources).prop_map(|(object, sources)| Located { object, sources })
+}
+
+pub(super) fn assigned_data() -> impl Strategy<Value = Box<AssignedData>> {
+    (vec(located(), 0..4), lists(), lists())
+        .prop_map(|(objects, inputs, outputs)| Box::new(AssignedData { objects, inputs, outputs }))
+}
+
+pub(super) fn serving() -> impl Strategy<Value = Serving> {
+    (text(), bytes()).prop_map(|(address, fingerprint)| Serving { address, fingerprint })
+}
+
+pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
+    let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
+    let demand = vec((object_id(), number()), 0..20);
+    (vec(peer, 0..4), vec(located(), 0..4), demand)
+        .prop_map(|(peers, fetch, demand)| Box::new(DataOrder { peers, fetch, demand }))
+}
+
+pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
+    (any::<bool>(), vec((object_id(), number()), 0..20), vec(object_id(), 0..20))
+        .prop_map(|(anew, added, removed)| Box::new(Changes { anew, added, removed }))
+}
+
+pub(super) fn usage() -> impl Strategy<Value = Usage> {
+    let count = || (number(), number()).prop_map(|(objects, bytes)| Count { objects, bytes });
+    (count(), count(), count()).prop_map(|(local, peer, store)| Usage { local, peer, store })
+}
+
+pub(super) fn policy_name() -> impl Strategy<Value = PolicyName> {
+    prop::sample::select(POLICIES.map(|(policy, _)| policy).to_vec())
+}
+
+pub(super) fn policy() -> impl Strategy<Value = PolicyOptions> {
+    (policy_name(), number(), small(), small()).prop_map(
+        |(policy, window, utilization_threshold_milli, replication_max)| PolicyOptions {
+            policy,
+            window,
+            utilization_threshold_milli,
+            replication_max,
+        },
+    )
+}
+
+pub(super) fn policy_error() -> impl Strategy<Value = PolicyError> {
+    // The options' names are those that a check gives; others do not travel.
+    let options = vec!["window", "utilization_threshold", "replication_max"];
+    prop_oneof![
+        text().prop_map(PolicyError::Unknown),
+        small().prop_map(|milli| PolicyError::Threshold { milli }),
+        (prop::sample::select(options), policy_name())
+            .prop_map(|(option, policy)| PolicyError::NotWith { option, policy }),
+    ]
+}

@@ -1,0 +1,484 @@
+"""Calls Python functions for a Falkon executor, one after another.
+
+An executor starts this program and keeps it. It needs nothing but the standard
+library of Python 3.8 or newer. The protocol, and what other languages need, is
+described in docs/workers.md.
+"""
+
+import array
+import importlib
+import io
+import json
+import linecache
+import mmap
+import os
+import pickle
+import socket
+import struct
+import sys
+import time
+import traceback
+import types
+
+VERSION = 1
+"""Of the protocol."""
+
+# To the worker.
+SETUP, FUNCTION, CALLS = 0, 1, 2
+# To the executor.
+HELLO, READY, ANSWERS = 0, 1, 2
+
+# How a call ended: it returned and wrote nothing, or there is more to say.
+RETURNED, DETAILED = 0, 1
+
+RECORD = struct.Struct("<IIBqq")
+"""In front of an answer: bytes that follow, index, how it ended, start, end."""
+BUFFER_HEAD_BYTES = 16
+"""In front of the buffer's answers: how many bytes they are, and the bundle."""
+ERROR_CHARS_MAX = 65536
+OWN_FRAMES = (__file__, importlib.__file__, "<frozen importlib")
+"""Files that a traceback does not begin with."""
+NOT_RUN_BY_A_CALL = 0x20 | 0x80 | 0x200
+"""Flags of code: generator, coroutine, asynchronous generator."""
+READ_BYTES = 1 << 18
+
+_LENGTH = struct.Struct("<I")
+
+
+# MessagePack, as far as the protocol uses it.
+
+
+def pack(value):
+    """The MessagePack form of an int from 0 on, bool, str, bytes or list."""
+    if value is True:
+        return b"\xc3"
+    if value is False:
+        return b"\xc2"
+    if isinstance(value, int):
+        if value < 0x80:
+            return bytes((value,))
+        if value < 1 << 32:
+            return b"\xce" + value.to_bytes(4, "big")
+        return b"\xcf" + value.to_bytes(8, "big")
+    if isinstance(value, str):
+        value = value.encode("utf-8", "backslashreplace")
+        return b"\xdb" + len(value).to_bytes(4, "big") + value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return b"\xc6" + len(value).to_bytes(4, "big") + bytes(value)
+    return b"\xdd" + len(value).to_bytes(4, "big") + b"".join(map(pack, value))
+
+
+def unpack(data, at=0):
+    """The value that starts at ``at`` in ``data``, and where it ends."""
+    tag = data[at]
+    at += 1
+    if tag < 0x80:
+        return tag, at
+    if 0x90 <= tag < 0xA0:
+        return _unpack_items(data, at, tag & 0x0F)
+    if 0xA0 <= tag < 0xC0:
+        end = at + (tag & 0x1F)
+        return str(data[at:end], "utf-8"), end
+    if tag == 0xC0:
+        return None, at
+    if tag in (0xC2, 0xC3):
+        return tag == 0xC3, at
+    width = _WIDTHS.get(tag)
+    if width is None:
+        raise ValueError("a MessagePack type that the protocol does not use: 0x%02x" % tag)
+    end = at + width
+    number = int.from_bytes(data[at:end], "big")
+    if 0xCC <= tag <= 0xCF:
+        return number, end
+    if tag >= 0xDC:
+        return _unpack_items(data, end, number)
+    value = data[end : end + number]
+    if len(value) < number:
+        raise ValueError("the message ends in the middle")
+    return (bytes(value) if tag <= 0xC6 else str(value, "utf-8")), end + number
+
+
+_WIDTHS = {
+    0xC4: 1, 0xC5: 2, 0xC6: 4,  # bytes
+    0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8,  # integers
+    0xD9: 1, 0xDA: 2, 0xDB: 4,  # text
+    0xDC: 2, 0xDD: 4,  # arrays
+}  # fmt: skip
+
+
+def _unpack_items(data, at, count):
+    items = []
+    for _ in range(count):
+        item, at = unpack(data, at)
+        items.append(item)
+    return items, at
+
+
+# Functions, their arguments and their values. The first byte says the form.
+
+
+def _strings(payload):
+    args, _ = unpack(payload, 1)
+    return [os.fsdecode(arg) for arg in args], {}
+
+
+def _json(payload):
+    arguments = json.loads(payload[1:])
+    return arguments.get("args", ()), arguments.get("kwargs", {})
+
+
+def _pickle(payload):
+    return pickle.loads(memoryview(payload)[1:])
+
+
+ARGUMENTS = {ord("s"): _strings, ord("j"): _json, ord("p"): _pickle}
+"""From the first byte of a payload to how it is read."""
+
+
+def encode_value(value, form):
+    """What a call with a payload of this form returned, as bytes."""
+    if form == 112:  # p
+        return b"p" + pickle.dumps(value, protocol=4)
+    try:
+        return b"j" + json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except Exception:
+        return b"r" + repr(value).encode("utf-8", "backslashreplace")
+
+
+class Functions:
+    """Functions by the numbers that the executor gave them."""
+
+    def __init__(self):
+        self.known = {}
+        self._defined = {}
+        self._modules = {}
+
+    def define(self, number, name, code):
+        self.known.pop(number, None)
+        self._defined[number] = (name.decode(), code)
+
+    def load(self, number):
+        """Finds a function the first time that it is called."""
+        name, code = self._defined[number]
+        if code[:1] == b"p":
+            function = pickle.loads(code[1:])
+        else:
+            module, _, path = name.partition(":")
+            if not path:
+                raise ValueError("%r names no function: write MODULE:FUNCTION" % name)
+            function = self._module_of(code) if code else importlib.import_module(module)
+            place = module
+            for part in path.split("."):
+                try:
+                    function = getattr(function, part)
+                except AttributeError:
+                    raise AttributeError("%s has no attribute %r" % (place, part)) from None
+                place = "%s.%s" % (place, part)
+        if not callable(function):
+            raise TypeError("%s is no function: it cannot be called" % name)
+        if getattr(getattr(function, "__code__", None), "co_flags", 0) & NOT_RUN_BY_A_CALL:
+            raise TypeError(
+                "%s is a generator or asynchronous: a call runs nothing of it; write a function "
+                "that runs it, with list() or asyncio.run()" % name
+            )
+        self.known[number] = function
+        return function
+
+    def _module_of(self, code):
+        """The module whose file name and source text ``code`` is."""
+        module = self._modules.get(code)
+        if module is None:
+            if code[:1] != b"s":
+                raise ValueError("code in a form that this worker does not know")
+            file, _, source = code[1:].partition(b"\0")
+            file, text = os.fsdecode(file), source.decode()
+            module = types.ModuleType("falkon_shipped_%d" % len(self._modules))
+            module.__file__ = file
+            lines = text.splitlines(True)
+            linecache.cache[file] = (len(source), None, lines, file)
+            sys.modules[module.__name__] = module
+            exec(compile(source, file, "exec"), module.__dict__)
+            self._modules[code] = module
+        return module
+
+
+# What calls write.
+
+
+class Stream:
+    """Standard output or standard error, in a file that is emptied after each
+    call that wrote something."""
+
+    def __init__(self, target, text, path, capture_bytes):
+        self.path = path
+        self.target = target
+        self.text = text
+        self.capture_bytes = capture_bytes
+        self.kept = 0
+        self.fd = -1
+        self._open()
+
+    def _open(self):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(self.path, flags, 0o600)
+        os.dup2(fd, self.target)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = fd
+
+    def take(self):
+        """What was written: its first bytes, its length, and the file that
+        holds all of it if it is long."""
+        total = os.lseek(self.fd, 0, os.SEEK_END)
+        if not total:
+            return [b"", 0, b""]
+        head = os.pread(self.fd, min(total, self.capture_bytes), 0)
+        if total <= self.capture_bytes:
+            os.ftruncate(self.fd, 0)
+            return [head, total, b""]
+        self.kept += 1
+        kept = "%s.%d" % (self.path, self.kept)
+        os.rename(self.path, kept)
+        self._open()
+        return [head, total, os.fsencode(kept)]
+
+
+def _flush(streams):
+    """Brings what Python has not written yet to the files."""
+    for stream in streams:
+        try:
+            stream.text.flush()
+        except (ValueError, OSError):
+            # The call closed it, or the disk is full: the next one starts anew.
+            os.dup2(stream.fd, stream.target)
+            raw = io.FileIO(stream.target, "w", closefd=False)
+            stream.text = io.TextIOWrapper(io.BufferedWriter(raw), errors="backslashreplace")
+            setattr(sys, "stdout" if stream.target == 1 else "stderr", stream.text)
+
+
+def _line_buffer_c():
+    """Has the C library write standard output line by line, as on a terminal,
+    so that what C code prints is there when its call ends."""
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(libc, "stdout")
+        libc.setvbuf(stdout, None, 1, 0)
+    except Exception:
+        pass  # Without it such output comes late, and nothing else is worse.
+
+
+# The conversation.
+
+
+class Connection:
+    """Frames to and from the executor."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.connect(path)
+        self.fds = array.array("i")
+        self._rest = bytearray()
+
+    def send(self, *parts):
+        length = sum(map(len, parts))
+        self.socket.sendall(b"".join((_LENGTH.pack(length),) + parts))
+
+    def receive(self):
+        """The next message; ``None`` when the executor is gone."""
+        rest = self._rest
+        while True:
+            if len(rest) >= 4:
+                end = 4 + _LENGTH.unpack_from(rest)[0]
+                if len(rest) >= end:
+                    message, _ = unpack(bytes(rest[4:end]))
+                    del rest[:end]
+                    return message
+            data = self.socket.recv(READ_BYTES)
+            if not data:
+                return None
+            rest += data
+
+    def receive_setup(self):
+        """The first message, which brings two file descriptors."""
+        size = array.array("i").itemsize
+        data, ancillary, _, _ = self.socket.recvmsg(READ_BYTES, socket.CMSG_SPACE(2 * size))
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.fds.frombytes(content[: len(content) // size * size])
+        self._rest += data
+        return self.receive()
+
+
+class Worker:
+    """What stays between calls."""
+
+    def __init__(self, connection, setup):
+        _, buffer_bytes, capture_bytes, stdout, stderr, self.preload = setup
+        self.connection = connection
+        buffer, self.claims = connection.fds
+        self.buffer = memoryview(mmap.mmap(buffer, buffer_bytes))
+        self.words = self.buffer[:BUFFER_HEAD_BYTES].cast("Q")
+        os.close(buffer)
+        os.set_inheritable(self.claims, False)
+        self.functions = Functions()
+        self.streams = (
+            Stream(1, sys.stdout, os.fsdecode(stdout), capture_bytes),
+            Stream(2, sys.stderr, os.fsdecode(stderr), capture_bytes),
+        )
+        self.bundle = 0
+
+    def flush(self, done):
+        """Sends the answers in the buffer."""
+        used = self.words[0]
+        answers = self.buffer[BUFFER_HEAD_BYTES : BUFFER_HEAD_BYTES + used]
+        self.connection.send(pack_head(ANSWERS, 3), pack(self.bundle), pack(done), pack(answers))
+        self.words[0] = 0
+
+    def serve(self):
+        error = ""
+        try:
+            for module in self.preload:
+                importlib.import_module(module)
+        except BaseException as exception:
+            error = describe(exception)
+        _flush(self.streams)
+        for stream in self.streams:
+            written = stream.take()[0].decode("utf-8", "replace")
+            error = error and error + written
+        self.connection.send(pack([READY, error]))
+        while True:
+            message = self.connection.receive()
+            if message is None:
+                return
+            if message[0] == FUNCTION:
+                self.functions.define(*message[1:])
+            elif message[0] == CALLS:
+                if not self.call(*message[1:]):
+                    return
+            else:
+                raise ValueError("a message that this worker does not know: %r" % (message[0],))
+
+    def call(self, bundle, numbers, lengths, payloads):
+        """Makes the calls of a bundle; ``False`` if the executor is gone."""
+        numbers = memoryview(numbers).cast("I").tolist()
+        lengths = memoryview(lengths).cast("I").tolist()
+        self.bundle = bundle
+        self.words[0] = 0
+        self.words[1] = bundle
+        # Whatever is looked up for each call is looked up once.
+        words, buffer, head = self.words, self.buffer, BUFFER_HEAD_BYTES
+        room, claims, claim = len(buffer) - head, self.claims, os.read
+        known, load = self.functions.known.get, self.functions.load
+        arguments, record, size = ARGUMENTS, RECORD.pack, RECORD.size
+        clock, lseek, getpid = time.monotonic_ns, os.lseek, os.getpid
+        out, err = self.streams
+        pid = getpid()
+        used = at = 0
+        started = clock() // 1000
+        for index, number in enumerate(numbers):
+            # A call is made only by who has its claim: this worker, or the
+            # executor, which takes calls back from behind a long one.
+            try:
+                if not claim(claims, 1):
+                    return False
+            except BlockingIOError:
+                break
+            kind = RETURNED
+            end = at + lengths[index]
+            form = payloads[at] if end > at else 0
+            try:
+                function = known(number) or load(number)
+                if form:
+                    args, kwargs = arguments[form](payloads[at:end])
+                    value = function(*args, **kwargs)
+                else:
+                    value = function()
+                body = b"" if value is None else encode_value(value, form)
+                value = None
+            except BaseException as exception:
+                kind = DETAILED
+                code, body = failure(exception)
+            if getpid() != pid:
+                os._exit(0)  # A child that the call made and did not end.
+            at = end
+            try:
+                out.text.flush()
+                err.text.flush()
+            except (ValueError, OSError):
+                _flush(self.streams)
+            if kind or lseek(out.fd, 0, 2) or lseek(err.fd, 0, 2):
+                text, value = (body, b"") if kind else ("", body)
+                code = code if kind else 0
+                kind, value = DETAILED, value
+                body = pack([code, value, text] + out.take() + err.take())
+                value = None
+            now = clock() // 1000
+            end = used + size + len(body)
+            if end > room:
+                self.flush(False)
+                used, end = 0, size + len(body)
+            answer = record(len(body), index, kind, started, now) + body
+            if end > room:
+                self.connection.send(
+                    pack_head(ANSWERS, 3), pack(bundle), pack(False), pack(answer)
+                )
+            else:
+                buffer[head + used : head + end] = answer
+                words[0] = used = end
+            started = now
+        self.flush(True)
+        return True
+
+
+def pack_head(number, fields):
+    """The head of a message with so many fields."""
+    return bytes((0x91 + fields, number))
+
+
+def failure(exception):
+    """The exit code and the text for a call that did not return."""
+    if isinstance(exception, SystemExit):
+        code = exception.code
+        if code is None:
+            return 0, ""
+        if isinstance(code, int):
+            return code & 0xFF, ""
+        return 1, str(code)
+    return 1, describe(exception)
+
+
+def describe(exception):
+    """A traceback without the frames of this program and what it imports with."""
+    frames = exception.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(OWN_FRAMES):
+        frames = frames.tb_next
+    try:
+        lines = traceback.format_exception(type(exception), exception, frames)
+        text = "".join(lines).rstrip("\n")
+    except Exception as trouble:
+        text = "%s (its text cannot be had: %s)" % (type(exception).__name__, trouble)
+    return text[-ERROR_CHARS_MAX:]
+
+
+def main():
+    path = os.environ.pop("FALKON_WORKER_SOCKET")
+    token = os.environ.pop("FALKON_WORKER_TOKEN")
+    # As with `python -c`: modules are found in the working directory. (Run as
+    # a file, the first entry is the file's folder.)
+    sys.path[0:1] = [""]
+    sys.argv[:] = [""]
+    connection = Connection(path)
+    connection.send(pack([HELLO, VERSION, token]))
+    setup = connection.receive_setup()
+    if setup is None:
+        return
+    _line_buffer_c()
+    Worker(connection, setup).serve()
+
+
+if __name__ == "__main__":
+    main()
+    # Neither threads that calls left behind nor handlers hold this up.
+    os._exit(0)
