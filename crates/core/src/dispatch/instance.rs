@@ -17,7 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) struct Need {
     pub(super) resources: Resources,
     pub(super) priority: i32,
-    /// Takes no time, so holds no slot.
+    /// Takes no time, so holds no slot; with data objects it waits for them,
+    /// and is like others.
     pub(super) instant: bool,
     /// Has data objects, so needs a cache.
     pub(super) data: bool,
@@ -28,7 +29,7 @@ impl Need {
         Need {
             resources: class.resources.clone(),
             priority: class.priority,
-            instant: class.kind == Kind::Noop,
+            instant: class.kind == Kind::Noop && !data,
             data,
         }
     }
