@@ -264,8 +264,8 @@ impl Dispatcher {
             let mut take = rows_within(rows, offset, front.count.min(count - sent), budget);
             let data_bytes =
                 batch.submission.data.as_ref().map_or(0, |data| data.task_bytes(offset));
-            if data_bytes > 0 {
-                take = take.min(ORDER_DATA_TASKS_MAX).min(1 + budget / data_bytes);
+            if let Some(fitting) = budget.checked_div(data_bytes) {
+                take = take.min(ORDER_DATA_TASKS_MAX).min(1 + fitting);
             }
             let rows = rows.slice(offset, take);
             let row_bytes = data_bytes
