@@ -13,7 +13,7 @@ use workload::Flavour;
 use world::World;
 
 /// Worlds of each kind if `FALKON_ROUNDS` does not say.
-const ROUNDS: u64 = 25;
+const ROUNDS: u64 = 18;
 
 /// Names the world in which something fails.
 struct Named(u64);

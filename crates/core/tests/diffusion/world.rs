@@ -365,15 +365,16 @@ impl World {
 
     fn happen(&mut self, due: Due) {
         match due {
-            Due::Up(connection, event) => {
-                if matches!(event, Event::Closed { .. }) || self.links.contains_key(&connection) {
-                    self.dispatcher.handle(self.now, event);
-                    // Sometimes more is handled before the polling.
-                    if self.rng.percent(70) || self.due.is_empty() {
-                        self.drain();
-                    } else {
-                        self.soon(Due::Chance);
-                    }
+            Due::Up(connection, event)
+                if matches!(event, Event::Closed { .. })
+                    || self.links.contains_key(&connection) =>
+            {
+                self.dispatcher.handle(self.now, event);
+                // Sometimes more is handled before the polling.
+                if self.rng.percent(70) || self.due.is_empty() {
+                    self.drain();
+                } else {
+                    self.soon(Due::Chance);
                 }
             }
             Due::Down(connection, order) => {
