@@ -16,6 +16,7 @@ mod error;
 mod executors;
 mod latency;
 mod memory;
+mod policies;
 mod report;
 mod services;
 mod sleeps;
@@ -61,6 +62,8 @@ enum What {
     Latency(latency::LatencyArgs),
     /// Memory of a dispatcher per queued task
     Memory(memory::MemoryArgs),
+    /// Decisions of the data-aware policies per second, in the core alone
+    Policies(policies::PoliciesArgs),
     /// One dispatcher with very many live executors
     Executors(executors::ExecutorsArgs),
     /// The share of their time that many executors spend in tasks
@@ -102,6 +105,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Spawn(args) => args.round.json,
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
+        What::Policies(args) => args.round.json,
         What::Executors(args) => args.round.json,
         What::Efficiency(args) => args.round.json,
         What::Endurance(args) => args.json,
@@ -130,6 +134,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Spawn(args) => show(spawn::run(&args).await?),
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
+            What::Policies(args) => show(policies::run(&args)?),
             What::Executors(args) => show(executors::run(&args).await?),
             What::Efficiency(args) => show(efficiency::run(&args).await?),
             What::Endurance(args) => show(endurance::run(&args).await?),

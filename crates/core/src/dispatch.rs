@@ -21,6 +21,7 @@ mod locate;
 mod located;
 mod place;
 mod recover;
+mod standstill;
 mod submit;
 mod suspend;
 
@@ -30,7 +31,8 @@ use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
 use crate::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use executor::Executor;
-use instance::{Instance, Need, NeedId, QueueKey};
+use instance::{Instance, Need, NeedId};
+use located::LocatedQueues;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use cancel::Selection;
@@ -85,12 +87,12 @@ pub struct Dispatcher {
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
+    /// Some tasks have had data objects.
+    knows_data: bool,
     /// Who holds which data objects.
     index: Index,
-    /// Queues of tasks whose data decides where they go, and that have any.
-    located: BTreeSet<(InstanceId, QueueKey)>,
-    /// Those of them whose tasks are to be offered to executors with room.
-    unoffered: BTreeSet<(InstanceId, QueueKey)>,
+    /// Queues of tasks whose data decides where they go.
+    located: LocatedQueues,
     /// Executors with caches to which more may be sent ahead.
     fetchers: BTreeSet<ExecutorId>,
     /// Where to look next among them.

@@ -392,7 +392,9 @@ impl Executor {
         for template in std::mem::take(&mut self.batches).into_values() {
             self.forget_template(template);
         }
-        let (reports, unsent) = self.outbox.connected();
+        // Where what tasks have written is must be known before they are
+        // through: it comes with the first update.
+        let (reports, unsent) = self.outbox.connected(self.data.is_some());
         let mut held = unsent;
         held.extend(self.queue.iter().map(|run| Held {
             instance: run.instance,
@@ -425,6 +427,9 @@ impl Executor {
     /// front does not fit; once something has waited for long, nothing more
     /// goes past it.
     fn start_tasks(&mut self) {
+        // What is not ready any more must not start: each word to the stage may
+        // have that consequence.
+        self.drain_stage();
         let mut at = 0;
         let mut passing = true;
         while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
@@ -432,25 +437,24 @@ impl Executor {
             let instant = run.class.kind == Kind::Noop;
             // A disowned attempt may not have ended yet when the task comes
             // back.
-            if self.is_running(run.instance, run.first, if instant { run.count } else { 1 }) {
-                at += 1;
-                continue;
-            }
-            if instant {
-                let Some(run) = self.queue.remove(at) else { break };
-                self.start(run, Vec::new(), None);
-                continue;
-            }
-            if !passing {
+            let again =
+                self.is_running(run.instance, run.first, if instant { run.count } else { 1 });
+            if again || (!passing && !instant) {
                 at += 1;
                 continue;
             }
             if run.data.is_some() {
                 let (key, fits) = (run.key(), self.free.fits(&run.class.resources));
-                if self.is_finishing(key) || !self.is_staged(key, fits) {
+                if !self.is_staged(key, fits || instant) {
                     at += 1;
                     continue;
                 }
+            }
+            if instant {
+                let Some(run) = self.queue.remove(at) else { break };
+                self.start(run, Vec::new(), None);
+                self.drain_stage();
+                continue;
             }
             let run = &self.queue[at];
             let need = &run.class.resources;
@@ -468,6 +472,7 @@ impl Executor {
             self.free.take(need, 1);
             let Some(first) = self.take_queued(at) else { break };
             self.start(first, gpus, None);
+            self.drain_stage();
         }
     }
 

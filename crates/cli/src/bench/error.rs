@@ -1,5 +1,6 @@
 //! Why a benchmark could not be run.
 
+use falkon_core::dispatch::diffusion::PolicyError;
 use falkon_node::client::ClientError;
 use falkon_node::executor::ExecutorError;
 use falkon_node::process::{HostError, HostLost, LaunchError};
@@ -45,6 +46,8 @@ pub(crate) enum BenchError {
     Launch(LaunchError),
     /// The process host is gone.
     HostLost(HostLost),
+    /// There is no such dispatch policy.
+    Policy(PolicyError),
 }
 
 impl fmt::Display for BenchError {
@@ -58,6 +61,7 @@ impl fmt::Display for BenchError {
                 )
             }
             BenchError::Client(error) => write!(f, "{error}"),
+            BenchError::Policy(error) => write!(f, "{error}"),
             BenchError::Results { expected, done } => {
                 write!(f, "{done} of {expected} tasks succeeded, the others did not")
             }
@@ -83,6 +87,7 @@ impl std::error::Error for BenchError {
             BenchError::Host(error) => Some(error),
             BenchError::Launch(error) => Some(error),
             BenchError::HostLost(error) => Some(error),
+            BenchError::Policy(error) => Some(error),
             BenchError::Service { .. } | BenchError::Results { .. } | BenchError::Program(_) => {
                 None
             }

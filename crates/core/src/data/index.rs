@@ -44,6 +44,8 @@ pub struct Index {
     free_places: Vec<Place>,
     /// With which of many holders hints begin, so that all get their turn.
     turn: usize,
+    /// Objects on their way.
+    transfers: usize,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,15 @@ impl Index {
         self.places.remove(&id);
         self.free_places.push(place);
         executor.held.into_iter().collect()
+    }
+
+    /// An executor is known by another number from now on, and keeps all that
+    /// it holds until [`Index::replace`]. Returns its place.
+    pub fn rename(&mut self, before: ExecutorId, now: ExecutorId) -> Place {
+        let Some(place) = self.places.remove(&before) else { return self.join(now) };
+        self.executors[place.0 as usize].id = Some(now);
+        self.places.insert(now, place);
+        place
     }
 
     /// The number of an executor that has joined.
@@ -276,6 +287,12 @@ impl Index {
         self.executors.get(place.0 as usize).is_some_and(|found| found.coming.contains(&object))
     }
 
+    /// What is on its way to an executor.
+    pub fn coming_objects(&self, place: Place) -> impl Iterator<Item = ObjectNo> + '_ {
+        let executor = self.executors.get(place.0 as usize);
+        executor.into_iter().flat_map(|executor| executor.coming.iter().copied())
+    }
+
     /// How many objects are on their way to an executor.
     #[must_use]
     pub fn coming_to(&self, place: Place) -> usize {
@@ -315,6 +332,12 @@ impl Index {
         }
     }
 
+    /// Whether any object is on its way to anybody.
+    #[must_use]
+    pub fn is_anything_coming(&self) -> bool {
+        self.transfers > 0
+    }
+
     /// Transfers counted against an executor as their source.
     #[must_use]
     pub fn sends(&self, place: Place) -> u64 {
@@ -326,6 +349,7 @@ impl Index {
             return;
         }
         self.objects[object.0 as usize].coming.push(Transfer { to, from });
+        self.transfers += 1;
         if let Some(from) = from {
             let source = &mut self.executors[from.0 as usize];
             *source.sending.entry(object).or_insert(0) += 1;
@@ -337,7 +361,9 @@ impl Index {
         self.executors[to.0 as usize].coming.remove(&object);
         let coming = &mut self.objects[object.0 as usize].coming;
         let Some(at) = coming.iter().position(|transfer| transfer.to == to) else { return };
-        let Some(from) = coming.swap_remove(at).from else { return };
+        let transfer = coming.swap_remove(at);
+        self.transfers -= 1;
+        let Some(from) = transfer.from else { return };
         let source = &mut self.executors[from.0 as usize];
         source.sends = source.sends.saturating_sub(1);
         if let Some(times) = source.sending.get_mut(&object) {

@@ -26,7 +26,7 @@ use fetch::Wishes;
 use lists::Lists;
 use policy::Policy;
 use queue::{Mark, Queue};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 pub use offer::Offer;
 pub use policy::{Load, POLICIES, PolicyError, PolicyName, PolicyOptions};
@@ -124,6 +124,8 @@ pub struct Waiting {
     wishes: Wishes,
     /// Of which object an executor is being given the tasks, by its number.
     runs: Vec<Option<Run>>,
+    /// What tasks wait for and could not be fetched ahead.
+    unfetchable: BTreeSet<ObjectNo>,
 }
 
 /// An object that more tasks wait for than are looked at in so many decisions
@@ -154,6 +156,7 @@ impl Waiting {
             parts: Vec::new(),
             wishes: Wishes::default(),
             runs: Vec::new(),
+            unfetchable: BTreeSet::new(),
         })
     }
 
@@ -183,14 +186,45 @@ impl Waiting {
         Some(self.take_out(index, slot))
     }
 
-    /// Takes the first task out, whatever the policy says: for a caller that
-    /// has executors free, tasks waiting, and nothing under way that could
-    /// change what the policy says. It would wait for ever if those who hold
-    /// its inputs can never run it, or if its inputs lie apart and have as many
-    /// replicas as they may have.
-    pub fn take_first(&mut self, index: &Index) -> Option<Taken> {
+    /// The inputs of the first task.
+    #[must_use]
+    pub fn first_inputs(&self) -> Option<&[ObjectNo]> {
         let slot = self.queue.first();
-        (slot != queue::NONE).then(|| self.take_out(index, slot))
+        (slot != queue::NONE).then(|| self.queue.inputs(slot))
+    }
+
+    /// Takes the first task out, whatever the policy says, for the free
+    /// executor that holds most of it: for a caller that has executors free,
+    /// tasks waiting, and nothing under way that could change what the policy
+    /// says. It would wait for ever if those who hold its inputs can never run
+    /// it, or if its inputs lie apart and have as many replicas as they may
+    /// have.
+    pub fn take_first(&mut self, index: &Index, free: &dyn Free) -> Option<Offer> {
+        let slot = self.queue.first();
+        if slot == queue::NONE {
+            return None;
+        }
+        let place = self.most_held(index, free, slot).or_else(|| free.first())?;
+        Some(Offer { place, taken: self.take_out(index, slot) })
+    }
+
+    /// An object could not be fetched ahead of the tasks that read it. It is not
+    /// tried again before somebody else holds it; while nobody does, they go to
+    /// whoever has room, to fetch it or to fail.
+    pub fn unfetchable(&mut self, index: &Index, object: ObjectNo) {
+        let Some(local) = self.lists.local(object) else { return };
+        if self.policy.fetches_ahead() {
+            self.unfetchable.insert(object);
+        }
+        self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
+    }
+
+    /// The first task with an input that could not be fetched ahead.
+    fn first_unfetchable(&self, index: &Index) -> Option<u32> {
+        let objects = self.unfetchable.iter().take(SCAN_TASKS_MAX);
+        let nowhere = objects.filter(|object| index.holders(**object).is_empty());
+        let mut objects = nowhere.filter_map(|object| self.lists.local(*object));
+        objects.find_map(|local| Some(self.lists.first_from(&self.queue, local, 0)?.slot))
     }
 
     /// How many tasks wait.
@@ -215,6 +249,7 @@ impl Waiting {
     /// it: then an executor with room is to be asked to [`Waiting::take`].
     pub fn holder_added(&mut self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let Some(local) = self.lists.local(object) else { return false };
+        self.unfetchable.remove(&object);
         self.lists.holder_added(&self.queue, index, place, local);
         if self.many > 0 && self.lists.waiting(local) > POPULAR * SCAN_TASKS_MAX {
             // Tasks that only this object was missing for are found sooner in
@@ -270,6 +305,9 @@ impl Waiting {
             for object in inputs {
                 if let Some(local) = self.lists.local(*object) {
                     self.lists.task_gone(&self.queue, local);
+                    if self.lists.waiting(local) == 0 {
+                        self.unfetchable.remove(object);
+                    }
                     self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
                     self.lists.free_if_unused(local);
                 }

@@ -73,7 +73,7 @@ impl Dispatcher {
                         let run =
                             ReadyRun { first: task, count: 1, class, tries: Tries::default() };
                         let key = instance.push_ready(&self.needs, &mut self.index, run);
-                        self.unoffered.extend(key.map(|key| (id, key)));
+                        self.located.grew(id, key);
                         self.unplaced = true;
                     }
                 }

@@ -53,6 +53,8 @@ pub(super) struct Executor {
     pub(super) recalling: bool,
     /// Tasks were taken back from it, and it has not reported since.
     pub(super) stalled: bool,
+    /// Asked for tasks, it had none to give, and has not reported since.
+    pub(super) spent: bool,
     /// It gave back unstarted what was taken to hold room, and has not
     /// reported since: the room that seems free there is not.
     pub(super) misjudged: bool,
@@ -95,6 +97,7 @@ impl Executor {
             leaving: false,
             recalling: false,
             stalled: false,
+            spent: false,
             misjudged: false,
             faults: 0,
             suspended_until: None,
@@ -137,6 +140,11 @@ impl Executor {
     /// Whether it may be given tasks at all.
     pub(super) fn takes_tasks(&self) -> bool {
         self.connection.is_some() && !self.leaving && self.suspended_until.is_none()
+    }
+
+    /// Whether tasks of this need could ever run there.
+    pub(super) fn offers(&self, need: &Need) -> bool {
+        self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
     }
 
     /// Counts `count` tasks as sent: as many as fit hold their resources.

@@ -35,13 +35,19 @@ impl Dispatcher {
             incarnation: join.incarnation,
             name: join.name.clone(),
         });
-        self.index.join(id);
-        if join.serves.is_some() {
-            self.fetchers.insert(id);
-        }
+        let has_cache = join.serves.is_some();
         executor.serves = join.serves;
         self.executor_names.insert(id, join.name);
-        if let Some(before) = self.by_incarnation.insert(join.incarnation, id) {
+        let before = self.by_incarnation.insert(join.incarnation, id);
+        // Until it says what it holds, that is what it held.
+        match before.filter(|_| has_cache) {
+            Some(before) => self.index.rename(before, id),
+            None => self.index.join(id),
+        };
+        if has_cache {
+            self.fetchers.insert(id);
+        }
+        if let Some(before) = before {
             let before = self.remove_executor(before, "the executor connected anew");
             for ((instance, _), run) in before.map(|before| before.in_flight).unwrap_or_default() {
                 executor.add(instance, run, &self.needs[run.need.0 as usize]);
@@ -63,9 +69,9 @@ impl Dispatcher {
         }
         self.reconcile(id, &join.held);
         self.repeat_cancellations(id);
-        self.expected_back.remove(&join.incarnation);
-        if self.recovering_until.is_some() && self.expected_back.is_empty() {
-            self.end_recovery();
+        // One with a cache is back when it has said what it holds.
+        if !has_cache {
+            self.is_back(join.incarnation);
         }
         // It must hear that its reports were taken in even if there is nothing
         // to run.
@@ -73,6 +79,14 @@ impl Dispatcher {
         self.fresh.insert(id);
         self.unplaced = true;
         self.refresh_executor(id);
+    }
+
+    /// An executor that was there before a restart is there again.
+    pub(super) fn is_back(&mut self, incarnation: u64) {
+        self.expected_back.remove(&incarnation);
+        if self.recovering_until.is_some() && self.expected_back.is_empty() {
+            self.end_recovery();
+        }
     }
 
     /// Makes what an executor says it has and what we think it has the same.
@@ -123,7 +137,7 @@ impl Dispatcher {
                 // last: it goes on waiting for the next.
                 if run.tries.failures > tries.failures {
                     let key = instance.push_ready(&self.needs, &mut self.index, run);
-                    self.unoffered.extend(key.map(|key| (id, key)));
+                    self.located.grew(id, key);
                     continue;
                 }
                 wanted.remove(run.first, run.count);
@@ -185,6 +199,7 @@ impl Dispatcher {
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
+            executor.spent = update.returned.is_empty();
             self.unplaced = true;
         } else if !update.reports.is_empty() && !executor.recalling {
             executor.stalled = false;
@@ -194,6 +209,7 @@ impl Dispatcher {
         }
         if !update.reports.is_empty() {
             executor.misjudged = false;
+            executor.spent = false;
             executor.last_report = now;
         }
         if !update.reports.is_empty() || executor.leaving {
@@ -275,12 +291,8 @@ impl Dispatcher {
                 queue.measure(micros, run.count);
             }
         }
-        let elsewhere = self.may_run_elsewhere(
-            id,
-            report.outcome,
-            run.tries,
-            &self.needs[run.need.0 as usize].resources,
-        );
+        let elsewhere =
+            self.may_run_elsewhere(id, report.outcome, run.tries, &self.needs[run.need.0 as usize]);
         let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
@@ -364,7 +376,7 @@ impl Dispatcher {
         if let Some(instance) = self.instances.get_mut(&id) {
             let run = ReadyRun { first, count, class, tries };
             let key = instance.push_ready(&self.needs, &mut self.index, run);
-            self.unoffered.extend(key.map(|key| (id, key)));
+            self.located.grew(id, key);
             self.refresh_hungry(id);
             self.unplaced = true;
         }

@@ -19,14 +19,17 @@ pub(super) struct Need {
     pub(super) priority: i32,
     /// Takes no time, so holds no slot.
     pub(super) instant: bool,
+    /// Has data objects, so needs a cache.
+    pub(super) data: bool,
 }
 
 impl Need {
-    pub(super) fn of(class: &TaskClass) -> Need {
+    pub(super) fn of(class: &TaskClass, data: bool) -> Need {
         Need {
             resources: class.resources.clone(),
             priority: class.priority,
             instant: class.kind == Kind::Noop,
+            data,
         }
     }
 
@@ -75,7 +78,8 @@ pub(super) struct ReadyRun {
 pub(super) struct ReadyQueue {
     pub(super) runs: VecDeque<ReadyRun>,
     pub(super) len: u64,
-    /// No executor with free room could take one when all were last looked at.
+    /// No executor with free room could take one when all were last looked at;
+    /// since when tasks whose data decides wait, if there are no others.
     pub(super) blocked_since: Option<Time>,
     /// An executor is being emptied for this queue.
     pub(super) reserved: Option<ExecutorId>,
@@ -87,6 +91,10 @@ pub(super) struct ReadyQueue {
 
 impl ReadyQueue {
     fn push(&mut self, run: ReadyRun, same_batch_as_last: bool) {
+        if self.runs.is_empty() && self.located.is_some() {
+            // What blocks tasks that wait for data need not block this one.
+            self.blocked_since = None;
+        }
         self.len += run.count;
         if let Some(last) = self.runs.back_mut()
             && same_batch_as_last

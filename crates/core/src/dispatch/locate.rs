@@ -8,7 +8,7 @@ use super::instance::{Batch, Need, QueueKey, ReadyRun};
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
 use crate::data::index::{Change, Index, ObjectNo, Place};
-use crate::data::object::{Object, Sources};
+use crate::data::object::{Object, ObjectId, Sources};
 use crate::data::stage::Changes;
 use crate::limits::{
     DEMANDS_ORDER_MAX, FETCH_AHEAD_OBJECTS_MAX, FETCH_SEARCH_EXECUTORS_MAX, HINTS_MAX,
@@ -16,14 +16,14 @@ use crate::limits::{
 };
 use crate::task::{ExecutorId, InstanceId, TaskId};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 
 /// The executors with room for a task of one need.
-struct WithRoom<'a> {
-    executors: &'a BTreeMap<ExecutorId, Executor>,
-    available: &'a BTreeMap<u64, ExecutorId>,
-    index: &'a Index,
-    need: &'a Need,
+pub(super) struct WithRoom<'a> {
+    pub(super) executors: &'a BTreeMap<ExecutorId, Executor>,
+    pub(super) available: &'a BTreeMap<u64, ExecutorId>,
+    pub(super) index: &'a Index,
+    pub(super) need: &'a Need,
 }
 
 impl WithRoom<'_> {
@@ -32,7 +32,7 @@ impl WithRoom<'_> {
             executor.takes_tasks()
                 && executor.reserved.is_none()
                 && !(executor.misjudged && !executor.in_flight.is_empty())
-                && executor.capacity.fits(&self.need.resources)
+                && executor.offers(self.need)
                 && executor.free.count_of(&self.need.resources, 1) > 0
         })
     }
@@ -51,7 +51,7 @@ impl Free for WithRoom<'_> {
 
 impl Dispatcher {
     /// How busy the executors are, as data-diffusion §3.2 counts it.
-    fn utilization(&self) -> Load {
+    pub(super) fn utilization(&self) -> Load {
         Load { busy: self.busy, executors: self.executors.len() as u64 }
     }
 
@@ -59,14 +59,20 @@ impl Dispatcher {
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Some(place) = self.index.place(id) else { return };
         let Changes { anew, added, removed } = changes;
+        self.fetchers.insert(id);
         if anew {
             let all: Vec<_> =
                 added.into_iter().map(|(object, size)| (object, Some(size))).collect();
+            let coming = self.coming_to(place);
             for change in self.index.replace(place, &all) {
                 match change {
                     Change::Added(object) => self.holder_added(place, object),
                     Change::Removed(object) => self.holder_removed(place, object),
                 }
+            }
+            self.came_or_went(&coming);
+            if let Some(incarnation) = self.executors.get(&id).map(|found| found.incarnation) {
+                self.is_back(incarnation);
             }
         } else {
             for (object, size) in added {
@@ -81,21 +87,20 @@ impl Dispatcher {
                 let Some(number) = self.index.number(object) else { continue };
                 if self.index.remove(place, object).is_some() {
                     self.holder_removed(place, number);
-                } else {
+                } else if self.index.is_coming(place, number) {
                     self.index.settled(number, place);
-                    self.coming_changed(number);
+                    self.unfetchable(number);
                 }
             }
         }
         if !self.located.is_empty() {
-            self.fetchers.insert(id);
             self.fresh.insert(id);
             self.unplaced = true;
         }
     }
 
     fn holder_added(&mut self, place: Place, object: ObjectNo) {
-        for (id, key) in &self.located {
+        for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.holder_added(&self.index, place, object);
             }
@@ -103,15 +108,41 @@ impl Dispatcher {
     }
 
     fn holder_removed(&mut self, place: Place, object: ObjectNo) {
-        for (id, key) in &self.located {
+        for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.holder_removed(&self.index, place, object);
+                // Those who hold nothing may have its tasks now.
+                self.located.unoffered.insert((*id, *key));
+            }
+        }
+    }
+
+    /// An object could not be fetched ahead of the tasks that read it.
+    fn unfetchable(&mut self, object: ObjectNo) {
+        for (id, key) in &self.located.all {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.unfetchable(&self.index, object);
+                self.located.unoffered.insert((*id, *key));
+            }
+        }
+    }
+
+    /// What is on its way to an executor.
+    fn coming_to(&self, place: Place) -> Vec<ObjectId> {
+        self.index.coming_objects(place).filter_map(|object| self.index.id(object)).collect()
+    }
+
+    /// These objects have come, or are not coming any more.
+    fn came_or_went(&mut self, objects: &[ObjectId]) {
+        for id in objects {
+            if let Some(object) = self.index.number(*id) {
+                self.coming_changed(object);
             }
         }
     }
 
     fn coming_changed(&mut self, object: ObjectNo) {
-        for (id, key) in &self.located {
+        for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.coming_changed(&self.index, object);
             }
@@ -121,25 +152,47 @@ impl Dispatcher {
     /// An executor is gone with all that it held.
     pub(super) fn forget_cache(&mut self, id: ExecutorId) {
         self.fetchers.remove(&id);
+        let demands = self.demands.range(demands_of(id)).copied().collect::<Vec<_>>();
+        for demand in demands {
+            self.demands.remove(&demand);
+        }
         let Some(place) = self.index.place(id) else { return };
+        let coming = self.coming_to(place);
         let held = self.index.leave(place);
-        for (id, key) in &self.located {
+        for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.executor_left(&self.index, place, &held);
             }
         }
-        self.unoffered.extend(self.located.iter().copied());
+        self.came_or_went(&coming);
+        self.located.offer_all();
     }
 
-    /// A queue is gone.
-    pub(super) fn forget_located(&mut self, id: InstanceId, key: QueueKey) {
-        self.located.remove(&(id, key));
-        self.unoffered.remove(&(id, key));
+    /// An instance goes, with all that executors have of it.
+    pub(super) fn settle_all_inputs(&mut self, instance: InstanceId) {
+        if !self.knows_data {
+            return;
+        }
+        let of_instance = (instance, 0)..=(instance, u64::MAX);
+        let runs: Vec<(ExecutorId, InFlight)> = self
+            .executors
+            .values()
+            .flat_map(|executor| {
+                let runs = executor.in_flight.range(of_instance.clone());
+                runs.map(|(_, run)| (executor.id, *run))
+            })
+            .collect();
+        for (executor, run) in runs {
+            self.settle_inputs(executor, instance, &run);
+        }
     }
 
     /// Tasks of an executor have ended or come back: what was on its way there
     /// for them, and has not been reported, is not coming.
     pub(super) fn settle_inputs(&mut self, id: ExecutorId, instance: InstanceId, run: &InFlight) {
+        if !self.knows_data {
+            return;
+        }
         let Some(place) = self.index.place(id) else { return };
         let Some(found) = self.instances.get(&instance) else { return };
         let Some(batch) = found.batch_of(TaskId(run.first)) else { return };
@@ -152,6 +205,7 @@ impl Dispatcher {
                 {
                     self.index.settled(number, place);
                     self.coming_changed(number);
+                    self.fetchers.insert(id);
                 }
             }
         }
@@ -159,14 +213,21 @@ impl Dispatcher {
 
     /// Offers the tasks of queues that have changed to executors with room.
     pub(super) fn offer_located(&mut self) {
-        while let Some((id, key)) = self.unoffered.pop_first() {
-            self.located.insert((id, key));
+        let load = self.utilization();
+        if std::mem::replace(&mut self.located.load, load) != load {
+            self.located.offer_all();
+        }
+        while let Some((id, key)) = self.located.unoffered.pop_first() {
             while let Some((executor, taken)) = self.next_offer(id, key) {
                 self.send_taken(executor, id, key, &taken);
                 self.refresh_executor(executor);
             }
             self.settle_located(id, key);
         }
+    }
+
+    fn has_window(&self, id: InstanceId) -> bool {
+        self.instances.get(&id).is_some_and(|found| found.options.policy.window > 0)
     }
 
     fn next_offer(&mut self, id: InstanceId, key: QueueKey) -> Option<(ExecutorId, Taken)> {
@@ -183,14 +244,16 @@ impl Dispatcher {
 
     /// Notes whether a queue still has tasks whose data decides, and since when
     /// nobody can take them.
-    fn settle_located(&mut self, id: InstanceId, key: QueueKey) {
+    pub(super) fn settle_located(&mut self, id: InstanceId, key: QueueKey) {
         let now = self.now;
         let queue = self.instances.get_mut(&id).and_then(|instance| instance.queues.get_mut(&key));
         match queue {
-            Some(queue) if queue.located.as_ref().is_some_and(|found| !found.is_empty()) => {
-                queue.blocked_since.get_or_insert(now);
+            Some(queue) if queue.len > queue.plain_len() => {
+                if queue.runs.is_empty() {
+                    queue.blocked_since.get_or_insert(now);
+                }
             }
-            _ => self.forget_located(id, key),
+            _ => self.located.forget(id, key),
         }
     }
 
@@ -214,12 +277,23 @@ impl Dispatcher {
         }
         if !taken.is_empty() {
             self.settle_located(id, key);
+            if self.located.all.contains(&(id, key)) && self.has_window(id) {
+                // There are others in the window now.
+                self.located.unoffered.insert((id, key));
+                self.unplaced = true;
+            }
         }
         taken.len() as u64
     }
 
     /// Moves a task that was taken out of its queue to an executor's order.
-    fn send_taken(&mut self, to: ExecutorId, id: InstanceId, key: QueueKey, taken: &Taken) {
+    pub(super) fn send_taken(
+        &mut self,
+        to: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+        taken: &Taken,
+    ) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(queue) = instance.queues.get_mut(&key) else { return };
         let Some(located) = &mut queue.located else { return };
@@ -335,6 +409,7 @@ impl Dispatcher {
     pub(super) fn fetch_ahead(&mut self) {
         let queues: Vec<(InstanceId, QueueKey)> = self
             .located
+            .all
             .iter()
             .filter(|(id, key)| {
                 let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
@@ -372,12 +447,16 @@ impl Dispatcher {
         key: QueueKey,
     ) -> Option<Object> {
         let place = self.index.place(executor)?;
-        let found = self.executors.get(&executor).filter(|found| found.takes_tasks())?;
+        let need = self.needs.get(key.1.0 as usize)?;
+        let found = self.executors.get(&executor)?;
+        let found = found.takes_tasks().then_some(found)?;
+        if !found.offers(need) {
+            return None;
+        }
         if self.index.coming_to(place) >= FETCH_AHEAD_OBJECTS_MAX {
             self.fetchers.remove(&executor);
             return None;
         }
-        let need = self.needs.get(key.1.0 as usize)?;
         let instance = self.instances.get_mut(&id)?;
         let queue = instance.queues.get_mut(&key)?;
         let costs = Costs {
@@ -394,8 +473,7 @@ impl Dispatcher {
     /// has changed since it was told.
     pub(super) fn tell_demand(&mut self, to: ExecutorId) {
         let mut demand = Vec::new();
-        let all =
-            (to, crate::data::object::ObjectId(0))..=(to, crate::data::object::ObjectId(u128::MAX));
+        let all = demands_of(to);
         while demand.len() < DEMANDS_ORDER_MAX {
             let Some(&(_, object)) = self.demands.range(all.clone()).next() else { break };
             self.demands.remove(&(to, object));
@@ -408,6 +486,11 @@ impl Dispatcher {
             executor.order.data.get_or_insert_with(Box::<DataOrder>::default).demand = demand;
         }
     }
+}
+
+/// Where an executor's entries stand among the demands.
+pub(super) fn demands_of(id: ExecutorId) -> RangeInclusive<(ExecutorId, ObjectId)> {
+    (id, ObjectId(0))..=(id, ObjectId(u128::MAX))
 }
 
 /// Sends the batch's template along with an executor's order, if it has not

@@ -1,12 +1,50 @@
 //! The ready tasks of a queue whose data decides where they go.
 
-use super::diffusion::{PolicyOptions, Taken, Waiting};
+use super::diffusion::{Load, PolicyOptions, Taken, Waiting};
+use super::instance::QueueKey;
 use crate::data::declared::Declared;
 use crate::data::index::{Index, ObjectNo};
 use crate::data::object::Object;
 use crate::result::Tries;
 use crate::runset::RunSet;
-use std::collections::BTreeMap;
+use crate::task::InstanceId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Queues of tasks whose data decides where they go, of all instances.
+#[derive(Debug, Default)]
+pub(super) struct LocatedQueues {
+    /// Those that may have tasks: they are told of each change of the index.
+    pub(super) all: BTreeSet<(InstanceId, QueueKey)>,
+    /// Those of them whose tasks are to be offered to executors with room.
+    pub(super) unoffered: BTreeSet<(InstanceId, QueueKey)>,
+    /// How busy executors were when tasks were last offered.
+    pub(super) load: Load,
+}
+
+impl LocatedQueues {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Tasks were queued, if a queue is named.
+    pub(super) fn grew(&mut self, id: InstanceId, key: Option<QueueKey>) {
+        if let Some(key) = key {
+            self.all.insert((id, key));
+            self.unoffered.insert((id, key));
+        }
+    }
+
+    /// A queue is gone, or empty.
+    pub(super) fn forget(&mut self, id: InstanceId, key: QueueKey) {
+        self.all.remove(&(id, key));
+        self.unoffered.remove(&(id, key));
+    }
+
+    /// All tasks are to be offered anew.
+    pub(super) fn offer_all(&mut self) {
+        self.unoffered.extend(self.all.iter().copied());
+    }
+}
 
 /// What a task brings with it through the queue.
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +98,6 @@ impl Located {
 
     pub(super) fn len(&self) -> u64 {
         self.tasks.len() as u64
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
     }
 
     /// The first task by number, for estimates.

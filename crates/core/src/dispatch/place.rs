@@ -8,9 +8,8 @@
 
 use super::executor::{Executor, InFlight};
 use super::instance::{Instance, Need, NeedId, QueueKey, ReadyRun};
-use super::locate::{announce, unlocated_data};
+use super::locate::{announce, demands_of, unlocated_data};
 use super::{Action, Assigned, Dispatcher, Order};
-use crate::data::object::ObjectId;
 use crate::limits::{
     ORDER_BYTES_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS,
     RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
@@ -31,9 +30,7 @@ impl Dispatcher {
         while let Some(id) = self.fresh.pop_first() {
             self.serve(id, true);
         }
-        if !self.unoffered.is_empty() {
-            self.offer_located();
-        }
+        self.offer_located();
         let mut at = 0;
         while self.has_unblocked() {
             let Some((turn, id)) = self.available.range(at..).next().map(|(t, id)| (*t, *id))
@@ -52,6 +49,10 @@ impl Dispatcher {
         self.recall();
         if !self.located.is_empty() {
             self.fetch_ahead();
+            self.end_standstill();
+            // Executors that got nothing while others were busy may get
+            // something now.
+            self.unplaced |= self.located.load != self.utilization();
         }
     }
 
@@ -109,6 +110,9 @@ impl Dispatcher {
             let Some(executor) = self.executors.get(&id) else { return };
             if !executor.takes_tasks() {
                 break;
+            }
+            if !self.located.is_empty() {
+                self.note_busy(id);
             }
             let shares = self.hungry.len() as u64;
             let mut next = self.hungry.first().copied();
@@ -177,7 +181,7 @@ impl Dispatcher {
             let need_id = key.1;
             let need = &self.needs[need_id.0 as usize];
             if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
-                || !executor.capacity.fits(&need.resources)
+                || !executor.offers(need)
                 || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
@@ -207,7 +211,8 @@ impl Dispatcher {
                 }
                 continue;
             }
-            if executor.reserved.take().is_some() {
+            let was_reserved = executor.reserved.take().is_some();
+            if was_reserved {
                 queue.reserved = None;
                 self.reserved.remove(&executor_id);
             }
@@ -220,6 +225,11 @@ impl Dispatcher {
             }
             if self.send_tasks(executor_id, instance_id, key, count) > 0 {
                 return true;
+            }
+            if was_reserved {
+                // Its data is elsewhere: the room is for others after all.
+                self.fresh.insert(executor_id);
+                self.unplaced = true;
             }
         }
     }
@@ -306,7 +316,7 @@ impl Dispatcher {
             self.unacknowledged.remove(&id);
             let Some(executor) = self.executors.get_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
-            if self.demands.range((id, ObjectId(0))..=(id, ObjectId(u128::MAX))).next().is_some() {
+            if self.demands.range(demands_of(id)).next().is_some() {
                 self.tell_demand(id);
             }
             let Some(executor) = self.executors.get_mut(&id) else { continue };
@@ -332,7 +342,7 @@ impl Dispatcher {
             .iter()
             .rev()
             .map(|(_, id)| *id)
-            .filter(|id| !self.executors[id].recalling)
+            .filter(|id| !self.executors[id].recalling && !self.executors[id].spent)
             .take(RECALL_EXECUTORS_MAX)
             .collect();
         let idle: Vec<(u64, ExecutorId)> = self
@@ -343,15 +353,18 @@ impl Dispatcher {
             .take(RECALL_EXECUTORS_MAX)
             .collect();
         for (turn, idle) in idle {
-            let (room, reserved) = {
+            let (room, reserved, has_cache) = {
                 let executor = &self.executors[&idle];
-                (executor.free.clone(), executor.reserved.is_some())
+                (executor.free.clone(), executor.reserved.is_some(), executor.serves.is_some())
             };
             for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
                 let Some(executor) = self.executors.get_mut(&id) else { continue };
                 let fits = executor.loads.iter().any(|(need, load)| {
                     let need = &self.needs[need.0 as usize];
-                    load.prefetched > 0 && !need.instant && room.fits(&need.resources)
+                    load.prefetched > 0
+                        && !need.instant
+                        && (has_cache || !need.data)
+                        && room.fits(&need.resources)
                 });
                 if !fits {
                     continue;
@@ -418,8 +431,8 @@ impl Dispatcher {
     }
 
     fn could_run(&self, need: NeedId) -> bool {
-        let resources = &self.needs[need.0 as usize].resources;
-        self.executors.values().any(|executor| executor.capacity.fits(resources))
+        let need = &self.needs[need.0 as usize];
+        self.executors.values().any(|executor| executor.offers(need))
     }
 
     /// What ready tasks need that no executor offers.
@@ -435,11 +448,8 @@ impl Dispatcher {
     /// Puts an executor where it belongs among the available and the
     /// prefetched ones.
     pub(super) fn refresh_executor(&mut self, id: ExecutorId) {
+        self.note_busy(id);
         let Some(executor) = self.executors.get_mut(&id) else { return };
-        let is_busy = !executor.in_flight.is_empty();
-        if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
-            self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
-        }
         let is_available = executor.takes_tasks()
             && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
         match executor.turn {
@@ -472,6 +482,15 @@ impl Dispatcher {
         }
     }
 
+    /// Counts an executor among the busy ones, or not.
+    fn note_busy(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let is_busy = !executor.in_flight.is_empty();
+        if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
+            self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
+        }
+    }
+
     /// Notes that an instance may belong elsewhere among those with ready
     /// tasks: a thousand results move it once.
     pub(super) fn refresh_hungry(&mut self, id: InstanceId) {
@@ -500,7 +519,9 @@ impl Dispatcher {
             }
             if instance.hungry_key.is_none() {
                 let located = instance.queues.iter().filter(|(_, queue)| queue.located.is_some());
-                self.unoffered.extend(located.map(|(key, _)| (id, *key)));
+                for (key, _) in located {
+                    self.located.grew(id, Some(*key));
+                }
             }
             instance.hungry_key = key;
         }

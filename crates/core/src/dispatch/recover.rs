@@ -155,7 +155,7 @@ impl Dispatcher {
                     return Err(RecoverError::NoInstance(instance));
                 }
                 submission.check().map_err(|_| error.clone())?;
-                let needs = self.number_needs(&submission.classes).ok_or_else(|| error.clone())?;
+                let needs = self.number_needs(&submission).ok_or_else(|| error.clone())?;
                 self.now = self.now.max(queued);
                 let end = first.0.checked_add(submission.count);
                 end.filter(|end| *end <= INSTANCE_TASKS_MAX).ok_or_else(|| error.clone())?;

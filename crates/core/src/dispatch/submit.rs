@@ -5,7 +5,7 @@ use super::{BatchId, Dispatcher, Held, InstanceOptions, Record, RequestError};
 use crate::data::index::Index;
 use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
 use crate::result::{Outcome, Tries};
-use crate::task::{InstanceId, Submission, SubmissionError, TaskClass, TaskId, Time};
+use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
 use std::collections::BTreeSet;
 
 impl Dispatcher {
@@ -55,7 +55,7 @@ impl Dispatcher {
         if instance.queued_bytes > QUEUED_BYTES_MAX {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
-        let needs = self.number_needs(&submission.classes).ok_or(RequestError::TooManyNeeds)?;
+        let needs = self.number_needs(&submission).ok_or(RequestError::TooManyNeeds)?;
         let queued = self.now;
         self.journal(Record::Submitted {
             instance: id,
@@ -70,10 +70,10 @@ impl Dispatcher {
     }
 
     /// The needs of `classes`, numbered; `None` if there are too many.
-    pub(super) fn number_needs(&mut self, classes: &[TaskClass]) -> Option<Vec<NeedId>> {
-        let mut ids = Vec::with_capacity(classes.len());
-        for class in classes {
-            let need = Need::of(class);
+    pub(super) fn number_needs(&mut self, submission: &Submission) -> Option<Vec<NeedId>> {
+        let mut ids = Vec::with_capacity(submission.classes.len());
+        for class in &submission.classes {
+            let need = Need::of(class, submission.data.is_some());
             if let Some(id) = self.need_ids.get(&need) {
                 ids.push(*id);
                 continue;
@@ -115,6 +115,7 @@ impl Dispatcher {
     ) {
         let batch = BatchId(self.next_batch);
         self.next_batch += 1;
+        self.knows_data |= submission.data.is_some();
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let count = submission.count;
         let class_ends = submission
@@ -194,7 +195,9 @@ impl Dispatcher {
         if let Some(batch) = instance.batches.get_mut(&batch_first) {
             batch.submission.after = after;
         }
-        self.unoffered.extend(located.into_iter().map(|key| (id, key)));
+        for key in located {
+            self.located.grew(id, Some(key));
+        }
         for (task, upstream) in doomed {
             self.end_unrun(id, task, 1, Outcome::UpstreamFailed(upstream));
         }
@@ -228,9 +231,10 @@ impl Dispatcher {
     }
 
     pub(super) fn destroy(&mut self, id: InstanceId) -> Result<(), RequestError> {
+        self.settle_all_inputs(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
         for (key, queue) in &mut instance.queues {
-            self.forget_located(id, *key);
+            self.located.forget(id, *key);
             if let Some(located) = &mut queue.located {
                 located.drain(&mut self.index);
             }

@@ -4,9 +4,10 @@
 
 use super::Dispatcher;
 use super::executor::Executor;
+use super::instance::Need;
 use crate::limits::{FAULTS_MAX, LOSSES_MAX, SUSPENSION_DOUBLINGS_MAX, SUSPENSION_MICROS};
 use crate::result::{Outcome, Tries};
-use crate::task::{ExecutorId, Resources};
+use crate::task::ExecutorId;
 
 impl Dispatcher {
     /// What an outcome says about the executor it comes from.
@@ -38,7 +39,7 @@ impl Dispatcher {
         id: ExecutorId,
         outcome: Outcome,
         tries: Tries,
-        need: &Resources,
+        need: &Need,
     ) -> bool {
         outcome == Outcome::NotRun
             && tries.losses < LOSSES_MAX
@@ -47,12 +48,12 @@ impl Dispatcher {
 
     /// Whether another executor is there that has started what it was given
     /// (and offers `need`).
-    fn has_sound_executor(&self, but: ExecutorId, need: Option<&Resources>) -> bool {
+    fn has_sound_executor(&self, but: ExecutorId, need: Option<&Need>) -> bool {
         self.executors.values().any(|executor: &Executor| {
             executor.id != but
                 && executor.takes_tasks()
                 && executor.faults == 0
-                && need.is_none_or(|need| executor.capacity.fits(need))
+                && need.is_none_or(|need| executor.offers(need))
         })
     }
 

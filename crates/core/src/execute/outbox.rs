@@ -141,9 +141,10 @@ impl Outbox {
     }
 
     /// A session begins: the reports to register with, and the tasks whose
-    /// reports follow later.
-    pub(super) fn connected(&mut self) -> (Vec<Report>, Vec<Held>) {
-        let reports = self.take_pending();
+    /// reports follow later; all of them, if the dispatcher is to hear of
+    /// something else first.
+    pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
+        let reports = if all_later { Vec::new() } else { self.take_pending() };
         if !reports.is_empty() {
             self.sent.push_back((0, reports.clone()));
         }

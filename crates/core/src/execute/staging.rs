@@ -14,7 +14,7 @@ use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usag
 use crate::limits::DATA_TASKS_MAX;
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The instance of what is fetched ahead of tasks: none has this number.
@@ -81,8 +81,11 @@ pub(super) struct Data {
     written: BTreeMap<TaskKey, Vec<u64>>,
     next_ahead: u64,
     ahead: BTreeMap<TaskKey, crate::data::object::ObjectId>,
-    /// What was to be fetched ahead and could not be.
-    unfetched: Vec<crate::data::object::ObjectId>,
+    /// What was to be fetched ahead, and is not on its way any more.
+    settled: Vec<crate::data::object::ObjectId>,
+    /// Queued tasks of which an earlier attempt is not through: they are
+    /// staged when it is.
+    held_back: BTreeSet<TaskKey>,
 }
 
 impl Executor {
@@ -103,7 +106,8 @@ impl Executor {
             written: BTreeMap::new(),
             next_ahead: 0,
             ahead: BTreeMap::new(),
-            unfetched: Vec::new(),
+            settled: Vec::new(),
+            held_back: BTreeSet::new(),
         }));
         self
     }
@@ -163,7 +167,13 @@ impl Executor {
     pub(super) fn cache_changes(&mut self) -> Option<Box<Changes>> {
         let data = self.data.as_mut()?;
         let mut changes = data.stage.changes().unwrap_or_default();
-        changes.removed.append(&mut data.unfetched);
+        // What is here is told as such. What is not has not come, or is gone
+        // before anybody was told.
+        for object in std::mem::take(&mut data.settled) {
+            if !data.stage.cache().holds(object) && !changes.removed.contains(&object) {
+                changes.removed.push(object);
+            }
+        }
         let silent = !changes.anew && changes.added.is_empty() && changes.removed.is_empty();
         (!silent).then(|| Box::new(changes))
     }
@@ -230,6 +240,11 @@ impl Executor {
     pub(super) fn stage_inputs(&mut self, key: TaskKey, task: &TaskData) {
         let now = self.now;
         let Some(data) = &mut self.data else { return };
+        // An attempt that was disowned may still run, or have outputs to keep.
+        if self.running.contains_key(&key) || data.finishing.contains_key(&key) {
+            data.held_back.insert(key);
+            return;
+        }
         let has_inputs = !task.inputs.is_empty();
         let progress = match has_inputs {
             true => Progress::Coming { needed: false },
@@ -248,7 +263,9 @@ impl Executor {
             return;
         }
         let (key, now) = (run.key(), self.now);
-        if let Some(data) = &mut self.data {
+        if let Some(data) = &mut self.data
+            && !data.held_back.remove(&key)
+        {
             data.tasks.remove(&key);
             data.stage.handle(now, stage::Event::Ended(key));
         }
@@ -259,10 +276,14 @@ impl Executor {
     pub(super) fn is_staged(&mut self, key: TaskKey, has_slot: bool) -> bool {
         let now = self.now;
         let Some(data) = &mut self.data else { return false };
+        if data.held_back.contains(&key) {
+            return false;
+        }
         let Some(staging) = data.tasks.get_mut(&key) else { return false };
         if let Progress::Coming { needed } = &mut staging.progress {
             if has_slot && !std::mem::replace(needed, true) {
                 data.stage.handle(now, stage::Event::Needed(key));
+                self.drain_stage();
             }
             return false;
         }
@@ -295,12 +316,6 @@ impl Executor {
         }
     }
 
-    /// Whether an earlier attempt at any of these tasks is not through with
-    /// its outputs.
-    pub(super) fn is_finishing(&self, key: TaskKey) -> bool {
-        self.data.as_ref().is_some_and(|data| data.finishing.contains_key(&key))
-    }
-
     /// A task with data has ended: `report` is made when its outputs are in
     /// their places; `None` if nobody wants one.
     pub(super) fn finish(&mut self, key: TaskKey, task: &TaskData, report: Option<Report>) {
@@ -326,6 +341,8 @@ impl Executor {
             self.clear(key);
             return;
         }
+        // What it has read may go: there may be no other room for what it wrote.
+        data.stage.handle(now, stage::Event::Ended(key));
         let only_here = outputs
             .iter()
             .filter(|(object, _)| !object.is_stored())
@@ -339,12 +356,19 @@ impl Executor {
         }
     }
 
-    /// The shell may forget what it made for a task.
+    /// The shell may forget what it made for a task; the next attempt at it may
+    /// begin.
     fn clear(&mut self, key: TaskKey) {
         self.handle_stage(stage::Event::Ended(key));
         self.drain_stage();
         self.actions.push_back(Action::Clear(key));
         self.startable = true;
+        if self.data.as_mut().is_some_and(|data| data.held_back.remove(&key)) {
+            let next = self.queue.iter().filter(|run| run.key() == key);
+            if let Some(task) = next.filter_map(|run| run.data.clone()).next() {
+                self.stage_inputs(key, &task);
+            }
+        }
     }
 
     fn output_settled(
@@ -379,7 +403,8 @@ impl Executor {
     fn inputs_ready(&mut self, key: TaskKey, inputs: Vec<Staged>, usage: Usage) {
         let now = self.now;
         let Some(data) = &mut self.data else { return };
-        if data.ahead.remove(&key).is_some() {
+        if let Some(object) = data.ahead.remove(&key) {
+            data.settled.push(object);
             data.stage.handle(now, stage::Event::Ended(key));
             return;
         }
@@ -401,7 +426,7 @@ impl Executor {
     fn inputs_failed(&mut self, key: TaskKey, error: &str) {
         let Some(data) = &mut self.data else { return };
         if let Some(object) = data.ahead.remove(&key) {
-            data.unfetched.push(object);
+            data.settled.push(object);
             return;
         }
         data.tasks.remove(&key);

@@ -139,6 +139,7 @@ impl Waiting {
         let copies = index.holders(object).len() + index.coming_count(object);
         !index.holds(place, object)
             && !index.is_coming(place, object)
+            && !self.unfetchable.contains(&object)
             && (most == 0 || copies < most)
     }
 
@@ -166,7 +167,9 @@ impl Waiting {
                 continue;
             }
             let completes = u64::from(near + 1 == inputs.len());
-            for object in inputs.iter().filter(|object| !is_near(object)) {
+            let is_far =
+                |object: &&ObjectNo| !is_near(object) && !self.unfetchable.contains(*object);
+            for object in inputs.iter().filter(is_far) {
                 // However many replicas there are: a task whose inputs lie
                 // apart could not run else.
                 let gain = gains.entry(*object).or_default();
@@ -180,7 +183,9 @@ impl Waiting {
     /// The most wanted object that nobody holds or fetches, or now and then
     /// the one that was wanted first among the first tasks of the queue.
     fn absent(&self, index: &Index) -> Option<ObjectNo> {
-        let (.., local) = self.wishes.absent.last()?;
+        let fetchable = |local| !self.unfetchable.contains(&self.lists.object(local));
+        let mut absent = self.wishes.absent.iter().rev().take(SCAN_TASKS_MAX);
+        let (.., local) = absent.find(|(.., local)| fetchable(*local))?;
         if self.wishes.given % OLDEST_EACH == OLDEST_EACH - 1 {
             let mut at = self.queue.first();
             for _ in 0..SCAN_TASKS_MAX {
@@ -188,7 +193,9 @@ impl Waiting {
                     break;
                 }
                 let is_absent = |object: &&ObjectNo| {
-                    index.holders(**object).is_empty() && index.coming_count(**object) == 0
+                    index.holders(**object).is_empty()
+                        && index.coming_count(**object) == 0
+                        && !self.unfetchable.contains(*object)
                 };
                 if let Some(object) = self.queue.inputs(at).iter().find(is_absent) {
                     return Some(*object);

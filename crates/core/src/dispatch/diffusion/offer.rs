@@ -43,7 +43,8 @@ impl Waiting {
         }
         // A task without inputs suits everybody.
         let plain = if rest == Rest::Head { None } else { self.first_plain_in_window() };
-        let slot = plain.or_else(|| self.first_of_rest(index, rest))?;
+        let slot = plain.or_else(|| self.first_of_rest(index, rest));
+        let slot = slot.or_else(|| self.first_unfetchable(index))?;
         if let Some(place) = self.best_free(index, free, slot) {
             return Some(Offer { place, taken: self.take_out(index, slot) });
         }
@@ -57,6 +58,30 @@ impl Waiting {
     /// holders the first few are considered.
     fn best_free(&self, index: &Index, free: &dyn Free, slot: u32) -> Option<Place> {
         let inputs = self.queue.inputs(slot);
+        let suits = |place: Place| {
+            let lacks = |object: &&_| !index.holds(place, **object);
+            let mut lacking = inputs.iter().filter(lacks);
+            match self.policy.takes_parts() {
+                true => lacking.all(|object| !self.is_replicated(index, *object)),
+                false => lacking.next().is_none(),
+            }
+        };
+        self.most_held_by(index, free, slot, suits)
+    }
+
+    /// The free executor that holds most of a task's bytes, if one holds any.
+    pub(super) fn most_held(&self, index: &Index, free: &dyn Free, slot: u32) -> Option<Place> {
+        self.most_held_by(index, free, slot, |_| true)
+    }
+
+    fn most_held_by(
+        &self,
+        index: &Index,
+        free: &dyn Free,
+        slot: u32,
+        suits: impl Fn(Place) -> bool,
+    ) -> Option<Place> {
+        let inputs = self.queue.inputs(slot);
         let mut candidates: BTreeMap<Place, u128> = BTreeMap::new();
         for object in inputs {
             let size = bytes(index, *object);
@@ -66,14 +91,6 @@ impl Waiting {
                 }
             }
         }
-        let suits = |place: Place| {
-            let lacks = |object: &&_| !index.holds(place, **object);
-            let mut lacking = inputs.iter().filter(lacks);
-            match self.policy.takes_parts() {
-                true => lacking.all(|object| !self.is_replicated(index, *object)),
-                false => lacking.next().is_none(),
-            }
-        };
         let mut best: Option<(u128, Place)> = None;
         for (place, held) in candidates {
             if best.is_none_or(|(most, _)| held > most) && suits(place) {

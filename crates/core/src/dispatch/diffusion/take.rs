@@ -50,7 +50,8 @@ impl Waiting {
             }
         }
         while taken.len() < upto {
-            let Some(slot) = self.first_of_rest(index, rest) else { break };
+            let rest = self.first_of_rest(index, rest);
+            let Some(slot) = rest.or_else(|| self.first_unfetchable(index)) else { break };
             taken.push(self.take_out(index, slot));
         }
         self.queue.release_window();

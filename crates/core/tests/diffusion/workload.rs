@@ -1,0 +1,269 @@
+//! What is submitted: objects, tasks that read and write them, policies.
+
+use crate::rng::Rng;
+use falkon_core::data::declared::{Declared, Lists};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::dispatch::InstanceOptions;
+use falkon_core::dispatch::diffusion::{POLICIES, PolicyName, PolicyOptions};
+use falkon_core::task::{After, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// What may happen in a world.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Flavour {
+    /// In so many of 100 cases a transfer or a write fails, until faults end.
+    pub(crate) faults: u64,
+    /// Executors join late, leave, are lost, lose their connections.
+    pub(crate) churn: bool,
+    /// Tasks exit with errors, and some are tried again.
+    pub(crate) failures: bool,
+    /// Tasks are cancelled, instances destroyed.
+    pub(crate) cancels: bool,
+}
+
+/// An object as it really is.
+#[derive(Debug, Clone)]
+pub(crate) struct Real {
+    pub(crate) object: Arc<Object>,
+    pub(crate) size: u64,
+    /// The store has it; what tasks write gets there when they have written it.
+    pub(crate) in_store: bool,
+    /// What the store says that it is now.
+    pub(crate) becomes: Option<ObjectId>,
+}
+
+/// How one task behaves.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub(crate) inputs: Vec<ObjectId>,
+    pub(crate) outputs: Vec<ObjectId>,
+    pub(crate) after: Vec<u64>,
+    /// How many of its runs fail before one succeeds.
+    pub(crate) fails: u32,
+    pub(crate) retries: u32,
+    pub(crate) micros: u64,
+}
+
+/// All that one client does.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) options: InstanceOptions,
+    pub(crate) submissions: Vec<(u64, Submission)>,
+    pub(crate) tasks: Vec<Task>,
+}
+
+/// Every object that there is, and numbers for those to come.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) reals: BTreeMap<ObjectId, Real>,
+    next: u128,
+}
+
+impl Objects {
+    /// A fresh object.
+    pub(crate) fn make(&mut self, url: &str, version: &str, size: u64, known: bool) -> ObjectId {
+        self.next += 1;
+        let id = ObjectId(self.next);
+        let url = format!("{url}{}", self.next);
+        let size_known = known.then_some(size);
+        let object =
+            Arc::new(Object { id, url: url.into(), version: version.into(), size: size_known });
+        self.reals.insert(id, Real { object, size, in_store: false, becomes: None });
+        id
+    }
+
+    /// What tasks read that nobody writes.
+    pub(crate) fn random(rng: &mut Rng) -> Objects {
+        let mut objects = Objects::default();
+        for _ in 0..2 + rng.below(12) {
+            let size = if rng.percent(10) { 40 * MIB } else { rng.below(8 * MIB) };
+            let unversioned = rng.percent(8);
+            let version = if unversioned { "" } else { "1" };
+            let known = rng.percent(80);
+            let url = format!("s3://bucket{}/", rng.below(2));
+            let id = objects.make(&url, version, size, known);
+            let becomes = unversioned.then(|| {
+                let version = if rng.percent(30) { "" } else { "2" };
+                let id = objects.make(&url, version, rng.below(8 * MIB), true);
+                objects.reals.get_mut(&id).unwrap().in_store = true;
+                id
+            });
+            let real = objects.reals.get_mut(&id).unwrap();
+            real.in_store = unversioned || rng.percent(96);
+            real.becomes = becomes;
+        }
+        objects
+    }
+
+    /// Whether a task can never get it.
+    pub(crate) fn is_missing(&self, id: ObjectId) -> bool {
+        let real = &self.reals[&id];
+        real.object.url.starts_with("s3:") && !real.in_store
+    }
+}
+
+fn options(rng: &mut Rng) -> InstanceOptions {
+    let (policy, _) = *rng.pick(&POLICIES);
+    let mut options = PolicyOptions { policy, ..PolicyOptions::default() };
+    let may_wait = matches!(
+        policy,
+        PolicyName::MaxCacheHit | PolicyName::MaxComputeUtil | PolicyName::GoodCacheCompute
+    );
+    if may_wait && rng.percent(40) {
+        options.window = 1 + rng.below(5);
+    }
+    if policy == PolicyName::GoodCacheCompute && rng.percent(50) {
+        options.utilization_threshold_milli = *rng.pick(&[0, 300, 500, 1000]);
+    }
+    if matches!(policy, PolicyName::GoodCacheCompute | PolicyName::QueueAware) && rng.percent(40) {
+        options.replication_max = 1 + rng.below(2) as u32;
+    }
+    InstanceOptions {
+        name: "random".to_owned(),
+        keep_results: rng.percent(50),
+        policy: options,
+        ..InstanceOptions::default()
+    }
+}
+
+impl Plan {
+    pub(crate) fn random(rng: &mut Rng, objects: &mut Objects, flavour: Flavour) -> Plan {
+        let mut plan = Plan { options: options(rng), submissions: Vec::new(), tasks: Vec::new() };
+        let sources: Vec<ObjectId> = objects
+            .reals
+            .values()
+            .filter(|real| real.object.url.starts_with("s3://bucket"))
+            .filter(|real| !objects.reals.values().any(|it| it.becomes == Some(real.object.id)))
+            .map(|real| real.object.id)
+            .collect();
+        for _ in 0..1 + rng.below(3) {
+            plan.submit(rng, objects, &sources, flavour);
+        }
+        plan
+    }
+
+    fn task(
+        &self,
+        rng: &mut Rng,
+        objects: &mut Objects,
+        sources: &[ObjectId],
+        flavour: Flavour,
+    ) -> Task {
+        let mut task = Task {
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            after: Vec::new(),
+            fails: if flavour.failures && rng.percent(20) { rng.below(3) as u32 } else { 0 },
+            retries: 0,
+            micros: *rng.pick(&[0, 1_000, 50_000, 300_000, 1_500_000]),
+        };
+        let count = *rng.pick(&[0, 1, 1, 1, 2, 3]);
+        for _ in 0..count {
+            // Few are read by many.
+            let most = 1 + rng.below(sources.len() as u64);
+            let input = sources[rng.below(most) as usize];
+            task.inputs.push(input);
+        }
+        // In caches alone, nobody finds an object without knowing places.
+        let local = self.options.policy.policy != PolicyName::FirstAvailable;
+        let id = self.tasks.len() as u64;
+        for _ in 0..rng.below(3) {
+            if id > 0 && rng.percent(50) {
+                let upstream = rng.below(id);
+                let made = &self.tasks[upstream as usize].outputs;
+                if !made.is_empty() {
+                    task.inputs.push(*rng.pick(made));
+                }
+                task.after.push(upstream);
+            }
+        }
+        for _ in 0..rng.below(3) {
+            let url = if local && rng.percent(60) { "cache:" } else { "s3://out/" };
+            let size = rng.below(3 * MIB);
+            task.outputs.push(objects.make(url, "blake3:1", size, false));
+        }
+        task
+    }
+
+    fn submit(
+        &mut self,
+        rng: &mut Rng,
+        objects: &mut Objects,
+        sources: &[ObjectId],
+        flavour: Flavour,
+    ) {
+        let first = self.tasks.len() as u64;
+        let classes: Vec<TaskClass> = (0..1 + rng.below(2))
+            .map(|_| TaskClass {
+                kind: if rng.percent(80) { Kind::Process } else { Kind::Sleep },
+                resources: Resources {
+                    cpus_milli: *rng.pick(&[1000, 1000, 500, 2000, 0]),
+                    ..Resources::default()
+                },
+                priority: rng.below(2) as i32,
+                retries: if flavour.failures { rng.below(3) as u32 } else { 0 },
+                ..TaskClass::default()
+            })
+            .collect();
+        let has_data = rng.percent(90);
+        let (mut class_runs, mut after) = (Vec::new(), Vec::new());
+        for _ in 0..1 + rng.below(3) {
+            let class = rng.below(classes.len() as u64) as u32;
+            let count = 1 + rng.below(12);
+            class_runs.push((count, class));
+            for _ in 0..count {
+                let id = self.tasks.len() as u64;
+                let mut task = self.task(rng, objects, sources, flavour);
+                if !has_data {
+                    task.inputs.clear();
+                    task.outputs.clear();
+                }
+                task.retries = classes[class as usize].retries;
+                if !task.after.is_empty() {
+                    let tasks = task.after.iter().map(|id| TaskId(*id)).collect();
+                    after.push(After { offset: id - first, tasks });
+                }
+                self.tasks.push(task);
+            }
+        }
+        let tasks = &self.tasks[first as usize..];
+        let count = tasks.len() as u64;
+        let data = has_data.then(|| Arc::new(declared(tasks, objects)));
+        let factor = Range { start: first as i64, step: 1, count };
+        let submission = Submission {
+            data,
+            count,
+            template: Arc::new(Vec::new()),
+            rows: Rows::Computed { factors: vec![factor], offset: 0 },
+            classes,
+            class_runs,
+            names: None,
+            after,
+        };
+        self.submissions.push((first, submission));
+    }
+}
+
+/// What the tasks declare.
+fn declared(tasks: &[Task], objects: &Objects) -> Declared {
+    let mut numbers: BTreeMap<ObjectId, u32> = BTreeMap::new();
+    let mut named = Vec::new();
+    let mut lists = |of: fn(&Task) -> &Vec<ObjectId>| {
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        for task in tasks {
+            for id in of(task) {
+                items.push(*numbers.entry(*id).or_insert_with(|| {
+                    named.push((*objects.reals[id].object).clone());
+                    named.len() as u32 - 1
+                }));
+            }
+            ends.push(items.len() as u32);
+        }
+        Lists::Each { items: Arc::new(items), ends: Arc::new(ends) }
+    };
+    let (inputs, outputs) = (lists(|task| &task.inputs), lists(|task| &task.outputs));
+    Declared { objects: Arc::new(named), inputs, outputs }
+}
