@@ -5,8 +5,8 @@
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,
-    Inputs, Nanos, Network, NodeCache, NodeGroup, PolicyOptions, Scenario, SimError, Store,
-    TaskKind, Workload, run,
+    Inputs, Nanos, Network, NodeGroup, PolicyOptions, Scenario, SimError, Store, TaskKind,
+    Workload, run,
 };
 
 fn seconds(seconds: f64) -> Nanos {

@@ -20,6 +20,8 @@ const GRID_RUNS_MAX: usize = 1024;
 pub(crate) enum FieldError {
     /// A field is there that has no place beside another, or lacks one.
     Fields(&'static str),
+    /// It is no description at all; what is wrong, and where.
+    Malformed(String),
     /// There is no such dispatch policy.
     Policy(PolicyError),
     /// There is no such eviction policy.
@@ -32,6 +34,7 @@ impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FieldError::Fields(what) => write!(f, "{what}"),
+            FieldError::Malformed(message) => write!(f, "{}", message.trim_end()),
             FieldError::Policy(error) => write!(f, "{error}"),
             FieldError::Eviction(name) => {
                 let names: Vec<&str> = Eviction::all().map(Eviction::name).collect();
