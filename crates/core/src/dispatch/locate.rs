@@ -31,7 +31,7 @@ impl WithRoom<'_> {
         self.executors.get(&id).is_some_and(|executor| {
             executor.takes_tasks()
                 && executor.reserved.is_none()
-                && !(executor.misjudged && !executor.in_flight.is_empty())
+                && (!executor.misjudged || executor.in_flight.is_empty())
                 && executor.offers(self.need)
                 && executor.free.count_of(&self.need.resources, 1) > 0
         })
