@@ -345,8 +345,8 @@ impl World<'_> {
             }
         }
         let count = staged.len() as u64;
-        let vanished = staged.iter().map(|input| input.object.id);
-        let vanished = vanished.filter(|object| node.objects.vanished.contains(object)).next();
+        let mut ids = staged.iter().map(|input| input.object.id);
+        let vanished = ids.find(|object| node.objects.vanished.contains(object));
         if let Some(object) = vanished {
             node.objects.vanished.remove(&object);
             node.hear(StageEvent::Lost(object));
