@@ -213,7 +213,7 @@ fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
         node_down: Nanos::from_seconds(3.0),
         cut: Some(Nanos::from_seconds(2.0)),
         partition: Some(Nanos::from_seconds(15.0)),
-        partition_length: Nanos::from_seconds(if seed % 4 == 0 { 15.0 } else { 2.0 }),
+        partition_length: Nanos::from_seconds(if seed.is_multiple_of(4) { 15.0 } else { 2.0 }),
         partition_share: 0.3,
         dispatcher_crash: Some(Nanos::from_seconds(12.0)),
         dispatcher_down: Nanos::from_seconds(1.0),
