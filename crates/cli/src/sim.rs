@@ -1,6 +1,7 @@
 //! `falkon sim`: runs a scenario on a simulated machine.
 
 mod fields;
+mod paper;
 mod show;
 
 use crate::description;
@@ -9,13 +10,18 @@ use crate::query::print;
 use clap::Args;
 use falkon_sim::{SimError, run};
 use fields::{Description, Variant};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `falkon sim`
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// Description of the machine and the work, as TOML; see docs/scenarios.md
-    file: PathBuf,
+    #[arg(required_unless_present = "figures")]
+    file: Option<PathBuf>,
+    /// Run the papers' experiments instead, and print each row beside what the
+    /// paper reports
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    figures: bool,
     /// Draw everything random from this number; the same number gives the same
     /// run
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -27,13 +33,40 @@ pub(crate) struct SimArgs {
 
 /// Runs the command.
 pub(crate) fn sim(args: &SimArgs) -> Exit {
-    let description: Description = match description::read(&args.file) {
+    match &args.file {
+        Some(file) => scenario(file, args),
+        None => figures(args.seed),
+    }
+}
+
+fn figures(seed: u64) -> Exit {
+    let rows = match paper::rows() {
+        Ok(rows) => rows,
+        Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
+    };
+    if let Some(exit) = print(&paper::heading()) {
+        return exit;
+    }
+    for row in rows {
+        let figures = match run(&row.variant.scenario, seed) {
+            Ok(figures) => figures,
+            Err(error) => return Exit::failure(error),
+        };
+        if let Some(exit) = print(&row.line(&figures)) {
+            return exit;
+        }
+    }
+    Exit::Success
+}
+
+fn scenario(file: &Path, args: &SimArgs) -> Exit {
+    let description: Description = match description::read(file) {
         Ok(description) => description,
         Err(error) => return Exit::usage(error),
     };
     let variants = match description.variants() {
         Ok(variants) => variants,
-        Err(error) => return Exit::usage(format!("{}: {error}", args.file.display())),
+        Err(error) => return Exit::usage(format!("{}: {error}", file.display())),
     };
     let is_grid = variants.len() > 1;
     let mut any_failed = false;
@@ -41,9 +74,9 @@ pub(crate) fn sim(args: &SimArgs) -> Exit {
         let figures = match run(scenario, args.seed) {
             Ok(figures) => figures,
             Err(SimError::Scenario(error)) => {
-                return Exit::usage(format!("{}: {error}", args.file.display()));
+                return Exit::usage(format!("{}: {error}", file.display()));
             }
-            Err(error) => return Exit::failure(format!("{}: {error}", args.file.display())),
+            Err(error) => return Exit::failure(format!("{}: {error}", file.display())),
         };
         any_failed |= figures.failed > 0;
         let text = if args.json {
@@ -66,7 +99,15 @@ pub(crate) fn sim(args: &SimArgs) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+
+    #[test]
+    fn every_row_of_the_papers_is_a_scenario() {
+        let rows = paper::rows().unwrap();
+        assert_eq!(rows.len(), 11);
+        for row in rows {
+            row.variant.scenario.check().unwrap();
+        }
+    }
 
     #[test]
     fn every_scenario_there_is_makes_sense() {

@@ -8,7 +8,7 @@
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Nanos, Network, NodeGroup, Scenario, Store, TaskKind, Workload, run,
+    Nanos, Network, NodeGroup, PolicyOptions, Scenario, Store, TaskKind, Workload, run,
 };
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
         executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
         client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
-        nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0) }],
+        nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
             tasks: nodes * 16,
@@ -29,6 +29,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             from: Nanos::from_seconds(5.0),
             arrivals: Arrivals::AtOnce,
             inputs: None,
+            policy: PolicyOptions::default(),
             retries: 0,
             estimates: false,
         },

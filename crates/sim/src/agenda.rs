@@ -3,7 +3,7 @@
 
 use crate::rng::mix;
 use crate::time::Nanos;
-use crate::world::{Inbound, TransferId};
+use crate::world::{Failure, Inbound, TransferId};
 use falkon_core::execute::TaskKey;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -31,6 +31,12 @@ pub(crate) enum Event {
     TransferOpens(TransferId),
     /// Transfers may be complete.
     TransfersDue,
+    /// A node's question for an object arrives at the one that is to send it.
+    PeerAsked(TransferId),
+    /// A node hears that a transfer will not be, or gives up waiting for it.
+    TransferFails(TransferId, Failure),
+    /// A node sees that nobody reads what it sends any more.
+    PeerHungUp { node: u32, incarnation: u64, transfer: TransferId },
     /// A message arrives at a client.
     AtClient { client: u32, connection: u64, bytes: Box<[u8]> },
     /// A client sees its connection end.
@@ -122,6 +128,9 @@ impl Event {
             Event::Fault => (15, 0, 0, &[]),
             Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
             Event::TransfersDue => (17, 0, 0, &[]),
+            Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),
+            Event::TransferFails(transfer, failure) => (19, *failure as u32, transfer.0, &[]),
+            Event::PeerHungUp { node, transfer, .. } => (20, *node, transfer.0, &[]),
         };
         let mut print = mix(kind << 32 | u64::from(who)) ^ mix(what);
         for chunk in bytes.chunks(8) {

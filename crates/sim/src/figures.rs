@@ -52,7 +52,14 @@ pub struct Figures {
     pub faults: u64,
     /// The share of its time that the busiest dispatcher was busy.
     pub dispatcher_busy: f64,
-    /// What was read from the persistent store.
+    /// Inputs of tasks that started, each of a task's different ones once.
+    pub reads: Count,
+    /// Of those, what was there already, or came for another.
+    pub local: Count,
+    /// What nodes fetched from one another; objects that came in part are
+    /// counted in bytes only.
+    pub peer: Count,
+    /// What was read from the persistent store, likewise.
     pub store: Count,
     /// Different objects that were read.
     pub different_objects: u64,
@@ -71,6 +78,21 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl Count {
+    pub(crate) fn add(&mut self, objects: u64, bytes: u64) {
+        self.objects += objects;
+        self.bytes += bytes;
+    }
+
+    /// This without what came from elsewhere.
+    pub(crate) fn without(self, other: Count) -> Count {
+        Count {
+            objects: self.objects.saturating_sub(other.objects),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
+
 /// How things stood at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
@@ -86,8 +108,12 @@ pub struct Sample {
     pub nodes: u64,
     /// Results that clients had.
     pub delivered: u64,
-    /// Bytes of objects that had been read whole from the persistent store.
+    /// Bytes that had been read from the persistent store.
     pub store_bytes: u64,
+    /// Bytes that nodes had fetched from one another.
+    pub peer_bytes: u64,
+    /// Bytes of the inputs of tasks that had started.
+    pub read_bytes: u64,
 }
 
 /// How spans of time are distributed.

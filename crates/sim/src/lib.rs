@@ -19,10 +19,12 @@ mod scenario;
 mod time;
 mod world;
 
+pub use falkon_core::data::cache::Eviction;
+pub use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 pub use figures::{Count, Distribution, Figures, Sample};
 pub use scenario::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Network, NodeGroup, Scenario, ScenarioError, Store, TaskKind, Workload,
+    Network, NodeCache, NodeGroup, Scenario, ScenarioError, Store, TaskKind, Workload,
 };
 pub use time::Nanos;
 pub use world::{SimError, Unfinished, run};

@@ -10,6 +10,8 @@ pub(crate) use arrivals::Arriving;
 
 use crate::rng::fraction_of;
 use crate::time::Nanos;
+use falkon_core::data::cache::Eviction;
+use falkon_core::dispatch::diffusion::PolicyOptions;
 
 /// Tasks in one run: their states are kept one by one.
 const SCENARIO_TASKS_MAX: u64 = 1_000_000_000;
@@ -115,12 +117,19 @@ pub struct Inputs {
 }
 
 /// Which objects a task reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Choice {
     /// Any, each as likely.
     Uniform,
     /// The next, and after the last the first again.
     Cyclic,
+    /// Some more often than others: the k-th is read in proportion to
+    /// 1 / k^exponent.
+    Zipf(f64),
+    /// Each so many times in a row, and after the last the first again.
+    Sequential(u64),
+    /// A task reads two: row by row, every object with every other and itself.
+    AllPairs,
 }
 
 impl Inputs {
@@ -132,7 +141,37 @@ impl Inputs {
                 ((fraction_of(seed, number) * self.objects as f64) as u64).min(self.objects - 1)
             }
             Choice::Cyclic => number % self.objects,
+            Choice::Zipf(exponent) => self.zipf(fraction_of(seed, number), exponent),
+            Choice::Sequential(times) => number / times.max(1) % self.objects,
+            Choice::AllPairs if at == 0 => index / self.objects % self.objects,
+            Choice::AllPairs => index % self.objects,
         }
+    }
+
+    /// The different objects that task `index` reads, in the order in which it
+    /// first reads them.
+    pub(crate) fn of_task(&self, seed: u64, index: u64) -> Vec<u64> {
+        let mut all = Vec::with_capacity(self.per_task as usize);
+        for at in 0..self.per_task {
+            let object = self.of(seed, index, at);
+            if !all.contains(&object) {
+                all.push(object);
+            }
+        }
+        all
+    }
+
+    /// The object at `share` of a distribution that is continuous over ranks,
+    /// rounded down: close to Zipf's, and without a table.
+    fn zipf(&self, share: f64, exponent: f64) -> u64 {
+        let end = (self.objects + 1) as f64;
+        let rank = if (exponent - 1.0).abs() < 1e-9 {
+            end.powf(share)
+        } else {
+            let power = 1.0 - exponent;
+            (1.0 + share * (end.powf(power) - 1.0)).powf(1.0 / power)
+        };
+        (rank as u64).clamp(1, self.objects) - 1
     }
 }
 
@@ -147,6 +186,18 @@ pub struct NodeGroup {
     pub speed: f64,
     /// When they start.
     pub from: Nanos,
+    /// The cache of each; `None`: tasks read from the store themselves, in
+    /// their slots.
+    pub cache: Option<NodeCache>,
+}
+
+/// A node's cache.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NodeCache {
+    /// What it holds.
+    pub bytes: u64,
+    /// What goes first when room is needed.
+    pub eviction: Eviction,
 }
 
 /// What a task is.
@@ -175,6 +226,8 @@ pub struct Workload {
     pub arrivals: Arrivals,
     /// What they read before they compute; `None` is nothing.
     pub inputs: Option<Inputs>,
+    /// Which tasks go where.
+    pub policy: PolicyOptions,
     /// How often a failed task is tried again.
     pub retries: u32,
     /// Whether dispatchers are told how long tasks run.
@@ -238,6 +291,9 @@ pub struct Faults {
     pub dispatcher_crash: Option<Nanos>,
     /// From a dispatcher's crash until it is back.
     pub dispatcher_down: Nanos,
+    /// Between two losses of a file in a node's cache, of all caches together;
+    /// nobody notices before it is used.
+    pub file_loss: Option<Nanos>,
     /// The share of nodes that are slow.
     pub slow_share: f64,
     /// By which factor.
@@ -255,6 +311,7 @@ impl Faults {
             || self.cut.is_some()
             || self.partition.is_some()
             || self.dispatcher_crash.is_some()
+            || self.file_loss.is_some()
             || self.task_failure > 0.0
     }
 }
@@ -302,6 +359,23 @@ impl Scenario {
             return Err(ScenarioError::Durations { least, most });
         }
         self.workload.arrivals.check()?;
+        self.check_data()?;
+        self.faults.check()
+    }
+
+    /// Whether inputs go through caches.
+    #[must_use]
+    pub fn stages(&self) -> bool {
+        self.workload.inputs.is_some() && self.nodes.iter().any(|group| group.cache.is_some())
+    }
+
+    fn check_data(&self) -> Result<(), ScenarioError> {
+        if self.workload.policy.check().is_err() {
+            return Err(ScenarioError::Policy(self.workload.policy));
+        }
+        if self.workload.policy.policy.knows_places() && !self.stages() {
+            return Err(ScenarioError::PolicyWithoutData(self.workload.policy.policy));
+        }
         if let Some(inputs) = &self.workload.inputs {
             if self.workload.kind != TaskKind::Compute {
                 return Err(ScenarioError::InputsOfBuiltin);
@@ -310,12 +384,21 @@ impl Scenario {
                 let most = SCENARIO_OBJECTS_MAX;
                 return Err(ScenarioError::Objects { found: inputs.objects, most });
             }
+            if inputs.choice == Choice::AllPairs && inputs.per_task != 2 {
+                return Err(ScenarioError::Pairs(inputs.per_task));
+            }
+            if let Choice::Zipf(exponent) = inputs.choice {
+                above_zero("the exponent of the distribution of reads", exponent)?;
+            }
+            if self.stages() && self.nodes.iter().any(|group| group.cache.is_none()) {
+                return Err(ScenarioError::SomeCaches);
+            }
             above_zero("the bandwidth of the store", self.store.bytes_per_s)?;
             if let Some(rate) = self.store.operations_per_s {
                 above_zero("the store's operations per second", rate)?;
             }
         }
-        self.faults.check()
+        Ok(())
     }
 }
 
@@ -330,7 +413,9 @@ impl Faults {
                 return Err(ScenarioError::Share { name, value });
             }
         }
-        for often in [self.node_crash, self.cut, self.partition, self.dispatcher_crash] {
+        let often =
+            [self.node_crash, self.cut, self.partition, self.dispatcher_crash, self.file_loss];
+        for often in often {
             if often == Some(Nanos(0)) {
                 return Err(ScenarioError::FaultsAtOnce);
             }

@@ -10,12 +10,13 @@ mod dispatcher;
 mod error;
 mod faults;
 mod node;
+mod objects;
 mod transfer;
 
 pub use error::{SimError, Unfinished};
 
 pub(crate) use dispatcher::Inbound;
-pub(crate) use transfer::TransferId;
+pub(crate) use transfer::{Failure, TransferId};
 
 use crate::agenda::{Agenda, Event};
 use crate::figures::{Count, Figures, Sample, Series, Spans};
@@ -79,6 +80,8 @@ struct Measured {
     messages: u64,
     message_bytes: u64,
     faults: u64,
+    reads: Count,
+    peer: Count,
     store: Count,
     /// Which objects have been read, and how many different ones.
     objects: Vec<bool>,
@@ -132,6 +135,8 @@ impl<'a> World<'a> {
                 messages: 0,
                 message_bytes: 0,
                 faults: 0,
+                reads: Count::default(),
+                peer: Count::default(),
                 store: Count::default(),
                 objects: vec![false; objects as usize],
                 different: 0,
@@ -205,9 +210,11 @@ impl<'a> World<'a> {
                 self.transfer_opens(transfer);
                 Ok(())
             }
-            Event::TransfersDue => {
-                self.transfers_due();
-                Ok(())
+            Event::TransfersDue => self.transfers_due(),
+            Event::PeerAsked(transfer) => self.peer_asked(transfer),
+            Event::TransferFails(transfer, failure) => self.transfer_fails(transfer, failure),
+            Event::PeerHungUp { node, incarnation, transfer } => {
+                self.peer_hung_up(node, incarnation, transfer)
             }
             Event::AtClient { client, connection, bytes } => {
                 self.client_hears(client, connection, &bytes)
@@ -231,6 +238,8 @@ impl<'a> World<'a> {
             running: self.measured.running,
             nodes: self.measured.nodes,
             store_bytes: self.measured.store.bytes,
+            peer_bytes: self.measured.peer.bytes,
+            read_bytes: self.measured.reads.bytes,
             ..Sample::default()
         };
         for ledger in &self.ledgers {
@@ -324,6 +333,9 @@ impl<'a> World<'a> {
             events,
             faults: measured.faults,
             dispatcher_busy: share(busiest as f64, end.0 as f64),
+            reads: measured.reads,
+            local: measured.reads.without(measured.peer).without(measured.store),
+            peer: measured.peer,
             store: measured.store,
             different_objects: measured.different,
             trace: self.agenda.trace,

@@ -5,7 +5,8 @@
 
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,
-    Inputs, Nanos, Network, NodeGroup, Scenario, SimError, Store, TaskKind, Workload, run,
+    Inputs, Nanos, Network, NodeGroup, PolicyOptions, Scenario, SimError, Store, TaskKind,
+    Workload, run,
 };
 
 fn seconds(seconds: f64) -> Nanos {
@@ -21,7 +22,7 @@ fn sleeps() -> Scenario {
         executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
         client: ClientCosts { message: Nanos(5_000), entry: Nanos(500), bundle: Nanos(50_000_000) },
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
-        nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0) }],
+        nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
             tasks: 400,
@@ -30,6 +31,7 @@ fn sleeps() -> Scenario {
             from: Nanos(0),
             arrivals: Arrivals::AtOnce,
             inputs: None,
+            policy: PolicyOptions::default(),
             retries: 0,
             estimates: false,
         },
@@ -88,8 +90,8 @@ fn slow_nodes_get_fewer_tasks() {
     let mut scenario = sleeps();
     scenario.workload.kind = TaskKind::Compute;
     scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 3.0, from: Nanos(0) },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0) },
+        NodeGroup { count: 5, slots: 4, speed: 3.0, from: Nanos(0), cache: None },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None },
     ];
     let figures = outcome(&scenario, 1);
     // 400 tasks at 20 × 3 + 20 per second.
@@ -127,8 +129,8 @@ fn a_dispatcher_can_be_too_slow() {
 fn nodes_that_come_late_are_used_when_they_are_there() {
     let mut scenario = sleeps();
     scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0) },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: seconds(5.0) },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: seconds(5.0), cache: None },
     ];
     let figures = outcome(&scenario, 1);
     // 5 s × 20 slots, then 40: 300 are left for 7.5 s.
@@ -297,6 +299,7 @@ fn storm(seed: u64) -> Scenario {
         dispatcher_down: seconds(1.0),
         slow_share: 0.2,
         slow_factor: 5.0,
+        file_loss: None,
         task_failure: 0.02,
         until: Some(seconds(60.0)),
     };

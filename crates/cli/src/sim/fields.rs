@@ -2,8 +2,9 @@
 
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
-    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Nanos, Network, NodeGroup, Scenario, Store, TaskKind, Workload,
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, Eviction, ExecutorCosts, Faults,
+    Inputs, Nanos, Network, NodeCache, NodeGroup, PolicyError, PolicyName, PolicyOptions, Scenario,
+    Store, TaskKind, Workload,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -19,6 +20,12 @@ const GRID_RUNS_MAX: usize = 1024;
 pub(crate) enum FieldError {
     /// A field is there that has no place beside another, or lacks one.
     Fields(&'static str),
+    /// It is no description at all; what is wrong, and where.
+    Malformed(String),
+    /// There is no such dispatch policy.
+    Policy(PolicyError),
+    /// There is no such eviction policy.
+    Eviction(String),
     /// The grid asks for too many runs.
     Grid(usize),
 }
@@ -27,6 +34,13 @@ impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FieldError::Fields(what) => write!(f, "{what}"),
+            FieldError::Malformed(message) => write!(f, "{}", message.trim_end()),
+            FieldError::Policy(error) => write!(f, "{error}"),
+            FieldError::Eviction(name) => {
+                let names: Vec<&str> = Eviction::all().map(Eviction::name).collect();
+                let names = names.join(", ");
+                write!(f, "there is no eviction policy `{name}`: choose one of {names}")
+            }
             FieldError::Grid(runs) => {
                 write!(f, "the grid asks for {runs} runs: at most {GRID_RUNS_MAX} are made")
             }
@@ -52,6 +66,8 @@ pub(crate) struct Description {
     #[serde(default)]
     check_all: bool,
     workload: WorkloadFields,
+    #[serde(default)]
+    policy: PolicyFields,
     nodes: Vec<NodeFields>,
     #[serde(default)]
     network: NetworkFields,
@@ -97,14 +113,28 @@ struct InputFields {
     per_task: u32,
     #[serde(default)]
     choice: ChoiceField,
+    exponent: Option<f64>,
+    times: Option<u64>,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum ChoiceField {
     #[default]
     Uniform,
     Cyclic,
+    Zipf,
+    Sequential,
+    AllPairs,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct PolicyFields {
+    name: Option<String>,
+    window: Option<u64>,
+    utilization_threshold: Option<f64>,
+    replication_max: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -145,6 +175,8 @@ struct NodeFields {
     #[serde(default = "normal")]
     speed: f64,
     from: Option<Amount<Time>>,
+    cache: Option<Amount<Size>>,
+    eviction: Option<String>,
 }
 
 fn one() -> u32 {
@@ -224,6 +256,7 @@ struct FaultFields {
     partition_share: f64,
     dispatcher_crash: Option<Amount<Time>>,
     dispatcher_down: Option<Amount<Time>>,
+    file_loss: Option<Amount<Time>>,
     slow_share: f64,
     slow_factor: f64,
     task_failure: f64,
@@ -236,6 +269,7 @@ struct GridFields {
     nodes: Vec<u64>,
     run: Vec<Amount<Time>>,
     dispatchers: Vec<u32>,
+    cache: Vec<Amount<Size>>,
 }
 
 fn nanos(amount: Amount<Time>) -> Nanos {
@@ -257,7 +291,8 @@ impl Description {
         let (nodes, runs, dispatchers) = (&self.grid.nodes, &self.grid.run, &self.grid.dispatchers);
         let all = points(nodes.len())
             .saturating_mul(points(runs.len()))
-            .saturating_mul(points(dispatchers.len()));
+            .saturating_mul(points(dispatchers.len()))
+            .saturating_mul(points(self.grid.cache.len()));
         if all > GRID_RUNS_MAX {
             return Err(FieldError::Grid(all));
         }
@@ -283,11 +318,33 @@ impl Description {
                         label.push(("run s", run.value));
                     }
                     self.count_tasks(&mut scenario);
-                    variants.push(Variant { scenario, label });
+                    self.for_each_cache(scenario, label, &mut variants);
                 }
             }
         }
         Ok(variants)
+    }
+
+    /// One variant for each size of cache that the grid asks for.
+    fn for_each_cache(
+        &self,
+        scenario: Scenario,
+        label: Vec<(&'static str, f64)>,
+        variants: &mut Vec<Variant>,
+    ) {
+        if self.grid.cache.is_empty() {
+            variants.push(Variant { scenario, label });
+            return;
+        }
+        for cache in &self.grid.cache {
+            let mut variant = Variant { scenario: scenario.clone(), label: label.clone() };
+            for group in &mut variant.scenario.nodes {
+                let eviction = group.cache.map(|cache| cache.eviction).unwrap_or_default();
+                group.cache = Some(NodeCache { bytes: cache.value as u64, eviction });
+            }
+            variant.label.push(("cache GB", cache.value / 1e9));
+            variants.push(variant);
+        }
     }
 
     fn count_tasks(&self, scenario: &mut Scenario) {
@@ -317,9 +374,16 @@ impl Description {
                 latency: nanos(self.network.latency),
                 node_bytes_per_s: self.network.node_bandwidth.value,
             },
-            nodes: self.nodes.iter().map(NodeFields::group).collect(),
+            nodes: self
+                .nodes
+                .iter()
+                .map(|group| group.group(!self.grid.cache.is_empty()))
+                .collect::<Result<_, _>>()?,
             store: self.store()?,
-            workload: self.workload.workload(!self.grid.run.is_empty())?,
+            workload: Workload {
+                policy: self.policy.policy()?,
+                ..self.workload.workload(!self.grid.run.is_empty())?
+            },
             faults: self.faults.faults(),
             check_all: self.check_all,
             limit: self.limit.map_or(Nanos::from_seconds(LIMIT_SECONDS), nanos),
@@ -343,24 +407,65 @@ impl Description {
     }
 }
 
+impl PolicyFields {
+    fn policy(&self) -> Result<PolicyOptions, FieldError> {
+        let mut options = PolicyOptions::default();
+        if let Some(name) = &self.name {
+            options.policy = PolicyName::named(name).map_err(FieldError::Policy)?;
+        }
+        options.window = self.window.unwrap_or(options.window);
+        options.replication_max = self.replication_max.unwrap_or(options.replication_max);
+        if let Some(threshold) = self.utilization_threshold {
+            options.utilization_threshold_milli = (threshold * 1000.0).round() as u32;
+        }
+        options.check().map_err(FieldError::Policy)?;
+        Ok(options)
+    }
+}
+
 impl InputFields {
-    fn inputs(&self) -> Inputs {
-        Inputs {
+    fn inputs(&self) -> Result<Inputs, FieldError> {
+        let choice = match (self.choice, self.exponent, self.times) {
+            (ChoiceField::Uniform, None, None) => Choice::Uniform,
+            (ChoiceField::Cyclic, None, None) => Choice::Cyclic,
+            (ChoiceField::AllPairs, None, None) => Choice::AllPairs,
+            (ChoiceField::Zipf, Some(exponent), None) => Choice::Zipf(exponent),
+            (ChoiceField::Sequential, None, Some(times)) => Choice::Sequential(times),
+            _ => {
+                return Err(FieldError::Fields(
+                    "`inputs` needs `exponent` with the choice `zipf`, and `times` with \
+                     `sequential`, and neither with another",
+                ));
+            }
+        };
+        Ok(Inputs {
             objects: self.objects,
             object_bytes: self.size.value as u64,
             per_task: self.per_task,
-            choice: match self.choice {
-                ChoiceField::Uniform => Choice::Uniform,
-                ChoiceField::Cyclic => Choice::Cyclic,
-            },
-        }
+            choice,
+        })
     }
 }
 
 impl NodeFields {
-    fn group(&self) -> NodeGroup {
-        let NodeFields { count, slots, speed, from } = *self;
-        NodeGroup { count, slots, speed, from: span(from) }
+    fn group(&self, cache_in_grid: bool) -> Result<NodeGroup, FieldError> {
+        let NodeFields { count, slots, speed, from, cache, .. } = *self;
+        let eviction = match &self.eviction {
+            None => Eviction::default(),
+            Some(name) => {
+                Eviction::named(name).ok_or_else(|| FieldError::Eviction(name.clone()))?
+            }
+        };
+        if self.eviction.is_some() && cache.is_none() && !cache_in_grid {
+            return Err(FieldError::Fields("`eviction` needs a `cache`"));
+        }
+        let cache = match (cache, cache_in_grid) {
+            (Some(cache), _) => Some(cache.value as u64),
+            (None, true) => Some(0),
+            (None, false) => None,
+        };
+        let cache = cache.map(|bytes| NodeCache { bytes, eviction });
+        Ok(NodeGroup { count, slots, speed, from: span(from), cache })
     }
 }
 
@@ -396,7 +501,8 @@ impl WorkloadFields {
                 .arrivals
                 .as_ref()
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
-            inputs: self.inputs.as_ref().map(InputFields::inputs),
+            inputs: self.inputs.as_ref().map(InputFields::inputs).transpose()?,
+            policy: PolicyOptions::default(),
             retries: self.retries,
             estimates: self.estimates,
         })
@@ -428,6 +534,7 @@ impl FaultFields {
             partition_share: self.partition_share,
             dispatcher_crash: self.dispatcher_crash.map(nanos),
             dispatcher_down: span(self.dispatcher_down),
+            file_loss: self.file_loss.map(nanos),
             slow_share: self.slow_share,
             slow_factor: self.slow_factor,
             task_failure: self.task_failure,

@@ -1,7 +1,7 @@
 //! A run's figures, for people and as JSON.
 
 use crate::amount::shown;
-use falkon_sim::{Distribution, Figures, Nanos, Sample, Scenario};
+use falkon_sim::{Count, Distribution, Figures, Nanos, Sample, Scenario};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -43,6 +43,14 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     line("runs of tasks", figures.runs as f64, "");
     if scenario.workload.inputs.is_some() {
         let makespan = figures.makespan.seconds();
+        let reads = figures.reads.objects.max(1) as f64;
+        line("inputs read", figures.reads.objects as f64, "");
+        line("  there already", figures.local.objects as f64 / reads * 100.0, "%");
+        line("  from other nodes", figures.peer.objects as f64 / reads * 100.0, "%");
+        line("  from the store", figures.store.objects as f64 / reads * 100.0, "%");
+        line("  at, mean", figures.reads.bytes as f64 * 8e-9 / makespan, "Gb/s");
+        line("objects read from other nodes", figures.peer.objects as f64, "");
+        line("  of bytes", figures.peer.bytes as f64, "");
         line("objects read from the store", figures.store.objects as f64, "");
         line("  of bytes", figures.store.bytes as f64, "");
         line("  different ones", figures.different_objects as f64, "");
@@ -63,8 +71,16 @@ fn series(out: &mut String, figures: &Figures) {
     let step = samples.len().div_ceil(SERIES_LINES).max(1);
     let _ = writeln!(
         out,
-        "\n  {:>12} {:>12} {:>12} {:>9} {:>12} {:>12} {:>11}",
-        "time, s", "queued", "running", "nodes", "delivered", "results/s", "store Gb/s"
+        "\n  {:>12} {:>12} {:>12} {:>9} {:>12} {:>12} {:>11} {:>10} {:>10}",
+        "time, s",
+        "queued",
+        "running",
+        "nodes",
+        "delivered",
+        "results/s",
+        "store Gb/s",
+        "peer Gb/s",
+        "read Gb/s"
     );
     let mut before = Sample::default();
     for (at, sample) in samples.iter().enumerate() {
@@ -74,17 +90,19 @@ fn series(out: &mut String, figures: &Figures) {
         let span = sample.at.since(before.at).seconds();
         let results = (sample.delivered - before.delivered) as f64;
         let per_second = |amount: f64| if span > 0.0 { amount / span } else { 0.0 };
-        let bits = (sample.store_bytes - before.store_bytes) as f64 * 8e-9;
+        let bits = |now: u64, before: u64| per_second((now - before) as f64 * 8e-9);
         let _ = writeln!(
             out,
-            "  {:>12.2} {:>12} {:>12} {:>9} {:>12} {:>12.1} {:>11.3}",
+            "  {:>12.2} {:>12} {:>12} {:>9} {:>12} {:>12.1} {:>11.3} {:>10.3} {:>10.3}",
             sample.at.seconds(),
             sample.queued,
             sample.running,
             sample.nodes,
             sample.delivered,
             per_second(results),
-            per_second(bits)
+            bits(sample.store_bytes, before.store_bytes),
+            bits(sample.peer_bytes, before.peer_bytes),
+            bits(sample.read_bytes, before.read_bytes)
         );
         before = *sample;
     }
@@ -151,6 +169,9 @@ struct JsonRun<'a> {
     events: u64,
     faults: u64,
     dispatcher_busy: f64,
+    reads: JsonCount,
+    local: JsonCount,
+    peer: JsonCount,
     store_objects: u64,
     store_bytes: u64,
     different_objects: u64,
@@ -182,6 +203,20 @@ struct JsonSample {
     nodes: u64,
     delivered: u64,
     store_bytes: u64,
+    peer_bytes: u64,
+    read_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct JsonCount {
+    objects: u64,
+    bytes: u64,
+}
+
+impl From<Count> for JsonCount {
+    fn from(of: Count) -> JsonCount {
+        JsonCount { objects: of.objects, bytes: of.bytes }
+    }
 }
 
 impl From<Distribution> for JsonDistribution {
@@ -232,6 +267,9 @@ pub(super) fn json(
         events: figures.events,
         faults: figures.faults,
         dispatcher_busy: figures.dispatcher_busy,
+        reads: figures.reads.into(),
+        local: figures.local.into(),
+        peer: figures.peer.into(),
         store_objects: figures.store.objects,
         store_bytes: figures.store.bytes,
         different_objects: figures.different_objects,
@@ -247,6 +285,8 @@ pub(super) fn json(
                 nodes: sample.nodes,
                 delivered: sample.delivered,
                 store_bytes: sample.store_bytes,
+                peer_bytes: sample.peer_bytes,
+                read_bytes: sample.read_bytes,
             })
             .collect(),
     };

@@ -1,6 +1,7 @@
 //! Why a scenario makes no sense.
 
 use crate::time::Nanos;
+use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
 use std::fmt;
 
 /// Why a scenario makes no sense.
@@ -68,6 +69,15 @@ pub enum ScenarioError {
     },
     /// Builtins read nothing.
     InputsOfBuiltin,
+    /// A pair is of two.
+    Pairs(u32),
+    /// Some nodes have caches, and some have not.
+    SomeCaches,
+    /// The options of the dispatch policy do not go together.
+    Policy(PolicyOptions),
+    /// The dispatch policy looks at where data is, and there is none in
+    /// caches.
+    PolicyWithoutData(PolicyName),
 }
 
 impl fmt::Display for ScenarioError {
@@ -105,6 +115,23 @@ impl fmt::Display for ScenarioError {
             ScenarioError::InputsOfBuiltin => {
                 write!(f, "only tasks of the kind `compute` have inputs")
             }
+            ScenarioError::Pairs(found) => {
+                write!(f, "tasks that read pairs read {found} objects: let each read 2")
+            }
+            ScenarioError::SomeCaches => write!(
+                f,
+                "some nodes have a cache and some have none, where tasks with inputs could not \
+                 run: give all of them one, or none"
+            ),
+            ScenarioError::Policy(options) => match options.check() {
+                Err(error) => write!(f, "{error}"),
+                Ok(()) => write!(f, "the dispatch policy {} is not to be had", options.policy),
+            },
+            ScenarioError::PolicyWithoutData(policy) => write!(
+                f,
+                "the dispatch policy {policy} goes by what is in caches: let tasks read, and \
+                 give the nodes caches"
+            ),
             ScenarioError::FaultsAtOnce => {
                 write!(f, "the time between two faults is 0: leave it out if there are none")
             }

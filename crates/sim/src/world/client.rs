@@ -6,6 +6,7 @@ use super::error::Broken;
 use crate::agenda::Event;
 use crate::scenario::{TaskKind, Workload};
 use crate::time::Nanos;
+use falkon_core::data::declared::Declared;
 use falkon_core::dispatch::{Delivery, InstanceOptions};
 use falkon_core::result::{Finished, Status};
 use falkon_core::task::{InstanceId, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId};
@@ -65,7 +66,12 @@ pub(super) fn core_kind(kind: TaskKind) -> Kind {
     }
 }
 
-fn submission(workload: &Workload, first: u64, count: u64) -> Submission {
+fn submission(
+    workload: &Workload,
+    data: Option<Arc<Declared>>,
+    first: u64,
+    count: u64,
+) -> Submission {
     let literal = |text: &str| vec![Piece::Literal(text.into())];
     let value = vec![Piece::Value { source: 0, form: Form::Whole }];
     let argv = match workload.kind {
@@ -84,7 +90,7 @@ fn submission(workload: &Workload, first: u64, count: u64) -> Submission {
     };
     let factor = Range { start: first as i64, step: 1, count };
     Submission {
-        data: None,
+        data,
         count,
         template: Arc::new(template.to_bytes()),
         rows: Rows::Computed { factors: vec![factor], offset: 0 },
@@ -110,7 +116,9 @@ impl World<'_> {
         client.connection = Some(connection);
         let request = client.request();
         let Some(instance) = client.instance else {
-            let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+            let policy = self.scenario.workload.policy;
+            let options =
+                InstanceOptions { keep_results: false, policy, ..InstanceOptions::default() };
             self.ask(number, now, &FromClient::Create { request, options });
             return;
         };
@@ -131,7 +139,8 @@ impl World<'_> {
 
     fn submit(&mut self, number: u32, instance: InstanceId, first: u64, count: u64) {
         let request = self.clients[number as usize].request();
-        let submission = submission(&self.scenario.workload, first, count);
+        let data = self.declared(number, first, count);
+        let submission = submission(&self.scenario.workload, data, first, count);
         let first = TaskId(first);
         let message = FromClient::Submit { request, instance, first, submission };
         self.ask(number, self.agenda.now, &message);

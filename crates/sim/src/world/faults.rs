@@ -14,6 +14,7 @@ enum Fault {
     Cut,
     Partition,
     DispatcherCrash,
+    FileLoss,
 }
 
 impl World<'_> {
@@ -25,6 +26,7 @@ impl World<'_> {
             (Fault::Cut, faults.cut),
             (Fault::Partition, faults.partition),
             (Fault::DispatcherCrash, faults.dispatcher_crash),
+            (Fault::FileLoss, faults.file_loss),
         ]
         .into_iter()
         .filter_map(|(fault, mean)| mean.map(|mean| (fault, 1.0 / mean.0 as f64)))
@@ -62,6 +64,7 @@ impl World<'_> {
             Some(Fault::Cut) => self.cut(),
             Some(Fault::Partition) => self.partition(),
             Some(Fault::DispatcherCrash) => self.crash_dispatcher()?,
+            Some(Fault::FileLoss) => self.lose_file(),
             None => {}
         }
         self.plan_fault();

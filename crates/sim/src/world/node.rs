@@ -2,11 +2,13 @@
 
 use super::connections::Who;
 use super::error::Broken;
+use super::objects::{Objects, serving, stage_options};
 use super::transfer::{Ends, TransferId};
 use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::agenda::Event;
-use crate::scenario::{NodeGroup, TaskKind};
+use crate::scenario::{NodeCache, NodeGroup, TaskKind};
 use crate::time::Nanos;
+use falkon_core::data::stage::Event as StageEvent;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
 use falkon_core::result::Outcome;
 use falkon_core::task::{Kind, Resources};
@@ -33,8 +35,11 @@ struct Process {
 const NOT_YET: Nanos = Nanos(u64::MAX);
 
 pub(super) struct Node {
-    machine: Executor,
+    pub(super) machine: Executor,
+    pub(super) incarnation: u64,
     number: u64,
+    cache: Option<NodeCache>,
+    pub(super) objects: Objects,
     pub(super) dispatcher: u32,
     pub(super) connection: Option<u64>,
     /// It has been welcomed in this session.
@@ -53,15 +58,25 @@ pub(super) struct Node {
     pub(super) down_until: Nanos,
 }
 
-fn executor(incarnation: u64, number: u64, slots: u32) -> Executor {
-    Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots))
+fn executor(incarnation: u64, number: u64, slots: u32, cache: Option<&NodeCache>) -> Executor {
+    let executor = Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots));
+    match cache {
+        None => executor,
+        Some(cache) => {
+            let serves = Some(serving(number, incarnation));
+            executor.with_cache(&stage_options(cache, incarnation), &[], serves)
+        }
+    }
 }
 
 impl Node {
     pub(super) fn new(number: u64, dispatcher: u32, group: &NodeGroup, speed: f64) -> Node {
         Node {
-            machine: executor(number + 1, number, group.slots),
+            machine: executor(number + 1, number, group.slots, group.cache.as_ref()),
+            incarnation: number + 1,
             number,
+            cache: group.cache,
+            objects: Objects::default(),
             dispatcher,
             connection: None,
             is_joined: false,
@@ -74,6 +89,11 @@ impl Node {
             cut_off_until: Nanos(0),
             down_until: Nanos(0),
         }
+    }
+
+    /// The executor's stage hears of something next.
+    pub(super) fn hear(&mut self, event: StageEvent) {
+        self.ended.push(CoreEvent::Stage(event));
     }
 
     /// Whether a task runs here, or waits for another to end.
@@ -173,7 +193,7 @@ impl World<'_> {
     }
 
     /// Lets the executor act until it has nothing more to do.
-    fn pump(&mut self, number: u32) -> Result<(), Broken> {
+    pub(super) fn pump(&mut self, number: u32) -> Result<(), Broken> {
         let now = self.agenda.now;
         loop {
             while let Some(action) = self.nodes[number as usize].machine.poll_action() {
@@ -229,12 +249,9 @@ impl World<'_> {
                     }
                 }
             }
-            Action::Prepare { .. }
-            | Action::Forget(_)
-            | Action::Stage(_)
-            | Action::Peers(_)
-            | Action::Clear(_)
-            | Action::Left => {}
+            Action::Stage(action) => return self.act_on_stage(number, action),
+            Action::Peers(peers) => return self.set_peers(number, peers),
+            Action::Prepare { .. } | Action::Forget(_) | Action::Clear(_) | Action::Left => {}
         }
         Ok(())
     }
@@ -249,6 +266,13 @@ impl World<'_> {
     fn start(&mut self, number: u32, start: &Start) -> Result<(), Broken> {
         let now = self.agenda.now;
         let (key, count) = (start.key, start.count);
+        if !self.has_inputs(number, start)? {
+            let (started, ended) = (now.core(), now.core());
+            let outcome = Outcome::NoInput;
+            let event = CoreEvent::Ended { key, outcome, started, ended, detail: None };
+            self.nodes[number as usize].ended.push(event);
+            return Ok(());
+        }
         let node = &mut self.nodes[number as usize];
         let client = node.dispatcher;
         let ledger = &mut self.ledgers[client as usize];
@@ -284,7 +308,9 @@ impl World<'_> {
             Outcome::Exit(0)
         };
         self.measured.running += 1;
-        let process = Process { key, started, ends: NOT_YET, run, outcome, read: 0, reading: None };
+        // What a cache has brought need not be read from afar.
+        let read = if start.data.is_some() { u32::MAX } else { 0 };
+        let process = Process { key, started, ends: NOT_YET, run, outcome, read, reading: None };
         self.nodes[number as usize].processes.push(process);
         self.go_on(number, key, started);
         Ok(())
@@ -304,7 +330,8 @@ impl World<'_> {
             process.read += 1;
             let index = self.workload_index(client, key.task.0);
             let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
-            let ends = Ends::Read { node: number, key, object };
+            let ends = Ends::Read { key, object };
+            self.measured.reads.add(1, inputs.object_bytes);
             let transfer = self.read_store(at, number, inputs.object_bytes, ends);
             let node = &mut self.nodes[number as usize];
             if let Some(process) = node.processes.iter_mut().find(|one| one.key == key) {
@@ -362,17 +389,17 @@ impl World<'_> {
         }
         self.next_incarnation += 1;
         self.measured.faults += 1;
-        node.machine = executor(incarnation, node.number, node.slots);
+        node.machine = executor(incarnation, node.number, node.slots, node.cache.as_ref());
+        node.incarnation = incarnation;
+        node.objects = Objects::default();
         node.waiting.clear();
         node.ended.clear();
         node.timer = None;
         node.down_until = Nanos(u64::MAX);
-        let mut reading = Vec::new();
         for process in std::mem::take(&mut node.processes) {
             self.measured.running -= 1;
             self.measured.busy += u128::from(now.since(process.started).0);
             self.ledgers[node.dispatcher as usize].stopped(process.key.task.0, 1, false)?;
-            reading.extend(process.reading);
         }
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes -= 1;
@@ -382,14 +409,13 @@ impl World<'_> {
             self.agenda.plan(now.after(down), Event::NodeConnects(number));
         }
         let (dispatcher, connection) = (node.dispatcher, node.connection.take());
-        for transfer in reading {
-            self.abandon(transfer);
-        }
+        // The process died and its kernel says so; or the machine did, and
+        // nobody says anything.
+        let is_silent = self.rng.fraction() >= 0.5;
+        self.transfers_break(number, is_silent);
         if let Some(connection) = connection
-            && self.rng.fraction() < 0.5
+            && !is_silent
         {
-            // The process died and its kernel says so; else the machine did,
-            // and nobody says anything.
             let at = now.after(self.scenario.network.latency);
             self.close_at_dispatcher(dispatcher, connection, at);
         }

@@ -1,41 +1,72 @@
-//! Transfers of data objects: from the persistent store to a node.
+//! Transfers of data objects to a node: from the persistent store, or from
+//! another node.
 //!
-//! A transfer waits for its turn at the store if that begins only so many per
-//! second, then for the store's operation and the network's latency, and then
-//! flows, sharing the store's bandwidth and the node's link with others.
+//! A transfer from the store waits for its turn if that begins only so many
+//! per second, then for the store's operation and the network's latency; one
+//! from another node waits until that has said that it serves. Then it flows,
+//! sharing the store's bandwidth, or the sender's link, and its own node's
+//! link with others.
 
 use super::World;
+use super::error::Broken;
 use crate::agenda::Event;
 use crate::flow::{FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
+use falkon_core::data::stage::{FetchId, PartialId};
 use falkon_core::execute::TaskKey;
 
 /// A transfer under way. Numbers are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransferId(pub(crate) u64);
 
+/// Why a transfer from another node is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The other has too much to do.
+    Busy,
+    /// The other has not got the object.
+    Gone,
+    /// Nobody is there any more.
+    Unreachable,
+}
+
 /// What the end of a transfer means.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ends {
     /// A process has read an input.
-    Read { node: u32, key: TaskKey, object: u64 },
+    Read { key: TaskKey, object: u64 },
+    /// A cache has got an object, or a part of it.
+    Fetch { fetch: FetchId, partial: PartialId, object: u64, is_first: bool },
+}
+
+/// A node that sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sender {
+    pub(super) node: u32,
+    pub(super) incarnation: u64,
+    /// It has said that it serves, and not yet heard that it is over.
+    pub(super) serves: bool,
 }
 
 #[derive(Debug)]
-struct Transfer {
+pub(super) struct Transfer {
     id: TransferId,
-    node: u32,
+    pub(super) node: u32,
     bytes: u64,
-    ends: Ends,
+    pub(super) ends: Ends,
+    /// `None` is the store.
+    pub(super) from: Option<Sender>,
     flow: Option<FlowId>,
+    /// Its sender is gone, and its receiver will hear of that.
+    is_broken: bool,
 }
 
 pub(super) struct Transfers {
     flows: Flows,
     store: Option<ResourceId>,
-    /// Each node's link, towards it.
-    links: Vec<ResourceId>,
+    /// Each node's link, towards it, and away from it.
+    links: Vec<(ResourceId, ResourceId)>,
     /// By place, which a number has in its lower half.
     open: Vec<Option<Transfer>>,
     free: Vec<u32>,
@@ -54,7 +85,7 @@ impl Transfers {
         if scenario.workload.inputs.is_some() {
             store = Some(flows.add_resource(scenario.store.bytes_per_s));
             let link = scenario.network.node_bytes_per_s;
-            links.extend((0..nodes).map(|_| flows.add_resource(link)));
+            links.extend((0..nodes).map(|_| (flows.add_resource(link), flows.add_resource(link))));
         }
         Transfers {
             flows,
@@ -73,20 +104,65 @@ impl Transfers {
         self.open.get(place)?.as_ref().filter(|transfer| transfer.id == id).map(|_| place)
     }
 
-    fn add(&mut self, node: u32, bytes: u64, ends: Ends) -> TransferId {
+    /// A transfer that is under way.
+    pub(super) fn find(&mut self, id: TransferId) -> Option<&mut Transfer> {
+        let place = self.place(id)?;
+        self.open[place].as_mut()
+    }
+
+    pub(super) fn add(
+        &mut self,
+        node: u32,
+        from: Option<Sender>,
+        bytes: u64,
+        ends: Ends,
+    ) -> TransferId {
         let place = self.free.pop().unwrap_or_else(|| {
             self.open.push(None);
             self.open.len() as u32 - 1
         });
         self.uses = self.uses.wrapping_add(1);
         let id = TransferId(u64::from(self.uses) << 32 | u64::from(place));
-        self.open[place as usize] = Some(Transfer { id, node, bytes, ends, flow: None });
+        self.open[place as usize] =
+            Some(Transfer { id, node, bytes, ends, from, flow: None, is_broken: false });
         id
     }
 
     fn remove(&mut self, place: usize) -> Option<Transfer> {
         self.free.push(place as u32);
         self.open[place].take()
+    }
+
+    /// Takes a transfer out, and its flow.
+    pub(super) fn end(&mut self, id: TransferId) -> Option<Transfer> {
+        let place = self.place(id)?;
+        let transfer = self.remove(place)?;
+        if let Some(flow) = transfer.flow {
+            self.flows.end(flow);
+        }
+        Some(transfer)
+    }
+
+    /// The sender of a transfer is gone: no more of it arrives.
+    pub(super) fn break_off(&mut self, id: TransferId) {
+        let Some(place) = self.place(id) else { return };
+        let Some(transfer) = &mut self.open[place] else { return };
+        transfer.is_broken = true;
+        if let Some(from) = &mut transfer.from {
+            from.serves = false;
+        }
+        if let Some(flow) = transfer.flow.take() {
+            self.flows.end(flow);
+        }
+    }
+
+    /// The transfers that a node has to do with: from it, and to it.
+    pub(super) fn of_node(&self, node: u32) -> (Vec<TransferId>, Vec<TransferId>) {
+        let sends = |transfer: &&Transfer| transfer.from.is_some_and(|from| from.node == node);
+        let gets = |transfer: &&Transfer| transfer.node == node;
+        let open = || self.open.iter().flatten();
+        let ids = |found: Vec<&Transfer>| found.into_iter().map(|transfer| transfer.id).collect();
+        (ids(open().filter(sends).collect()), ids(open().filter(gets).collect()))
     }
 }
 
@@ -108,19 +184,25 @@ impl World<'_> {
         let latency = self.scenario.network.latency;
         let opens = begins.after(store.operation).after(latency).after(latency);
         let opens = opens.max(self.nodes[node as usize].cut_off_until);
-        let id = self.transfers.add(node, bytes, ends);
+        let id = self.transfers.add(node, None, bytes, ends);
         self.agenda.plan(opens, Event::TransferOpens(id));
         id
     }
 
     /// Nobody waits for a transfer any more.
     pub(super) fn abandon(&mut self, id: TransferId) {
-        if let Some(place) = self.transfers.place(id)
-            && let Some(transfer) = self.transfers.remove(place)
-            && let Some(flow) = transfer.flow
-        {
-            self.transfers.flows.end(flow);
+        if let Some(transfer) = self.transfers.end(id) {
+            self.hang_up(id, transfer.from);
         }
+    }
+
+    /// The sender of a transfer, if it serves, sees that nobody wants it.
+    fn hang_up(&mut self, transfer: TransferId, from: Option<Sender>) {
+        let Some(Sender { node, incarnation, .. }) = from.filter(|from| from.serves) else {
+            return;
+        };
+        let at = self.agenda.now.after(self.scenario.network.latency);
+        self.agenda.plan(at, Event::PeerHungUp { node, incarnation, transfer });
     }
 
     pub(super) fn transfer_opens(&mut self, id: TransferId) {
@@ -130,27 +212,45 @@ impl World<'_> {
         else {
             return;
         };
-        let crosses = [store, transfers.links[transfer.node as usize]];
+        if transfer.is_broken {
+            return;
+        }
+        let from = transfer.from.map_or(store, |from| transfers.links[from.node as usize].1);
+        let crosses = [from, transfers.links[transfer.node as usize].0];
         let bytes = transfer.bytes as f64;
         let flow = transfers.flows.begin(self.agenda.now, bytes, &crosses, place as u64);
         transfer.flow = Some(flow);
     }
 
-    pub(super) fn transfers_due(&mut self) {
+    pub(super) fn transfers_due(&mut self) -> Result<(), Broken> {
         let now = self.agenda.now;
         if self.transfers.planned == Some(now) {
             self.transfers.planned = None;
         }
         while let Some(place) = self.transfers.flows.complete(now) {
             let Some(transfer) = self.transfers.remove(place as usize) else { continue };
-            self.measured.store.objects += 1;
-            self.measured.store.bytes += transfer.bytes;
-            let Ends::Read { node, key, object } = transfer.ends;
+            let Transfer { id, node, bytes, ends, from, .. } = transfer;
+            let (object, is_whole) = match ends {
+                Ends::Read { object, .. } => (object, true),
+                Ends::Fetch { object, is_first, .. } => (object, is_first),
+            };
+            let count = match from {
+                None => &mut self.measured.store,
+                Some(_) => &mut self.measured.peer,
+            };
+            count.add(u64::from(is_whole), bytes);
             if let Some(read) = self.measured.objects.get_mut(object as usize) {
                 self.measured.different += u64::from(!std::mem::replace(read, true));
             }
-            self.has_read(node, key);
+            self.hang_up(id, from);
+            match ends {
+                Ends::Read { key, .. } => self.has_read(node, key),
+                Ends::Fetch { fetch, partial, .. } => {
+                    self.fetched(node, (partial, fetch), bytes)?;
+                }
+            }
         }
+        Ok(())
     }
 
     /// Works out rates that have changed, and when the next transfer is

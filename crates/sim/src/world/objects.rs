@@ -1,0 +1,358 @@
+//! A node's cache: carries out what the core's stage wants done, as the shell
+//! of an executor does.
+//!
+//! Files are made, moved and deleted in no time; what takes time is the
+//! network, the store, and waiting for those who say nothing.
+
+use super::error::Broken;
+use super::transfer::{Ends, Failure, Sender, TransferId};
+use super::{SEED_INPUTS, World};
+use crate::agenda::Event;
+use crate::rng::mix;
+use crate::scenario::NodeCache;
+use crate::time::{Nanos, SECOND_NANOS};
+use falkon_core::data::cache::CacheOptions;
+use falkon_core::data::declared::{Declared, Lists, Peer, Serving};
+use falkon_core::data::object::{Object, ObjectId, Source};
+use falkon_core::data::stage::{
+    Action, Event as StageEvent, FetchError, FetchId, PartialId, ServeId, StageOptions,
+};
+use falkon_core::execute::{Event as CoreEvent, Start};
+use falkon_core::task::ExecutorId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How long a node waits for another that says nothing, as the executor does.
+const PEER_SILENCE: Nanos = Nanos(20 * SECOND_NANOS);
+
+/// What a node's shell knows of objects.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// Who the executors are that it was told of.
+    peers: BTreeMap<ExecutorId, (u32, u64)>,
+    /// Transfers to it, by the file that they are written to.
+    fetches: BTreeMap<(PartialId, FetchId), TransferId>,
+    /// Files that are gone, and the executor does not know it.
+    vanished: BTreeSet<ObjectId>,
+}
+
+/// The id of an object of the workload, which its lower half tells.
+fn object_id(number: u64) -> ObjectId {
+    ObjectId(u128::from(mix(number)) << 64 | u128::from(number))
+}
+
+fn object_number(id: ObjectId) -> u64 {
+    (id.0 & u128::from(u64::MAX)) as u64
+}
+
+/// How the stage of a node is set up.
+pub(super) fn stage_options(cache: &NodeCache, seed: u64) -> StageOptions {
+    let options = CacheOptions { tiers_bytes: vec![cache.bytes], eviction: cache.eviction, seed };
+    StageOptions::new(options, seed)
+}
+
+/// Where a node listens, in words that [`heard_at`] reads.
+pub(super) fn serving(number: u64, incarnation: u64) -> Serving {
+    Serving { address: format!("node-{number}:{incarnation}"), fingerprint: Vec::new() }
+}
+
+fn heard_at(address: &str) -> Option<(u32, u64)> {
+    let (node, incarnation) = address.strip_prefix("node-")?.split_once(':')?;
+    Some((node.parse().ok()?, incarnation.parse().ok()?))
+}
+
+impl World<'_> {
+    /// What some tasks of a client read; nothing if they read the store
+    /// themselves.
+    pub(super) fn declared(&self, client: u32, first: u64, count: u64) -> Option<Arc<Declared>> {
+        let inputs = self.scenario.workload.inputs.filter(|_| self.scenario.stages())?;
+        let mut numbers: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut objects = Vec::new();
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        for task in first..first + count {
+            let index = self.workload_index(client, task);
+            for number in inputs.of_task(self.seed ^ SEED_INPUTS, index) {
+                items.push(*numbers.entry(number).or_insert_with(|| {
+                    objects.push(Object {
+                        id: object_id(number),
+                        url: format!("/data/{number:08}").into(),
+                        version: "1".into(),
+                        size: Some(inputs.object_bytes),
+                    });
+                    objects.len() as u32 - 1
+                }));
+            }
+            ends.push(items.len() as u32);
+        }
+        Some(Arc::new(Declared {
+            objects: Arc::new(objects),
+            inputs: Lists::Each { items: items.into(), ends: ends.into() },
+            outputs: Lists::default(),
+        }))
+    }
+
+    /// Where executors listen.
+    pub(super) fn set_peers(&mut self, number: u32, peers: Vec<Peer>) -> Result<(), Broken> {
+        let objects = &mut self.nodes[number as usize].objects;
+        for peer in peers {
+            let Some(at) = heard_at(&peer.serves.address) else {
+                let address = peer.serves.address;
+                return Err(Broken(format!("node {number} is told that one listens at {address}")));
+            };
+            objects.peers.insert(peer.executor, at);
+        }
+        Ok(())
+    }
+
+    /// Carries out what the stage of a node wants done.
+    pub(super) fn act_on_stage(&mut self, number: u32, action: Action) -> Result<(), Broken> {
+        match action {
+            Action::Fetch { fetch, partial, object, source, offset, length, .. } => {
+                let object_bytes = self.object_bytes();
+                let bytes = length.unwrap_or_else(|| object_bytes.saturating_sub(offset));
+                let is_first = offset == 0;
+                let object = object_number(object.id);
+                let ends = Ends::Fetch { fetch, partial, object, is_first };
+                self.fetch(number, source, bytes, ends);
+            }
+            Action::Seal { partial, object, size, .. } => {
+                if size != self.object_bytes() {
+                    let id = object.id;
+                    return Err(Broken(format!("{id} has {size} bytes on node {number}")));
+                }
+                let node = &mut self.nodes[number as usize];
+                node.objects.vanished.remove(&object.id);
+                node.hear(StageEvent::Sealed { partial, result: Ok(()) });
+            }
+            Action::Discard { partial, .. } => {
+                let fetches = &mut self.nodes[number as usize].objects.fetches;
+                let of_file = (partial, FetchId(0))..=(partial, FetchId(u64::MAX));
+                let open: Vec<_> = fetches.range(of_file).map(|(key, id)| (*key, *id)).collect();
+                for (key, transfer) in open {
+                    self.nodes[number as usize].objects.fetches.remove(&key);
+                    self.abandon(transfer);
+                }
+            }
+            Action::Delete(gone) => {
+                self.nodes[number as usize].objects.vanished.remove(&gone.object);
+            }
+            Action::Serve { serve, object, .. } => self.serve(number, serve, object),
+            Action::Refuse { serve, busy } => {
+                let failure = if busy { Failure::Busy } else { Failure::Gone };
+                self.refuse(TransferId(serve.0), failure);
+            }
+            Action::Adopt { partial, .. } => {
+                let event = StageEvent::Adopted { partial, result: Ok(()) };
+                self.nodes[number as usize].hear(event);
+            }
+            Action::Resolve(object) => {
+                // Every object here has a version, and keeps it.
+                let event = StageEvent::Resolved { object: object.id, now: Ok(object) };
+                self.nodes[number as usize].hear(event);
+            }
+            // The core keeps these to itself.
+            Action::Ready { .. }
+            | Action::Unready(_)
+            | Action::Failed { .. }
+            | Action::Kept { .. }
+            | Action::NotKept { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn object_bytes(&self) -> u64 {
+        self.scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes)
+    }
+
+    fn fetch(&mut self, number: u32, source: Source, bytes: u64, ends: Ends) {
+        let Ends::Fetch { fetch, partial, .. } = ends else { return };
+        let transfer = match source {
+            Source::Store => self.read_store(self.agenda.now, number, bytes, ends),
+            Source::Peer(id) => {
+                let node = &mut self.nodes[number as usize];
+                let Some(&(peer, incarnation)) = node.objects.peers.get(&id) else {
+                    let why = FetchError::Unreachable("its address is not known".to_owned());
+                    node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
+                    return;
+                };
+                let from = Sender { node: peer, incarnation, serves: false };
+                let transfer = self.transfers.add(number, Some(from), bytes, ends);
+                let at = self.heard(number, peer);
+                self.agenda.plan(at, Event::PeerAsked(transfer));
+                transfer
+            }
+        };
+        self.nodes[number as usize].objects.fetches.insert((partial, fetch), transfer);
+    }
+
+    /// When something that one node says now arrives at another.
+    fn heard(&self, one: u32, other: u32) -> Nanos {
+        let (one, other) = (&self.nodes[one as usize], &self.nodes[other as usize]);
+        let departs = self.agenda.now.max(one.cut_off_until).max(other.cut_off_until);
+        departs.after(self.scenario.network.latency)
+    }
+
+    /// A node is asked for an object.
+    pub(super) fn peer_asked(&mut self, id: TransferId) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let Some(transfer) = self.transfers.find(id) else { return Ok(()) };
+        let (Some(from), Ends::Fetch { object, .. }) = (transfer.from, transfer.ends) else {
+            return Ok(());
+        };
+        let peer = &mut self.nodes[from.node as usize];
+        if peer.down_until > now {
+            let at = now.after(PEER_SILENCE);
+            self.agenda.plan(at, Event::TransferFails(id, Failure::Unreachable));
+            return Ok(());
+        }
+        if peer.incarnation != from.incarnation {
+            self.refuse(id, Failure::Unreachable);
+            return Ok(());
+        }
+        let ask = StageEvent::Ask { serve: ServeId(id.0), object: object_id(object) };
+        peer.machine.handle(now.core(), CoreEvent::Stage(ask));
+        self.pump(from.node)
+    }
+
+    fn refuse(&mut self, id: TransferId, failure: Failure) {
+        let Some(transfer) = self.transfers.find(id) else { return };
+        let (node, Some(from)) = (transfer.node, transfer.from) else { return };
+        let at = self.heard(from.node, node);
+        self.agenda.plan(at, Event::TransferFails(id, failure));
+    }
+
+    /// A node sends an object, unless its file has vanished.
+    fn serve(&mut self, number: u32, serve: ServeId, object: ObjectId) {
+        let id = TransferId(serve.0);
+        let node = &mut self.nodes[number as usize];
+        if node.objects.vanished.remove(&object) {
+            node.hear(StageEvent::Lost(object));
+            node.hear(StageEvent::Served(serve));
+            self.refuse(id, Failure::Gone);
+            return;
+        }
+        let Some(transfer) = self.transfers.find(id) else {
+            node.hear(StageEvent::Served(serve));
+            return;
+        };
+        if let Some(from) = &mut transfer.from {
+            from.serves = true;
+        }
+        let to = transfer.node;
+        let at = self.heard(number, to);
+        self.agenda.plan(at, Event::TransferOpens(id));
+    }
+
+    /// A conversation of a node that serves is over.
+    pub(super) fn peer_hung_up(
+        &mut self,
+        number: u32,
+        incarnation: u64,
+        transfer: TransferId,
+    ) -> Result<(), Broken> {
+        let node = &mut self.nodes[number as usize];
+        if node.incarnation != incarnation || node.down_until > self.agenda.now {
+            return Ok(());
+        }
+        node.hear(StageEvent::Served(ServeId(transfer.0)));
+        self.pump(number)
+    }
+
+    /// A node hears that a transfer to it is none.
+    pub(super) fn transfer_fails(
+        &mut self,
+        id: TransferId,
+        failure: Failure,
+    ) -> Result<(), Broken> {
+        let Some(transfer) = self.transfers.end(id) else { return Ok(()) };
+        let Ends::Fetch { fetch, partial, .. } = transfer.ends else { return Ok(()) };
+        let why = match failure {
+            Failure::Busy => FetchError::Busy,
+            Failure::Gone => FetchError::Gone,
+            Failure::Unreachable => FetchError::Unreachable("it is gone".to_owned()),
+        };
+        let node = &mut self.nodes[transfer.node as usize];
+        node.objects.fetches.remove(&(partial, fetch));
+        node.hear(StageEvent::FetchFailed { fetch, bytes: 0, why });
+        self.pump(transfer.node)
+    }
+
+    /// A transfer to a node is complete.
+    pub(super) fn fetched(
+        &mut self,
+        number: u32,
+        (partial, fetch): (PartialId, FetchId),
+        bytes: u64,
+    ) -> Result<(), Broken> {
+        let node = &mut self.nodes[number as usize];
+        node.objects.fetches.remove(&(partial, fetch));
+        node.hear(StageEvent::Fetched { fetch, bytes });
+        self.pump(number)
+    }
+
+    /// A node is gone: what it was sending breaks off, and nobody wants what
+    /// it was getting. `is_silent` says that those who wait for it are not told.
+    pub(super) fn transfers_break(&mut self, number: u32, is_silent: bool) {
+        let (sent, got) = self.transfers.of_node(number);
+        for id in got {
+            self.abandon(id);
+        }
+        let latency = self.scenario.network.latency;
+        let told = self.agenda.now.after(if is_silent { PEER_SILENCE } else { latency });
+        for id in sent {
+            self.transfers.break_off(id);
+            self.agenda.plan(told, Event::TransferFails(id, Failure::Unreachable));
+        }
+    }
+
+    /// A file in a cache is gone, and nobody has noticed.
+    pub(super) fn lose_file(&mut self) {
+        let number = self.rng.below(self.nodes.len() as u64);
+        let node = &mut self.nodes[number as usize];
+        let Some(stage) = node.machine.stage() else { return };
+        let held: Vec<ObjectId> =
+            stage.cache().recorded().map(|recorded| recorded.object).collect();
+        if held.is_empty() {
+            return;
+        }
+        let which = self.rng.below(held.len() as u64) as usize;
+        node.objects.vanished.insert(held[which]);
+        self.measured.faults += 1;
+    }
+
+    /// Whether the inputs of a task that starts are there. A file that has
+    /// vanished is noticed now, and fails the start.
+    pub(super) fn has_inputs(&mut self, number: u32, start: &Start) -> Result<bool, Broken> {
+        let key = start.key;
+        let Some(inputs) = self.scenario.workload.inputs else { return Ok(true) };
+        let node = &mut self.nodes[number as usize];
+        let Some(stage) = node.machine.stage() else { return Ok(true) };
+        let client = u64::from(node.dispatcher);
+        let index = key.task.0 * u64::from(self.scenario.dispatchers) + client;
+        let wanted = inputs.of_task(self.seed ^ SEED_INPUTS, index);
+        let staged = start.data.as_ref().map_or(&[][..], |data| &data.inputs);
+        let there = staged.iter().map(|input| object_number(input.object.id));
+        if !there.eq(wanted.iter().copied()) {
+            let (task, found) = (key.task, staged.len());
+            return Err(Broken(format!("task {task} starts on node {number} with {found} inputs")));
+        }
+        for input in staged {
+            if !stage.cache().holds(input.object.id) {
+                let (task, object) = (key.task, input.object.id);
+                let what =
+                    format!("task {task} starts on node {number} without its input {object}");
+                return Err(Broken(what));
+            }
+        }
+        let count = staged.len() as u64;
+        let mut ids = staged.iter().map(|input| input.object.id);
+        let vanished = ids.find(|object| node.objects.vanished.contains(object));
+        if let Some(object) = vanished {
+            node.objects.vanished.remove(&object);
+            node.hear(StageEvent::Lost(object));
+            return Ok(false);
+        }
+        self.measured.reads.add(count, count * inputs.object_bytes);
+        Ok(true)
+    }
+}

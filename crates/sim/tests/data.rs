@@ -1,0 +1,262 @@
+//! Tasks whose inputs go through caches: where they come from, under every
+//! dispatch policy, and whatever breaks. `FALKON_SEEDS` sets how many storms
+//! there are.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
+
+use falkon_sim::{
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, Eviction, ExecutorCosts, Faults,
+    Figures, Inputs, Nanos, Network, NodeCache, NodeGroup, PolicyName, PolicyOptions, Scenario,
+    ScenarioError, SimError, Store, TaskKind, Workload, run,
+};
+
+const OBJECT_BYTES: u64 = 10_000_000;
+
+/// The policies with options that they look at.
+fn policies() -> Vec<PolicyOptions> {
+    let named = |policy| PolicyOptions { policy, ..PolicyOptions::default() };
+    let windowed = |policy| PolicyOptions { window: 64, ..named(policy) };
+    let good = PolicyOptions {
+        utilization_threshold_milli: 800,
+        ..windowed(PolicyName::GoodCacheCompute)
+    };
+    vec![
+        named(PolicyName::FirstAvailable),
+        named(PolicyName::FirstCacheAvailable),
+        windowed(PolicyName::MaxCacheHit),
+        windowed(PolicyName::MaxComputeUtil),
+        good,
+        PolicyOptions { replication_max: 2, ..good },
+        named(PolicyName::QueueAware),
+    ]
+}
+
+/// The MI workload (data-diffusion §5.2) and its machine, a two-hundredth
+/// in objects and a sixteenth in nodes: each holds `held` of 50.
+fn mi(policy: PolicyOptions, held: u64) -> Scenario {
+    let eviction = match policy.policy {
+        PolicyName::QueueAware => Eviction::QueueAware,
+        _ => Eviction::Lru,
+    };
+    let cache = Some(NodeCache { bytes: held * OBJECT_BYTES, eviction });
+    Scenario {
+        name: "mi".to_owned(),
+        dispatchers: 1,
+        dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
+        executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
+        client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
+        network: Network { latency: Nanos(2_000_000), node_bytes_per_s: 125e6 },
+        nodes: vec![NodeGroup { count: 4, slots: 2, speed: 1.0, from: Nanos(0), cache }],
+        store: Store {
+            bytes_per_s: 550e6 / 16.0,
+            operation: Nanos(1_000_000),
+            operations_per_s: None,
+        },
+        workload: Workload {
+            tasks: 500,
+            kind: TaskKind::Compute,
+            run: Durations::Fixed(Nanos(10_000_000)),
+            from: Nanos(0),
+            arrivals: Arrivals::Ramp {
+                first: 1.0,
+                factor: 1.3,
+                most: 60.0,
+                interval: Nanos::from_seconds(1.0),
+            },
+            inputs: Some(Inputs {
+                objects: 50,
+                object_bytes: OBJECT_BYTES,
+                per_task: 1,
+                choice: Choice::Uniform,
+            }),
+            policy,
+            retries: 0,
+            estimates: false,
+        },
+        faults: Faults::default(),
+        check_all: false,
+        limit: Nanos::from_seconds(10_000.0),
+    }
+}
+
+#[track_caller]
+fn outcome(scenario: &Scenario, seed: u64) -> Figures {
+    let policy = scenario.workload.policy.policy;
+    let figures =
+        run(scenario, seed).unwrap_or_else(|error| panic!("{policy}, seed {seed}: {error}"));
+    assert_eq!(figures.done + figures.failed, scenario.workload.tasks, "{policy}, seed {seed}");
+    figures
+}
+
+#[test]
+fn hits_and_misses_are_all_that_is_read() {
+    for policy in policies() {
+        let scenario = mi(policy, 10);
+        let figures = outcome(&scenario, 1);
+        let name = policy.policy;
+        assert_eq!((figures.done, figures.failed), (500, 0), "{name}");
+        assert_eq!(figures.reads.objects, 500, "{name}");
+        let found = figures.local.objects + figures.peer.objects + figures.store.objects;
+        assert_eq!(found, 500, "{name}");
+        for count in [figures.reads, figures.local, figures.peer, figures.store] {
+            assert_eq!(count.bytes, count.objects * OBJECT_BYTES, "{name}");
+        }
+        // Each is brought from the store once at least.
+        assert_eq!(figures.different_objects, 50, "{name}");
+        assert!(figures.store.objects >= 50, "{name}");
+        if name == PolicyName::FirstAvailable {
+            assert_eq!(figures.peer.objects, 0, "it knows no places");
+        }
+        let last = figures.series.last().unwrap();
+        assert_eq!(last.read_bytes, figures.reads.bytes);
+        assert_eq!((last.store_bytes, last.peer_bytes), (figures.store.bytes, figures.peer.bytes));
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for policy in policies() {
+        let mut scenario = mi(policy, 10);
+        scenario.workload.tasks = 100;
+        let first = outcome(&scenario, 3);
+        assert_eq!(first, outcome(&scenario, 3), "{}", policy.policy);
+        assert_ne!(first.trace, outcome(&scenario, 4).trace);
+    }
+}
+
+#[test]
+fn what_fits_into_all_caches_is_read_from_the_store_little_more_than_once() {
+    for policy in policies() {
+        if matches!(policy.policy, PolicyName::FirstAvailable) {
+            continue;
+        }
+        let figures = outcome(&mi(policy, 50), 1);
+        let store = figures.store.objects;
+        // Nodes may fetch the same before any of them has it.
+        assert!(store <= 100, "{}: {store} of 50", policy.policy);
+    }
+}
+
+#[test]
+fn caches_are_worth_having_and_a_queue_that_is_looked_at_more() {
+    let [_, _, _, _, good, _, aware] = policies()[..] else { panic!("other policies") };
+    let mut none = mi(PolicyOptions::default(), 0);
+    none.nodes[0].cache = None;
+    let [none, good, aware] = [none, mi(good, 6), mi(aware, 6)].map(|one| outcome(&one, 1));
+    assert_eq!(none.store.objects, 500);
+    assert!(good.makespan < none.makespan, "{:?}, {:?}", good.makespan, none.makespan);
+    assert!(aware.makespan < good.makespan, "{:?}, {:?}", aware.makespan, good.makespan);
+}
+
+#[test]
+fn a_working_set_larger_than_the_cache_is_refused_and_the_rest_goes_on() {
+    for policy in policies() {
+        let mut scenario = mi(policy, 1);
+        scenario.workload.tasks = 100;
+        let inputs = scenario.workload.inputs.as_mut().unwrap();
+        (inputs.per_task, inputs.objects, inputs.choice) = (2, 10, Choice::AllPairs);
+        let figures = outcome(&scenario, 1);
+        // Those that read one object twice fit.
+        assert_eq!((figures.done, figures.failed), (10, 90), "{}", policy.policy);
+    }
+}
+
+#[test]
+fn pairs_meet() {
+    for policy in policies() {
+        let mut scenario = mi(policy, 20);
+        scenario.check_all = true;
+        scenario.workload.tasks = 256;
+        scenario.workload.arrivals = Arrivals::AtOnce;
+        let inputs = scenario.workload.inputs.as_mut().unwrap();
+        (inputs.per_task, inputs.objects, inputs.choice) = (2, 16, Choice::AllPairs);
+        let figures = outcome(&scenario, 1);
+        assert_eq!(figures.done, 256, "{}", policy.policy);
+        // Two each, but for those on the diagonal.
+        assert_eq!(figures.reads.objects, 496, "{}", policy.policy);
+        assert_eq!(figures.different_objects, 16);
+    }
+}
+
+#[test]
+fn what_is_read_in_a_row_is_fetched_once() {
+    for times in [1u64, 3, 10] {
+        let mut scenario = mi(policies()[4], 60);
+        scenario.workload.tasks = 300;
+        scenario.workload.arrivals = Arrivals::Rate(3.0);
+        let inputs = scenario.workload.inputs.as_mut().unwrap();
+        (inputs.objects, inputs.choice) = (300, Choice::Sequential(times));
+        let figures = outcome(&scenario, 1);
+        assert_eq!(figures.store.objects, 300 / times, "{times} times in a row");
+    }
+}
+
+#[test]
+fn what_is_popular_is_read_more() {
+    let mut scenario = mi(policies()[4], 20);
+    let uniform = outcome(&scenario, 1);
+    scenario.workload.inputs.as_mut().unwrap().choice = Choice::Zipf(1.1);
+    let zipf = outcome(&scenario, 1);
+    assert!(zipf.store.objects < uniform.store.objects);
+}
+
+/// All that can break does, within the first minutes.
+fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
+    let mut scenario = mi(policy, 5 + seed % 30);
+    scenario.workload.tasks = 200;
+    scenario.workload.retries = 3;
+    scenario.workload.arrivals = Arrivals::Rate(10.0);
+    scenario.workload.inputs.as_mut().unwrap().objects = 50;
+    scenario.check_all = seed.is_multiple_of(3);
+    scenario.faults = Faults {
+        node_crash: Some(Nanos::from_seconds(8.0)),
+        node_down: Nanos::from_seconds(3.0),
+        cut: Some(Nanos::from_seconds(2.0)),
+        partition: Some(Nanos::from_seconds(15.0)),
+        partition_length: Nanos::from_seconds(if seed.is_multiple_of(4) { 15.0 } else { 2.0 }),
+        partition_share: 0.3,
+        dispatcher_crash: Some(Nanos::from_seconds(12.0)),
+        dispatcher_down: Nanos::from_seconds(1.0),
+        file_loss: Some(Nanos::from_seconds(1.0)),
+        slow_share: 0.2,
+        slow_factor: 5.0,
+        task_failure: 0.01,
+        until: Some(Nanos::from_seconds(90.0)),
+    };
+    scenario
+}
+
+#[test]
+fn nothing_is_lost_whatever_breaks() {
+    let seeds = std::env::var("FALKON_SEEDS").map_or(2, |text| text.parse().unwrap());
+    let mut faults = 0;
+    for seed in 0..seeds {
+        for policy in policies() {
+            let figures = outcome(&storm(policy, seed), seed);
+            assert!(figures.done > 150, "{}, seed {seed}: {}", policy.policy, figures.done);
+            faults += figures.faults;
+        }
+    }
+    assert!(faults > seeds * 50, "only {faults} faults");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let refused = |scenario: Scenario| match run(&scenario, 1) {
+        Err(SimError::Scenario(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let aware = policies()[6];
+    let mut scenario = mi(aware, 10);
+    scenario.nodes[0].cache = None;
+    let error = refused(scenario);
+    assert_eq!(error, ScenarioError::PolicyWithoutData(PolicyName::QueueAware));
+    let mut scenario = mi(aware, 10);
+    scenario.nodes.push(NodeGroup { cache: None, ..scenario.nodes[0] });
+    assert_eq!(refused(scenario), ScenarioError::SomeCaches);
+    let odd = PolicyOptions { window: 10, ..aware };
+    assert_eq!(refused(mi(odd, 10)), ScenarioError::Policy(odd));
+    let mut scenario = mi(aware, 10);
+    scenario.workload.inputs.as_mut().unwrap().choice = Choice::AllPairs;
+    assert_eq!(refused(scenario), ScenarioError::Pairs(1));
+}
