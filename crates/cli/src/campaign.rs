@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Submissions on their way at once.
-const SUBMISSIONS_UNDER_WAY_MAX: usize = 8;
+const SUBMISSIONS_UNDER_WAY_MAX: usize = 64;
 /// Pause before a full queue is tried again.
 const BUSY_MS: u64 = 100;
 /// Failures that are described in the end.

@@ -57,7 +57,7 @@ pub(crate) struct DispatchArgs {
     /// are one task array
     #[arg(long)]
     distinct: bool,
-    /// Tasks per submission [default: an array is one; 65,536 distinct ones]
+    /// Tasks per submission [default: an array is one; 2,048 distinct ones]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     bundle: Option<u64>,
     /// Also measure these, and show what they cost

@@ -2,7 +2,7 @@
 //! size of submissions and the length of the queue.
 
 use super::RoundArgs;
-use super::campaign::{self, Load};
+use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
 use super::error::BenchError;
 use super::report::Table;
 use super::services::{Services, Setup};
@@ -43,7 +43,9 @@ pub(crate) async fn bundles(args: &BundlesArgs) -> Result<Table, BenchError> {
     for round in 0..=args.round.rounds {
         for bundle in BUNDLES {
             let tasks = args.tasks.min(SUBMISSIONS_MAX.saturating_mul(bundle));
-            let load = Load { tasks, bundle, distinct: true, program: "@noop" };
+            // What is more at once goes in pieces, as `falkon submit` sends it.
+            let piece = bundle.min(BUNDLE_TASKS_MAX);
+            let load = Load { tasks, bundle: piece, distinct: true, program: "@noop" };
             let taken = campaign::run(&client, &mut deliveries, &load).await?;
             // The first round warms the services up.
             if round > 0 {

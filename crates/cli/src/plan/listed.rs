@@ -9,11 +9,10 @@ use falkon_wire::command::Command;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tasks of one submission at most.
-pub(crate) const SUBMISSION_TASKS_MAX: u64 = 65_536;
-/// Tasks of one submission at most if they have data objects, which travel with
-/// them.
-pub(crate) const DATA_TASKS_MAX: u64 = 8192;
+/// Tasks of one submission at most: enough to make little of what a message
+/// costs, and few enough to stay in the processors' caches on their way through
+/// three programs (`falkon bench bundles`).
+pub(crate) const SUBMISSION_TASKS_MAX: u64 = 2048;
 /// Bytes of rows after which a submission takes no further task.
 pub(crate) const SUBMISSION_ROWS_BYTES: usize = 4 << 20;
 
@@ -124,7 +123,6 @@ impl ListBuilder {
             return Err(PlanError::TooManyTasks);
         }
         if u64::from(count) >= SUBMISSION_TASKS_MAX
-            || (self.listed.has_objects && u64::from(count) >= DATA_TASKS_MAX)
             || self.blob.len() + self.names.len() >= SUBMISSION_ROWS_BYTES
         {
             self.seal();

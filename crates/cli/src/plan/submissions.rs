@@ -1,7 +1,7 @@
 //! A plan as submissions.
 
 use super::graph::is_made;
-use super::listed::{Chunk, DATA_TASKS_MAX, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
+use super::listed::{Chunk, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
 use super::objects::ObjectsBuilder;
 use super::{Body, Plan, Product};
 use falkon_core::data::declared::Declared;
@@ -24,7 +24,7 @@ pub(crate) struct Submissions<'a> {
 impl Plan {
     /// The plan in pieces: together they hold every task once, in order, and
     /// dependencies are positions in the whole plan, perhaps in a later piece.
-    /// A piece has at most 65,536 tasks and about 4 MiB of rows. A plan of
+    /// A piece has at most 2,048 tasks and about 4 MiB of rows. A plan of
     /// ranges alone without dependencies is one piece, whatever its count.
     pub(crate) fn submissions(&self) -> Submissions<'_> {
         Submissions { plan: self, next: 0 }
@@ -60,7 +60,7 @@ impl Submissions<'_> {
         let (rows, count) = match computed {
             Some(factors) => {
                 let one_piece = self.plan.dependencies.is_empty() && !product.has_varying_objects();
-                let most = if one_piece { run } else { self.tasks_max() };
+                let most = if one_piece { run } else { SUBMISSION_TASKS_MAX };
                 (Rows::Computed { factors, offset: index }, run.min(most))
             }
             None => {
@@ -84,12 +84,6 @@ impl Submissions<'_> {
         }
     }
 
-    /// How many tasks go into one submission at most, unless they are all
-    /// alike.
-    fn tasks_max(&self) -> u64 {
-        if self.plan.has_objects() { DATA_TASKS_MAX } else { SUBMISSION_TASKS_MAX }
-    }
-
     /// The index of the task at `position`, which is not past the end, and how
     /// many follow it without a gap, itself counted.
     fn run_at(&self, position: u64) -> (u64, u64) {
@@ -102,7 +96,7 @@ impl Submissions<'_> {
     /// up to where that is worth a submission.
     fn product_rows(&self, product: &Product, numbered: bool, computable: bool) -> Packed {
         let (mut blob, mut ends) = (Vec::new(), Vec::new());
-        let last = self.plan.count().min(self.next + self.tasks_max());
+        let last = self.plan.count().min(self.next + SUBMISSION_TASKS_MAX);
         let mut run_left = 0;
         let mut index = 0;
         for position in self.next..last {
@@ -139,7 +133,7 @@ impl Submissions<'_> {
                 (chunk.rows.clone(), chunk.names.clone())
             }
             Some(selection) => {
-                while piece.has_room() && piece.count() < self.tasks_max() {
+                while piece.has_room() {
                     let Some((index, _)) = selection.run_at(self.next + piece.count()) else {
                         break;
                     };
