@@ -361,27 +361,3 @@ fn queue_aware_beats_the_papers_policies_on_their_workload() {
     let (theirs, _) = measure(good, 100, scale);
     assert!(theirs < efficiency, "{theirs}");
 }
-
-/// At full size it takes a while: run it with `--release -- --ignored --nocapture`.
-#[test]
-#[ignore = "a minute long"]
-fn the_whole_workload() {
-    for policy in [
-        PolicyName::QueueAware,
-        PolicyName::GoodCacheCompute,
-        PolicyName::MaxComputeUtil,
-        PolicyName::MaxCacheHit,
-    ] {
-        for cache_files in [100, 150, 200, 400] {
-            let windowed = policy != PolicyName::QueueAware;
-            let milli = if policy == PolicyName::GoodCacheCompute { 800 } else { 900 };
-            let options = PolicyOptions {
-                policy,
-                window: if windowed { 3200 } else { 0 },
-                utilization_threshold_milli: milli,
-                replication_max: 0,
-            };
-            measure(options, cache_files, 1);
-        }
-    }
-}
