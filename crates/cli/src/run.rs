@@ -431,7 +431,10 @@ async fn drive(
                 }
             }
             delivery = embedded.deliveries.recv() => {
-                let Some(delivery) = delivery else { return Ending::Client(ClientError::Lost) };
+                let delivery = match delivery {
+                    Ok(delivery) => delivery,
+                    Err(error) => return Ending::Client(error),
+                };
                 receiver.take(delivery);
                 if let Err(error) = client.acknowledge(instance, receiver.position).await {
                     return Ending::Client(error);
