@@ -269,7 +269,7 @@ class _Shared:
     def shutdown(self, wait: bool, cancel: bool) -> None:
         self.leave()
         if cancel:
-            self._session.cancel_waiting()
+            self._session.cancel_waiting(self.workers)
             self._session.close_when_done()
         if wait:
             self._session.join()

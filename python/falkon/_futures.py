@@ -93,7 +93,7 @@ class Future(StandardFuture):
                 self._result = result
                 self._exception = exception
                 self._state = state
-                for waker in self._wakers or ():
+                for waker in self._wakers or () if state is not CANCELLED else ():
                     if state is FINISHED:
                         if exception is None:
                             waker.add_result(self)
@@ -118,10 +118,13 @@ class Future(StandardFuture):
     def cancel(self) -> bool:
         """Cancels the call; one that is being made is ended.
 
-        Returns whether it is cancelled: ``False`` only if it had ended.
+        Returns whether it is cancelled: ``False`` if it had ended before.
         """
+        if self._state is RUNNING:
+            return False
         session = self._session
-        if self._end(CANCELLED_AND_NOTIFIED, None, None):
+        # As with the standard ones, whoever was to make the call notifies.
+        if self._end(CANCELLED if session is None else CANCELLED_AND_NOTIFIED, None, None):
             if session is not None:
                 session.cancel(self)
             return True
@@ -132,9 +135,13 @@ class Future(StandardFuture):
             if self._state is PENDING:
                 self._state = RUNNING
                 return True
-            if self._state in (CANCELLED, CANCELLED_AND_NOTIFIED):
+            notifies = self._state is CANCELLED
+            if notifies:
                 self._state = CANCELLED_AND_NOTIFIED
-                return False
+        if notifies:
+            for waker in self._wakers or ():
+                waker.add_cancelled(self)
+            return False
         LOGGER.critical("Future %s in unexpected state: %s", id(self), self._state)
         raise RuntimeError("Future in unexpected state")
 

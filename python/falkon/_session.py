@@ -202,12 +202,13 @@ class Session:
             if task is not None and self.error is None and task in self._pending:
                 self._cancel_runs([[task, 1]])
 
-    def cancel_waiting(self) -> None:
-        """Cancels every call that is not on its way to be made."""
+    def cancel_waiting(self, started: int) -> None:
+        """Cancels every call that is not on its way to be made; the first
+        ``started`` are."""
         with self._lock:
-            waiting = [call[2] for call in self._queue]
-            self._queue.clear()
-            tasks = sorted(self._pending)
+            tasks = sorted(self._pending)[started:]
+            keep = max(0, started - len(self._pending))
+            waiting = [self._queue.pop()[2] for _ in range(len(self._queue) - keep)]
         for future in waiting:
             future.cancel()
         at = 0
@@ -411,12 +412,10 @@ def _error(outcome: list, detail: Optional[list]) -> BaseException:
         if marker in text:
             return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
         return exception_of(value, text)
-    if tag == EXIT:
-        said = text or "the worker ended with exit code %d in the middle of the call" % outcome[1]
-        return WorkerDied(said, exit_code=outcome[1])
+    if tag == EXIT and text.startswith("its worker"):
+        return WorkerDied(text, exit_code=outcome[1])
     if tag == SIGNAL:
-        said = text or "signal %d ended the worker in the middle of the call" % outcome[1]
-        return WorkerDied(said, signal=outcome[1])
+        return WorkerDied(text, signal=outcome[1])
     if tag == TIMED_OUT:
         return CallTimeout(text or "the call took longer than its timeout")
     return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
