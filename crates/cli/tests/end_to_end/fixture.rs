@@ -145,6 +145,7 @@ pub(crate) fn poll(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        // It sleeps because nothing tells of what is asked for.
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -52,7 +52,8 @@ impl Wishes {
         }
         let object = lists.object(local);
         let waiting = lists.waiting(local) as u64;
-        let (held, coming) = (index.holders(object).len() as u64, index.coming_count(object) as u64);
+        let (held, coming) =
+            (index.holders(object).len() as u64, index.coming_count(object) as u64);
         let wish = match (waiting, held, coming) {
             (0, _, _) => Wish::None,
             (_, 0, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
