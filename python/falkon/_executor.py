@@ -79,12 +79,14 @@ class Executor(StandardExecutor):
         initargs: Tuple[Any, ...] = (),
         preload: Sequence[str] = (),
         output: Optional[Callable[[int, bytes], None]] = write_output,
-        _shared: Optional["_Shared"] = None,
+        _parent: Optional["Executor"] = None,
         _class: Optional[list] = None,
     ):
         self._class = _class or _task_class()
-        if _shared is not None:
-            self._shared = _shared
+        # It lives as long as those that differ from it in options.
+        self._parent = _parent
+        if _parent is not None:
+            self._shared = _parent._shared
             return
         if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
@@ -121,7 +123,7 @@ class Executor(StandardExecutor):
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
         """
-        return Executor(_shared=self._shared, _class=_task_class(**options))
+        return Executor(_parent=self, _class=_task_class(**options))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
         shared = self._shared

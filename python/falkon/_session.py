@@ -72,7 +72,9 @@ class Session:
         self._program = Program(options)
         self._socket = self._program.socket
         self._output = output
-        self._lock = threading.Lock()
+        # Taken again by the thread that has it if an executor is collected as
+        # garbage at the wrong moment.
+        self._lock = threading.RLock()
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
@@ -209,8 +211,14 @@ class Session:
             tasks = sorted(self._pending)[started:]
             keep = max(0, started - len(self._pending))
             waiting = [self._queue.pop()[2] for _ in range(len(self._queue) - keep)]
+            pending = [self._pending[task] for task in tasks]
         for future in waiting:
             future.cancel()
+        if threading.current_thread() is self._receiver:
+            # It is a callback that asks: an answer would not be heard.
+            for future in pending:
+                future.cancel()
+            return
         at = 0
         while at < len(tasks):
             try:
@@ -270,7 +278,7 @@ class Session:
     def forget(self) -> None:
         """In a process that was forked: lets go of what belongs to the other."""
         self._socket.close()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._answered = threading.Condition(self._lock)
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 

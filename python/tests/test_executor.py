@@ -138,6 +138,8 @@ class Calls(unittest.TestCase):
             self.assertEqual(again.submit(_third_time, tries).result(60), 3)
         with self.assertRaises(falkon.TaskFailed):
             self.executor.options(gpus=1000).submit(abs, 1).result(60)
+        kept = falkon.Executor(max_workers=1).options(priority=1)
+        self.assertEqual(kept.submit(abs, -1).result(60), 1)
         with self.assertRaises(ValueError):
             self.executor.options(timeout=-1)
         with self.assertRaises(TypeError):
@@ -234,6 +236,18 @@ class Ends(unittest.TestCase):
         self.assertEqual(future.result(60), 1)
         with self.assertRaises(RuntimeError):
             executor.submit(abs, -1)
+        executor.shutdown()
+
+    def test_a_callback_shuts_down(self):
+        executor = falkon.Executor(max_workers=1)
+        first = executor.submit(abs, -1)
+        pending = [executor.submit(time.sleep, 1000) for _ in range(5)]
+        first.add_done_callback(
+            lambda _: executor.shutdown(wait=False, cancel_futures=True)
+        )
+        concurrent.futures.wait(pending[1:], 60)
+        self.assertTrue(all(future.cancelled() for future in pending[1:]))
+        pending[0].cancel()
         executor.shutdown()
 
     def test_the_program_is_killed(self):
