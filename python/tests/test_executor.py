@@ -371,7 +371,7 @@ class Elsewhere(unittest.TestCase):
                         pending.result(60)
             finally:
                 for service in services:
-                    service.terminate()
+                    service.kill()
                 for service in services:
                     service.wait()
 
