@@ -33,7 +33,7 @@ def _ours_by_value(value: Any) -> bytes:
 
     cloudpickle.register_pickle_by_value(_remote)
     try:
-        return cloudpickle.dumps(value, protocol=5)
+        return bytes(cloudpickle.dumps(value, protocol=5))
     finally:
         cloudpickle.unregister_pickle_by_value(_remote)
 
@@ -41,7 +41,7 @@ def _ours_by_value(value: Any) -> bytes:
 def _by_value(value: Any) -> bytes:
     import cloudpickle
 
-    return cloudpickle.dumps(value, protocol=5)
+    return bytes(cloudpickle.dumps(value, protocol=5))
 
 
 class Functions:
@@ -96,7 +96,7 @@ def _is_importable(function: Any) -> bool:
     return found is function
 
 
-def _same(before: Optional[tuple], now: Optional[tuple]) -> bool:
+def _same(before: Optional[Tuple[Any, ...]], now: Optional[Tuple[Any, ...]]) -> bool:
     return (
         before is not None
         and now is not None
@@ -105,7 +105,7 @@ def _same(before: Optional[tuple], now: Optional[tuple]) -> bool:
     )
 
 
-def _captured(function: Any, depth: int = 0) -> Optional[tuple]:
+def _captured(function: Any, depth: int = 0) -> Optional[Tuple[Any, ...]]:
     """What a function refers to; ``None`` if some of it can change in place."""
     if type(function) is not types.FunctionType or depth > 8:
         return None

@@ -1,7 +1,7 @@
 """What can go wrong."""
 
 from concurrent.futures import BrokenExecutor
-from typing import Optional
+from typing import Any, Optional, Tuple
 
 
 class FalkonError(Exception):
@@ -30,7 +30,7 @@ class WorkerDied(TaskFailed, BrokenExecutor):
         self.exit_code = exit_code
         self.signal = signal
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Any, ...]:
         return (type(self), (self.args[0], self.exit_code, self.signal))
 
 

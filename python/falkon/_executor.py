@@ -6,7 +6,20 @@ import sys
 import threading
 import weakref
 from concurrent.futures import Executor as StandardExecutor
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    ParamSpec,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
 
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
@@ -16,6 +29,9 @@ from ._session import Kind, Session, write_output
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""
 CHUNK_CALLS_MAX = 256
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _FUNCTION = 3
 """The kind of task that a call is."""
@@ -39,7 +55,7 @@ def _task_class(
     retries: int = 0,
     timeout: Optional[float] = None,
     runtime_estimate: Optional[float] = None,
-) -> list:
+) -> List[Any]:
     needs = [round(cpus * 1000), gpus, memory, sorted((resources or {}).items())]
     return [
         [_FUNCTION],
@@ -80,11 +96,12 @@ class Executor(StandardExecutor):
         preload: Sequence[str] = (),
         output: Optional[Callable[[int, bytes], None]] = write_output,
         _parent: Optional["Executor"] = None,
-        _class: Optional[list] = None,
+        _class: Optional[List[Any]] = None,
     ):
         self._class = _class or _task_class()
         # It lives as long as those that differ from it in options.
         self._parent = _parent
+        self._shared: _Shared
         if _parent is not None:
             self._shared = _parent._shared
             return
@@ -125,9 +142,9 @@ class Executor(StandardExecutor):
         """
         return Executor(_parent=self, _class=_task_class(**options))
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         shared = self._shared
-        future = Future()
+        future: Future[T] = Future()
         try:
             kind = shared.kind(fn, self._class)
             if args or kwargs:
@@ -144,11 +161,11 @@ class Executor(StandardExecutor):
 
     def map(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., T],
         *iterables: Iterable[Any],
         timeout: Optional[float] = None,
         chunksize: Optional[int] = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[T]:
         """Calls a function for each set of arguments; yields what it returns, in
         their order.
 
@@ -169,7 +186,7 @@ class Executor(StandardExecutor):
         futures = []
         for at in range(0, len(arguments), chunksize):
             payload = PICKLED + dumps(((arguments[at : at + chunksize],), {}))
-            future = Future()
+            future: Future[Any] = Future()
             session.submit(kind, payload, future)
             futures.append(future)
         return _unchunk(futures, timeout)
@@ -181,7 +198,7 @@ class Executor(StandardExecutor):
 _NOTHING = PICKLED + dumps(((), {}))
 
 
-def _unchunk(futures: List[Future], timeout: Optional[float]) -> Iterator[Any]:
+def _unchunk(futures: List[Future[Any]], timeout: Optional[float]) -> Iterator[Any]:
     import time
 
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -216,7 +233,9 @@ class _Wrap:
         self.key = "%d-%d" % (os.getpid(), next(self._keys))
 
     def __call__(self, function: Any) -> Any:
-        return _remote.Initialised(function, self.initializer, self.arguments, self.key)
+        return _remote.Initialised(  # type: ignore[no-untyped-call]
+            function, self.initializer, self.arguments, self.key
+        )
 
 
 class _Shared:
@@ -245,7 +264,7 @@ class _Shared:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         return self._session
 
-    def kind(self, function: Any, task_class: list) -> Kind:
+    def kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of a function with these options."""
         if not callable(function):
             raise TypeError("%r is no function: it cannot be called" % (function,))
@@ -259,7 +278,7 @@ class _Shared:
             self._kinds[key] = kind
         return kind
 
-    def chunk_kind(self, function: Any, task_class: list) -> Kind:
+    def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
         return Kind(_name(function), self._functions.chunk_code(function, self._wrap), task_class)
 

@@ -4,16 +4,22 @@ import threading
 from concurrent.futures import CancelledError, TimeoutError
 from concurrent.futures import Future as StandardFuture
 from concurrent.futures import InvalidStateError
-from concurrent.futures._base import (
-    CANCELLED,
-    CANCELLED_AND_NOTIFIED,
-    FINISHED,
-    LOGGER,
-    PENDING,
-    RUNNING,
-)
+from concurrent.futures._base import LOGGER
 from time import monotonic
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, TypeVar
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+# The standard library's words for a future's states.
+PENDING = "PENDING"
+RUNNING = "RUNNING"
+CANCELLED = "CANCELLED"
+CANCELLED_AND_NOTIFIED = "CANCELLED_AND_NOTIFIED"
+FINISHED = "FINISHED"
+
+T = TypeVar("T")
+Callback = Callable[[Any], object]
 
 _lock = threading.Lock()
 """Guards the state of every future, for a few instructions at a time."""
@@ -21,7 +27,7 @@ _lock = threading.Lock()
 _OVER = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
 
 
-class Future(StandardFuture):
+class Future(StandardFuture[T]):
     """The outcome of a call, as with :class:`concurrent.futures.Future`.
 
     A condition is made only for a future that somebody waits for; otherwise one
@@ -40,20 +46,20 @@ class Future(StandardFuture):
     )
 
     def __init__(self) -> None:  # The base class's would make a condition.
-        self._state = PENDING
-        self._result = None
-        self._exception = None
-        self._callbacks = None
-        self._wakers = None
-        self._cond = None
+        self._state: str = PENDING
+        self._result: Optional[T] = None
+        self._exception: Optional[BaseException] = None
+        self._callbacks: Optional[List[Callback]] = None
+        self._wakers: Optional[List[Any]] = None
+        self._cond: Optional[threading.Condition] = None
         # What makes the call, and the number that it has there once it is sent.
-        self._session = None
-        self._task = None
+        self._session: Optional["Session"] = None
+        self._task: Optional[int] = None
 
     # What `concurrent.futures.wait` and `as_completed` use of a future.
 
     @property
-    def _condition(self) -> threading.Condition:
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
         condition = self._cond
         if condition is None:
             with _lock:
@@ -63,13 +69,13 @@ class Future(StandardFuture):
         return condition
 
     @property
-    def _waiters(self) -> list:
+    def _waiters(self) -> List[Any]:  # type: ignore[override]
         if self._wakers is None:
             self._wakers = []
         return self._wakers
 
     @property
-    def _done_callbacks(self) -> list:
+    def _done_callbacks(self) -> List[Callback]:
         if self._callbacks is None:
             self._callbacks = []
         return self._callbacks
@@ -93,8 +99,8 @@ class Future(StandardFuture):
                 self._result = result
                 self._exception = exception
                 self._state = state
-                for waker in self._wakers or () if state is not CANCELLED else ():
-                    if state is FINISHED:
+                for waker in self._wakers or () if state != CANCELLED else ():
+                    if state == FINISHED:
                         if exception is None:
                             waker.add_result(self)
                         else:
@@ -107,7 +113,7 @@ class Future(StandardFuture):
             self._invoke_callbacks()
         return True
 
-    def set_result(self, result: Any) -> None:
+    def set_result(self, result: T) -> None:
         if not self._end(FINISHED, result, None):
             raise InvalidStateError("{}: {!r}".format(self._state, self))
 
@@ -120,7 +126,7 @@ class Future(StandardFuture):
 
         Returns whether it is cancelled: ``False`` if it had ended before.
         """
-        if self._state is RUNNING:
+        if self._state == RUNNING:
             return False
         session = self._session
         # As with the standard ones, whoever was to make the call notifies.
@@ -128,14 +134,14 @@ class Future(StandardFuture):
             if session is not None:
                 session.cancel(self)
             return True
-        return self._state is not FINISHED
+        return self._state != FINISHED
 
     def set_running_or_notify_cancel(self) -> bool:
         with _lock:
-            if self._state is PENDING:
+            if self._state == PENDING:
                 self._state = RUNNING
                 return True
-            notifies = self._state is CANCELLED
+            notifies = self._state == CANCELLED
             if notifies:
                 self._state = CANCELLED_AND_NOTIFIED
         if notifies:
@@ -151,12 +157,12 @@ class Future(StandardFuture):
         return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
 
     def running(self) -> bool:
-        return self._state is RUNNING
+        return self._state == RUNNING
 
     def done(self) -> bool:
         return self._state in _OVER
 
-    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+    def add_done_callback(self, fn: Callback) -> None:
         with _lock:
             condition = self._cond
             if condition is None and self._state not in _OVER:
@@ -192,20 +198,20 @@ class Future(StandardFuture):
                     raise TimeoutError()
                 condition.wait(left)
 
-    def result(self, timeout: Optional[float] = None) -> Any:
+    def result(self, timeout: Optional[float] = None) -> T:
         try:
             self._wait(timeout)
-            if self._state is not FINISHED:
+            if self._state != FINISHED:
                 raise CancelledError()
             if self._exception is not None:
                 raise self._exception
-            return self._result
+            return self._result  # type: ignore[return-value]
         finally:
             # The traceback of the exception refers to this frame.
             self = None  # type: ignore[assignment]
 
     def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
         self._wait(timeout)
-        if self._state is not FINISHED:
+        if self._state != FINISHED:
             raise CancelledError()
         return self._exception

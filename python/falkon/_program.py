@@ -18,21 +18,17 @@ def find() -> str:
     named = os.environ.get("FALKON_BINARY")
     if named:
         return named
-    for scheme in (None, "posix_user"):
-        try:
-            folder = sysconfig.get_path("scripts", *([scheme] if scheme else []))
-        except KeyError:
-            continue
-        path = os.path.join(folder, "falkon")
+    for scheme in (sysconfig.get_default_scheme(), "posix_user"):
+        path = os.path.join(sysconfig.get_path("scripts", scheme), "falkon")
         if os.access(path, os.X_OK):
             return path
-    path = shutil.which("falkon")
-    if path is None:
+    found = shutil.which("falkon")
+    if found is None:
         raise FalkonError(
             "the program falkon is not there: install it with `pip install .`, or name it with "
             "FALKON_BINARY"
         )
-    return path
+    return found
 
 
 def module_path() -> str:
@@ -64,7 +60,7 @@ class Program:
             # (Ctrl-C) is for this process alone.
             self.process = subprocess.Popen(
                 command,
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
                 env=environment,

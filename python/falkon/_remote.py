@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 """What runs in workers around the functions of users. It is sent by value, so
 that executors need not have this package."""
 

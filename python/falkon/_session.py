@@ -14,7 +14,7 @@ import msgspec
 from . import _futures
 from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
-from ._futures import Future
+from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
 
 # What is said to a dispatcher, and by it.
@@ -49,7 +49,8 @@ _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
-Call = Tuple[Any, bytes, Future]
+Message = List[Any]
+Call = Tuple["Kind", bytes, Future[Any]]
 """Which function with which options, the arguments, and the outcome."""
 
 
@@ -59,7 +60,7 @@ class Kind:
 
     __slots__ = ("template", "task_class")
 
-    def __init__(self, name: str, code: bytes, task_class: list):
+    def __init__(self, name: str, code: bytes, task_class: Message):
         function = ["python", name.encode(), code]
         self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
         self.task_class = task_class
@@ -78,8 +79,8 @@ class Session:
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
-        self._pending: Dict[int, Future] = {}
-        self._answers: Dict[int, "deque[Any]"] = {}
+        self._pending: Dict[int, Future[Any]] = {}
+        self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._requests = itertools.count()
         self._next_task = 0
@@ -101,16 +102,17 @@ class Session:
 
     # Saying.
 
-    def _send(self, message: list) -> None:
+    def _send(self, message: Message) -> None:
         body = _encode(message)
         self._socket.sendall(_LENGTH.pack(len(body)) + body)
 
-    def ask(self, tag: int, *fields: Any) -> list:
+    def ask(self, tag: int, *fields: Any) -> Message:
         """Makes a request and waits for its answer."""
         with self._lock:
             self._check()
             request = next(self._requests)
-            self._answers[request] = answer = deque()
+            answer: Deque[Message] = deque()
+            self._answers[request] = answer
             try:
                 self._send([tag, request, *fields])
             except OSError:
@@ -128,7 +130,7 @@ class Session:
         if self.error is not None:
             raise self.error
 
-    def submit(self, kind: Kind, payload: bytes, future: Future) -> None:
+    def submit(self, kind: Kind, payload: bytes, future: Future[Any]) -> None:
         """Has a call made."""
         if len(payload) > FRAME_BYTES - 4096:
             raise TaskFailed(
@@ -158,7 +160,7 @@ class Session:
             room = BATCH_BYTES
             for _ in range(min(len(queue), BATCH_CALLS)):
                 call = queue.popleft()
-                if call[2]._state is not _futures.PENDING:
+                if call[2]._state != PENDING:
                     continue
                 group = groups.get(call[0])
                 if group is None:
@@ -197,7 +199,7 @@ class Session:
         except OSError:
             pass  # The receiver finds out as well, and knows why.
 
-    def cancel(self, future: Future) -> None:
+    def cancel(self, future: Future[Any]) -> None:
         """Ends a call whose outcome nobody wants any more."""
         with self._lock:
             task = future._task
@@ -230,9 +232,9 @@ class Session:
                 return
             for info in infos:
                 if info[2] in ("waiting", "ready"):
-                    future = self._pending.get(info[0])
-                    if future is not None:
-                        future.cancel()
+                    found = self._pending.get(info[0])
+                    if found is not None:
+                        found.cancel()
             last = infos[-1][0]
             while at < len(tasks) and tasks[at] <= last:
                 at += 1
@@ -292,11 +294,11 @@ class Session:
             self._sent.clear()
             self._answered.notify_all()
         for future in ended:
-            future._end(_futures.FINISHED, None, self.error)
+            future._end(FINISHED, None, self.error)
 
     # Hearing.
 
-    def _heard(self, message: list) -> None:
+    def _heard(self, message: Message) -> None:
         tag = message[0]
         if tag == RESULTS:
             self._take_results(message[1])
@@ -312,7 +314,7 @@ class Session:
                     answer.append(message)
                     self._answered.notify_all()
 
-    def _answer_to_submission(self, message: list) -> None:
+    def _answer_to_submission(self, message: Message) -> None:
         if message[0] == REFUSED:
             self._refused(message)
             return
@@ -321,16 +323,16 @@ class Session:
             if self._queue:
                 self._submit_queued()
 
-    def _refused(self, message: list) -> None:
+    def _refused(self, message: Message) -> None:
         """A submission was not taken, and nor are those behind it."""
         reason = message[2]
         with self._lock:
             calls = self._sent.pop(message[1])
-            first = calls[0][2]._task
+            first = calls[0][2]._task or 0
             busy = reason[0] == 0 and reason[1][0] == 4
             gap = reason[0] == 0 and reason[1][0] == 2
             for _, _, future in calls:
-                self._pending.pop(future._task, None)
+                self._pending.pop(future._task or 0, None)
                 future._task = None
             if busy or gap:
                 self._next_task = min(self._next_task, first)
@@ -342,7 +344,7 @@ class Session:
         else:
             for _, _, future in calls:
                 future._end(
-                    _futures.FINISHED, None, TaskFailed("the dispatcher refused: %s" % (reason,))
+                    FINISHED, None, TaskFailed("the dispatcher refused: %s" % (reason,))
                 )
 
     def _try_again(self) -> None:
@@ -350,7 +352,7 @@ class Session:
             if not self._sent and self.error is None:
                 self._submit_queued()
 
-    def _take_results(self, delivery: list) -> None:
+    def _take_results(self, delivery: Message) -> None:
         _, start, results, _, _, _ = delivery
         pending = self._pending
         ended = []
@@ -375,7 +377,7 @@ class Session:
         if done:
             self._hang_up()
 
-    def _end(self, future: Future, run: list) -> None:
+    def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
         if detail is not None and self._output is not None:
             for stream in (0, 1):
@@ -386,20 +388,21 @@ class Session:
             try:
                 value = value_of(detail[3]) if detail is not None else None
             except BaseException as exception:
-                future._end(_futures.FINISHED, None, exception)
+                future._end(FINISHED, None, exception)
             else:
-                future._end(_futures.FINISHED, value, None)
+                future._end(FINISHED, value, None)
         elif tag == CANCELLED:
-            future._end(_futures.CANCELLED_AND_NOTIFIED, None, None)
+            future._end(CANCELLED_AND_NOTIFIED, None, None)
         else:
             error = _error(outcome, detail)
             if isinstance(error, InitializerFailed):
                 self._lost("", error)
-            future._end(_futures.FINISHED, None, error)
+            future._end(FINISHED, None, error)
 
 
-def _written(captured: list) -> bytes:
+def _written(captured: Message) -> bytes:
     """What a call wrote, whole if it can be read from here."""
+    head: bytes
     head, total, file = captured
     if total > len(head) and file:
         try:
@@ -411,7 +414,7 @@ def _written(captured: list) -> bytes:
     return head
 
 
-def _error(outcome: list, detail: Optional[list]) -> BaseException:
+def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
     text = detail[2] if detail is not None else ""
     value = detail[3] if detail is not None else b""
     tag = outcome[0]
