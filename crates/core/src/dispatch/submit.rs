@@ -124,6 +124,7 @@ impl Dispatcher {
             batch
         });
         let count = submission.count;
+        self.tally.submitted(count);
         let class_ends = submission
             .class_runs
             .iter()
