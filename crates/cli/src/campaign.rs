@@ -249,7 +249,7 @@ impl<'a> Receiver<'a> {
         let status = result.status();
         self.ended.end(status, 1);
         if let Some(detail) = &result.detail {
-            staged::add(&mut self.usage, &detail.usage);
+            self.usage.add(&detail.usage);
         }
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
             let stderr = result

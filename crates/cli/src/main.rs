@@ -10,6 +10,7 @@
 mod access;
 mod amount;
 mod bench;
+mod caches;
 mod campaign;
 mod data;
 mod description;
@@ -71,6 +72,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// See, put, get and drop data objects in executors' caches
+    Data(caches::DataArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
     Model(model::ModelArgs),
     /// Run a scenario on a simulated machine
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Data(args) => caches::data(args),
         Command::Sim(args) => sim::sim(&args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),

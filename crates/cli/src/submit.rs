@@ -1,6 +1,7 @@
 //! `falkon submit`: tasks for a dispatcher that runs already.
 
 use crate::access::{AccessArgs, connect};
+use crate::caches::held_versions;
 use crate::campaign;
 use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
@@ -51,6 +52,7 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
         args.plan.options.home =
             std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
     }
+    args.plan.options.reads_held = true;
     let plan = match make_plan(&args.plan) {
         Ok(plan) => plan,
         Err(exit) => return exit,
@@ -111,6 +113,7 @@ async fn create_and_submit(
         policy: args.policy.options(plan)?,
     };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    plan.set_held(held_versions(&client, plan.held()).await?);
     let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()

@@ -73,6 +73,7 @@ impl Rig {
                     FromPeers::Ask { answer, .. } => answer.send(Verdict::Busy).unwrap(),
                     FromPeers::Served(_) => serving -= 1,
                     FromPeers::Lost(_) => {}
+                    other => panic!("{other:?}"),
                 }
             }
         });

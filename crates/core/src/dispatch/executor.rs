@@ -3,6 +3,7 @@
 use super::instance::{Need, NeedId};
 use super::{BatchId, ConnectionId, Held, Order};
 use crate::data::declared::Serving;
+use crate::data::stage::CacheState;
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -72,6 +73,8 @@ pub(super) struct Executor {
     pub(super) prefetched_key: Option<u64>,
     /// Where it serves what it caches.
     pub(super) serves: Option<Serving>,
+    /// How its cache stood when it last said so.
+    pub(super) cache: Option<CacheState>,
     /// It counts among the busy ones.
     pub(super) is_busy: bool,
     /// What it is to be told next.
@@ -106,6 +109,7 @@ impl Executor {
             turn: None,
             prefetched_key: None,
             serves: None,
+            cache: None,
             is_busy: false,
             order: Order::default(),
             updates_seen: 0,

@@ -5,10 +5,10 @@ use crate::fixture::{Access, Dispatcher, Running, Site};
 use rustix::process::Signal;
 use serde_json::Value;
 
-const OBJECTS: u64 = 8;
+pub(super) const OBJECTS: u64 = 8;
 
 /// A dispatcher, and files `files/1`, `files/2`, ….
-fn with_files(site: &Site) -> Dispatcher<'_> {
+pub(super) fn with_files(site: &Site) -> Dispatcher<'_> {
     std::fs::create_dir(site.path("files")).unwrap();
     for number in 1..=OBJECTS {
         site.write(&format!("files/{number}"), format!("{number}\n").repeat(1000));
@@ -17,7 +17,7 @@ fn with_files(site: &Site) -> Dispatcher<'_> {
 }
 
 /// An executor with a cache that alone can run tasks that need its name.
-fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
+pub(super) fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
     let cache = format!("{}=1MiB", site.text(&format!("cache-{name}")));
     let offer = format!("{name}=100");
     dispatcher.executor(name, &["--slots", "2", "--cache", &cache, "--resource", &offer])
@@ -25,7 +25,7 @@ fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
 
 /// Reads every file in a task of its own, all on one executor.
 #[track_caller]
-fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
+pub(super) fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
     let need = format!("{name}=1");
     let range = format!("1-{OBJECTS}");
     let args = ["--wait", "--json", "--resource", &need, "--range", &range];
@@ -39,7 +39,7 @@ fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
 }
 
 /// Asks them to leave, and waits until they have.
-fn end(executors: impl IntoIterator<Item = Running>) {
+pub(super) fn end(executors: impl IntoIterator<Item = Running>) {
     for executor in executors {
         executor.signal(Signal::TERM);
         executor.finish().exits(0);
