@@ -76,6 +76,9 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
              instance's own with --instance-access FILE, or wait with --wait",
         ));
     }
+    if !args.wait && args.output.measure.is_asked() {
+        return Err(Exit::usage("--metrics and --baseline measure what is waited for: add --wait"));
+    }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
         if !args.output.quiet {
@@ -92,6 +95,7 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let sink = make_sink(&args.output, directory, &plan, false);
     let progress = crate::progress::Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = campaign::Receiver::new(Some(&plan), sink, progress, with_digests);
+    receiver.measure(&args.output.measure);
     let access = if owner { access } else { own_access };
     let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
     let seconds = started.elapsed().as_secs_f64();

@@ -35,6 +35,11 @@ pub(crate) struct MeasureArgs {
 }
 
 impl MeasureArgs {
+    /// Whether a run is to be measured even if it has no data.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.metrics.is_some() || self.baseline.is_some()
+    }
+
     fn baseline_s(&self) -> Option<f64> {
         self.baseline.map(|micros| micros as f64 / SECOND_MICROS)
     }
@@ -57,7 +62,8 @@ impl Measured<'_> {
     /// Lines for people, of a run that used data or was to be measured.
     pub(crate) fn show(&self, args: &MeasureArgs) {
         let usage = self.observed.usage();
-        if *usage == Usage::default() && args.baseline.is_none() && args.metrics.is_none() {
+        let is_run = self.observed.began().is_some();
+        if !is_run || (*usage == Usage::default() && !args.is_asked()) {
             return;
         }
         let response = self.observed.response();
