@@ -18,6 +18,7 @@ mod embedded;
 mod exit;
 mod model;
 mod objects;
+mod pipe;
 mod plan;
 mod progress;
 mod query;
@@ -74,6 +75,8 @@ enum Command {
     Stop(query::StopArgs),
     /// See, put, get and drop data objects in executors' caches
     Data(caches::DataArgs),
+    /// Speak the protocol with the program that started this one
+    Pipe(pipe::PipeArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
     Model(model::ModelArgs),
     /// Run a scenario on a simulated machine
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Stop(args) => query::stop(args),
         Command::Data(args) => caches::data(args),
         Command::Sim(args) => sim::sim(&args),
+        Command::Pipe(args) => pipe::pipe(args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {

@@ -205,6 +205,12 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
+    /// No more results come of an instance that was subscribed to: another
+    /// client has destroyed it.
+    Gone {
+        /// Its number.
+        instance: InstanceId,
+    },
     /// Which data objects there are.
     Objects {
         /// Of the question.
@@ -252,9 +258,10 @@ wire_enum!(ToClient {
     4 => Results(delivery),
     5 => Status { request, status },
     6 => Tasks { request, tasks },
-    7 => Objects { request, objects, next },
-    8 => Found { request, found },
-    9 => Reached { request, ticket, access },
+    7 => Gone { instance },
+    8 => Objects { request, objects, next },
+    9 => Found { request, found },
+    10 => Reached { request, ticket, access },
 });
 
 /// Why a request is refused.

@@ -463,6 +463,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("results", ToClient::Results(delivery)),
         ("status", ToClient::Status { request, status }),
         ("tasks", ToClient::Tasks { request, tasks }),
+        ("gone", ToClient::Gone { instance: INSTANCE }),
         (
             "objects",
             ToClient::Objects {

@@ -503,6 +503,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
+        instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), vec(object_status(), 0..5), option::of(object_id()))
             .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),
         (number(), vec(found_object(), 0..5))

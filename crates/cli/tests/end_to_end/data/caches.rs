@@ -247,3 +247,59 @@ fn an_instance_sees_its_own_objects_alone() {
     assert_eq!(data(&access, "ls", &["--json"]).exits(0).results().len(), 1);
     end([a]);
 }
+
+/// A number of the metrics that a run wrote.
+#[track_caller]
+fn number(metrics: &Value, path: &str) -> f64 {
+    metrics.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {metrics}"))
+}
+
+#[test]
+fn a_run_is_measured_as_the_papers_do() {
+    let site = Site::new();
+    site.write("a", "x".repeat(4096));
+    let args = ["-j", "2", "--range", "1-8", "--baseline", "3600s", "--metrics", "m.json"];
+    let command = ["--input", "in=a", "--", "sh", "-c", "cat in > /dev/null; sleep 0.05"];
+    let ran = site.run([&["run"], &args[..], &command].concat()).exits(0);
+    for part in ["response ", "2 slots: utilization ", "speedup ", "slowdown ", "as the baseline"] {
+        assert!(ran.err.contains(part), "no {part:?} in\n{ran}");
+    }
+    let metrics: Value = serde_json::from_str(&site.read("m.json")).unwrap();
+    assert_eq!((&metrics["tasks"], &metrics["slots"]), (&8.into(), &2.0.into()));
+    assert_eq!(metrics["data"]["store"], serde_json::json!({ "objects": 1, "bytes": 4096 }));
+    let at = |path: &str| number(&metrics, path);
+    assert_eq!((at("/data/hit_ratios/local"), at("/data/byte_ratios/store")), (0.875, 0.125));
+    let makespan = at("/makespan_seconds");
+    let near = |found: f64, expected: f64| {
+        assert!((found - expected).abs() < 1e-6 * expected.abs().max(1.0), "{found} {expected}");
+    };
+    let response =
+        ["wait", "execute", "deliver"].map(|part| at(&format!("/response/{part}_seconds")));
+    near(at("/response/total_seconds"), response.iter().sum());
+    assert!(response[1] >= 0.05, "{metrics}");
+    near(at("/utilization"), response[1] * 8.0 / (2.0 * makespan));
+    near(at("/efficiency"), at("/ideal_seconds") / makespan);
+    near(at("/speedup"), 2.0 * at("/efficiency"));
+    near(at("/cpu_seconds"), 2.0 * makespan);
+    near(at("/speedup_over_baseline"), 3600.0 / makespan);
+    near(at("/performance_index"), 3600.0 / makespan / (2.0 * makespan / 3600.0));
+    assert!(at("/efficiency") <= 1.0 && at("/slowdown") >= 1.0, "{metrics}");
+    let series = metrics["series"].as_array().unwrap();
+    let sum = |path: &str| series.iter().map(|interval| number(interval, path)).sum::<f64>();
+    assert_eq!((sum("/ended"), sum("/local/bytes"), sum("/store/objects")), (8.0, 28672.0, 1.0));
+    // The same of what a dispatcher has, later.
+    let dispatcher = with_files(&site);
+    let access = dispatcher.access();
+    let executors = ["a", "b"].map(|name| executor(&site, &dispatcher, name));
+    let id = access.submit(&["--range", "1-4", "--input", "in=files/1", "--", "cat", "in"]);
+    access.run("results", &[&id, "--metrics", "n.json"]).exits(0);
+    let metrics: Value = serde_json::from_str(&site.read("n.json")).unwrap();
+    assert_eq!((&metrics["tasks"], &metrics["slots"]), (&4.into(), &4.0.into()));
+    assert_eq!(metrics["speedup_over_baseline"], Value::Null);
+    let ran = access.run("submit", &["--metrics", "o.json", "--", "true"]).exits(2);
+    ran.says_only(1, "add --wait");
+    // Of a run without data nothing is said, unless it is asked for.
+    let ran = site.run(["run", "--", "true"]).exits(0);
+    assert!(!ran.err.contains("response "), "{ran}");
+    end(executors);
+}
