@@ -1,16 +1,18 @@
 //! Getting a plan's tasks to a dispatcher and their results back.
 
-use crate::exit::{say, write_line};
+use crate::exit::{Exit, say, write_line};
 use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::results::measured::{MeasureArgs, Measured};
 use crate::results::staged;
 use crate::results::terminal::end_of_stream;
-use crate::results::{Sink, SinkError, TaskResult};
+use crate::results::{Sink, SinkError, TaskResult, Times};
 use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{Delivery, RequestError};
+use falkon_core::metrics::{Observed, TaskTimes};
 use falkon_core::result::{Counts, Outcome, Status};
-use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
+use falkon_core::task::{ExecutorId, InstanceId, MILLI, TaskId, Time};
 use falkon_node::client::{Client, ClientError, Pending};
 use falkon_wire::message::Refusal;
 use std::collections::{BTreeMap, VecDeque};
@@ -119,8 +121,10 @@ pub(crate) struct Receiver<'a> {
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
-    /// Where the data objects came from that the tasks read.
-    usage: Usage,
+    /// What the run is measured by.
+    observed: Observed,
+    measure: MeasureArgs,
+    slots: Option<f64>,
 }
 
 impl<'a> Receiver<'a> {
@@ -146,7 +150,9 @@ impl<'a> Receiver<'a> {
             executors: BTreeMap::new(),
             failures: Vec::new(),
             ended: Counts::default(),
-            usage: Usage::default(),
+            observed: Observed::default(),
+            measure: MeasureArgs::default(),
+            slots: None,
         }
     }
 
@@ -169,6 +175,31 @@ impl<'a> Receiver<'a> {
     /// Tells the users' names for tasks, where the plan is not known.
     pub(crate) fn name_tasks(&mut self, names: impl IntoIterator<Item = (u64, String)>) {
         self.names.extend(names);
+    }
+
+    /// What is to be told of what the run is measured by.
+    pub(crate) fn measure(&mut self, args: &MeasureArgs) {
+        self.measure = args.clone();
+    }
+
+    /// Whether it is to be told how many slots there are.
+    pub(crate) fn wants_slots(&self) -> bool {
+        self.slots.is_none()
+            && (*self.observed.usage() != Usage::default() || self.measure.is_asked())
+    }
+
+    /// Says how many slots there are.
+    pub(crate) fn set_slots(&mut self, cpus_milli: u64) {
+        self.slots = Some(cpus_milli as f64 / f64::from(MILLI));
+    }
+
+    fn measured(&self) -> Measured<'_> {
+        Measured { observed: &self.observed, slots: self.slots }
+    }
+
+    /// Writes the file of metrics that was asked for, if one was.
+    pub(crate) fn write_metrics(&self) -> Result<(), Exit> {
+        self.measured().write(&self.measure)
     }
 
     /// How the tasks ended whose results were taken in.
@@ -248,8 +279,10 @@ impl<'a> Receiver<'a> {
     fn take_one(&mut self, result: &TaskResult, position: u64) {
         let status = result.status();
         self.ended.end(status, 1);
-        if let Some(detail) = &result.detail {
-            staged::add(&mut self.usage, &detail.usage);
+        if result.attempts > 0 {
+            let Times { queued, started, ended, delivered, .. } = result.times;
+            let usage = result.detail.as_ref().map(|detail| detail.usage).unwrap_or_default();
+            self.observed.add(&TaskTimes { queued, started, ended, delivered }, &usage);
         }
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
             let stderr = result
@@ -294,9 +327,10 @@ impl<'a> Receiver<'a> {
                 write_line(format_args!("          | {line}"));
             }
         }
-        if let Some(data) = staged::summary(&self.usage) {
+        if let Some(data) = staged::summary(self.observed.usage()) {
             say(data);
         }
+        self.measured().show(&self.measure);
         let mut text = format!("{} done", self.ended.done);
         if before > 0 {
             text.push_str(&format!(" ({before} before)"));

@@ -10,6 +10,7 @@
 mod access;
 mod amount;
 mod bench;
+mod caches;
 mod campaign;
 mod data;
 mod description;
@@ -72,6 +73,8 @@ enum Command {
     Destroy(query::DestroyArgs),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// See, put, get and drop data objects in executors' caches
+    Data(caches::DataArgs),
     /// Speak the protocol with the program that started this one
     Pipe(pipe::PipeArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
@@ -117,6 +120,7 @@ fn main() -> ExitCode {
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
         Command::Stop(args) => query::stop(args),
+        Command::Data(args) => caches::data(args),
         Command::Sim(args) => sim::sim(&args),
         Command::Pipe(args) => pipe::pipe(args),
         Command::Model(args) => model::model(&args),

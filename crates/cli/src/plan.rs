@@ -34,6 +34,7 @@ mod workflow;
 
 pub(crate) use args::PlanArgs;
 pub(crate) use error::PlanError;
+pub(crate) use files::{is_pattern, name_matches};
 pub(crate) use quantity::{duration_micros, memory_bytes, resource};
 
 use args::SourceArg;
@@ -45,13 +46,13 @@ use listed::{ListBuilder, Listed};
 use product::Product;
 use selection::Selection;
 use source::Source;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{BufRead, Read};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a plan is made from besides its arguments.
 pub(crate) struct Surroundings<'a> {
@@ -94,10 +95,22 @@ struct Objects {
     made_version: Arc<str>,
     /// Whether tasks read what others leave in caches.
     reads_caches: bool,
+    /// What tasks read that is in caches already.
+    held: BTreeSet<Vec<u8>>,
+    /// Which versions those have, and how many bytes, once that is known.
+    held_versions: OnceLock<HeldVersions>,
 }
 
+/// Of each URL of an object in caches, its version and its size.
+pub(crate) type HeldVersions = HashMap<Vec<u8>, (Arc<str>, Option<u64>)>;
+
 impl Objects {
-    fn new(current_dir: Vec<u8>, made: HashSet<Made>, reads_caches: bool) -> Objects {
+    fn new(
+        current_dir: Vec<u8>,
+        made: HashSet<Made>,
+        held: BTreeSet<Vec<u8>>,
+        reads_caches: bool,
+    ) -> Objects {
         let mut random = [0; 16];
         // Without randomness the time will do: it only has to differ from
         // other plans.
@@ -106,7 +119,23 @@ impl Objects {
             random = now.map_or(0, |now| now.as_nanos()).to_le_bytes();
         }
         let made_version = format!("{}{:032x}", objects::MADE, u128::from_le_bytes(random));
-        Objects { current_dir, made, made_version: made_version.into(), reads_caches }
+        Objects {
+            current_dir,
+            made,
+            made_version: made_version.into(),
+            reads_caches,
+            held,
+            held_versions: OnceLock::new(),
+        }
+    }
+
+    /// What is known of an object before any store is asked: its version, and
+    /// its size.
+    fn known(&self, source: &[u8]) -> Option<(Arc<str>, Option<u64>)> {
+        if graph::is_made(&self.made, source) {
+            return Some((self.made_version.clone(), None));
+        }
+        self.held_versions.get().and_then(|held| held.get(source)).cloned()
     }
 }
 
@@ -133,7 +162,8 @@ impl Plan {
         let sources = sources(args, surroundings)?;
         let mut product = Product::new(args, sources)?;
         objects::settle_template(&mut product.template, &current_dir);
-        let (dependencies, made) = product.dependencies(&current_dir)?;
+        let reads_held = args.options.reads_held;
+        let (dependencies, made, held) = product.dependencies(&current_dir, reads_held)?;
         let template = Template::Command(product.template.clone()).to_bytes();
         let first = product.command(0).unwrap_or_default();
         let has_objects = objects::has_objects(&first);
@@ -142,7 +172,8 @@ impl Plan {
             body: Arc::new(Body::Product(product)),
             dependencies: Arc::new(dependencies),
             template: Arc::new(template),
-            objects: has_objects.then(|| Arc::new(Objects::new(current_dir, made, reads_caches))),
+            objects: has_objects
+                .then(|| Arc::new(Objects::new(current_dir, made, held, reads_caches))),
             selection: None,
         })
     }
@@ -150,7 +181,8 @@ impl Plan {
     fn from_list(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Plan, PlanError> {
         let current_dir = surroundings.current_dir;
         let mut list = ListBuilder::default();
-        let mut graph = GraphBuilder::new(current_dir.as_os_str().as_bytes());
+        let mut graph = GraphBuilder::new(current_dir.as_os_str().as_bytes())
+            .reading_held(args.options.reads_held);
         let options = &args.options;
         let shown;
         if let Some(path) = &args.sources.workflow {
@@ -192,7 +224,8 @@ impl Plan {
         };
         let objects = listed.has_objects.then(|| {
             let current_dir = current_dir.as_os_str().as_bytes().to_vec();
-            Arc::new(Objects::new(current_dir, graph.made(), graph.reads_caches()))
+            let reads_caches = graph.reads_caches();
+            Arc::new(Objects::new(current_dir, graph.made(), graph.held(), reads_caches))
         });
         let dependencies = graph.finish(listed.count, name)?;
         Ok(Plan {
@@ -212,6 +245,19 @@ impl Plan {
     /// Whether tasks read what others leave in caches.
     pub(crate) fn reads_caches(&self) -> bool {
         self.objects.as_ref().is_some_and(|objects| objects.reads_caches)
+    }
+
+    /// The URLs of what tasks read that is in caches already.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &[u8]> {
+        self.objects.iter().flat_map(|objects| objects.held.iter().map(Vec::as_slice))
+    }
+
+    /// Says which versions those have; once.
+    pub(crate) fn set_held(&self, versions: HeldVersions) {
+        if let Some(objects) = &self.objects {
+            // They are what they were when they were first looked up.
+            let _ = objects.held_versions.set(versions);
+        }
     }
 
     /// Whether any task reads or writes data objects.

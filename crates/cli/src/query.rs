@@ -10,6 +10,7 @@ use crate::campaign::Receiver;
 use crate::exit::{Exit, runtime, say};
 use crate::progress::Progress;
 use crate::results::line::Json;
+use crate::results::measured::MeasureArgs;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::run::{Ending, Interrupts, finish};
@@ -134,6 +135,11 @@ async fn receive(
         }
         client.acknowledge(instance, receiver.position).await?;
     }
+    if receiver.wants_slots() {
+        let executors = client.status(Some(instance)).await?.executors;
+        let cpus = executors.iter().map(|executor| u64::from(executor.capacity.cpus_milli));
+        receiver.set_slots(cpus.sum());
+    }
     Ok(Ending::Complete)
 }
 
@@ -236,7 +242,8 @@ impl Sink for Silent {
 }
 
 pub(crate) fn wait(args: WaitArgs) -> Exit {
-    pass_on(&args.access, args.instance, Box::new(Silent), 0, args.quiet, true)
+    let measure = MeasureArgs::default();
+    pass_on(&args.access, args.instance, Box::new(Silent), 0, args.quiet, true, &measure)
 }
 
 /// `falkon results`
@@ -256,6 +263,8 @@ pub(crate) struct ResultsArgs {
     /// Print the results there are, and do not wait for more
     #[arg(long)]
     no_wait: bool,
+    #[command(flatten)]
+    measure: MeasureArgs,
 }
 
 pub(crate) fn results(args: ResultsArgs) -> Exit {
@@ -264,7 +273,8 @@ pub(crate) fn results(args: ResultsArgs) -> Exit {
     } else {
         Box::new(Terminal { owns_overflow: false })
     };
-    pass_on(&args.access, args.instance, sink, args.from, true, !args.no_wait)
+    let measure = &args.measure;
+    pass_on(&args.access, args.instance, sink, args.from, true, !args.no_wait, measure)
 }
 
 fn pass_on(
@@ -274,6 +284,7 @@ fn pass_on(
     from: u64,
     quiet: bool,
     to_the_end: bool,
+    measure: &MeasureArgs,
 ) -> Exit {
     let access = match access.load_or_exit() {
         Ok(access) => access,
@@ -300,6 +311,7 @@ fn pass_on(
         let progress = Progress::new(found.counts.total, !quiet);
         let mut receiver = Receiver::new(None, sink, progress, false);
         receiver.position = from;
+        receiver.measure(measure);
         receiver.set_named(found.named);
         if !to_the_end {
             receiver.stop_at(found.counts.ended());

@@ -2,6 +2,7 @@
 
 pub(crate) mod directory;
 pub(crate) mod line;
+pub(crate) mod measured;
 pub(crate) mod order;
 pub(crate) mod staged;
 pub(crate) mod terminal;

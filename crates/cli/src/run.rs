@@ -8,6 +8,7 @@ use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
 use crate::results::directory::Directory;
 use crate::results::line::Json;
+use crate::results::measured::MeasureArgs;
 use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
@@ -51,6 +52,8 @@ pub(crate) struct OutputArgs {
     /// a file
     #[arg(long, value_name = "BYTES", default_value_t = CAPTURE_BYTES_DEFAULT)]
     pub(crate) capture: u64,
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
 }
 
 /// What a failed task means for the others.
@@ -279,6 +282,8 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     // one terminal; the line steps aside for each.
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
+    receiver.measure(&args.output.measure);
+    receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     let outcome =
         drive(&mut embedded, &plan, &mut receiver, (args.failure.fail_fast, policy)).await;
     let at_once = !matches!(outcome, Ending::Complete);
@@ -344,6 +349,9 @@ pub(crate) fn finish(
         receiver.hide();
     } else {
         receiver.report(before, seconds);
+    }
+    if let Err(exit) = receiver.write_metrics() {
+        return exit;
     }
     match ending {
         Ending::Complete if receiver.ended().failed + receiver.ended().cancelled == 0 => {

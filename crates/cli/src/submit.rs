@@ -1,6 +1,7 @@
 //! `falkon submit`: tasks for a dispatcher that runs already.
 
 use crate::access::{AccessArgs, connect};
+use crate::caches::held_versions;
 use crate::campaign;
 use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
@@ -51,6 +52,7 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
         args.plan.options.home =
             std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
     }
+    args.plan.options.reads_held = true;
     let plan = match make_plan(&args.plan) {
         Ok(plan) => plan,
         Err(exit) => return exit,
@@ -74,6 +76,9 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
              instance's own with --instance-access FILE, or wait with --wait",
         ));
     }
+    if !args.wait && args.output.measure.is_asked() {
+        return Err(Exit::usage("--metrics and --baseline measure what is waited for: add --wait"));
+    }
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
         if !args.output.quiet {
@@ -90,6 +95,7 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let sink = make_sink(&args.output, directory, &plan, false);
     let progress = crate::progress::Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = campaign::Receiver::new(Some(&plan), sink, progress, with_digests);
+    receiver.measure(&args.output.measure);
     let access = if owner { access } else { own_access };
     let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
     let seconds = started.elapsed().as_secs_f64();
@@ -111,6 +117,7 @@ async fn create_and_submit(
         policy: args.policy.options(plan)?,
     };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    plan.set_held(held_versions(&client, plan.held()).await?);
     let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()

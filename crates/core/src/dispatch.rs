@@ -9,6 +9,7 @@
 //! records of a round before it sends anything of that round loses nothing.
 
 mod cancel;
+mod catalog;
 pub(crate) mod check;
 mod deliver;
 mod demand;
@@ -17,6 +18,7 @@ mod end;
 mod event;
 mod executor;
 mod finish;
+mod inquire;
 mod instance;
 mod locate;
 mod located;
@@ -28,9 +30,11 @@ mod suspend;
 
 use crate::data::index::Index;
 use crate::data::object::ObjectId;
+use crate::data::stage::CacheState;
 use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+use catalog::Catalog;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
@@ -42,6 +46,7 @@ pub use event::{
     Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Lease,
     Order, Prepare, Reply, RequestError, Update,
 };
+pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
 pub use recover::{Record, RecoverError};
 
 /// A dispatcher's whole state.
@@ -92,6 +97,8 @@ pub struct Dispatcher {
     knows_data: bool,
     /// Who holds which data objects.
     index: Index,
+    /// What they are called.
+    catalog: Catalog,
     /// Queues of tasks whose data decides where they go.
     located: LocatedQueues,
     /// Executors with caches to which more may be sent ahead.
@@ -238,7 +245,8 @@ impl Dispatcher {
 
     /// All executors, in the order of their registration.
     pub fn executor_views(&self) -> impl Iterator<Item = ExecutorView<'_>> {
-        self.executors.values().map(|executor| ExecutorView { executor })
+        let index = &self.index;
+        self.executors.values().map(|executor| ExecutorView { executor, index })
     }
 
     fn reply(&mut self, connection: ConnectionId, request: u64, reply: Reply) {
@@ -352,6 +360,7 @@ impl<'a> InstanceView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct ExecutorView<'a> {
     executor: &'a Executor,
+    index: &'a Index,
 }
 
 impl<'a> ExecutorView<'a> {
@@ -413,6 +422,14 @@ impl<'a> ExecutorView<'a> {
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.executor.leaving
+    }
+
+    /// How its cache stands, as it last said, and how many objects it holds;
+    /// `None` if it has no cache.
+    #[must_use]
+    pub fn cache(&self) -> Option<(CacheState, u64)> {
+        let place = self.index.place(self.executor.id)?;
+        Some((self.executor.cache.unwrap_or_default(), self.index.held_count(place) as u64))
     }
 
     /// Whether it is connected.

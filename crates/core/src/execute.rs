@@ -25,7 +25,7 @@ use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-pub use staging::StartData;
+pub use staging::{StartData, Visit, VisitEnd, visit_of};
 
 /// A template as this executor numbers them; numbers are never used again,
 /// unlike those of a dispatcher that restarts.
@@ -101,6 +101,14 @@ pub enum Event {
     /// [`Event::Connected`], as the clock may be another then. When the time is
     /// over it leaves as after [`Event::Leave`].
     Lease(Lease),
+    /// Somebody wants something of the cache. The answer is
+    /// [`Action::VisitEnded`].
+    Visited {
+        /// This visit.
+        visit: u64,
+        /// What.
+        what: Visit,
+    },
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -166,6 +174,13 @@ pub enum Action {
     Stage(stage::Action),
     /// Where executors listen from which objects are to be fetched.
     Peers(Vec<Peer>),
+    /// A visit is over.
+    VisitEnded {
+        /// Which.
+        visit: u64,
+        /// How.
+        end: VisitEnd,
+    },
     /// A task with data objects is over: its sandbox may go.
     Clear(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
@@ -341,6 +356,7 @@ impl Executor {
                 self.allocation = lease.allocation;
                 self.leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
             }
+            Event::Visited { visit, what } => self.visited(visit, what),
             Event::Leave => self.leaving = true,
         }
     }

@@ -9,6 +9,7 @@ pub mod data;
 pub mod dispatch;
 pub mod execute;
 pub mod limits;
+pub mod metrics;
 pub mod model;
 pub mod provision;
 pub mod result;

@@ -138,7 +138,26 @@ impl DiskCache {
         object: &Object,
         size: u64,
     ) -> Result<(), CacheError> {
-        let result = self.settle(tier, &self.tier(tier)?.part(partial), object, size);
+        let result = self.settle(tier, &self.tier(tier)?.part(partial), object, size, false);
+        if result.is_err() {
+            self.discard(tier, partial);
+        }
+        result
+    }
+
+    /// As [`DiskCache::seal`], of an object that is nowhere else: it is not to
+    /// be evicted after a restart either, however that comes about.
+    ///
+    /// # Errors
+    /// [`CacheError`]; the file is then gone.
+    pub fn seal_only_here(
+        &self,
+        tier: TierId,
+        partial: PartialId,
+        object: &Object,
+        size: u64,
+    ) -> Result<(), CacheError> {
+        let result = self.settle(tier, &self.tier(tier)?.part(partial), object, size, true);
         if result.is_err() {
             self.discard(tier, partial);
         }
@@ -176,7 +195,7 @@ impl DiskCache {
         if is_alone {
             match fs::rename(output, &part) {
                 Ok(()) => {
-                    let result = self.settle(tier, &part, object, size);
+                    let result = self.settle(tier, &part, object, size, false);
                     if result.is_err() {
                         // What can be done to give it back has been done.
                         let _ = fs::set_permissions(&part, now.permissions());
@@ -325,6 +344,7 @@ impl DiskCache {
         part: &Path,
         object: &Object,
         size: u64,
+        only_here: bool,
     ) -> Result<(), CacheError> {
         let of = self.tier(tier)?;
         let failed = |error| of.failed("finish", part, error);
@@ -348,7 +368,7 @@ impl DiskCache {
         let stamp = Stamp::of(&file.metadata().map_err(failed)?);
         let path = of.path(object.id);
         of.rename(part, &path).map_err(failed)?;
-        let line = Line::of(object, stamp);
+        let line = Line::of(object, stamp, only_here);
         if let Err(error) = of.index().append(object.id, &line) {
             // Without its line it would be unknown after a restart; it goes
             // back, for the caller to delete or to return.

@@ -7,10 +7,15 @@
 //! stopped.
 
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
-use falkon_core::dispatch::{Delivery, InstanceOptions, RequestError, Selection};
-use falkon_core::task::{InstanceId, Submission, TaskId};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::dispatch::{
+    Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
+};
+use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, ToClient};
+use falkon_wire::message::{
+    FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, Ticket, ToClient,
+};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -265,6 +270,60 @@ impl Client {
         }
     }
 
+    /// Which data objects there are, after one, as many as go into one answer;
+    /// and from which to go on, if there may be more.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn objects(
+        &self,
+        instance: Option<InstanceId>,
+        executor: Option<ExecutorId>,
+        prefix: &str,
+        after: Option<ObjectId>,
+    ) -> Result<(Vec<ObjectStatus>, Option<ObjectId>), ClientError> {
+        let prefix = prefix.to_owned();
+        let asked =
+            self.ask(|request| FromClient::Objects { request, instance, executor, prefix, after });
+        match asked.await? {
+            ToClient::Objects { objects, next, .. } => Ok((objects, next)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The data objects that a URL or an id means, and where they are.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn find(
+        &self,
+        instance: Option<InstanceId>,
+        name: &str,
+    ) -> Result<Vec<FoundObject>, ClientError> {
+        let name = name.to_owned();
+        match self.ask(|request| FromClient::Find { request, instance, name }).await? {
+            ToClient::Found { found, .. } => Ok(found),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Whom to go to with a data object, and what to prove oneself with there.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn reach(
+        &self,
+        instance: Option<InstanceId>,
+        object: &Object,
+        purpose: Purpose,
+    ) -> Result<(Ticket, Vec<Access>), ClientError> {
+        let object = object.clone();
+        match self.ask(|request| FromClient::Reach { request, instance, object, purpose }).await? {
+            ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Ends the dispatcher.
     ///
     /// # Errors
@@ -330,7 +389,10 @@ async fn read(
                 | ToClient::Done { request }
                 | ToClient::Refused { request, .. }
                 | ToClient::Status { request, .. }
-                | ToClient::Tasks { request, .. } => *request,
+                | ToClient::Tasks { request, .. }
+                | ToClient::Objects { request, .. }
+                | ToClient::Found { request, .. }
+                | ToClient::Reached { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(Ok(delivery));

@@ -408,6 +408,23 @@ impl Driver {
                 self.push(connection, ToClient::Tasks { request, tasks });
                 return;
             }
+            FromClient::Objects { request, instance, executor, prefix, after } => {
+                let scope = permission::scope(peer.role, instance);
+                let (objects, next) = self.core.objects(scope, executor, &prefix, after);
+                self.push(connection, ToClient::Objects { request, objects, next });
+                return;
+            }
+            FromClient::Find { request, instance, name } => {
+                let found = self.core.find_objects(permission::scope(peer.role, instance), &name);
+                self.push(connection, ToClient::Found { request, found });
+                return;
+            }
+            FromClient::Reach { request, instance, object, purpose } => {
+                let scope = permission::scope(peer.role, instance);
+                let answer = self.reach(request, scope, &object, purpose);
+                self.push(connection, answer);
+                return;
+            }
             FromClient::Stop { request } => {
                 (self.log)("asked to stop");
                 self.stopping = Some((connection, request));

@@ -5,6 +5,7 @@ mod mend;
 mod not_started;
 mod objects;
 mod tasks;
+mod visits;
 mod workers;
 
 use crate::clock::Clock;
@@ -139,7 +140,7 @@ pub async fn run(
     let mut objects = None;
     if let Some(setup) = &options.cache {
         let opened = Objects::open(setup, &options.scratch, incarnation, options.log.clone());
-        let (mut opened, stage, recorded) = opened.map_err(ExecutorError::Cache)?;
+        let (mut opened, stage, reused) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
             Link::Access(access) => access
                 .addresses
@@ -149,7 +150,9 @@ pub async fn run(
         };
         // A cache that nobody else reaches is one all the same.
         let serves = Some(serves.unwrap_or_default());
+        let recorded: Vec<_> = reused.iter().map(|found| found.recorded).collect();
         core = core.with_cache(&stage, &recorded, serves);
+        core = core.with_placed(reused.into_iter().map(|found| found.object));
         objects = Some(opened);
     }
     let mut driver = Driver {
@@ -267,7 +270,7 @@ impl Driver {
     fn take_ended(&mut self, ended: &mut Vec<Ended>, said: Option<FromObjects>) {
         self.tasks.hear_workers(&self.clock);
         let now = self.clock.now();
-        if let Some(event) = said.and_then(|said| self.tasks.take_objects(said)) {
+        if let Some(event) = said.and_then(|said| self.tasks.take_objects(now, said)) {
             self.core.handle(now, event);
         }
         for ended in ended.drain(..) {
@@ -321,6 +324,11 @@ impl Driver {
             Action::Peers(peers) => {
                 if let Some(objects) = self.tasks.objects() {
                     objects.set_peers(peers);
+                }
+            }
+            Action::VisitEnded { visit, end } => {
+                if let Some(objects) = self.tasks.objects() {
+                    objects.visit_ended(visit, end);
                 }
             }
             Action::Clear(key) => {

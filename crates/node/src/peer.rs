@@ -24,11 +24,14 @@ mod fetch;
 mod pipeline;
 mod receive;
 mod serve;
+mod visit;
+mod visitor;
 mod wire;
 
 pub use error::PeerError;
 pub use fetch::{Fetcher, Peer, Piece};
 pub use serve::{FromPeers, Server, StartError, Verdict};
+pub use visitor::{VisitError, Visitor};
 
 /// Up to this size, in bytes, an object goes through memory together with
 /// others; larger ones have a connection to themselves.

@@ -32,6 +32,7 @@ mod private_file;
 mod read;
 mod role;
 mod secret;
+mod ticket;
 mod tls;
 mod write;
 
@@ -48,6 +49,8 @@ pub use private_file::FileError;
 pub use read::{Batch, FrameReader, ReadError};
 pub use role::{Role, UnknownRole};
 pub use secret::{DispatcherId, Fingerprint, NotHex, Secret};
+pub(crate) use ticket::CLAIMS_BYTES;
+pub use ticket::{Claims, VisitPurpose};
 pub use write::{FrameWriter, QueueError, WriteError};
 
 /// The largest body of a frame, in bytes.

@@ -4,7 +4,10 @@
 
 #[path = "peers/proxy.rs"]
 mod proxy;
+#[path = "peers/visits.rs"]
+mod visits;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
@@ -15,6 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::PartialId;
+use falkon_core::execute::VisitEnd;
+use falkon_core::task::Time;
 use falkon_node::cache::DiskCache;
 use falkon_node::object::{Landing, object_id};
 use falkon_node::peer::{
@@ -25,6 +30,8 @@ use tokio::sync::mpsc;
 
 const LEVELS: [Level; 3] = [Level::None, Level::Authenticate, Level::Encrypt];
 const TIER: TierId = TierId(0);
+/// Tickets that end before have ended.
+const VISITS_UNTIL: Time = Time(1_000_000);
 
 fn secret() -> Secret {
     Secret::from_bytes([7; 32])
@@ -62,8 +69,10 @@ impl Rig {
         let acceptor = PeerAcceptor::new(&self.identity, self.level, secret()).unwrap();
         let (asks, mut asked) = mpsc::channel(16);
         let limit = Arc::clone(&self.limit);
+        let held = Arc::clone(&self.cache);
         std::thread::spawn(move || {
             let mut serving = 0;
+            let mut visits = BTreeMap::new();
             while let Some(message) = asked.blocking_recv() {
                 match message {
                     FromPeers::Ask { answer, .. } if serving < limit.load(Ordering::Relaxed) => {
@@ -73,6 +82,25 @@ impl Rig {
                     FromPeers::Ask { answer, .. } => answer.send(Verdict::Busy).unwrap(),
                     FromPeers::Served(_) => serving -= 1,
                     FromPeers::Lost(_) => {}
+                    FromPeers::Admit { expires, answer } => {
+                        answer.send(expires >= VISITS_UNTIL).unwrap();
+                    }
+                    FromPeers::Put { place, end, .. } => {
+                        let partial = PartialId(u64::MAX - visits.len() as u64);
+                        visits.insert(partial, end);
+                        place.send((TIER, partial)).unwrap();
+                    }
+                    FromPeers::Written { partial, result } => {
+                        let end = match result {
+                            Ok(()) => VisitEnd::Held,
+                            Err(error) => VisitEnd::Refused(format!("{error:?}")),
+                        };
+                        visits.remove(&partial).unwrap().send(end).unwrap();
+                    }
+                    FromPeers::Drop { object, end } => {
+                        held.delete(TIER, object).unwrap();
+                        end.send(VisitEnd::Dropped).unwrap();
+                    }
                 }
             }
         });

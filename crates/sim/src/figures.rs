@@ -1,6 +1,7 @@
 //! What a run is measured by.
 
 use crate::time::{Nanos, SECOND_NANOS};
+use falkon_core::metrics::HitRatios;
 
 /// Samples of a time series that are kept; when there are more, every second
 /// one is dropped and the rest are twice as far apart.
@@ -27,6 +28,15 @@ pub struct Figures {
     pub ideal: Nanos,
     /// Ideal time over makespan (E of data-diffusion §4.3).
     pub efficiency: f64,
+    /// Efficiency × slots (S of data-diffusion §4.3).
+    pub speedup: f64,
+    /// Makespan over that of infinitely many slots (data-diffusion §5.2.5).
+    pub slowdown: f64,
+    /// The time for which slots were there, in all (data-diffusion §5.2.4).
+    pub cpu_s: f64,
+    /// Where inputs came from (data-diffusion §5.2.1); `None` if tasks read
+    /// nothing.
+    pub hits: Option<HitRatios>,
     /// The share of all slots' time, from beginning to end, in which tasks
     /// ran.
     pub utilization: f64,
@@ -76,6 +86,12 @@ pub struct Count {
     pub objects: u64,
     /// Bytes.
     pub bytes: u64,
+}
+
+impl From<Count> for falkon_core::data::stage::Count {
+    fn from(of: Count) -> Self {
+        falkon_core::data::stage::Count { objects: of.objects, bytes: of.bytes }
+    }
 }
 
 impl Count {

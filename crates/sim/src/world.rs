@@ -23,10 +23,12 @@ use crate::figures::{Count, Figures, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
 use crate::scenario::{Arriving, Scenario};
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND_NANOS};
 use client::Client;
 use dispatcher::Dispatching;
 use error::Broken;
+use falkon_core::data::stage::Usage;
+use falkon_core::metrics;
 use node::Node;
 use transfer::Transfers;
 
@@ -272,9 +274,9 @@ impl<'a> World<'a> {
         task * u64::from(self.scenario.dispatchers) + u64::from(client)
     }
 
-    /// The time that the tasks alone take: all of them on all slots, or from
-    /// the first arrival to the last one's end.
-    fn ideal(&self) -> Nanos {
+    /// The time that the tasks alone take: from the first arrival to the last
+    /// one's end if slots are infinitely many; and on those that there are.
+    fn ideal(&self) -> (Nanos, Nanos) {
         let workload = &self.scenario.workload;
         let speed: f64 = match workload.kind {
             crate::TaskKind::Compute => self
@@ -299,13 +301,16 @@ impl<'a> World<'a> {
                 last_end = last_end.max(self.arriving.at(index).after(run));
             }
         }
-        last_end.since(workload.from).max(Nanos((work as f64 / speed) as u64))
+        let arrivals = last_end.since(workload.from);
+        let work_s = work as f64 / SECOND_NANOS as f64;
+        let ideal = metrics::ideal_s(arrivals.seconds(), work_s, speed);
+        (arrivals, Nanos::from_seconds(ideal))
     }
 
     fn figures(mut self) -> Figures {
         let end = self.measured.end.max(self.agenda.now);
         let state = self.state();
-        let ideal = self.ideal();
+        let (arrivals, ideal) = self.ideal();
         let makespan = end.since(self.scenario.workload.from);
         let slots = self.scenario.slots();
         let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
@@ -313,6 +318,17 @@ impl<'a> World<'a> {
         let events = self.agenda.happened;
         self.sample();
         let measured = self.measured;
+        let local = measured.reads.without(measured.peer).without(measured.store);
+        let run = metrics::Run {
+            tasks: state.delivered,
+            slots: slots as f64,
+            makespan_s: makespan.seconds(),
+            work_s: measured.busy as f64 / SECOND_NANOS as f64,
+            arrivals_s: arrivals.seconds(),
+        };
+        // Nodes differ in speed: the ideal knows that.
+        let efficiency = metrics::efficiency(ideal.seconds(), makespan.seconds());
+        let (peer, store) = (measured.peer.into(), measured.store.into());
         Figures {
             done: measured.done,
             failed: measured.failed,
@@ -320,9 +336,13 @@ impl<'a> World<'a> {
             slots,
             makespan,
             ideal,
-            efficiency: share(ideal.seconds(), makespan.seconds()),
-            utilization: share(measured.busy as f64, slots as f64 * makespan.0 as f64),
-            throughput_per_s: state.delivered as f64 / makespan.seconds().max(1e-9),
+            efficiency,
+            speedup: efficiency * run.slots,
+            slowdown: run.slowdown(),
+            cpu_s: run.cpu_s(),
+            hits: metrics::HitRatios::of(&Usage { local: local.into(), peer, store }),
+            utilization: run.utilization(),
+            throughput_per_s: run.results_per_s(),
             response: measured.response.distribution(),
             wait: measured.wait.mean(),
             execute: measured.execute.mean(),
@@ -334,7 +354,7 @@ impl<'a> World<'a> {
             faults: measured.faults,
             dispatcher_busy: share(busiest as f64, end.0 as f64),
             reads: measured.reads,
-            local: measured.reads.without(measured.peer).without(measured.store),
+            local,
             peer: measured.peer,
             store: measured.store,
             different_objects: measured.different,

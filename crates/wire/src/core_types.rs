@@ -8,11 +8,12 @@ use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
-use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
-    RequestError, Selection, Update,
+    Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
+    InstanceOptions, Join, Lease, ObjectStatus, Order, Prepare, Purpose, Record, RequestError,
+    Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -63,7 +64,19 @@ wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
 wire_struct!(DataOrder { peers, fetch, demand });
-wire_struct!(Changes { anew, added, removed });
+wire_struct!(Changes { anew, added, removed, named, state });
+wire_struct!(CacheState { capacity, used, usage });
+wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
+wire_struct!(HolderStatus { executor, name, holds, connected });
+wire_struct!(FoundObject { object, readers, holders });
+wire_enum!(Purpose { 0 => Get, 1 => Put, 2 => Drop { force } });
+wire_struct!(Access { executor, name, serves });
+wire_enum!(AccessError {
+    0 => NotHeld,
+    1 => Taken(other),
+    2 => Needed { tasks },
+    3 => NoCache,
+});
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
 wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros });
@@ -142,6 +155,10 @@ wire_list!(
     (ObjectId, u64),
     ExecutorId,
     (Resources, u64),
+    ObjectStatus,
+    HolderStatus,
+    FoundObject,
+    Access,
 );
 
 /// Options that not every policy looks at. The peer names one by its place

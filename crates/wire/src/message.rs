@@ -4,8 +4,11 @@
 //! number that comes back in the answer; a client may have many under way.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
-    Delivery, InstanceOptions, Join, Order, RequestError, Selection, Update,
+    Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
+    Purpose, RequestError, Selection, Update,
 };
 use falkon_core::result::Counts;
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
@@ -100,6 +103,39 @@ pub enum FromClient {
         /// Comes back in the answer.
         request: u64,
     },
+    /// Ask which data objects there are. Answer: [`ToClient::Objects`].
+    Objects {
+        /// Comes back in the answer.
+        request: u64,
+        /// Only those of this instance.
+        instance: Option<InstanceId>,
+        /// Only those that this executor holds.
+        executor: Option<ExecutorId>,
+        /// Only those whose URL begins so.
+        prefix: String,
+        /// Only those whose id comes after this one.
+        after: Option<ObjectId>,
+    },
+    /// Ask where a data object is. Answer: [`ToClient::Found`].
+    Find {
+        /// Comes back in the answer.
+        request: u64,
+        /// Only among those of this instance.
+        instance: Option<InstanceId>,
+        /// Its URL, or its id in hexadecimal digits.
+        name: String,
+    },
+    /// Ask whom to go to with a data object. Answer: [`ToClient::Reached`].
+    Reach {
+        /// Comes back in the answer.
+        request: u64,
+        /// Whose object it is.
+        instance: Option<InstanceId>,
+        /// Which.
+        object: Object,
+        /// What for.
+        purpose: Purpose,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -112,6 +148,9 @@ wire_enum!(FromClient {
     7 => Status { request, instance },
     8 => Tasks { request, instance, first, count },
     9 => Stop { request },
+    10 => Objects { request, instance, executor, prefix, after },
+    11 => Find { request, instance, name },
+    12 => Reach { request, instance, object, purpose },
 });
 
 /// Tasks described in one answer.
@@ -172,7 +211,45 @@ pub enum ToClient {
         /// Its number.
         instance: InstanceId,
     },
+    /// Which data objects there are.
+    Objects {
+        /// Of the question.
+        request: u64,
+        /// One entry each, in the order of their ids.
+        objects: Vec<ObjectStatus>,
+        /// Where to go on, if there may be more.
+        next: Option<ObjectId>,
+    },
+    /// Where a data object is.
+    Found {
+        /// Of the question.
+        request: u64,
+        /// Each that the name means.
+        found: Vec<FoundObject>,
+    },
+    /// Whom to go to with a data object.
+    Reached {
+        /// Of the question.
+        request: u64,
+        /// What to prove oneself with there.
+        ticket: Ticket,
+        /// To whom, in this order.
+        access: Vec<Access>,
+    },
 }
+
+/// What somebody proves to an executor that he may do something with one data
+/// object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// By which the executor knows it.
+    pub number: u64,
+    /// Proves that it is ours.
+    pub secret: [u8; 32],
+    /// When it ends.
+    pub expires: Time,
+}
+wire_struct!(Ticket { number, secret, expires });
 wire_enum!(ToClient {
     0 => Created { request, instance, secret },
     1 => Accepted { request, first, count },
@@ -182,6 +259,9 @@ wire_enum!(ToClient {
     5 => Status { request, status },
     6 => Tasks { request, tasks },
     7 => Gone { instance },
+    8 => Objects { request, objects, next },
+    9 => Found { request, found },
+    10 => Reached { request, ticket, access },
 });
 
 /// Why a request is refused.
@@ -193,8 +273,15 @@ pub enum Refusal {
     NotAllowed,
     /// The journal cannot be written; what is wrong with it.
     Journal(String),
+    /// Nobody can be gone to with a data object; why.
+    Access(AccessError),
 }
-wire_enum!(Refusal { 0 => Request(error), 1 => NotAllowed, 2 => Journal(reason) });
+wire_enum!(Refusal {
+    0 => Request(error),
+    1 => NotAllowed,
+    2 => Journal(reason),
+    3 => Access(error),
+});
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -208,6 +295,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Journal(reason) => {
                 write!(f, "the dispatcher cannot write its journal: {reason}")
             }
+            Refusal::Access(error) => write!(f, "{error}"),
         }
     }
 }
@@ -283,6 +371,8 @@ pub struct ExecutorStatus {
     pub connected: bool,
     /// Until when it is left alone because it could not start its tasks.
     pub suspended_until: Option<Time>,
+    /// Its cache, if it has one.
+    pub cache: Option<CacheStatus>,
 }
 wire_struct!(ExecutorStatus {
     id,
@@ -292,8 +382,19 @@ wire_struct!(ExecutorStatus {
     tasks,
     prefetched,
     connected,
-    suspended_until
+    suspended_until,
+    cache
 });
+
+/// An executor's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStatus {
+    /// Objects that it holds, as the dispatcher believes.
+    pub objects: u64,
+    /// As the executor last said.
+    pub state: CacheState,
+}
+wire_struct!(CacheStatus { objects, state });
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]

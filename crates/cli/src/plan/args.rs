@@ -221,6 +221,9 @@ pub(crate) struct TaskOptions {
     /// Working directory of tasks that are given none and need none.
     #[arg(skip)]
     pub(crate) home: Option<OsString>,
+    /// Whether tasks may read what is in caches already, by its key.
+    #[arg(skip)]
+    pub(crate) reads_held: bool,
     /// File that a task reads as standard input [default: nothing]
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin: Option<OsString>,

@@ -177,7 +177,7 @@ fn unescape(component: &[u8]) -> Vec<u8> {
 }
 
 /// Whether `name` is one that `pattern`, a single component, stands for.
-fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(crate) fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }

@@ -8,8 +8,9 @@
 use super::files;
 use super::objects::source_key;
 use falkon_wire::declared::{CACHE_SCHEME, Declared};
+
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 /// Tasks of a cycle that a message names.
@@ -244,12 +245,26 @@ pub(crate) struct GraphBuilder {
     doubled_output: Option<(Vec<u8>, u32, u32)>,
     /// Inputs that live in caches alone.
     cached: Vec<(Key, u32, Box<[u8]>)>,
+    /// Whether those may be there that no task writes.
+    reads_held: bool,
 }
 
 impl GraphBuilder {
     /// A graph of tasks whose relative paths are seen from `current_dir`.
     pub(crate) fn new(current_dir: &[u8]) -> GraphBuilder {
         GraphBuilder { current_dir: current_dir.to_vec(), ..GraphBuilder::default() }
+    }
+
+    /// Inputs in caches may be there already, instead of being written by a
+    /// task.
+    pub(crate) fn reading_held(self, reads_held: bool) -> GraphBuilder {
+        GraphBuilder { reads_held, ..self }
+    }
+
+    /// The inputs in caches that no task writes, each once.
+    pub(crate) fn held(&self) -> BTreeSet<Vec<u8>> {
+        let nobody = self.cached.iter().filter(|(key, ..)| !self.outputs.contains_key(key));
+        nobody.map(|(_, _, source)| source.to_vec()).collect()
     }
 
     /// The folder from which relative paths are seen.
@@ -348,7 +363,8 @@ impl GraphBuilder {
             });
         }
         let nobody = |(key, task, _): &&(Key, u32, _)| {
-            self.outputs.get(key).is_none_or(|maker| maker == task)
+            let maker = self.outputs.get(key);
+            maker.map_or(!self.reads_held, |maker| maker == task)
         };
         if let Some((_, task, source)) = self.cached.iter().find(nobody) {
             let source = String::from_utf8_lossy(source).into_owned();

@@ -385,37 +385,41 @@ impl ListsBuilder {
 }
 
 impl ObjectsBuilder {
-    /// Appends a task. Sources are seen from `current_dir`; `made` says what
-    /// tasks of the plan write.
+    /// Appends a task. Sources are seen from `current_dir`; `known` says what
+    /// versions, and sizes, those have that no store has to be asked for.
     pub(crate) fn push(
         &mut self,
         command: &Command,
         current_dir: &[u8],
-        made: impl Fn(&[u8]) -> Option<Arc<str>>,
+        known: impl Fn(&[u8]) -> Option<(Arc<str>, Option<u64>)>,
     ) {
         for (_, source) in objects(&command.inputs) {
-            let number = self.number(source_key(source, current_dir), &made);
+            let number = self.number(source_key(source, current_dir), &known);
             self.inputs.items.push(number);
         }
         for (_, source) in objects(&command.outputs) {
-            let number = self.number(source_key(source, current_dir), &made);
+            let number = self.number(source_key(source, current_dir), &known);
             self.outputs.items.push(number);
         }
         self.inputs.end_task();
         self.outputs.end_task();
     }
 
-    fn number(&mut self, key: Vec<u8>, made: &impl Fn(&[u8]) -> Option<Arc<str>>) -> u32 {
+    fn number(
+        &mut self,
+        key: Vec<u8>,
+        known: &impl Fn(&[u8]) -> Option<(Arc<str>, Option<u64>)>,
+    ) -> u32 {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         let number = self.objects.len() as u32;
-        let version = made(&key).unwrap_or_default();
+        let (version, size) = known(&key).unwrap_or_default();
         self.objects.push(Object {
             id: ObjectId(0),
             url: String::from_utf8_lossy(&key).into(),
             version,
-            size: None,
+            size,
         });
         self.numbers.insert(key, number);
         number

@@ -9,7 +9,7 @@ use super::shell;
 use super::source::Source;
 use falkon_core::task::{Kind, Range, Resources, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -174,15 +174,19 @@ impl Product {
     pub(crate) fn dependencies(
         &self,
         current_dir: &[u8],
-    ) -> Result<(Dependencies, HashSet<Made>), PlanError> {
+        reads_held: bool,
+    ) -> Result<(Dependencies, HashSet<Made>, BTreeSet<Vec<u8>>), PlanError> {
         let reads_cached = |text: &Text| {
             let cached = |bytes: &[u8]| bytes.windows(CACHED.len()).any(|part| part == CACHED);
             text.iter().any(|piece| matches!(piece, Piece::Literal(bytes) if cached(bytes)))
         };
         let count = match self.template.outputs.is_empty() {
-            // Nobody writes what the first one reads.
-            true if self.template.inputs.iter().any(reads_cached) => 1,
-            true => return Ok((Dependencies::default(), HashSet::new())),
+            true if !self.template.inputs.iter().any(reads_cached) => {
+                return Ok((Dependencies::default(), HashSet::new(), BTreeSet::new()));
+            }
+            // Nobody writes what the first one reads, or all read the same.
+            true if !reads_held || self.template.inputs.iter().all(is_literal) => 1,
+            true => self.count,
             false => self.count,
         };
         if count > OUTPUT_TASKS_MAX {
@@ -190,7 +194,7 @@ impl Product {
         }
         let CommandTemplate { cwd, inputs, outputs, .. } = self.template.clone();
         let files = CommandTemplate { cwd, inputs, outputs, ..CommandTemplate::default() };
-        let mut graph = GraphBuilder::new(current_dir);
+        let mut graph = GraphBuilder::new(current_dir).reading_held(reads_held);
         for index in 0..count {
             let filled =
                 self.with_values(index, |values| files.fill(values, index + 1).ok()).flatten();
@@ -199,8 +203,9 @@ impl Product {
                 graph.files(index as u32, cwd.as_deref(), &inputs, &outputs);
             }
         }
-        let made = graph.made();
-        Ok((graph.finish(self.count, |index| format!("#{}", index + 1))?, made))
+        let (made, held) = (graph.made(), graph.held());
+        let dependencies = graph.finish(self.count, |index| format!("#{}", index + 1))?;
+        Ok((dependencies, made, held))
     }
 }
 

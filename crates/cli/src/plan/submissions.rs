@@ -1,6 +1,5 @@
 //! A plan as submissions.
 
-use super::graph::is_made;
 use super::listed::{Chunk, SUBMISSION_ROWS_BYTES, SUBMISSION_TASKS_MAX};
 use super::objects::ObjectsBuilder;
 use super::{Body, Plan, Product};
@@ -170,10 +169,7 @@ impl Submissions<'_> {
         let mut builder = ObjectsBuilder::default();
         for offset in 0..if alike { 1 } else { count } {
             let command = self.plan.command(self.next + offset)?;
-            let made = |source: &[u8]| {
-                is_made(&objects.made, source).then(|| objects.made_version.clone())
-            };
-            builder.push(&command, &objects.current_dir, made);
+            builder.push(&command, &objects.current_dir, |source| objects.known(source));
         }
         builder.finish().map(Arc::new)
     }

@@ -1,5 +1,7 @@
 //! Status and tasks, for people and for programs.
 
+mod caches;
+
 use crate::exit::Exit;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
@@ -75,6 +77,7 @@ fn status_text(status: &Status, all: bool) -> String {
     if !others.is_empty() {
         text.push_str(&others_line(&others));
     }
+    text.push_str(&caches::table(&status.executors, all));
     text
 }
 
@@ -213,6 +216,7 @@ fn status_json(status: &Status) -> Value {
                 "free": resources_json(&executor.free),
                 "tasks": executor.tasks,
                 "prefetched": executor.prefetched,
+                "cache": executor.cache.as_ref().map(caches::json),
             })
         })
         .collect();
@@ -268,6 +272,7 @@ mod tests {
             prefetched: 0,
             connected: id % 1000 != 999,
             suspended_until: None,
+            cache: None,
         };
         (0..count).map(executor).collect()
     }

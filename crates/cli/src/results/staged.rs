@@ -22,14 +22,15 @@ pub(crate) struct JsonData {
     staging_seconds: f64,
 }
 
+/// Objects and bytes, for programs.
 #[derive(Debug, Serialize)]
-struct JsonCount {
+pub(crate) struct JsonCount {
     objects: u64,
     bytes: u64,
 }
 
 impl JsonCount {
-    fn of(count: Count) -> JsonCount {
+    pub(crate) fn of(count: Count) -> JsonCount {
         JsonCount { objects: count.objects, bytes: count.bytes }
     }
 }
@@ -47,22 +48,11 @@ impl JsonData {
     }
 }
 
-/// Adds one task's to those of a run.
-pub(crate) fn add(sum: &mut Usage, usage: &Usage) {
-    for (sum, one) in
-        [(&mut sum.local, usage.local), (&mut sum.peer, usage.peer), (&mut sum.store, usage.store)]
-    {
-        sum.objects += one.objects;
-        sum.bytes += one.bytes;
-    }
-}
-
 /// A run's data in one line: the hit ratios, in count and in bytes; `None` if
 /// no task read data objects.
 pub(crate) fn summary(usage: &Usage) -> Option<String> {
     let Usage { local, peer, store } = *usage;
-    let objects = local.objects + peer.objects + store.objects;
-    let all_bytes = local.bytes + peer.bytes + store.bytes;
+    let Count { objects, bytes: all_bytes } = usage.all();
     if objects == 0 {
         return None;
     }
@@ -83,7 +73,8 @@ pub(crate) fn summary(usage: &Usage) -> Option<String> {
     ))
 }
 
-fn percent(part: u64, whole: u64) -> String {
+/// A part of a whole, in per cent.
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "0 %".to_owned(),
         whole => format!("{:.1} %", part as f64 * 100.0 / whole as f64),
@@ -110,8 +101,8 @@ mod tests {
         let count = |objects, bytes| Count { objects, bytes };
         assert_eq!(summary(&Usage::default()), None);
         let mut sum = Usage::default();
-        add(&mut sum, &Usage { local: count(2, 3072), peer: count(0, 0), store: count(1, 1024) });
-        add(&mut sum, &Usage { local: count(0, 0), peer: count(1, 4096), store: count(0, 0) });
+        sum.add(&Usage { local: count(2, 3072), peer: count(0, 0), store: count(1, 1024) });
+        sum.add(&Usage { local: count(0, 0), peer: count(1, 4096), store: count(0, 0) });
         assert_eq!(
             summary(&sum).unwrap(),
             "data: 4 inputs, 8.0 KiB: 50.0 % (37.5 % of bytes) from own caches, 25.0 % (50.0 % of \

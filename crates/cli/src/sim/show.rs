@@ -1,6 +1,7 @@
 //! A run's figures, for people and as JSON.
 
 use crate::amount::shown;
+use falkon_core::metrics::HitRatios;
 use falkon_sim::{Count, Distribution, Figures, Nanos, Sample, Scenario};
 use serde::Serialize;
 use std::fmt::Write;
@@ -30,6 +31,9 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     line("makespan", figures.makespan.seconds(), "s");
     line("ideal", figures.ideal.seconds(), "s");
     line("efficiency", figures.efficiency * 100.0, "%");
+    line("speedup", figures.speedup, "");
+    line("slowdown", figures.slowdown, "");
+    line("CPU time", figures.cpu_s / 3600.0, "hours");
     line("utilization", figures.utilization * 100.0, "%");
     line("throughput", figures.throughput_per_s, "tasks/s");
     line("response, mean", figures.response.mean.seconds(), "s");
@@ -43,11 +47,11 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     line("runs of tasks", figures.runs as f64, "");
     if scenario.workload.inputs.is_some() {
         let makespan = figures.makespan.seconds();
-        let reads = figures.reads.objects.max(1) as f64;
+        let hit = |of: fn(&HitRatios) -> f64| figures.hits.as_ref().map_or(0.0, of) * 100.0;
         line("inputs read", figures.reads.objects as f64, "");
-        line("  there already", figures.local.objects as f64 / reads * 100.0, "%");
-        line("  from other nodes", figures.peer.objects as f64 / reads * 100.0, "%");
-        line("  from the store", figures.store.objects as f64 / reads * 100.0, "%");
+        line("  there already", hit(|hits| hits.local), "%");
+        line("  from other nodes", hit(|hits| hits.peer), "%");
+        line("  from the store", hit(|hits| hits.store), "%");
         line("  at, mean", figures.reads.bytes as f64 * 8e-9 / makespan, "Gb/s");
         line("objects read from other nodes", figures.peer.objects as f64, "");
         line("  of bytes", figures.peer.bytes as f64, "");
@@ -157,6 +161,9 @@ struct JsonRun<'a> {
     makespan_s: f64,
     ideal_s: f64,
     efficiency: f64,
+    speedup: f64,
+    slowdown: f64,
+    cpu_s: f64,
     utilization: f64,
     throughput_per_s: f64,
     response: JsonDistribution,
@@ -255,6 +262,9 @@ pub(super) fn json(
         makespan_s: figures.makespan.seconds(),
         ideal_s: figures.ideal.seconds(),
         efficiency: figures.efficiency,
+        speedup: figures.speedup,
+        slowdown: figures.slowdown,
+        cpu_s: figures.cpu_s,
         utilization: figures.utilization,
         throughput_per_s: figures.throughput_per_s,
         response: figures.response.into(),

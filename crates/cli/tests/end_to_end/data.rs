@@ -2,6 +2,7 @@
 //! results, with one executor.
 
 mod broken;
+mod caches;
 mod services;
 mod web;
 

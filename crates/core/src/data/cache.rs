@@ -388,6 +388,12 @@ impl Cache {
         self.tiers.iter().fold(0, |sum, tier| sum.saturating_add(tier.capacity))
     }
 
+    /// Bytes of what is here or arrives.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.tiers.iter().fold(0, |sum, tier| sum.saturating_add(tier.occupied()))
+    }
+
     /// Finds a directory for `size` bytes, and evicts what must go for them.
     fn place(&mut self, size: u64, evicted: &mut Vec<(ObjectId, Slot)>) -> Option<TierId> {
         if let Some(at) = self.tiers.iter().position(|tier| tier.room() >= size) {
@@ -445,7 +451,7 @@ impl Cache {
     }
 
     /// Why `needed` bytes find no room now.
-    pub(super) fn occupied(&self, needed: u64) -> RefusedError {
+    pub(crate) fn occupied(&self, needed: u64) -> RefusedError {
         let sum = |class: Class| {
             self.tiers
                 .iter()

@@ -17,6 +17,7 @@ use super::object::ObjectId;
 use crate::limits::HINT_EXECUTORS_MAX;
 use crate::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// An object's number in an [`Index`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,6 +180,12 @@ impl Index {
     #[must_use]
     pub fn number(&self, id: ObjectId) -> Option<ObjectNo> {
         self.numbers.get(&id).copied()
+    }
+
+    /// All objects that are held, on their way or wanted, by id, after one.
+    pub fn ids_after(&self, after: Option<ObjectId>) -> impl Iterator<Item = ObjectId> + '_ {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.numbers.range((from, Bound::Unbounded)).map(|(id, _)| *id)
     }
 
     /// The object that has a number.

@@ -3,6 +3,7 @@
 use super::instance::{Need, NeedId};
 use super::{BatchId, ConnectionId, Held, Order};
 use crate::data::declared::Serving;
+use crate::data::stage::CacheState;
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -76,6 +77,8 @@ pub(super) struct Executor {
     pub(super) allocation: Option<AllocationId>,
     /// When it leaves: no task goes there that is expected to end later.
     pub(super) leaves_at: Option<Time>,
+    /// How its cache stood when it last said so.
+    pub(super) cache: Option<CacheState>,
     /// It counts among the busy ones.
     pub(super) is_busy: bool,
     /// Since when it has not, if it does not.
@@ -114,6 +117,7 @@ impl Executor {
             serves: None,
             allocation: None,
             leaves_at: None,
+            cache: None,
             is_busy: false,
             idle_since: Time::default(),
             order: Order::default(),

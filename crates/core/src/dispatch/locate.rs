@@ -63,8 +63,15 @@ impl Dispatcher {
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Some(place) = self.index.place(id) else { return };
-        let Changes { anew, added, removed } = changes;
+        let Changes { anew, added, removed, named, state } = changes;
         self.fetchers.insert(id);
+        self.name_placed(&named);
+        if let (Some(executor), Some(state)) = (self.executors.get_mut(&id), state) {
+            executor.cache = Some(state);
+        }
+        if !anew && added.is_empty() && removed.is_empty() {
+            return;
+        }
         if anew {
             let all: Vec<_> =
                 added.into_iter().map(|(object, size)| (object, Some(size))).collect();

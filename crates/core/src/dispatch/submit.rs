@@ -116,6 +116,9 @@ impl Dispatcher {
         needs: Vec<NeedId>,
     ) {
         self.knows_data |= submission.data.is_some();
+        if let Some(data) = submission.data.clone() {
+            self.name_declared(id, &data);
+        }
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
             let batch = BatchId(self.next_batch);

@@ -7,6 +7,7 @@
 //! known not to be.
 
 mod check;
+mod visit;
 
 use super::{Action, Executor, Queued, Start, TaskKey};
 use crate::data::cache::Recorded;
@@ -18,6 +19,9 @@ use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use visit::Visits;
+
+pub use visit::{Visit, VisitEnd, visit_of};
 
 /// The instance of what is fetched ahead of tasks: none has this number.
 const AHEAD: InstanceId = InstanceId(u64::MAX);
@@ -90,6 +94,7 @@ pub(super) struct Data {
     /// Queued tasks of which an earlier attempt is not through: they are
     /// staged when it is.
     held_back: BTreeSet<TaskKey>,
+    visits: Visits,
 }
 
 impl Executor {
@@ -112,6 +117,7 @@ impl Executor {
             ahead: BTreeMap::new(),
             settled: Vec::new(),
             held_back: BTreeSet::new(),
+            visits: Visits::default(),
         }));
         self
     }
@@ -158,10 +164,14 @@ impl Executor {
                 stage::Action::Failed { task, error } => {
                     self.inputs_failed(task, &error.to_string())
                 }
-                stage::Action::Kept { task, .. } => self.output_settled(task, None),
-                stage::Action::NotKept { task, object, error } => {
-                    self.output_settled(task, Some((object, error.to_string())));
-                }
+                stage::Action::Kept { task, .. } => match visit_of(task) {
+                    Some(visit) => self.put_settled(visit, None),
+                    None => self.output_settled(task, None),
+                },
+                stage::Action::NotKept { task, object, error } => match visit_of(task) {
+                    Some(visit) => self.put_settled(visit, Some(&error)),
+                    None => self.output_settled(task, Some((object, error.to_string()))),
+                },
                 action => self.actions.push_back(Action::Stage(action)),
             }
         }
@@ -178,8 +188,10 @@ impl Executor {
                 changes.removed.push(object);
             }
         }
-        let silent = !changes.anew && changes.added.is_empty() && changes.removed.is_empty();
-        (!silent).then(|| Box::new(changes))
+        data.visits.complete(&mut changes);
+        let says_more = changes != Changes::default();
+        changes.state = data.visits.state(self.now, data.stage.state(), says_more);
+        (changes != Changes::default()).then(|| Box::new(changes))
     }
 
     /// What the order says of data besides that of tasks.

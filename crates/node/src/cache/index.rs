@@ -64,7 +64,7 @@ struct Read {
 }
 
 impl Line {
-    pub(super) fn of(object: &Object, stamp: Stamp) -> Line {
+    pub(super) fn of(object: &Object, stamp: Stamp, only_here: bool) -> Line {
         Line {
             url: object.url.to_string(),
             version: object.version.to_string(),
@@ -72,7 +72,7 @@ impl Line {
             came: 0,
             used: 0,
             uses: 0,
-            only_here: false,
+            only_here,
         }
     }
 

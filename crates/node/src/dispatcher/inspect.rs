@@ -1,10 +1,19 @@
 //! How things are: answers to questions that change nothing.
 
 use super::Driver;
+use crate::secure::Claims;
+use falkon_core::data::object::Object;
+use falkon_core::dispatch::{Purpose, Scope};
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
-use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TASKS_ASKED_MAX, TaskInfo};
+use falkon_wire::message::{
+    CacheStatus, ExecutorStatus, InstanceStatus, Refusal, Status, TASKS_ASKED_MAX, TaskInfo,
+    ToClient,
+};
+
+/// How long a ticket can be used to connect to executors.
+const TICKET_MICROS: u64 = 600_000_000;
 
 impl Driver {
     pub(super) fn status(&self, only: Option<InstanceId>) -> Status {
@@ -41,6 +50,7 @@ impl Driver {
                     prefetched,
                     connected: executor.is_connected(),
                     suspended_until: executor.suspended_until(),
+                    cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
                 }
             })
             .collect();
@@ -50,6 +60,29 @@ impl Driver {
             now: self.clock.now(),
             instances,
             executors,
+        }
+    }
+
+    /// Whom to go to with an object, and what to prove oneself with there.
+    pub(super) fn reach(
+        &self,
+        request: u64,
+        scope: Scope,
+        object: &Object,
+        purpose: Purpose,
+    ) -> ToClient {
+        // Without an identity all executors are in this process.
+        let Some(identity) = &self.identity else {
+            return ToClient::Refused { request, reason: Refusal::NotAllowed };
+        };
+        match self.core.reach(scope, object, purpose) {
+            Ok(access) => {
+                let expires = self.clock.now().after(TICKET_MICROS);
+                let claims = Claims { purpose: purpose.into(), object: object.id, expires };
+                let ticket = claims.ticket(&identity.peer_secret());
+                ToClient::Reached { request, ticket, access }
+            }
+            Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
         }
     }
 

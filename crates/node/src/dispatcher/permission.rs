@@ -1,6 +1,7 @@
 //! Who may ask for what.
 
 use crate::secure::Role;
+use falkon_core::dispatch::{Purpose, Scope};
 use falkon_core::task::InstanceId;
 use falkon_wire::message::FromClient;
 use std::collections::HashSet;
@@ -15,7 +16,10 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Cancel { instance, .. }
         | FromClient::Destroy { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
-        FromClient::Status { instance, .. } => *instance,
+        FromClient::Status { instance, .. }
+        | FromClient::Objects { instance, .. }
+        | FromClient::Find { instance, .. }
+        | FromClient::Reach { instance, .. } => *instance,
         FromClient::Create { .. } | FromClient::Stop { .. } => None,
     }
 }
@@ -31,6 +35,9 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Destroy { request, .. }
         | FromClient::Status { request, .. }
         | FromClient::Tasks { request, .. }
+        | FromClient::Objects { request, .. }
+        | FromClient::Find { request, .. }
+        | FromClient::Reach { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } => None,
     }
@@ -40,14 +47,29 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
 /// may say `message`.
 pub(super) fn allows(role: Role, own: &HashSet<InstanceId>, message: &FromClient) -> bool {
     let about = instance_of(message);
+    let asks = matches!(message, FromClient::Objects { .. } | FromClient::Find { .. });
+    let reaches = matches!(message, FromClient::Reach { .. });
+    // What is put somewhere is for all who may submit.
+    let puts = matches!(message, FromClient::Reach { purpose: Purpose::Put, .. });
     match role {
-        Role::Owner => true,
+        Role::Owner => !puts || about.is_none(),
         Role::Client => {
             matches!(message, FromClient::Create { .. })
-                || about.is_some_and(|instance| own.contains(&instance))
+                || ((asks || reaches) && about.is_none())
+                || (!puts && about.is_some_and(|instance| own.contains(&instance)))
         }
-        Role::Instance(id) => about == Some(InstanceId(id)),
-        Role::Observer => matches!(message, FromClient::Status { .. }),
+        Role::Instance(id) => !puts && about == Some(InstanceId(id)),
+        Role::Observer => matches!(message, FromClient::Status { .. }) || asks,
         Role::Executor => false,
+    }
+}
+
+/// The data objects that a peer of `role` may know of, who asks about
+/// `instance` or about all.
+pub(super) fn scope(role: Role, instance: Option<InstanceId>) -> Scope {
+    match (role, instance) {
+        (_, Some(instance)) => Scope::Of(instance),
+        (Role::Owner | Role::Observer, None) => Scope::All,
+        (Role::Client | Role::Instance(_) | Role::Executor, None) => Scope::Placed,
     }
 }

@@ -3,7 +3,8 @@
 
 use super::Log;
 use super::mend::Mender;
-use crate::cache::{Access, CacheError, DiskCache, OpenError};
+use super::visits::Visits;
+use crate::cache::{Access, CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
 use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
@@ -14,8 +15,8 @@ use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{
     Action, Event, FetchError, FetchId, PartialId, ServeId, StageOptions, WriteError,
 };
-use falkon_core::execute::TaskKey;
-use falkon_core::task::ExecutorId;
+use falkon_core::execute::{self, TaskKey, VisitEnd, visit_of};
+use falkon_core::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
@@ -134,6 +135,7 @@ pub(super) struct Objects {
     peers: HashMap<ExecutorId, Peer>,
     transfers: HashMap<PartialId, Vec<AbortHandle>>,
     answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
+    visits: Visits,
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
     /// The directories of tasks that run.
@@ -160,7 +162,7 @@ impl Objects {
         scratch: &Path,
         seed: u64,
         log: Log,
-    ) -> Result<(Objects, StageOptions, Vec<Recorded>), CacheSetupError> {
+    ) -> Result<(Objects, StageOptions, Vec<Reused>), CacheSetupError> {
         let directories: Vec<PathBuf> =
             setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
         let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
@@ -187,6 +189,7 @@ impl Objects {
             peers: HashMap::new(),
             transfers: HashMap::new(),
             answers: HashMap::new(),
+            visits: Visits::default(),
             outputs: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
             folder: scratch.join(format!("sandboxes-{seed:016x}")),
@@ -197,8 +200,7 @@ impl Objects {
             eviction: setup.eviction,
             seed,
         };
-        let recorded = reused.into_iter().map(|found| found.recorded).collect();
-        Ok((objects, StageOptions::new(options, seed), recorded))
+        Ok((objects, StageOptions::new(options, seed), reused))
     }
 
     /// Listens for peers that reach the dispatcher at `dispatcher`, at the
@@ -275,16 +277,24 @@ impl Objects {
         }
     }
 
-    /// What a peer wants, for the stage.
-    pub(super) fn asked(&mut self, from: FromPeers) -> Event {
-        match from {
-            FromPeers::Ask { serve, object, answer } => {
+    /// What a peer or a visitor wants, for the core.
+    pub(super) fn asked(&mut self, now: Time, from: FromPeers) -> Option<execute::Event> {
+        let event = match self.visits.asked(now, from) {
+            Ok(event) => return event,
+            Err(FromPeers::Ask { serve, object, answer }) => {
                 self.answers.insert(serve, answer);
                 Event::Ask { serve, object }
             }
-            FromPeers::Served(serve) => Event::Served(serve),
-            FromPeers::Lost(object) => Event::Lost(object),
-        }
+            Err(FromPeers::Served(serve)) => Event::Served(serve),
+            Err(FromPeers::Lost(object)) => Event::Lost(object),
+            Err(_) => return None,
+        };
+        Some(execute::Event::Stage(event))
+    }
+
+    /// A visit is over.
+    pub(super) fn visit_ended(&mut self, visit: u64, end: VisitEnd) {
+        self.visits.ended(visit, end);
     }
 
     /// Carries out what the stage wants done.
@@ -317,6 +327,12 @@ impl Objects {
                 self.cache.discard(tier, partial);
             }
             Action::Adopt { partial, tier, task, object } => {
+                if let Some(visit) = visit_of(task) {
+                    if let Some(gone) = self.visits.placed(visit, tier, partial) {
+                        self.tell(gone);
+                    }
+                    return;
+                }
                 let Some(output) = self.outputs.remove(&(task, object.id)) else {
                     let result = Err(WriteError::Failed("the output is gone".to_owned()));
                     self.tell(FromObjects::Stage(Event::Adopted { partial, result }));

@@ -135,11 +135,11 @@ impl Tasks {
     }
 
     /// What was said about data objects, for the core.
-    pub(super) fn take_objects(&mut self, said: FromObjects) -> Option<Event> {
+    pub(super) fn take_objects(&mut self, now: Time, said: FromObjects) -> Option<Event> {
         match said {
             FromObjects::Stage(event) => Some(Event::Stage(event)),
             FromObjects::Peers(from) => {
-                self.objects.as_mut().map(|objects| Event::Stage(objects.asked(from)))
+                self.objects.as_mut().and_then(|objects| objects.asked(now, from))
             }
             FromObjects::Put { key, result } => {
                 let (sizes, mut event) = self.putting.remove(&key)?;

@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use falkon_core::data::object::ObjectId;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::pipeline::Pipeline;
 use super::receive::{Reader, is_usable};
 use super::wire::Request;
 use super::{IDLE_CONNECTIONS_MAX, IDLE_MS_MAX, PeerError, SMALL_BYTES_MAX};
 use crate::object::Landing;
-use crate::secure::{Code, Fingerprint, Level, Outgoing, Secret, connect_peer};
+use crate::secure::{Claims, Code, Fingerprint, Level, Outgoing, Role, Secret, connect_peer};
 
 /// Where an executor serves its objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +49,8 @@ pub struct Fetcher {
 struct Inner {
     level: Level,
     secret: Secret,
+    /// With which ticket, if we are no executor.
+    ticket: Option<(u64, Claims)>,
     kept: Mutex<BTreeMap<Peer, Kept>>,
 }
 
@@ -72,7 +74,14 @@ impl Fetcher {
     /// A fetcher for peers of one level that hold the same secret.
     #[must_use]
     pub fn new(level: Level, secret: Secret) -> Fetcher {
-        Fetcher { inner: Arc::new(Inner { level, secret, kept: Mutex::default() }) }
+        let kept = Mutex::default();
+        Fetcher { inner: Arc::new(Inner { level, secret, ticket: None, kept }) }
+    }
+
+    /// One that fetches with a ticket.
+    pub(super) fn visiting(level: Level, secret: Secret, number: u64, claims: Claims) -> Fetcher {
+        let ticket = Some((number, claims));
+        Fetcher { inner: Arc::new(Inner { level, secret, ticket, kept: Mutex::default() }) }
     }
 
     /// Fetches a piece of an object to where `landing` says, and says how many
@@ -147,13 +156,23 @@ impl Fetcher {
         Ok((pipeline, false))
     }
 
-    async fn connect(&self, peer: &Peer) -> Result<Connection, PeerError> {
+    pub(super) async fn connect(&self, peer: &Peer) -> Result<Connection, PeerError> {
         let fingerprint = peer.fingerprint.map(Fingerprint);
-        let bare = connect_peer(&peer.address, self.inner.level, fingerprint, &self.inner.secret)
+        let role = self.inner.ticket.map_or(Role::Executor, |(number, _)| Role::Instance(number));
+        let (level, secret) = (self.inner.level, &self.inner.secret);
+        let bare = connect_peer(&peer.address, level, fingerprint, role, secret)
             .await
             .map_err(|failure| PeerError::connect(&peer.address, failure))?;
         let reader = Reader::new(bare.incoming, bare.check);
-        Ok(Connection { reader, writer: Writer { stream: bare.outgoing, seal: bare.seal } })
+        let mut writer = Writer { stream: bare.outgoing, seal: bare.seal };
+        if let Some((_, claims)) = &self.inner.ticket {
+            let said = writer.say(&claims.encode()).await;
+            said.map_err(|error| PeerError::Unreachable {
+                peer: peer.address.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        Ok(Connection { reader, writer })
     }
 
     fn take_idle(&self, peer: &Peer) -> Option<Connection> {
@@ -237,6 +256,32 @@ impl Writer {
             hasher.update(&request);
             bytes.extend_from_slice(&Code::end(&hasher));
         }
+    }
+
+    /// Says something, with its code.
+    pub(super) async fn say(&mut self, message: &[u8]) -> std::io::Result<()> {
+        let mut bytes = message.to_vec();
+        if let Some(seal) = &mut self.seal {
+            let mut hasher = seal.begin();
+            hasher.update(message);
+            bytes.extend_from_slice(&Code::end(&hasher));
+        }
+        self.write(&bytes).await
+    }
+
+    /// Begins the code of a body that goes out in parts, if there are codes.
+    pub(super) fn begin_code(&mut self) -> Option<blake3::Hasher> {
+        self.seal.as_mut().map(Code::begin)
+    }
+
+    /// Ends a body with its code.
+    pub(super) async fn end_code(&mut self, hasher: Option<blake3::Hasher>) -> std::io::Result<()> {
+        let code = hasher.map(|hasher| Code::end(&hasher));
+        self.write(code.as_ref().map_or(&[], |code| &code[..])).await
+    }
+
+    pub(super) fn stream(&mut self) -> &mut (dyn AsyncWrite + Send + Unpin) {
+        self.stream.stream()
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {

@@ -37,6 +37,46 @@ impl Reader {
         Ok(bytes)
     }
 
+    /// Takes so many bytes, at most as many as the buffer holds.
+    pub(super) async fn take_vec(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        if count > self.buffer.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        while self.filled.len() < count {
+            self.fill().await?;
+        }
+        let bytes = self.buffer[self.filled.start..self.filled.start + count].to_vec();
+        self.filled.start += count;
+        Ok(bytes)
+    }
+
+    /// Takes what is there, at most so many bytes; waits for some if there are
+    /// none.
+    pub(super) async fn chunk(&mut self, most: u64) -> io::Result<&[u8]> {
+        if self.filled.is_empty() {
+            self.fill().await?;
+        }
+        let count = most.min(self.filled.len() as u64) as usize;
+        let start = self.filled.start;
+        self.filled.start += count;
+        Ok(&self.buffer[start..start + count])
+    }
+
+    /// Begins the code of a body that comes in parts, if there are codes.
+    pub(super) fn begin_code(&mut self) -> Option<blake3::Hasher> {
+        self.check.as_mut().map(Code::begin)
+    }
+
+    /// Checks the code that follows a body.
+    pub(super) async fn ends_genuinely(
+        &mut self,
+        hasher: Option<blake3::Hasher>,
+    ) -> io::Result<bool> {
+        let Some(hasher) = hasher else { return Ok(true) };
+        let theirs: [u8; CODE_BYTES] = self.take().await?;
+        Ok(constant_time_eq::constant_time_eq_16(&Code::end(&hasher), &theirs))
+    }
+
     /// Whether so many bytes are there without waiting.
     pub(super) fn has(&self, bytes: usize) -> bool {
         self.filled.len() >= bytes

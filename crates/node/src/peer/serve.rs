@@ -11,8 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use falkon_core::data::object::ObjectId;
-use falkon_core::data::stage::ServeId;
+use falkon_core::data::cache::TierId;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::{PartialId, ServeId, WriteError};
+use falkon_core::execute::VisitEnd;
+use falkon_core::task::Time;
 use rustix::fs::sendfile;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,6 +23,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::receive::Reader;
+use super::visit;
 use super::wire::{Answer, REQUEST_BYTES, Request, Status};
 use super::{
     ASKED_AHEAD_MAX, BUFFER_BYTES, CONNECTIONS_MAX, IDLE_MS_MAX, SILENCE_MS_MAX, SMALL_BYTES_MAX,
@@ -48,6 +52,36 @@ pub enum FromPeers {
     Served(ServeId),
     /// An object that was to be served turned out to be gone or damaged.
     Lost(ObjectId),
+    /// A visitor's ticket ends then: whether it is valid.
+    Admit {
+        /// On the dispatcher's clock.
+        expires: Time,
+        /// Where the answer goes.
+        answer: oneshot::Sender<bool>,
+    },
+    /// A visitor wants to put an object here.
+    Put {
+        /// Which; its size is known.
+        object: Arc<Object>,
+        /// Where it is to be written; dropped if there is no place for it.
+        place: oneshot::Sender<(TierId, PartialId)>,
+        /// How it ends.
+        end: oneshot::Sender<VisitEnd>,
+    },
+    /// What a visitor puts here is in its place, or is not.
+    Written {
+        /// Where it was written.
+        partial: PartialId,
+        /// Whether it is.
+        result: Result<(), WriteError>,
+    },
+    /// A visitor wants an object to be dropped.
+    Drop {
+        /// Which.
+        object: ObjectId,
+        /// How it ends.
+        end: oneshot::Sender<VisitEnd>,
+    },
 }
 
 /// Whether an object is served.
@@ -87,10 +121,10 @@ pub struct Server {
 }
 
 /// What all connections share.
-struct Shared {
-    acceptor: PeerAcceptor,
-    cache: Arc<DiskCache>,
-    asks: mpsc::Sender<FromPeers>,
+pub(super) struct Shared {
+    pub(super) acceptor: PeerAcceptor,
+    pub(super) cache: Arc<DiskCache>,
+    pub(super) asks: mpsc::Sender<FromPeers>,
     connections: Arc<Semaphore>,
     next: AtomicU64,
 }
@@ -169,11 +203,18 @@ async fn listen(listener: std::net::TcpListener, shared: Arc<Shared>) {
 /// Serves one connection until it ends, for whatever reason: the peer knows
 /// best what it still needs, and asks again or elsewhere.
 async fn serve_connection(stream: TcpStream, shared: &Shared) {
-    let Ok(Bare { incoming, outgoing, check, seal }) = shared.acceptor.accept(stream).await else {
-        return;
-    };
+    let Ok((bare, visitor)) = shared.acceptor.accept(stream).await else { return };
+    let Bare { incoming, outgoing, check, seal } = bare;
     let mut reader = Reader::new(incoming, check);
     let mut writer = Sender { stream: outgoing, seal, waiting: Vec::new() };
+    // What a visitor may ask for.
+    let mut only = None;
+    if let Some(number) = visitor {
+        only = visit::receive(&mut reader, &mut writer, number, shared).await;
+        if only.is_none() {
+            return;
+        }
+    }
     let idle = Duration::from_millis(IDLE_MS_MAX);
     let mut asked = VecDeque::with_capacity(ASKED_AHEAD_MAX);
     loop {
@@ -189,7 +230,11 @@ async fn serve_connection(stream: TcpStream, shared: &Shared) {
             let Ok(Ok(true)) = timeout(idle, reader.is_genuine(&bytes)).await else {
                 return give_up(asked, shared).await;
             };
-            asked.push_back(ask(Request::decode(&bytes), shared).await);
+            let request = Request::decode(&bytes);
+            if only.is_some_and(|only| only != request.object) {
+                return give_up(asked, shared).await;
+            }
+            asked.push_back(ask(request, shared).await);
         }
         if let Some(next) = asked.pop_front()
             && next.serve(shared, &mut writer).await.is_err()
@@ -255,7 +300,7 @@ impl Asked {
 }
 
 /// The sending side of a served connection.
-struct Sender {
+pub(super) struct Sender {
     stream: Outgoing,
     seal: Option<Code>,
     /// Answers and small bodies that go out together.
@@ -263,6 +308,13 @@ struct Sender {
 }
 
 impl Sender {
+    /// Says something at once, with its code.
+    pub(super) async fn say(&mut self, message: &[u8]) -> io::Result<()> {
+        self.waiting.extend_from_slice(message);
+        self.seal_waiting(message.len());
+        self.flush().await
+    }
+
     async fn answer(&mut self, answer: Answer) -> io::Result<()> {
         let bytes = answer.encode();
         self.waiting.extend_from_slice(&bytes);

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use super::frames::{MAC_BYTES, ReadHalf, WriteHalf, halves, prepare_tcp};
 use super::handshake::{self, Breakdown, Deadline, JoinError, Keys, Opening, Stage};
 use super::preamble::{Preamble, Status};
+use super::ticket::{Claims, secret_at_peer};
 use super::{
     AcceptError, AcceptorError, CONNECT_MS_MAX, ConnectFailure, Fingerprint, HANDSHAKES_MAX,
     IdentityError, Level, Role, Secret, tls,
@@ -100,8 +101,17 @@ impl PeerAcceptor {
         Ok(PeerAcceptor { level, secret, tls, handshakes: Semaphore::new(HANDSHAKES_MAX) })
     }
 
-    /// Carries out the handshake on an accepted connection.
-    pub(crate) async fn accept(&self, mut stream: TcpStream) -> Result<Bare, AcceptError> {
+    /// Whether a ticket of this number allows what is claimed.
+    pub(crate) fn allows(&self, number: u64, claims: &Claims) -> bool {
+        claims.number(&self.secret) == number
+    }
+
+    /// Carries out the handshake on an accepted connection. Says also which
+    /// ticket the peer has, if it is a visitor.
+    pub(crate) async fn accept(
+        &self,
+        mut stream: TcpStream,
+    ) -> Result<(Bare, Option<u64>), AcceptError> {
         prepare_tcp(&stream).map_err(|error| (Stage::Preamble, Breakdown::from(error)))?;
         let Ok(_permit) = self.handshakes.try_acquire() else { return Err(AcceptError::Busy) };
         let deadline = Deadline::start();
@@ -123,30 +133,36 @@ impl PeerAcceptor {
             }
         }
         let mut opening = Opening { client, server, binding: None };
-        let secret = |_| self.secret.clone();
-        let (keys, streams) = match &self.tls {
+        let secret = |role| secret_at_peer(&self.secret, role);
+        let ((role, keys), streams) = match &self.tls {
             None => {
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| false);
-                (proved.await?.1, bare_halves(stream))
+                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| true);
+                (proved.await?, bare_halves(stream))
             }
             Some((acceptor, fingerprint)) => {
                 let mut stream = deadline.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, *fingerprint);
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| false);
-                (proved.await?.1, tls_halves(stream))
+                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| true);
+                (proved.await?, tls_halves(stream))
             }
         };
         let Keys { to_server, to_client } = keys;
-        Ok(Bare::new(streams, self.level, to_server, to_client))
+        let visitor = match role {
+            Role::Instance(number) => Some(number),
+            _ => None,
+        };
+        Ok((Bare::new(streams, self.level, to_server, to_client), visitor))
     }
 }
 
-/// Connects to a peer. `fingerprint` is needed at [`Level::Encrypt`].
+/// Connects to a peer, as an executor or with a ticket. `fingerprint` is needed
+/// at [`Level::Encrypt`].
 pub(crate) async fn connect_peer(
     address: &str,
     level: Level,
     fingerprint: Option<Fingerprint>,
+    role: Role,
     secret: &Secret,
 ) -> Result<Bare, ConnectFailure> {
     let limit = Duration::from_millis(CONNECT_MS_MAX);
@@ -181,13 +197,11 @@ pub(crate) async fn connect_peer(
             let mut stream = deadline.step(Stage::Tls, connecting).await?;
             let binding = tls::client_binding(&stream, fingerprint);
             opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-            let proved =
-                handshake::join(&mut stream, &opening, deadline, Role::Executor, secret).await;
+            let proved = handshake::join(&mut stream, &opening, deadline, role, secret).await;
             (proved.map_err(refused)?, tls_halves(stream))
         }
         Level::None | Level::Authenticate => {
-            let proved =
-                handshake::join(&mut stream, &opening, deadline, Role::Executor, secret).await;
+            let proved = handshake::join(&mut stream, &opening, deadline, role, secret).await;
             (proved.map_err(refused)?, bare_halves(stream))
         }
     };

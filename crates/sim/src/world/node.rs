@@ -251,7 +251,11 @@ impl World<'_> {
             }
             Action::Stage(action) => return self.act_on_stage(number, action),
             Action::Peers(peers) => return self.set_peers(number, peers),
-            Action::Prepare { .. } | Action::Forget(_) | Action::Clear(_) | Action::Left => {}
+            Action::Prepare { .. }
+            | Action::Forget(_)
+            | Action::Clear(_)
+            | Action::VisitEnded { .. }
+            | Action::Left => {}
         }
         Ok(())
     }

@@ -5,11 +5,12 @@ use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
-use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
-    RequestError, Selection, Update,
+    Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
+    InstanceOptions, Join, Lease, ObjectStatus, Order, Prepare, Purpose, Record, RequestError,
+    Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -21,8 +22,8 @@ use falkon_wire::command::{
     Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
 };
 use falkon_wire::message::{
-    ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
-    ToExecutor,
+    CacheStatus, ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status,
+    TaskInfo, Ticket, ToClient, ToExecutor,
 };
 use std::sync::Arc;
 
@@ -190,7 +191,40 @@ fn data_order() -> DataOrder {
 
 fn cache_changes() -> Changes {
     let [first, second, third] = [0, 1, 2].map(|at| objects()[at].id);
-    Changes { anew: false, added: vec![(first, 2 << 20), (second, 0)], removed: vec![third] }
+    Changes {
+        anew: false,
+        added: vec![(first, 2 << 20), (second, 0)],
+        removed: vec![third],
+        named: vec![placed()],
+        state: Some(cache_state()),
+    }
+}
+
+fn placed() -> Object {
+    Object {
+        id: ObjectId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
+        url: "cache:key".into(),
+        version: "blake3:af1349b9f5f9a1a6a0404dea36dcc949".into(),
+        size: Some(0),
+    }
+}
+
+fn cache_state() -> CacheState {
+    let count = |objects, bytes| Count { objects, bytes };
+    let usage = Usage { local: count(7, 7 << 20), peer: count(2, 300), store: count(1, 0) };
+    CacheState { capacity: 1 << 30, used: 2 << 20, usage }
+}
+
+fn object_status() -> ObjectStatus {
+    let Object { id, url, version, size } = placed();
+    ObjectStatus { id, url, version, size, holders: 2, coming: 1, waiting: 300 }
+}
+
+fn found_object() -> FoundObject {
+    let executor = ExecutorId(3);
+    let name = "node7:4711".to_owned();
+    let holder = HolderStatus { executor, name, holds: true, connected: false };
+    FoundObject { object: object_status(), readers: 1000, holders: vec![holder] }
 }
 
 fn submission() -> Submission {
@@ -328,6 +362,27 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("status", Status { request, instance: Some(instance) }),
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
+        (
+            "objects",
+            Objects {
+                request,
+                instance: Some(instance),
+                executor: Some(ExecutorId(3)),
+                prefix: "cache:".to_owned(),
+                after: Some(placed().id),
+            },
+        ),
+        ("find", Find { request, instance: None, name: "cache:key".to_owned() }),
+        ("reach_put", Reach { request, instance: None, object: placed(), purpose: Purpose::Put }),
+        (
+            "reach_drop",
+            Reach {
+                request,
+                instance: Some(instance),
+                object: placed(),
+                purpose: Purpose::Drop { force: true },
+            },
+        ),
     ]
 }
 
@@ -353,6 +408,10 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("policy_ignored", policy(ignored)),
         ("not_allowed", Refusal::NotAllowed),
         ("journal", Refusal::Journal("no space left".to_owned())),
+        ("not_held", Refusal::Access(AccessError::NotHeld)),
+        ("taken", Refusal::Access(AccessError::Taken(placed().id))),
+        ("needed", Refusal::Access(AccessError::Needed { tasks: 300 })),
+        ("no_cache", Refusal::Access(AccessError::NoCache)),
     ]
 }
 
@@ -386,6 +445,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         prefetched: 16,
         connected: true,
         suspended_until: Some(NOW.after(9)),
+        cache: Some(CacheStatus { objects: 12, state: cache_state() }),
     }];
     let version = "0.1.0".to_owned();
     let status = Status { version, started: NOW, now: NOW.after(5), instances, executors };
@@ -404,6 +464,27 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("status", ToClient::Status { request, status }),
         ("tasks", ToClient::Tasks { request, tasks }),
         ("gone", ToClient::Gone { instance: INSTANCE }),
+        (
+            "objects",
+            ToClient::Objects {
+                request,
+                objects: vec![object_status()],
+                next: Some(object_status().id),
+            },
+        ),
+        ("found", ToClient::Found { request, found: vec![found_object()] }),
+        (
+            "reached",
+            ToClient::Reached {
+                request,
+                ticket: Ticket { number: 9, secret: [0xcd; 32], expires: NOW.after(600) },
+                access: vec![Access {
+                    executor: ExecutorId(3),
+                    name: "node7:4711".to_owned(),
+                    serves: Serving { address: "node7:40001".to_owned(), fingerprint: vec![1; 32] },
+                }],
+            },
+        ),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals().into_iter().map(refused));

@@ -181,9 +181,22 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // What an executor says of its cache.
     let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
-    let update = [&b"\x92\x01\x96\x00\x90\x90\xc2\xc2\x93\xc2\x90"[..], &ids].concat();
-    assert!(FromExecutor::from_bytes(&update).is_ok());
-    all_bounded(&update);
+    let named = list_of(&object);
+    for lists in [[&ids[..], b"\x90"], [b"\x90", &named]] {
+        let head = b"\x92\x01\x96\x00\x90\x90\xc2\xc2\x95\xc2\x90";
+        let update = [&head[..], &lists.concat(), b"\xc0"].concat();
+        assert!(FromExecutor::from_bytes(&update).is_ok());
+        all_bounded(&update);
+    }
+    // Objects, and where they are.
+    let status = [&b"\x97\xc4\x10"[..], &[0; 16], b"\xa0\xa0\xc0\x00\x00\x00"].concat();
+    let holders = list_of(b"\x94\x00\xa0\xc2\xc2");
+    let found = [&b"\x91\x93"[..], &status, b"\x00", &holders].concat();
+    let objects = [&b"\x94\x08\x00"[..], &list_of(&status), b"\xc0"].concat();
+    for answer in [objects, [&b"\x93\x09\x00"[..], &found].concat()] {
+        assert!(ToClient::from_bytes(&answer).is_ok());
+        all_bounded(&answer);
+    }
     // Results with what was staged.
     let captured = b"\x93\xa0\x00\xc0";
     let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";

@@ -6,8 +6,9 @@ mod data;
 
 use crate::examples;
 use data::{
-    assigned_data, changes, data_order, declared, lists, policy, policy_error, policy_name,
-    serving, usage,
+    access, access_error, assigned_data, cache_status, changes, data_order, declared, found_object,
+    lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
+    ticket, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
@@ -400,9 +401,10 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
 }
 
 fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
-    let load = (number(), number(), any::<bool>(), option::of(time()));
+    let cache = option::of(cache_status());
+    let load = (number(), number(), any::<bool>(), option::of(time()), cache);
     (executor(), text(), resources(), resources(), load).prop_map(
-        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until))| {
+        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until, cache))| {
             ExecutorStatus {
                 id,
                 name,
@@ -412,6 +414,7 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
                 prefetched,
                 connected,
                 suspended_until,
+                cache,
             }
         },
     )
@@ -439,6 +442,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         request_error().prop_map(Refusal::Request),
         Just(Refusal::NotAllowed),
         text().prop_map(Refusal::Journal),
+        access_error().prop_map(Refusal::Access),
     ]
 }
 
@@ -472,6 +476,24 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
             FromClient::Tasks { request, instance, first, count }
         }),
         number().prop_map(|request| FromClient::Stop { request }),
+        (number(), option::of(instance()), option::of(executor()), text(), option::of(object_id()))
+            .prop_map(|(request, instance, executor, prefix, after)| FromClient::Objects {
+                request,
+                instance,
+                executor,
+                prefix,
+                after
+            }),
+        (number(), option::of(instance()), text())
+            .prop_map(|(request, instance, name)| FromClient::Find { request, instance, name }),
+        (number(), option::of(instance()), object(), purpose()).prop_map(
+            |(request, instance, object, purpose)| FromClient::Reach {
+                request,
+                instance,
+                object,
+                purpose
+            }
+        ),
     ]
 }
 
@@ -492,6 +514,12 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
         instance().prop_map(|instance| ToClient::Gone { instance }),
+        (number(), vec(object_status(), 0..5), option::of(object_id()))
+            .prop_map(|(request, objects, next)| ToClient::Objects { request, objects, next }),
+        (number(), vec(found_object(), 0..5))
+            .prop_map(|(request, found)| ToClient::Found { request, found }),
+        (number(), ticket(), vec(access(), 0..5))
+            .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
     ]
 }
 

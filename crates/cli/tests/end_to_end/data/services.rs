@@ -5,7 +5,7 @@ use crate::fixture::{Access, Dispatcher, Running, Site};
 use rustix::process::Signal;
 use serde_json::Value;
 
-const OBJECTS: u64 = 8;
+pub(super) const OBJECTS: u64 = 8;
 
 /// A dispatcher, and files `files/1`, `files/2`, ….
 pub(super) fn with_files(site: &Site) -> Dispatcher<'_> {
@@ -17,7 +17,7 @@ pub(super) fn with_files(site: &Site) -> Dispatcher<'_> {
 }
 
 /// An executor with a cache that alone can run tasks that need its name.
-fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
+pub(super) fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
     executor_with(site, dispatcher, name, "1MiB")
 }
 
@@ -35,7 +35,7 @@ pub(super) fn executor_with(
 
 /// Reads every file in a task of its own, all on one executor.
 #[track_caller]
-fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
+pub(super) fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
     let need = format!("{name}=1");
     let range = format!("1-{OBJECTS}");
     let args = ["--wait", "--json", "--resource", &need, "--range", &range];

@@ -247,6 +247,33 @@ pub struct Usage {
     pub store: Count,
 }
 
+impl Usage {
+    /// From all three.
+    #[must_use]
+    pub fn all(&self) -> Count {
+        let all = [self.local, self.peer, self.store];
+        all.iter().fold(Count::default(), |sum, one| sum.and(*one))
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Usage) {
+        self.local = self.local.and(other.local);
+        self.peer = self.peer.and(other.peer);
+        self.store = self.store.and(other.store);
+    }
+}
+
+impl Count {
+    /// The sum of two, or the most there can be.
+    #[must_use]
+    pub fn and(self, other: Count) -> Count {
+        Count {
+            objects: self.objects.saturating_add(other.objects),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+}
+
 /// What a stage wants done. In order: files named in an earlier action are
 /// gone, or are there, before a later one is begun.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -374,4 +401,20 @@ pub struct Changes {
     pub added: Vec<(ObjectId, u64)>,
     /// What had been told and is not held.
     pub removed: Vec<ObjectId>,
+    /// What those in `added` are that somebody put here by hand: no task's
+    /// submission says it.
+    pub named: Vec<Object>,
+    /// How the cache stands, if that is to be told.
+    pub state: Option<CacheState>,
+}
+
+/// How a cache stands, and what it has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheState {
+    /// Bytes that it takes.
+    pub capacity: u64,
+    /// Bytes of what is there or arrives.
+    pub used: u64,
+    /// Where the inputs of tasks came from since the executor started.
+    pub usage: Usage,
 }

@@ -1,7 +1,7 @@
 //! What the dispatcher is told of the cache.
 
 use super::Stage;
-use super::event::Changes;
+use super::event::{CacheState, Changes};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
 
 impl Stage {
@@ -29,6 +29,13 @@ impl Stage {
         }
         let empty = changes.added.is_empty() && changes.removed.is_empty();
         (changes.anew || !empty).then_some(changes)
+    }
+
+    /// How the cache stands.
+    #[must_use]
+    pub fn state(&self) -> CacheState {
+        let cache = self.cache();
+        CacheState { capacity: cache.capacity(), used: cache.used(), usage: self.totals() }
     }
 
     pub(super) fn tell_anew(&mut self) {

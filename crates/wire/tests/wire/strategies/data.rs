@@ -5,14 +5,19 @@ use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
-use falkon_core::data::stage::{Changes, Count, Usage};
+use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
+use falkon_core::dispatch::{
+    Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
+};
+use falkon_core::task::Time;
+use falkon_wire::message::{CacheStatus, Ticket};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use std::sync::Arc;
 
-fn object_id() -> impl Strategy<Value = ObjectId> {
+pub(super) fn object_id() -> impl Strategy<Value = ObjectId> {
     any::<u128>().prop_map(ObjectId)
 }
 
@@ -20,7 +25,7 @@ fn shared_text() -> impl Strategy<Value = Arc<str>> {
     text().prop_map(Arc::from)
 }
 
-fn object() -> impl Strategy<Value = Object> {
+pub(super) fn object() -> impl Strategy<Value = Object> {
     (object_id(), shared_text(), shared_text(), option::of(number()))
         .prop_map(|(id, url, version, size)| Object { id, url, version, size })
 }
@@ -63,8 +68,73 @@ pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
-    (any::<bool>(), vec((object_id(), number()), 0..20), vec(object_id(), 0..20))
-        .prop_map(|(anew, added, removed)| Box::new(Changes { anew, added, removed }))
+    let held = (vec((object_id(), number()), 0..20), vec(object_id(), 0..20));
+    (any::<bool>(), held, vec(object(), 0..4), option::of(cache_state())).prop_map(
+        |(anew, (added, removed), named, state)| {
+            Box::new(Changes { anew, added, removed, named, state })
+        },
+    )
+}
+
+fn cache_state() -> impl Strategy<Value = CacheState> {
+    (number(), number(), usage()).prop_map(|(capacity, used, usage)| CacheState {
+        capacity,
+        used,
+        usage,
+    })
+}
+
+pub(super) fn cache_status() -> impl Strategy<Value = CacheStatus> {
+    (number(), cache_state()).prop_map(|(objects, state)| CacheStatus { objects, state })
+}
+
+pub(super) fn object_status() -> impl Strategy<Value = ObjectStatus> {
+    let counts = (number(), number(), number());
+    (object(), counts).prop_map(|(object, (holders, coming, waiting))| {
+        let Object { id, url, version, size } = object;
+        ObjectStatus { id, url, version, size, holders, coming, waiting }
+    })
+}
+
+pub(super) fn found_object() -> impl Strategy<Value = FoundObject> {
+    let holder = (executor(), text(), any::<bool>(), any::<bool>()).prop_map(
+        |(executor, name, holds, connected)| HolderStatus { executor, name, holds, connected },
+    );
+    (object_status(), number(), vec(holder, 0..5))
+        .prop_map(|(object, readers, holders)| FoundObject { object, readers, holders })
+}
+
+pub(super) fn purpose() -> impl Strategy<Value = Purpose> {
+    prop_oneof![
+        Just(Purpose::Get),
+        Just(Purpose::Put),
+        any::<bool>().prop_map(|force| Purpose::Drop { force })
+    ]
+}
+
+pub(super) fn access() -> impl Strategy<Value = Access> {
+    (executor(), text(), serving()).prop_map(|(executor, name, serves)| Access {
+        executor,
+        name,
+        serves,
+    })
+}
+
+pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
+    prop_oneof![
+        Just(AccessError::NotHeld),
+        object_id().prop_map(AccessError::Taken),
+        number().prop_map(|tasks| AccessError::Needed { tasks }),
+        Just(AccessError::NoCache),
+    ]
+}
+
+pub(super) fn ticket() -> impl Strategy<Value = Ticket> {
+    (any::<u64>(), any::<[u8; 32]>(), number()).prop_map(|(number, secret, expires)| Ticket {
+        number,
+        secret,
+        expires: Time(expires),
+    })
 }
 
 pub(super) fn usage() -> impl Strategy<Value = Usage> {

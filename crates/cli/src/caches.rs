@@ -1,0 +1,115 @@
+//! `falkon data`: what is in the caches of a dispatcher's executors.
+
+mod find;
+mod list;
+mod name;
+mod transfer;
+
+pub(crate) use find::held_versions;
+
+use crate::access::{AccessArgs, connect, only_instance};
+use crate::exit::{Exit, runtime};
+use clap::{Args, Subcommand};
+use falkon_core::task::InstanceId;
+use falkon_node::client::{Client, ClientError};
+use falkon_node::secure::{AccessFile, Level};
+use std::time::Duration;
+
+/// How long it may take until the dispatcher has heard what an executor has
+/// said already.
+const HEARD_MS_MAX: u64 = 5_000;
+/// Pause before it is asked again.
+const HEARD_PAUSE_MS: u64 = 10;
+
+/// `falkon data`
+#[derive(Args, Debug)]
+pub(crate) struct DataArgs {
+    #[command(subcommand)]
+    command: DataCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum DataCommand {
+    /// List the data objects that the dispatcher knows
+    Ls(list::ListArgs),
+    /// Show which executors hold objects
+    Where(find::WhereArgs),
+    /// Put files into caches, for tasks to read as cache:KEY
+    Put(transfer::PutArgs),
+    /// Bring an object from a cache to a file or standard output
+    Get(transfer::GetArgs),
+    /// Drop objects from caches
+    Rm(transfer::RemoveArgs),
+}
+
+/// Which dispatcher, and with which rights.
+#[derive(Args, Debug, Clone)]
+struct Asking {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Only what the tasks of this instance read and write
+    #[arg(long, value_name = "ID")]
+    instance: Option<u64>,
+}
+
+/// Runs the command.
+pub(crate) fn data(args: DataArgs) -> Exit {
+    match args.command {
+        DataCommand::Ls(args) => list::list(args),
+        DataCommand::Where(args) => find::locate(&args),
+        DataCommand::Put(args) => transfer::put(&args),
+        DataCommand::Get(args) => transfer::get(&args),
+        DataCommand::Rm(args) => transfer::remove(&args),
+    }
+}
+
+/// A connection, and what questions over it are about.
+#[derive(Debug)]
+struct Caches {
+    client: Client,
+    instance: Option<InstanceId>,
+    level: Level,
+}
+
+impl Asking {
+    /// Connects, asks, and answers with an exit status.
+    fn ask<F>(&self, ask: F) -> Exit
+    where
+        F: AsyncFnOnce(&Caches) -> Result<Exit, Exit>,
+    {
+        let access: AccessFile = match self.access.load_or_exit() {
+            Ok(access) => access,
+            Err(exit) => return exit,
+        };
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(exit) => return exit,
+        };
+        // A file that opens one instance and nothing else is about that one.
+        let instance = self.instance.map(InstanceId).or_else(|| only_instance(&access));
+        runtime.block_on(async {
+            let level = access.level;
+            match connect(&access, instance).await {
+                Ok((client, _deliveries)) => {
+                    let caches = Caches { client, instance, level };
+                    ask(&caches).await.unwrap_or_else(|exit| exit)
+                }
+                Err(error) => Exit::client(error),
+            }
+        })
+    }
+}
+
+/// Asks until what an executor has said has reached the dispatcher; gives up
+/// after a while, as the dispatcher may not be told for other reasons.
+async fn until_heard(
+    mut is_heard: impl AsyncFnMut() -> Result<bool, ClientError>,
+) -> Result<(), ClientError> {
+    let all = async {
+        while !is_heard().await? {
+            tokio::time::sleep(Duration::from_millis(HEARD_PAUSE_MS)).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(Duration::from_millis(HEARD_MS_MAX), all).await.unwrap_or(Ok(()))
+}

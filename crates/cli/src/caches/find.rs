@@ -1,0 +1,195 @@
+//! `falkon data where`, and finding one object by its name.
+
+use super::list::{JsonObject, json_line};
+use super::name::dispatcher_name;
+use super::{Asking, Caches};
+use crate::exit::{Exit, say};
+use crate::plan::HeldVersions;
+use crate::query::print;
+use crate::results::staged::bytes_text;
+use clap::Args;
+use falkon_core::dispatch::{FoundObject, HolderStatus};
+use falkon_node::client::Client;
+use falkon_node::store::{StoreUrl, Stores};
+use serde::Serialize;
+
+/// `falkon data where`
+#[derive(Args, Debug)]
+pub(super) struct WhereArgs {
+    #[command(flatten)]
+    asking: Asking,
+    /// Objects: paths, URLs, cache:KEY, or ids as falkon data ls shows them
+    #[arg(value_name = "OBJECT", required = true)]
+    objects: Vec<String>,
+    /// Print a line of JSON per object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFound<'a> {
+    #[serde(flatten)]
+    object: JsonObject<'a>,
+    readers: u64,
+    executors: Vec<JsonHolder<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonHolder<'a> {
+    id: u64,
+    name: &'a str,
+    state: &'static str,
+    connected: bool,
+}
+
+pub(super) fn locate(args: &WhereArgs) -> Exit {
+    args.asking.ask(async |caches: &Caches| {
+        let mut exit = Exit::Success;
+        for name in &args.objects {
+            let found = find(caches, name).await?;
+            if found.is_empty() {
+                exit = unknown(name);
+            }
+            for one in &found {
+                let text = match args.json {
+                    true => json_line(&json(one))?,
+                    false => text(one),
+                };
+                if let Some(exit) = print(&text) {
+                    return Ok(exit);
+                }
+            }
+        }
+        Ok(exit)
+    })
+}
+
+/// What a name means, to the dispatcher.
+pub(super) async fn find(caches: &Caches, name: &str) -> Result<Vec<FoundObject>, Exit> {
+    let asked = dispatcher_name(name).map_err(Exit::usage)?;
+    caches.client.find(caches.instance, &asked).await.map_err(Exit::client)
+}
+
+pub(super) fn unknown(name: &str) -> Exit {
+    Exit::usage(format!("no executor holds {name}, and no task waits for it"))
+}
+
+/// The one object that a name means: if there are several versions of a source,
+/// the one that is there now.
+pub(super) async fn find_one(caches: &Caches, name: &str) -> Result<FoundObject, Exit> {
+    let mut found = find(caches, name).await?;
+    found.retain(|found| found.object.holders > 0);
+    if found.len() > 1
+        && let Ok(url) = StoreUrl::parse(&found[0].object.url)
+        && let Ok(now) = Stores::new(std::env::vars()).resolve(&url).await
+        && let Some(at) = found.iter().position(|found| *found.object.version == *now.version)
+    {
+        return Ok(found.swap_remove(at));
+    }
+    match found.len() {
+        0 => Err(Exit::usage(format!("no executor holds {name}"))),
+        1 => Ok(found.swap_remove(0)),
+        _ => {
+            let ids: Vec<String> = found.iter().map(|found| found.object.id.to_string()).collect();
+            Err(Exit::usage(format!(
+                "there are several versions of {name}: name one by its id, {}",
+                ids.join(" or ")
+            )))
+        }
+    }
+}
+
+/// The versions of objects that a plan reads and that somebody has put into
+/// caches before.
+///
+/// # Errors
+/// One is not there; this says which.
+pub(crate) async fn held_versions(
+    client: &Client,
+    urls: impl Iterator<Item = &[u8]>,
+) -> Result<HeldVersions, Exit> {
+    let mut versions = HeldVersions::new();
+    let mut exit = None;
+    for url in urls {
+        let name = String::from_utf8_lossy(url);
+        let mut found = client.find(None, &name).await.map_err(Exit::client)?;
+        found.retain(|found| {
+            found.object.holders > 0 && found.object.version.starts_with("blake3:")
+        });
+        match found.as_slice() {
+            [one] => {
+                let object = &one.object;
+                versions.insert(url.to_vec(), (object.version.clone(), object.size));
+            }
+            [] => {
+                say(format_args!(
+                    "{name} is written by no other task, and is not in the executors' caches: \
+                     falkon data put puts a file there"
+                ));
+                exit = Some(Exit::Usage);
+            }
+            _ => {
+                say(format_args!(
+                    "there are several objects called {name}: falkon data where {name} shows \
+                     them, falkon data rm ID drops one"
+                ));
+                exit = Some(Exit::Usage);
+            }
+        }
+    }
+    exit.map_or(Ok(versions), Err)
+}
+
+fn state(holder: &HolderStatus) -> &'static str {
+    match holder {
+        HolderStatus { holds: true, .. } => "held",
+        HolderStatus { holds: false, .. } => "coming",
+    }
+}
+
+fn json(found: &FoundObject) -> JsonFound<'_> {
+    let holder = |holder: &HolderStatus| (holder.executor.0, state(holder), holder.connected);
+    JsonFound {
+        object: JsonObject::of(&found.object),
+        readers: found.readers,
+        executors: found
+            .holders
+            .iter()
+            .map(|each| {
+                let (id, state, connected) = holder(each);
+                JsonHolder { id, name: &each.name, state, connected }
+            })
+            .collect(),
+    }
+}
+
+fn text(found: &FoundObject) -> String {
+    let object = &found.object;
+    let shown = |text: &str| text.replace(char::is_control, " ");
+    let size = object.size.map_or_else(|| "size unknown".to_owned(), bytes_text);
+    let readers = match found.readers {
+        0 => String::new(),
+        1 => ", 1 task to read it".to_owned(),
+        readers => format!(", {readers} tasks to read it"),
+    };
+    let name = match object.url.as_ref() {
+        "" => "(the dispatcher does not know its name)".to_owned(),
+        url => format!("{} ({})", shown(url), shown(&object.version)),
+    };
+    let mut text = format!("{} {name}: {size}{readers}\n", object.id);
+    for holder in &found.holders {
+        let away = if holder.connected { "" } else { " (disconnected)" };
+        text.push_str(&format!(
+            "{:>7}  {:<24} {}{away}\n",
+            holder.executor.0,
+            shown(&holder.name),
+            state(holder)
+        ));
+    }
+    let told = found.holders.len() as u64;
+    let all = object.holders + object.coming;
+    if all > told {
+        text.push_str(&format!("         and {} more\n", all - told));
+    }
+    text
+}

@@ -1,0 +1,241 @@
+//! `falkon data put`, `get` and `rm`: between here and executors, past the
+//! dispatcher.
+
+mod fetch;
+mod file;
+
+use super::find::{find, find_one};
+use super::{Asking, Caches, until_heard};
+use crate::exit::{Exit, say};
+use crate::query::print;
+use crate::results::staged::bytes_text;
+use clap::Args;
+use falkon_core::data::object::Object;
+use falkon_core::dispatch::{Access, FoundObject, Purpose};
+use falkon_core::task::ExecutorId;
+use falkon_node::object::object_id;
+use falkon_node::peer::{Peer, VisitError, Visitor};
+use falkon_wire::declared::CACHE_SCHEME;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// `falkon data put`
+#[derive(Args, Debug)]
+pub(super) struct PutArgs {
+    #[command(flatten)]
+    asking: Asking,
+    /// Files
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// What tasks name it by, as cache:KEY; for one file [default: its name
+    /// without folders]
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// On how many executors
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    replicas: u16,
+}
+
+/// `falkon data get`
+#[derive(Args, Debug)]
+pub(super) struct GetArgs {
+    #[command(flatten)]
+    asking: Asking,
+    /// The object: a path, URL, cache:KEY, or an id as falkon data ls shows it
+    #[arg(value_name = "OBJECT")]
+    object: String,
+    /// Where it goes, whole or not at all [default: standard output]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+/// `falkon data rm`
+#[derive(Args, Debug)]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    asking: Asking,
+    /// Objects: paths, URLs, cache:KEY, or ids as falkon data ls shows them
+    #[arg(value_name = "OBJECT", required = true)]
+    objects: Vec<String>,
+    /// Even if it is in no store and tasks that have not ended read it
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn put(args: &PutArgs) -> Exit {
+    if args.key.is_some() && args.files.len() > 1 {
+        return Exit::usage("--key names one file, and there are several: leave it out");
+    }
+    args.asking.ask(async |caches: &Caches| {
+        for path in &args.files {
+            let key = key(args.key.as_deref(), path)?;
+            let url = put_one(caches, path, &key, usize::from(args.replicas)).await?;
+            if let Some(exit) = print(&format!("{url}\n")) {
+                return Ok(exit);
+            }
+        }
+        Ok(Exit::Success)
+    })
+}
+
+/// The key under which a file is put.
+fn key(given: Option<&str>, path: &Path) -> Result<String, Exit> {
+    let name = || path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let key = given.map(|key| key.strip_prefix("cache:").unwrap_or(key).to_owned()).or_else(name);
+    key.filter(|key| !key.is_empty() && !key.contains(char::is_control)).ok_or_else(|| {
+        Exit::usage(format!(
+            "{} has no name that could be a key: give one with --key",
+            path.display()
+        ))
+    })
+}
+
+async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Result<String, Exit> {
+    let unreadable = |error| Exit::usage(format!("cannot read {}: {error}", path.display()));
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Exit::usage(format!("{} is no plain file", path.display())));
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(&file).map_err(unreadable)?;
+    let size = hasher.count();
+    let url = format!("{}{key}", String::from_utf8_lossy(CACHE_SCHEME));
+    let version = format!("blake3:{}", hasher.finalize().to_hex());
+    let id = object_id(&url, &version);
+    let object = Object { id, url: url.as_str().into(), version: version.into(), size: Some(size) };
+    let asked = caches.client.reach(caches.instance, &object, Purpose::Put).await;
+    let (ticket, access) = asked.map_err(|error| refused(&url, error))?;
+    let visitor = Visitor::new(caches.level, Purpose::Put.into(), id, &ticket);
+    let mut taken: Vec<ExecutorId> = Vec::new();
+    let mut reasons = Vec::new();
+    for access in &access {
+        if taken.len() >= replicas {
+            break;
+        }
+        match visitor.put(&peer(access), &object, &file, size).await {
+            Ok(()) => taken.push(access.executor),
+            Err(VisitError::Local(error)) => return Err(unreadable(error)),
+            Err(error) => reasons.push(format!("executor {}: {error}", access.name)),
+        }
+    }
+    let is_heard = async || {
+        let found = caches.client.find(caches.instance, &id.to_string()).await?;
+        let holders = found.first().map_or(&[][..], |found| &found.holders);
+        let held = |id| holders.iter().any(|found| found.holds && found.executor == id);
+        Ok(taken.iter().all(|id| held(*id)))
+    };
+    until_heard(is_heard).await.map_err(Exit::client)?;
+    if taken.len() >= replicas {
+        return Ok(url);
+    }
+    for reason in &reasons {
+        say(format_args!("cannot put {url} on {reason}"));
+    }
+    Err(Exit::failure(match taken.len() {
+        0 => format!("no executor has taken {url}"),
+        count => format!("{url} is on {count} of {replicas} executors"),
+    }))
+}
+
+/// Where an executor listens.
+fn peer(access: &Access) -> Peer {
+    let fingerprint = <[u8; 32]>::try_from(access.serves.fingerprint.as_slice()).ok();
+    Peer { address: access.serves.address.clone(), fingerprint }
+}
+
+/// Says what the dispatcher would not have done with an object.
+fn refused(name: &str, error: falkon_node::client::ClientError) -> Exit {
+    use falkon_node::client::ClientError;
+    use falkon_wire::message::Refusal;
+    match error {
+        ClientError::Refused(Refusal::Access(error)) => Exit::usage(format!("{name}: {error}")),
+        error => Exit::client(error),
+    }
+}
+
+/// What the dispatcher said an object is.
+fn object_of(found: &FoundObject) -> Object {
+    let object = &found.object;
+    Object {
+        id: object.id,
+        url: object.url.clone(),
+        version: object.version.clone(),
+        size: object.size,
+    }
+}
+
+pub(super) fn get(args: &GetArgs) -> Exit {
+    args.asking.ask(async |caches: &Caches| {
+        let found = find_one(caches, &args.object).await?;
+        let object = object_of(&found);
+        let asked = caches.client.reach(caches.instance, &object, Purpose::Get).await;
+        let (ticket, access) = asked.map_err(|error| refused(&args.object, error))?;
+        let visitor = Visitor::new(caches.level, Purpose::Get.into(), object.id, &ticket);
+        let target = file::Target::new(args.file.as_deref())?;
+        fetch::fetch(&visitor, &access, &object, target.file(), &args.object).await?;
+        target.finish()
+    })
+}
+
+pub(super) fn remove(args: &RemoveArgs) -> Exit {
+    args.asking.ask(async |caches: &Caches| {
+        let mut exit = Exit::Success;
+        for name in &args.objects {
+            let found = find(caches, name).await?;
+            let held = found.iter().filter(|found| found.object.holders > 0);
+            let mut any = false;
+            for found in held {
+                any = true;
+                if let Err(other) = remove_one(caches, name, found, args.force).await {
+                    exit = other;
+                }
+            }
+            if !any {
+                exit = Exit::usage(format!("no executor holds {name}"));
+            }
+        }
+        Ok(exit)
+    })
+}
+
+async fn remove_one(
+    caches: &Caches,
+    name: &str,
+    found: &FoundObject,
+    force: bool,
+) -> Result<(), Exit> {
+    let object = object_of(found);
+    let purpose = Purpose::Drop { force };
+    let asked = caches.client.reach(caches.instance, &object, purpose).await;
+    let (ticket, access) = asked.map_err(|error| refused(name, error))?;
+    let visitor = Visitor::new(caches.level, purpose.into(), object.id, &ticket);
+    let mut gone: Vec<ExecutorId> = Vec::new();
+    let mut exit = Ok(());
+    for access in &access {
+        let result = match access.serves.address.is_empty() {
+            true => Err("it is not connected, or cannot be reached".to_owned()),
+            false => match visitor.drop_object(&peer(access)).await {
+                // It may be gone for other reasons.
+                Ok(()) | Err(VisitError::Gone) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        match result {
+            Ok(()) => gone.push(access.executor),
+            Err(reason) => {
+                let size = object.size.map(bytes_text).unwrap_or_default();
+                say(format_args!("{name} ({size}) stays on executor {}: {reason}", access.name));
+                exit = Err(Exit::Usage);
+            }
+        }
+    }
+    let is_heard = async || {
+        let found = caches.client.find(caches.instance, &object.id.to_string()).await?;
+        let holders = found.first().map_or(&[][..], |found| &found.holders);
+        let still = |id| holders.iter().any(|found| found.holds && found.executor == id);
+        Ok(!gone.iter().any(|id| still(*id)))
+    };
+    until_heard(is_heard).await.map_err(Exit::client)?;
+    exit
+}

@@ -1,0 +1,105 @@
+//! Where an object that is fetched goes: a file that is there whole or not at
+//! all, or standard output once all of it is here.
+
+use crate::exit::Exit;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Names that are tried before there is one that nobody uses.
+const NAMES_MAX: u32 = 1000;
+
+/// A file that is being made.
+#[derive(Debug)]
+pub(super) struct Target {
+    file: Arc<File>,
+    /// Its name while it is not whole; nothing if it has none.
+    partial: Option<PathBuf>,
+    /// What it is to be called; nothing for standard output.
+    path: Option<PathBuf>,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(partial) = &self.partial {
+            // It is in nobody's way.
+            let _ = fs::remove_file(partial);
+        }
+    }
+}
+
+impl Target {
+    /// A file beside the one it is to become, or in the temporary directory.
+    pub(super) fn new(path: Option<&Path>) -> Result<Target, Exit> {
+        let folder = match path {
+            Some(path) if path.is_dir() => {
+                return Err(Exit::usage(format!("{} is a directory", path.display())));
+            }
+            Some(path) => path.parent().map_or_else(PathBuf::new, Path::to_owned),
+            None => std::env::temp_dir(),
+        };
+        let name = path.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        for number in 0..NAMES_MAX {
+            let partial = folder.join(format!(".{name}.{}-{number}.part", std::process::id()));
+            match File::options().read(true).write(true).create_new(true).open(&partial) {
+                Ok(file) => {
+                    let mut target = Target {
+                        file: Arc::new(file),
+                        partial: Some(partial),
+                        path: path.map(Path::to_owned),
+                    };
+                    if target.path.is_none() {
+                        // Nobody needs its name, and nothing is left of it.
+                        target.unlink();
+                    }
+                    return Ok(target);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let folder = folder.display();
+                    return Err(Exit::usage(format!("cannot create a file in {folder}: {error}")));
+                }
+            }
+        }
+        Err(Exit::usage(format!("cannot create a file in {}", folder.display())))
+    }
+
+    fn unlink(&mut self) {
+        if let Some(partial) = self.partial.take() {
+            // It goes with the temporary directory otherwise.
+            let _ = fs::remove_file(partial);
+        }
+    }
+
+    /// Where to write.
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// All of it is there, and is right.
+    pub(super) fn finish(mut self) -> Result<Exit, Exit> {
+        let Some(path) = self.path.take() else { return self.copy_out() };
+        let Some(partial) = self.partial.take() else { return Ok(Exit::Success) };
+        match fs::rename(&partial, &path) {
+            Ok(()) => Ok(Exit::Success),
+            Err(error) => {
+                // Dropping it removes the file.
+                self.partial = Some(partial);
+                Err(Exit::usage(format!("cannot create {}: {error}", path.display())))
+            }
+        }
+    }
+
+    fn copy_out(&self) -> Result<Exit, Exit> {
+        let mut file: &File = &self.file;
+        let copied = file
+            .seek(SeekFrom::Start(0))
+            .and_then(|_| io::copy(&mut file, &mut io::stdout().lock()));
+        match copied {
+            Ok(_) => Ok(Exit::Success),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Success),
+            Err(error) => Err(Exit::failure(format!("cannot write to standard output: {error}"))),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What data objects are called, and whose they are: for people who ask. No
+//! decision of where tasks go depends on it.
+//!
+//! A name is kept as long as a submission that is here declares the object, or
+//! the index knows it; whatever else is swept out when there is twice as much
+//! as after the last sweep.
+
+use super::{Dispatcher, InstanceId};
+use crate::data::declared::Declared;
+use crate::data::object::{Object, ObjectId};
+use crate::limits::CATALOG_OBJECTS_MIN;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What an object is called.
+#[derive(Debug, Clone)]
+pub(super) struct Named {
+    pub(super) url: Arc<str>,
+    pub(super) version: Arc<str>,
+    pub(super) size: Option<u64>,
+    /// Somebody put it into caches by hand.
+    pub(super) is_placed: bool,
+}
+
+/// Names of objects.
+#[derive(Debug, Default)]
+pub(super) struct Catalog {
+    named: BTreeMap<ObjectId, Named>,
+    /// What each instance has declared.
+    of: BTreeSet<(InstanceId, ObjectId)>,
+    /// When there are so many names, those that nobody needs are swept out.
+    sweep_at: usize,
+}
+
+impl Catalog {
+    /// The name of an object, if it has one.
+    pub(super) fn named(&self, id: ObjectId) -> Option<&Named> {
+        self.named.get(&id)
+    }
+
+    /// Whether an instance has declared an object.
+    pub(super) fn has(&self, instance: InstanceId, id: ObjectId) -> bool {
+        self.of.contains(&(instance, id))
+    }
+
+    /// What an instance has declared, by id, after one.
+    pub(super) fn of(
+        &self,
+        instance: InstanceId,
+        after: Option<ObjectId>,
+    ) -> impl Iterator<Item = ObjectId> + '_ {
+        let from = after.map_or(Some(0), |after| after.0.checked_add(1));
+        let range = from.map(|from| (instance, ObjectId(from))..=(instance, ObjectId(u128::MAX)));
+        range.into_iter().flat_map(|range| self.of.range(range)).map(|(_, id)| *id)
+    }
+
+    /// The objects that are found at a URL, whichever version.
+    pub(super) fn at(&self, url: &str) -> impl Iterator<Item = (ObjectId, &Named)> {
+        self.named
+            .iter()
+            .filter(move |(_, named)| &*named.url == url)
+            .map(|(id, named)| (*id, named))
+    }
+
+    fn name(&mut self, object: &Object, is_placed: bool) {
+        let named = self.named.entry(object.id).or_insert_with(|| Named {
+            url: object.url.clone(),
+            version: object.version.clone(),
+            size: None,
+            is_placed: false,
+        });
+        named.size = named.size.or(object.size);
+        named.is_placed |= is_placed;
+    }
+}
+
+impl Dispatcher {
+    /// Notes what a submission's objects are called.
+    pub(super) fn name_declared(&mut self, instance: InstanceId, data: &Declared) {
+        for object in data.objects.iter() {
+            self.catalog.name(object, false);
+            self.catalog.of.insert((instance, object.id));
+        }
+        self.sweep_catalog();
+    }
+
+    /// Notes what objects are called that somebody put into a cache.
+    pub(super) fn name_placed(&mut self, objects: &[Object]) {
+        for object in objects {
+            self.catalog.name(object, true);
+        }
+        self.sweep_catalog();
+    }
+
+    fn sweep_catalog(&mut self) {
+        if self.catalog.named.len() < self.catalog.sweep_at.max(CATALOG_OBJECTS_MIN) {
+            return;
+        }
+        let batches = self.instances.values().flat_map(|instance| instance.batches.values());
+        let declared: BTreeSet<ObjectId> = batches
+            .filter_map(|batch| batch.submission.data.as_ref())
+            .flat_map(|data| data.objects.iter().map(|object| object.id))
+            .collect();
+        let index = &self.index;
+        let catalog = &mut self.catalog;
+        catalog.named.retain(|id, _| declared.contains(id) || index.number(*id).is_some());
+        let (instances, named) = (&self.instances, &catalog.named);
+        catalog
+            .of
+            .retain(|(instance, id)| instances.contains_key(instance) && named.contains_key(id));
+        catalog.sweep_at = 2 * catalog.named.len();
+    }
+}

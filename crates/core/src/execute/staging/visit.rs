@@ -1,0 +1,164 @@
+//! Objects that somebody puts into the cache by hand, or drops from it.
+
+use super::{Data, Executor};
+use crate::data::object::{Object, ObjectId};
+use crate::data::stage::{self, CacheState, Changes, StageError};
+use crate::execute::{Action, TaskKey};
+use crate::limits::CACHE_STATE_MICROS;
+use crate::task::{InstanceId, TaskId, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The instance of what visitors put into the cache: none has this number.
+const VISITS: InstanceId = InstanceId(u64::MAX - 1);
+
+/// What the version of an object begins with that is known by its content.
+const CONTENT_PREFIX: &str = "blake3:";
+
+/// What somebody wants who is no executor. The shell numbers visits, and uses
+/// no number again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Visit {
+    /// To put an object here, of the size that it says. If there is room,
+    /// [`stage::Action::Adopt`] is to bring it in: [`visit_of`] says for whom.
+    Put(Arc<Object>),
+    /// To have an object dropped.
+    Drop(ObjectId),
+}
+
+/// How a visit ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VisitEnd {
+    /// The object is here.
+    Held,
+    /// The object is here no longer.
+    Dropped,
+    /// The object is not here.
+    Gone,
+    /// The object is here and stays, because something uses it.
+    InUse,
+    /// The object was not taken; why.
+    Refused(String),
+}
+
+/// The visit that an output is for; `None` if it is a task's.
+#[must_use]
+pub fn visit_of(task: TaskKey) -> Option<u64> {
+    (task.instance == VISITS).then_some(task.task.0)
+}
+
+/// What visitors have to do with a cache.
+#[derive(Debug, Default)]
+pub(super) struct Visits {
+    /// What is being put here.
+    open: BTreeMap<u64, Arc<Object>>,
+    /// What was put here, as far as it is held.
+    placed: BTreeMap<ObjectId, Arc<Object>>,
+    /// How the cache stood when that was last told.
+    told: Option<(Time, CacheState)>,
+}
+
+impl Visits {
+    /// Adds what the dispatcher cannot know of changes that are to be told.
+    pub(super) fn complete(&mut self, changes: &mut Changes) {
+        if self.placed.is_empty() {
+            return;
+        }
+        for object in &changes.removed {
+            self.placed.remove(object);
+        }
+        let named = changes.added.iter().filter_map(|(object, _)| self.placed.get(object));
+        changes.named = named.map(|object| (**object).clone()).collect();
+    }
+
+    /// How the cache stands, if it is to be told: along with other news, or
+    /// after a while.
+    pub(super) fn state(
+        &mut self,
+        now: Time,
+        state: CacheState,
+        with_news: bool,
+    ) -> Option<CacheState> {
+        let is_due =
+            self.told.is_none_or(|(at, told)| told != state && now.since(at) >= CACHE_STATE_MICROS);
+        (is_due || with_news).then(|| {
+            self.told = Some((now, state));
+            state
+        })
+    }
+}
+
+impl Executor {
+    /// This executor with what was in its cache before a restart, as far as
+    /// somebody had put it there by hand: that has a key for its URL, and is
+    /// known by its content.
+    #[must_use]
+    pub fn with_placed(mut self, reused: impl IntoIterator<Item = Object>) -> Executor {
+        if let Some(data) = &mut self.data {
+            let by_hand =
+                |object: &Object| !object.is_stored() && object.version.starts_with(CONTENT_PREFIX);
+            let placed = reused.into_iter().filter(by_hand);
+            data.visits.placed.extend(placed.map(|object| (object.id, Arc::new(object))));
+        }
+        self
+    }
+
+    /// Somebody wants something of the cache.
+    pub(in crate::execute) fn visited(&mut self, visit: u64, what: Visit) {
+        let now = self.now;
+        let end = match &mut self.data {
+            None => Some(VisitEnd::Refused("this executor has no cache".to_owned())),
+            Some(data) => match what {
+                Visit::Put(object) => data.take_in(now, visit, object),
+                Visit::Drop(object) => Some(data.drop_object(now, object)),
+            },
+        };
+        if let Some(end) = end {
+            // What the stage does for it comes first.
+            self.drain_stage();
+            self.actions.push_back(Action::VisitEnded { visit, end });
+        }
+    }
+
+    /// What was put here is held, or is not.
+    pub(super) fn put_settled(&mut self, visit: u64, failure: Option<&StageError>) {
+        let Some(data) = &mut self.data else { return };
+        let Some(object) = data.visits.open.remove(&visit) else { return };
+        let end = match failure {
+            None => {
+                data.visits.placed.insert(object.id, object);
+                VisitEnd::Held
+            }
+            Some(error) => VisitEnd::Refused(error.to_string()),
+        };
+        self.actions.push_back(Action::VisitEnded { visit, end });
+    }
+}
+
+impl Data {
+    fn take_in(&mut self, now: Time, visit: u64, object: Arc<Object>) -> Option<VisitEnd> {
+        let size = object.size.unwrap_or(0);
+        if !self.stage.cache().holds(object.id) && self.stage.cache().available() < size {
+            // It is not to wait for room: outputs of tasks would wait behind it.
+            let error = match self.stage.cache().would_fit(&[size]) {
+                Err(error) => error,
+                Ok(()) => self.stage.cache().occupied(size),
+            };
+            return Some(VisitEnd::Refused(error.to_string()));
+        }
+        self.visits.open.insert(visit, object.clone());
+        let task = TaskKey { instance: VISITS, task: TaskId(visit) };
+        self.stage.handle(now, stage::Event::Keep { task, object, only_here: true });
+        None
+    }
+
+    fn drop_object(&mut self, now: Time, object: ObjectId) -> VisitEnd {
+        let Some(entry) = self.stage.cache().entry(object) else { return VisitEnd::Gone };
+        if entry.pins > 0 || !entry.is_held {
+            return VisitEnd::InUse;
+        }
+        self.stage.handle(now, stage::Event::Drop(vec![object]));
+        self.visits.placed.remove(&object);
+        VisitEnd::Dropped
+    }
+}

@@ -1,0 +1,120 @@
+//! Visitors with tickets: each gets what its ticket is for, and no more.
+
+use super::{LEVELS, Rig, Target, VISITS_UNTIL, all, pattern, run, secret};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_node::object::object_id;
+use falkon_node::peer::{Peer, PeerError, VisitError, Visitor};
+use falkon_node::secure::{Claims, Level, Secret, VisitPurpose};
+use std::fs::File;
+
+fn object(key: &str, content: &[u8]) -> Object {
+    let (url, version) = (format!("cache:{key}"), format!("blake3:{}", blake3::hash(content)));
+    let id = object_id(&url, &version);
+    Object { id, url: url.into(), version: version.into(), size: Some(content.len() as u64) }
+}
+
+fn visitor_under(secret: &Secret, level: Level, purpose: VisitPurpose, id: ObjectId) -> Visitor {
+    let claims = Claims { purpose, object: id, expires: VISITS_UNTIL };
+    Visitor::new(level, purpose, id, &claims.ticket(secret))
+}
+
+fn visitor(level: Level, purpose: VisitPurpose, id: ObjectId) -> Visitor {
+    visitor_under(&secret(), level, purpose, id)
+}
+
+fn file(content: &[u8]) -> (tempfile::TempDir, File) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, content).unwrap();
+    (dir, File::open(path).unwrap())
+}
+
+async fn got(visitor: &Visitor, peer: &Peer, id: ObjectId) -> Result<Vec<u8>, PeerError> {
+    let target = Target::new();
+    visitor.fetcher().fetch(peer, &all(id, None), &target.landing).await?;
+    Ok(target.content())
+}
+
+#[test]
+fn objects_are_put_got_and_dropped_at_every_level() {
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        let peer = rig.peer();
+        run(async {
+            for bytes in [0, 1, 70_000, 3_000_000] {
+                let content = pattern(bytes);
+                let object = object(&bytes.to_string(), &content);
+                let (_dir, file) = file(&content);
+                let put = visitor(level, VisitPurpose::Put, object.id);
+                put.put(&peer, &object, &file, bytes as u64).await.unwrap();
+                let get = visitor(level, VisitPurpose::Get, object.id);
+                for _ in 0..2 {
+                    assert!(got(&get, &peer, object.id).await.unwrap() == content, "{level}");
+                }
+                let drop = visitor(level, VisitPurpose::Drop, object.id);
+                drop.drop_object(&peer).await.unwrap();
+                assert!(rig.cache.read(object.id).is_err());
+                // What is said to have another content is not kept.
+                let (_dir, wrong) = self::file(&pattern(bytes + 1)[1..]);
+                let result = put.put(&peer, &object, &wrong, bytes as u64).await;
+                assert_eq!(
+                    bytes > 0,
+                    matches!(&result, Err(VisitError::Refused(why)) if why.contains("hash")),
+                    "{result:?}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn a_ticket_is_good_for_one_thing_with_one_object() {
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        let peer = rig.peer();
+        let (one, other) = (rig.put("one", b"1"), rig.put("other", b"2"));
+        run(async {
+            let get = visitor(level, VisitPurpose::Get, one);
+            assert_eq!(got(&get, &peer, one).await.unwrap(), b"1");
+            assert!(got(&get, &peer, other).await.is_err(), "another object");
+            // A ticket for one thing does not do for another.
+            let claims = Claims { purpose: VisitPurpose::Get, object: one, expires: VISITS_UNTIL };
+            let ticket = claims.ticket(&secret());
+            let forged = Visitor::new(level, VisitPurpose::Drop, one, &ticket);
+            assert!(matches!(forged.drop_object(&peer).await, Err(VisitError::Peer(_))));
+            let forged = Visitor::new(level, VisitPurpose::Get, other, &ticket);
+            assert!(got(&forged, &peer, other).await.is_err());
+            // Nor longer than it does.
+            let mut longer = claims.ticket(&secret());
+            longer.expires = VISITS_UNTIL.after(1);
+            let forged = Visitor::new(level, VisitPurpose::Get, one, &longer);
+            assert!(got(&forged, &peer, one).await.is_err());
+            // One of another dispatcher opens nothing.
+            let stranger = Secret::from_bytes([9; 32]);
+            let forged = visitor_under(&stranger, level, VisitPurpose::Get, one);
+            let error = got(&forged, &peer, one).await;
+            assert!(matches!(error, Err(PeerError::NotAllowed { .. })), "{error:?}");
+            // One that has ended.
+            let claims = Claims { expires: falkon_core::task::Time(1), ..claims };
+            let ticket = claims.ticket(&secret());
+            let late = Visitor::new(level, VisitPurpose::Get, one, &ticket);
+            assert!(got(&late, &peer, one).await.is_err());
+            let claims = Claims { purpose: VisitPurpose::Drop, ..claims };
+            let late = Visitor::new(level, VisitPurpose::Drop, one, &claims.ticket(&secret()));
+            assert!(matches!(late.drop_object(&peer).await, Err(VisitError::Expired)));
+            // A ticket to put one object does not put another.
+            let content = b"content";
+            let object = object("k", content);
+            let (_dir, file) = file(content);
+            let wrong = visitor(level, VisitPurpose::Put, one);
+            let result = wrong.put(&peer, &object, &file, 7).await;
+            assert!(
+                matches!(&result, Err(VisitError::Refused(why)) if why.contains("ticket")),
+                "{result:?}"
+            );
+            // All is as it was.
+            assert!(rig.cache.read(one).is_ok() && rig.cache.read(other).is_ok());
+            assert!(rig.cache.read(object.id).is_err());
+        });
+    }
+}
