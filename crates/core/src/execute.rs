@@ -350,8 +350,7 @@ impl Executor {
                     self.outbox.leaving();
                 }
             }
-            let changes = self.cache_changes();
-            if let Some(update) = self.outbox.next_update(changes) {
+            if let Some(update) = self.next_update() {
                 self.last_spoke = self.now;
                 return Some(Action::Update(update));
             }
@@ -369,7 +368,8 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        [deadline, heartbeat, self.stage_timeout()].into_iter().flatten().min()
+        let reports = self.reports_held_until().map(|at| (at, "reports"));
+        [deadline, heartbeat, reports, self.stage_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.

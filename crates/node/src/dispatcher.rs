@@ -8,6 +8,7 @@
 //! and only then passes on what the core wants sent.
 
 mod connection;
+mod hold;
 mod inspect;
 mod permission;
 mod store;
@@ -22,6 +23,7 @@ use falkon_core::task::Time;
 use falkon_wire::message::{
     FromClient, FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor,
 };
+use hold::Held;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,6 +152,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         identity: options.identity,
         peers: BTreeMap::new(),
         outgoing: Vec::new(),
+        held: Held::default(),
         instances: handle.instances.clone(),
         connections: handle.connections.clone(),
         log: options.log,
@@ -234,6 +237,7 @@ struct Driver {
     peers: BTreeMap<ConnectionId, Peer>,
     /// What this round wants sent, once the journal is written.
     outgoing: Vec<(ConnectionId, Outgoing)>,
+    held: Held,
     instances: Arc<Mutex<HashSet<u64>>>,
     connections: Arc<AtomicU64>,
     log: Log,
@@ -245,6 +249,7 @@ impl Driver {
         let mut batches = Vec::new();
         loop {
             let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
+            let due = due.into_iter().chain(self.held.due()).min();
             let far = tokio::time::Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 biased;
@@ -271,6 +276,8 @@ impl Driver {
             if !self.settle().await {
                 return Stopped::JournalFailed;
             }
+            self.held.release_due(&mut self.outgoing);
+            self.held.pass(&mut self.outgoing, &self.peers);
             self.send();
             if let Some((connection, request)) = self.stopping.take() {
                 self.push(connection, ToClient::Done { request });
@@ -278,6 +285,8 @@ impl Driver {
                 stop = true;
             }
             if stop {
+                self.held.release_all(&mut self.outgoing);
+                self.send();
                 if let Some(store) = &mut self.store {
                     store.close(&self.log);
                 }
@@ -333,6 +342,7 @@ impl Driver {
             }
             Inbound::Closed { connection, why } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
+                self.held.forget(connection);
                 if let Some(peer) = self.peers.remove(&connection)
                     && let Some(why) = why
                 {
@@ -341,6 +351,7 @@ impl Driver {
                 self.core.handle(now, Event::Closed { connection });
             }
             Inbound::Messages { connection, messages } => {
+                self.held.release(connection, &mut self.outgoing);
                 for message in messages {
                     match message {
                         Message::Client(message) => self.client_says(now, connection, message),
@@ -368,7 +379,7 @@ impl Driver {
     }
 
     fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
-        let Some(peer) = self.peers.get(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
         if !permission::allows(peer.role, &peer.instances, &message) {
             (self.log)(&format!("refused a request of {}: its role does not allow it", peer.name));
             if let Some(request) = permission::request_of(&message) {
@@ -386,6 +397,7 @@ impl Driver {
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
             FromClient::Subscribe { request, instance, from } => {
+                peer.awaits_results = true;
                 Event::Subscribe { connection, request, instance, from }
             }
             FromClient::Acknowledge { instance, upto } => {

@@ -184,7 +184,12 @@ impl Subject {
         match op {
             Op::Append(body) => {
                 let (left, right) = body.split_at(body.len() / 2);
-                self.journal().append(&[left, right]).unwrap();
+                if body.len() % 2 == 0 {
+                    self.journal().append(&[left, right]).unwrap();
+                } else {
+                    let encode = |buffer: &mut Vec<u8>| buffer.extend_from_slice(&body);
+                    self.journal().append_with(encode).unwrap();
+                }
                 self.model.pending.push(body);
             }
             Op::Commit => self.commit(),
@@ -725,6 +730,12 @@ fn the_longest_record_fits_and_a_longer_one_is_refused() {
     }
     let refused = journal.append(&[longest]);
     assert!(matches!(refused, Err(AppendError::BufferFull { .. })), "{refused:?}");
+    let waiting_bytes = journal.waiting_bytes();
+    let refused = journal.append_with(|buffer| buffer.extend_from_slice(longest));
+    assert_eq!(refused, Err(AppendError::BufferFull { waiting_bytes }));
+    let refused = journal.append_with(|buffer| buffer.extend_from_slice(&long));
+    assert_eq!(refused, Err(AppendError::TooLong { bytes: long.len() }));
+    assert_eq!(journal.waiting_bytes(), waiting_bytes, "what is refused leaves nothing behind");
     journal.commit().unwrap();
     journal.append(&[longest]).unwrap();
     journal.commit().unwrap();
