@@ -231,6 +231,12 @@ impl Dispatcher {
         self.instances.values().map(|instance| InstanceView { dispatcher: self, instance })
     }
 
+    /// How many executors have tasks.
+    #[must_use]
+    pub fn busy_executors(&self) -> u64 {
+        self.busy
+    }
+
     /// All executors, in the order of their registration.
     pub fn executor_views(&self) -> impl Iterator<Item = ExecutorView<'_>> {
         self.executors.values().map(|executor| ExecutorView { executor })

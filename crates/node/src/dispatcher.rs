@@ -13,6 +13,7 @@ mod inspect;
 mod permission;
 mod store;
 
+use crate::awake::{Awake, Vigil};
 use crate::clock::Clock;
 use crate::secure::{
     AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
@@ -48,6 +49,10 @@ const JOURNAL_RETRY_MS: u64 = 500;
 const STALLED_MS_MIN: u64 = 1000;
 /// Time that readers then get to pass on what came meanwhile.
 const CATCH_UP_MS: u64 = 250;
+/// Messages and tasks of a round that somebody may be waiting for: with more
+/// there is other work to do.
+const AWAITED_MESSAGES_MAX: usize = 4;
+const AWAITED_TASKS_MAX: u64 = 4;
 /// Time that connections get to take in what was queued for them at the end.
 const GOODBYE_MS_MAX: u64 = 1000;
 
@@ -153,6 +158,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         peers: BTreeMap::new(),
         outgoing: Vec::new(),
         held: Held::default(),
+        awake: [Awake::new(), Awake::new()],
         instances: handle.instances.clone(),
         connections: handle.connections.clone(),
         log: options.log,
@@ -238,6 +244,8 @@ struct Driver {
     /// What this round wants sent, once the journal is written.
     outgoing: Vec<(ConnectionId, Outgoing)>,
     held: Held,
+    /// Waiting for an executor's answer, and for a client's.
+    awake: [Awake; 2],
     instances: Arc<Mutex<HashSet<u64>>>,
     connections: Arc<AtomicU64>,
     log: Log,
@@ -247,10 +255,13 @@ struct Driver {
 impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
+        let mut awaited = None;
         loop {
             let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
             let due = due.into_iter().chain(self.held.due()).min();
             let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+            let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
+            let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             tokio::select! {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
@@ -259,6 +270,10 @@ impl Driver {
                     }
                 }
                 () = tokio::time::sleep_until(due.unwrap_or(far)) => {}
+                () = vigil.keep() => {}
+            }
+            if let Some(awake) = awake {
+                awake.end(&vigil);
             }
             let now = self.clock.now();
             let mut stop = false;
@@ -278,6 +293,7 @@ impl Driver {
             }
             self.held.release_due(&mut self.outgoing);
             self.held.pass(&mut self.outgoing, &self.peers);
+            awaited = self.awaited();
             self.send();
             if let Some((connection, request)) = self.stopping.take() {
                 self.push(connection, ToClient::Done { request });
@@ -512,6 +528,22 @@ impl Driver {
         }
         store.compact_if_due(&self.core, &self.log);
         true
+    }
+
+    /// Whose answer to what this round sends may come at once: with only a few
+    /// tasks about, an executor's to tasks (0), a client's to results (1).
+    fn awaited(&self) -> Option<usize> {
+        if self.core.busy_executors() > 1 || self.outgoing.len() > AWAITED_MESSAGES_MAX {
+            return None;
+        }
+        self.outgoing.iter().find_map(|(_, message)| match message {
+            Outgoing::Executor(ToExecutor::Order(order)) => {
+                let tasks: u64 = order.assign.iter().map(|assigned| assigned.count).sum();
+                (1..=AWAITED_TASKS_MAX).contains(&tasks).then_some(0)
+            }
+            Outgoing::Client(ToClient::Results(_)) if self.core.busy_executors() == 0 => Some(1),
+            _ => None,
+        })
     }
 
     /// Passes on what is to be sent: tasks first, then what clients wait for,
