@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 /// How long a wait may be awake; an answer that took no longer makes the next
 /// wait for one begin awake.
 const AWAKE_MICROS: u64 = 200;
-/// A processor that was offered for so long was taken.
-const TAKEN_MICROS: u64 = 20;
-/// How long there are no vigils when somebody else needs the processor.
-const TAKEN_PAUSE_MS: u64 = 100;
+/// Whoever takes the processor for so long has work of its own, and is not
+/// whom the answer passes through.
+const TAKEN_MICROS: u64 = 500;
+/// How long there are no vigils when somebody else needs the processor: the
+/// first time, and at most when that happens again and again.
+const TAKEN_PAUSE_MS: [u64; 2] = [100, 10_000];
 
 /// Waits for one kind of answer.
 #[derive(Debug)]
@@ -28,47 +30,49 @@ pub(crate) struct Awake {
     pays: bool,
     /// When the wait under way began.
     since: Instant,
-    /// When others needed the processor last.
-    taken: Option<Instant>,
+    /// Until when others are left the processor.
+    paused: Option<Instant>,
+    pause: Duration,
 }
 
 /// A wait that may be awake.
 #[derive(Debug)]
 pub(crate) struct Vigil {
     until: Option<Instant>,
-    taken: Option<Instant>,
+    taken: bool,
 }
 
 impl Awake {
     pub(crate) fn new() -> Awake {
-        Awake { pays: false, since: Instant::now(), taken: None }
+        Awake { pays: false, since: Instant::now(), paused: None, pause: Duration::ZERO }
     }
 
     /// A wait for an answer begins.
     pub(crate) fn begin(&mut self) -> Vigil {
         self.since = Instant::now();
-        let pause = Duration::from_millis(TAKEN_PAUSE_MS);
-        if self.taken.is_some_and(|taken| self.since > taken + pause) {
-            self.taken = None;
-        }
-        let awake = self.pays && self.taken.is_none();
-        Vigil {
-            until: awake.then(|| self.since + Duration::from_micros(AWAKE_MICROS)),
-            taken: None,
-        }
+        let awake = self.pays && self.paused.is_none_or(|until| until <= self.since);
+        let until = awake.then(|| self.since + Duration::from_micros(AWAKE_MICROS));
+        Vigil { until, taken: false }
     }
 
     /// Something has come.
     pub(crate) fn end(&mut self, vigil: &Vigil) {
-        self.pays = self.since.elapsed() <= Duration::from_micros(AWAKE_MICROS);
-        self.taken = vigil.taken.or(self.taken);
+        let now = Instant::now();
+        self.pays = now - self.since <= Duration::from_micros(AWAKE_MICROS);
+        if vigil.taken {
+            let [first, most] = TAKEN_PAUSE_MS.map(Duration::from_millis);
+            self.pause = (self.pause * 2).clamp(first, most);
+            self.paused = Some(now + self.pause);
+        } else if vigil.until.is_some() {
+            self.pause = Duration::ZERO;
+        }
     }
 }
 
 impl Vigil {
     /// A wait that is not awake.
     pub(crate) fn none() -> Vigil {
-        Vigil { until: None, taken: None }
+        Vigil { until: None, taken: false }
     }
 
     /// Keeps this thread, whose runtime must have no other, from sleeping as
@@ -80,7 +84,7 @@ impl Vigil {
                 std::thread::yield_now();
                 let offered = std::mem::replace(&mut now, Instant::now());
                 if now - offered > Duration::from_micros(TAKEN_MICROS) {
-                    self.taken = Some(now);
+                    self.taken = true;
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -95,24 +99,44 @@ impl Vigil {
 mod tests {
     use super::*;
 
+    /// Whether a wait that lasted so long was awake.
+    fn wait(awake: &mut Awake, lasted: Duration, taken: bool) -> bool {
+        let mut vigil = awake.begin();
+        let was_awake = vigil.until.is_some();
+        awake.since -= lasted;
+        vigil.taken = taken;
+        awake.end(&vigil);
+        was_awake
+    }
+
     #[test]
-    fn a_wait_is_awake_only_after_a_short_one_and_while_nobody_needs_the_processor() {
+    fn it_begins_asleep_where_answers_are_slow() {
         let mut awake = Awake::new();
-        let short = Duration::from_micros(AWAKE_MICROS);
-        let mut wait = |began_before: Duration, taken: Option<Instant>| {
-            let mut vigil = awake.begin();
-            let was_awake = vigil.until.is_some();
-            awake.since -= began_before;
-            vigil.taken = taken;
-            awake.end(&vigil);
-            was_awake
-        };
-        let long = short * 1000;
-        assert!(!wait(long, None));
-        assert!(!wait(long, None), "the one before was long");
-        let now = Instant::now();
-        // Whether this one counts as short is up to the machine's load.
-        wait(Duration::ZERO, Some(now));
-        assert!(!wait(Duration::ZERO, None), "the processor was taken");
+        let long = Duration::from_micros(2 * AWAKE_MICROS);
+        for _ in 0..3 {
+            assert!(!wait(&mut awake, long, false));
+        }
+        awake.pays = true;
+        assert!(wait(&mut awake, long, false), "the one before was short");
+        assert!(!wait(&mut awake, long, false));
+    }
+
+    #[test]
+    fn it_leaves_the_processor_to_others_longer_and_longer() {
+        let mut awake = Awake::new();
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            awake.pays = true;
+            awake.paused = None;
+            assert!(wait(&mut awake, Duration::ZERO, true));
+            awake.pays = true;
+            assert!(!wait(&mut awake, Duration::ZERO, false), "others need the processor");
+            pauses.push(awake.pause.as_millis());
+        }
+        assert_eq!(pauses[..4], [100, 200, 400, 800]);
+        assert_eq!(pauses[9], 10_000);
+        (awake.pays, awake.paused) = (true, None);
+        assert!(wait(&mut awake, Duration::ZERO, false));
+        assert_eq!(awake.pause, Duration::ZERO, "nobody took it");
     }
 }
