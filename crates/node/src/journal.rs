@@ -291,6 +291,8 @@ impl Journal {
         reseal(&mut self.buffer, self.writer.seal, self.writer.end);
         self.noted = self.position();
         self.syncer.switch(self.writer.file.clone(), self.writer.path.clone(), self.noted);
+        // Blocks allocated ahead; if they stay behind, they go with the segment.
+        let _ = old.file.set_len(old.end);
         Ok(())
     }
 

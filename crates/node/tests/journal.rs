@@ -748,6 +748,31 @@ fn the_longest_record_fits_and_a_longer_one_is_refused() {
 }
 
 #[test]
+fn what_is_allocated_ahead_is_no_part_of_files_and_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = temp();
+    let (mut journal, _) = open(dir.path(), segments_of(6 << 20)).unwrap();
+    let body = vec![0x5a; 1 << 16];
+    let mut bytes = 0;
+    for number in 0..160 {
+        journal.append(&[&body]).unwrap();
+        journal.commit().unwrap();
+        if number % 10 == 0 {
+            journal.sync().unwrap();
+        }
+        bytes += body.len() as u64;
+        let found: u64 = files(dir.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!((bytes..bytes + bytes / 20 + 4096).contains(&found), "{found} bytes for {bytes}");
+    }
+    drop(journal);
+    for path in files(dir.path()) {
+        let metadata = path.metadata().unwrap();
+        let taken = metadata.blocks() * 512;
+        assert!(taken <= metadata.len() + (1 << 16), "{taken} bytes taken by {}", metadata.len());
+    }
+}
+
+#[test]
 fn a_million_records_are_replayed_in_order() {
     let dir = temp();
     let (mut journal, _) = open(dir.path(), segments_of(16 << 20)).unwrap();
