@@ -86,10 +86,11 @@ pub struct Dispatcher {
     suspended: BTreeSet<(Time, ExecutorId)>,
     /// Executors for which an order is waiting to be sent.
     ordered: BTreeSet<ExecutorId>,
-    /// Executors that were not told yet that their reports were taken in.
-    unacknowledged: BTreeSet<ExecutorId>,
-    /// When they are told at the latest.
-    acknowledge_due: Option<Time>,
+    /// Executors for which there is something that waits for their next order:
+    /// that their reports were taken in, or templates to forget.
+    to_tell: BTreeSet<ExecutorId>,
+    /// When they are told without one.
+    tell_due: Option<Time>,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     actions: VecDeque<Action>,
@@ -204,8 +205,8 @@ impl Dispatcher {
         let recovery = self.recovering_until.map(|at| (at, "recovery"));
         let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
-        let acknowledge = self.acknowledge_due.map(|at| (at, "acknowledgement"));
-        [silence, recovery, suspension, recall, acknowledge].into_iter().flatten().min()
+        let news = self.tell_due.map(|at| (at, "news for executors"));
+        [silence, recovery, suspension, recall, news].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -218,9 +219,9 @@ impl Dispatcher {
             self.recall_check = None;
             self.unplaced = true;
         }
-        if self.acknowledge_due.is_some_and(|at| at <= self.now) {
-            self.acknowledge_due = None;
-            self.ordered.append(&mut self.unacknowledged);
+        if self.tell_due.is_some_and(|at| at <= self.now) {
+            self.tell_due = None;
+            self.ordered.append(&mut self.to_tell);
         }
         self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {
@@ -241,6 +242,12 @@ impl Dispatcher {
     /// All instances, in the order of their creation.
     pub fn instance_views(&self) -> impl Iterator<Item = InstanceView<'_>> {
         self.instances.values().map(|instance| InstanceView { dispatcher: self, instance })
+    }
+
+    /// How many executors have tasks.
+    #[must_use]
+    pub fn busy_executors(&self) -> u64 {
+        self.busy
     }
 
     /// All executors, in the order of their registration.

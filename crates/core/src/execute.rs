@@ -380,8 +380,7 @@ impl Executor {
                     self.outbox.leaving();
                 }
             }
-            let changes = self.cache_changes();
-            if let Some(update) = self.outbox.next_update(changes) {
+            if let Some(update) = self.next_update() {
                 self.last_spoke = self.now;
                 return Some(Action::Update(update));
             }
@@ -400,7 +399,8 @@ impl Executor {
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
         let lease = self.leaves_at.filter(|_| !self.leaving).map(|at| (at, "end of the lease"));
-        [deadline, heartbeat, lease, self.stage_timeout()].into_iter().flatten().min()
+        let reports = self.reports_held_until().map(|at| (at, "reports"));
+        [deadline, heartbeat, lease, reports, self.stage_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.

@@ -30,9 +30,9 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
-/// How long an executor waits for the word that its reports were taken in, if
-/// there is no order that it can come with.
-pub const ACKNOWLEDGE_MICROS: u64 = 10_000;
+/// How long an executor waits for the word that its reports were taken in, and
+/// which templates to forget, if there is no order that it can come with.
+pub const TELL_MICROS: u64 = 10_000;
 /// How often an executor is heard from at least.
 pub const HEARTBEAT_MICROS: u64 = 2_000_000;
 /// Silence after which an executor is lost.
@@ -64,6 +64,9 @@ pub const RECALL_EXECUTORS_MAX: usize = 64;
 pub const UPDATE_REPORTS_MAX: usize = 16_384;
 /// Captured output in one message from an executor, beyond the first report.
 pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
+/// How far apart an executor's updates are at least that tell of nothing but
+/// tasks that ended, while it has no room for others and enough of them.
+pub const REPORTS_APART_MICROS: u64 = 5_000;
 /// Reports an executor may hold unacknowledged before it starts nothing more.
 pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 /// Queued runs an executor looks through for one that fits its free room.
@@ -98,6 +101,7 @@ const _: () = {
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
     assert!(PREFETCH_WORK_MICROS < PREFETCH_TASK_MICROS_MAX);
     assert!(2 * AHEAD_WORK_MICROS < PREFETCH_WORK_MICROS);
+    assert!(4 * REPORTS_APART_MICROS < PREFETCH_WORK_MICROS);
     assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);

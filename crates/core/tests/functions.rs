@@ -5,7 +5,7 @@
 
 use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare};
 use falkon_core::execute::{Action, Event, Executor, Start, TaskKey};
-use falkon_core::result::{Outcome, Tries};
+use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,21 +80,14 @@ impl World {
                 Action::Start(start) => self.start(&start),
                 Action::Kill { key, .. } => self.kill(key.task.0),
                 Action::Update(update) => {
-                    for report in update.reports {
-                        for task in report.first.0..report.first.0 + report.count {
-                            let before = self.reported.insert(task, report.outcome);
-                            assert_eq!(before, None, "task {task} ends twice");
-                        }
-                    }
+                    self.hear(&update.reports, update.number);
                     for held in update.returned {
                         self.returned.extend(held.first.0..held.first.0 + held.count);
                     }
-                    let order = Order { acknowledged: update.number, ..Order::default() };
-                    self.machine.handle(Time(self.now), Event::Order(order));
                 }
+                Action::Join(join) => self.hear(&join.reports, 0),
                 Action::TakeBack(key) => panic!("no function waits, but {key:?} is taken back"),
-                Action::Join(_)
-                | Action::Prepare { .. }
+                Action::Prepare { .. }
                 | Action::Forget(_)
                 | Action::Stage(_)
                 | Action::Peers(_)
@@ -104,6 +97,18 @@ impl World {
             }
         }
         self.machine.check().unwrap();
+    }
+
+    /// Takes in the reports of update `number`.
+    fn hear(&mut self, reports: &[Report], number: u64) {
+        for report in reports {
+            for task in report.first.0..report.first.0 + report.count {
+                let before = self.reported.insert(task, report.outcome);
+                assert_eq!(before, None, "task {task} ends twice");
+            }
+        }
+        let order = Order { acknowledged: number, ..Order::default() };
+        self.machine.handle(Time(self.now), Event::Order(order));
     }
 
     fn start(&mut self, start: &Start) {

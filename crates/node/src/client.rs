@@ -6,7 +6,9 @@
 //! not accepted again under the same ids, and subscribe from where the results
 //! stopped.
 
-use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
+use crate::secure::{
+    AccessFile, ConnectError, FrameReader, FrameWriter, Role, WriteError, connect,
+};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
     Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
@@ -16,15 +18,19 @@ use falkon_wire::codec::Wire;
 use falkon_wire::message::{
     FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, Ticket, ToClient,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Requests waiting to be written; more wait in their callers.
 const REQUESTS_QUEUED_MAX: usize = 64;
 /// Bytes of requests that are written together, beyond the last one.
 const WRITE_BYTES_MAX: usize = 256 << 10;
+/// How long an acknowledgement of results waits for a request to go with.
+const ACKNOWLEDGE_MS: u64 = 10;
 /// Deliveries waiting to be taken in; the dispatcher's window keeps them few.
 const DELIVERIES_QUEUED_MAX: usize = 1024;
 
@@ -213,7 +219,8 @@ impl Client {
         done(self.ask(|request| FromClient::Subscribe { request, instance, from }).await?)
     }
 
-    /// Says that the first `upto` results are safe here.
+    /// Says that the first `upto` results are safe here. The dispatcher hears
+    /// it with the next request, or within some milliseconds.
     ///
     /// # Errors
     /// The connection is lost.
@@ -419,24 +426,70 @@ async fn read(
     }
 }
 
+/// Writes what is asked for, together what comes together. The dispatcher waits
+/// for no acknowledgement of results, so these go with the next request or
+/// after a moment: each message of its own would wake it.
 async fn write(mut writer: FrameWriter, mut requests: mpsc::Receiver<FromClient>) {
     let mut batch = Vec::new();
-    while requests.recv_many(&mut batch, REQUESTS_QUEUED_MAX).await > 0 {
-        // What was said together wakes the dispatcher once.
-        for message in batch.drain(..) {
-            if writer.queue_with(|out| message.encode(out)).is_err() {
-                // Too large or too much: submissions are cut to fit a frame
-                // and the queue is flushed, so this cannot be.
-                return;
+    let mut acknowledged: BTreeMap<InstanceId, u64> = BTreeMap::new();
+    let mut due = None;
+    loop {
+        let open = tokio::select! {
+            biased;
+            count = requests.recv_many(&mut batch, REQUESTS_QUEUED_MAX) => count > 0,
+            () = until(due) => true,
+        };
+        batch.retain(|message| match message {
+            FromClient::Acknowledge { instance, upto } => {
+                let known = acknowledged.entry(*instance).or_default();
+                *known = (*known).max(*upto);
+                false
             }
-            if writer.queued_bytes() > WRITE_BYTES_MAX && writer.flush().await.is_err() {
-                return;
-            }
+            _ => true,
+        });
+        let now = Instant::now();
+        if open && batch.is_empty() && due.is_none_or(|due| now < due) {
+            due.get_or_insert(now + Duration::from_millis(ACKNOWLEDGE_MS));
+            continue;
         }
-        if writer.flush().await.is_err() {
+        due = None;
+        let acknowledgements = std::mem::take(&mut acknowledged)
+            .into_iter()
+            .map(|(instance, upto)| FromClient::Acknowledge { instance, upto });
+        let sent = send(&mut writer, acknowledgements.chain(batch.drain(..))).await;
+        if sent.is_err() {
+            return;
+        }
+        if !open {
+            // The last handle was dropped: say goodbye.
+            let _ = writer.close().await;
             return;
         }
     }
-    // The last handle was dropped: say goodbye.
-    let _ = writer.close().await;
+}
+
+/// Waits until `due`; for ever if that is never.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends messages, so that they wake the dispatcher once.
+async fn send(
+    writer: &mut FrameWriter,
+    messages: impl Iterator<Item = FromClient>,
+) -> Result<(), WriteError> {
+    for message in messages {
+        if writer.queue_with(|out| message.encode(out)).is_err() {
+            // Too large or too much: submissions are cut to fit a frame and
+            // the queue is flushed, so this cannot be.
+            return Err(WriteError(std::io::ErrorKind::InvalidData.into()));
+        }
+        if writer.queued_bytes() > WRITE_BYTES_MAX {
+            writer.flush().await?;
+        }
+    }
+    writer.flush().await
 }

@@ -8,10 +8,12 @@
 //! and only then passes on what the core wants sent.
 
 mod connection;
+mod hold;
 mod inspect;
 mod permission;
 mod store;
 
+use crate::awake::{Awake, Vigil};
 use crate::clock::Clock;
 use crate::secure::{
     AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
@@ -22,6 +24,7 @@ use falkon_core::task::Time;
 use falkon_wire::message::{
     FromClient, FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor,
 };
+use hold::Held;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +49,10 @@ const JOURNAL_RETRY_MS: u64 = 500;
 const STALLED_MS_MIN: u64 = 1000;
 /// Time that readers then get to pass on what came meanwhile.
 const CATCH_UP_MS: u64 = 250;
+/// Messages and tasks of a round that somebody may be waiting for: with more
+/// there is other work to do.
+const AWAITED_MESSAGES_MAX: usize = 4;
+const AWAITED_TASKS_MAX: u64 = 4;
 /// Time that connections get to take in what was queued for them at the end.
 const GOODBYE_MS_MAX: u64 = 1000;
 
@@ -150,6 +157,8 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         identity: options.identity,
         peers: BTreeMap::new(),
         outgoing: Vec::new(),
+        held: Held::default(),
+        awake: [Awake::new(), Awake::new()],
         instances: handle.instances.clone(),
         connections: handle.connections.clone(),
         log: options.log,
@@ -234,6 +243,9 @@ struct Driver {
     peers: BTreeMap<ConnectionId, Peer>,
     /// What this round wants sent, once the journal is written.
     outgoing: Vec<(ConnectionId, Outgoing)>,
+    held: Held,
+    /// Waiting for an executor's answer, and for a client's.
+    awake: [Awake; 2],
     instances: Arc<Mutex<HashSet<u64>>>,
     connections: Arc<AtomicU64>,
     log: Log,
@@ -243,9 +255,13 @@ struct Driver {
 impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
+        let mut awaited = None;
         loop {
             let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
+            let due = due.into_iter().chain(self.held.due()).min();
             let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+            let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
+            let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             tokio::select! {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
@@ -254,6 +270,10 @@ impl Driver {
                     }
                 }
                 () = tokio::time::sleep_until(due.unwrap_or(far)) => {}
+                () = vigil.keep() => {}
+            }
+            if let Some(awake) = awake {
+                awake.end(&vigil);
             }
             let now = self.clock.now();
             let mut stop = false;
@@ -271,6 +291,9 @@ impl Driver {
             if !self.settle().await {
                 return Stopped::JournalFailed;
             }
+            self.held.release_due(&mut self.outgoing);
+            self.held.pass(&mut self.outgoing, &self.peers);
+            awaited = self.awaited();
             self.send();
             if let Some((connection, request)) = self.stopping.take() {
                 self.push(connection, ToClient::Done { request });
@@ -278,6 +301,8 @@ impl Driver {
                 stop = true;
             }
             if stop {
+                self.held.release_all(&mut self.outgoing);
+                self.send();
                 if let Some(store) = &mut self.store {
                     store.close(&self.log);
                 }
@@ -333,6 +358,7 @@ impl Driver {
             }
             Inbound::Closed { connection, why } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
+                self.held.forget(connection);
                 if let Some(peer) = self.peers.remove(&connection)
                     && let Some(why) = why
                 {
@@ -341,6 +367,7 @@ impl Driver {
                 self.core.handle(now, Event::Closed { connection });
             }
             Inbound::Messages { connection, messages } => {
+                self.held.release(connection, &mut self.outgoing);
                 for message in messages {
                     match message {
                         Message::Client(message) => self.client_says(now, connection, message),
@@ -368,7 +395,7 @@ impl Driver {
     }
 
     fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
-        let Some(peer) = self.peers.get(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
         if !permission::allows(peer.role, &peer.instances, &message) {
             (self.log)(&format!("refused a request of {}: its role does not allow it", peer.name));
             if let Some(request) = permission::request_of(&message) {
@@ -386,6 +413,7 @@ impl Driver {
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
             FromClient::Subscribe { request, instance, from } => {
+                peer.awaits_results = true;
                 Event::Subscribe { connection, request, instance, from }
             }
             FromClient::Acknowledge { instance, upto } => {
@@ -520,6 +548,22 @@ impl Driver {
         }
         store.compact_if_due(&self.core, &self.log);
         true
+    }
+
+    /// Whose answer to what this round sends may come at once: with only a few
+    /// tasks about, an executor's to tasks (0), a client's to results (1).
+    fn awaited(&self) -> Option<usize> {
+        if self.core.busy_executors() > 1 || self.outgoing.len() > AWAITED_MESSAGES_MAX {
+            return None;
+        }
+        self.outgoing.iter().find_map(|(_, message)| match message {
+            Outgoing::Executor(ToExecutor::Order(order)) => {
+                let tasks: u64 = order.assign.iter().map(|assigned| assigned.count).sum();
+                (1..=AWAITED_TASKS_MAX).contains(&tasks).then_some(0)
+            }
+            Outgoing::Client(ToClient::Results(_)) if self.core.busy_executors() == 0 => Some(1),
+            _ => None,
+        })
     }
 
     /// Passes on what is to be sent: tasks first, then what clients wait for,

@@ -8,6 +8,7 @@ mod tasks;
 mod visits;
 mod workers;
 
+use crate::awake::{Awake, Vigil};
 use crate::clock::Clock;
 use crate::process::{Ended, HostError};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
@@ -161,14 +162,19 @@ pub async fn run(
         tasks: Tasks::new(&options, objects),
         session: None,
         say: Vec::new(),
+        reported: false,
         left: false,
     };
     let (sessions, mut connected) = mpsc::channel(1);
     let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
     let mut leaving = false;
     let mut ended = Vec::new();
+    let mut awake = Awake::new();
     while !driver.left {
         let due = driver.due();
+        // With nothing to do after a report, the next task may come at once.
+        let idle = std::mem::take(&mut driver.reported) && driver.core.load() == (0, 0);
+        let mut vigil = if idle { awake.begin() } else { Vigil::none() };
         tokio::select! {
             biased;
             _ = &mut leave, if !leaving => {
@@ -185,6 +191,10 @@ pub async fn run(
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
             () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
+            () = vigil.keep() => {}
+        }
+        if idle {
+            awake.end(&vigil);
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
     }
@@ -220,6 +230,8 @@ struct Driver {
     session: Option<Session>,
     /// Messages that the session's writer has no room for yet.
     say: Vec<FromExecutor>,
+    /// It has told of ends in this turn.
+    reported: bool,
     left: bool,
 }
 
@@ -310,7 +322,10 @@ impl Driver {
     fn act(&mut self, action: Action) {
         match action {
             Action::Join(join) => self.say.push(FromExecutor::Join(join)),
-            Action::Update(update) => self.say.push(FromExecutor::Update(update)),
+            Action::Update(update) => {
+                self.reported |= !update.reports.is_empty();
+                self.say.push(FromExecutor::Update(update));
+            }
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),

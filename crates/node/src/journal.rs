@@ -44,7 +44,9 @@ pub use snapshot::{
 };
 pub use sync::{SYNC_INTERVAL_MS, SyncWatch};
 
-use format::{FILE_HEADER_BYTES, SYNCED_RECORD_BYTES, push_record, push_synced, reseal};
+use format::{
+    FILE_HEADER_BYTES, SYNCED_RECORD_BYTES, push_record, push_record_with, push_synced, reseal,
+};
 use lock::{Lock, LockError};
 use recover::{Judgement, Recovered, recover};
 use segment::{Dir, Entry, Writer};
@@ -168,6 +170,20 @@ impl Journal {
         Ok(())
     }
 
+    /// As [`Journal::append`], with a body that `encode` appends to the buffer that it is given: it
+    /// is encoded where it is written from. `encode` must leave alone what is in the buffer already.
+    pub fn append_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), AppendError> {
+        let waiting_bytes = self.buffer.len();
+        let offset = self.writer.end + waiting_bytes as u64;
+        push_record_with(&mut self.buffer, self.writer.seal, offset, encode)
+            .map_err(|bytes| AppendError::TooLong { bytes })?;
+        if self.buffer.len() > BUFFER_BYTES_MAX && waiting_bytes > 0 {
+            self.buffer.truncate(waiting_bytes);
+            return Err(AppendError::BufferFull { waiting_bytes });
+        }
+        Ok(())
+    }
+
     /// Bytes appended and not yet committed.
     pub fn waiting_bytes(&self) -> usize {
         self.buffer.len()
@@ -275,6 +291,8 @@ impl Journal {
         reseal(&mut self.buffer, self.writer.seal, self.writer.end);
         self.noted = self.position();
         self.syncer.switch(self.writer.file.clone(), self.writer.path.clone(), self.noted);
+        // Blocks allocated ahead; if they stay behind, they go with the segment.
+        let _ = old.file.set_len(old.end);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The IO shell around the core: sockets, security, journal, processes.
 
+mod awake;
 pub mod cache;
 pub mod client;
 pub mod clock;

@@ -184,7 +184,12 @@ impl Subject {
         match op {
             Op::Append(body) => {
                 let (left, right) = body.split_at(body.len() / 2);
-                self.journal().append(&[left, right]).unwrap();
+                if body.len() % 2 == 0 {
+                    self.journal().append(&[left, right]).unwrap();
+                } else {
+                    let encode = |buffer: &mut Vec<u8>| buffer.extend_from_slice(&body);
+                    self.journal().append_with(encode).unwrap();
+                }
                 self.model.pending.push(body);
             }
             Op::Commit => self.commit(),
@@ -725,6 +730,12 @@ fn the_longest_record_fits_and_a_longer_one_is_refused() {
     }
     let refused = journal.append(&[longest]);
     assert!(matches!(refused, Err(AppendError::BufferFull { .. })), "{refused:?}");
+    let waiting_bytes = journal.waiting_bytes();
+    let refused = journal.append_with(|buffer| buffer.extend_from_slice(longest));
+    assert_eq!(refused, Err(AppendError::BufferFull { waiting_bytes }));
+    let refused = journal.append_with(|buffer| buffer.extend_from_slice(&long));
+    assert_eq!(refused, Err(AppendError::TooLong { bytes: long.len() }));
+    assert_eq!(journal.waiting_bytes(), waiting_bytes, "what is refused leaves nothing behind");
     journal.commit().unwrap();
     journal.append(&[longest]).unwrap();
     journal.commit().unwrap();
@@ -734,6 +745,31 @@ fn the_longest_record_fits_and_a_longer_one_is_refused() {
         assert!(replay.next_record().unwrap() == Some(longest));
     }
     assert!(replay.next_record().unwrap().is_none());
+}
+
+#[test]
+fn what_is_allocated_ahead_is_no_part_of_files_and_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = temp();
+    let (mut journal, _) = open(dir.path(), segments_of(6 << 20)).unwrap();
+    let body = vec![0x5a; 1 << 16];
+    let mut bytes = 0;
+    for number in 0..160 {
+        journal.append(&[&body]).unwrap();
+        journal.commit().unwrap();
+        if number % 10 == 0 {
+            journal.sync().unwrap();
+        }
+        bytes += body.len() as u64;
+        let found: u64 = files(dir.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!((bytes..bytes + bytes / 20 + 4096).contains(&found), "{found} bytes for {bytes}");
+    }
+    drop(journal);
+    for path in files(dir.path()) {
+        let metadata = path.metadata().unwrap();
+        let taken = metadata.blocks() * 512;
+        assert!(taken <= metadata.len() + (1 << 16), "{taken} bytes taken by {}", metadata.len());
+    }
 }
 
 #[test]

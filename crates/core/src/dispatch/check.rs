@@ -44,10 +44,10 @@ impl Dispatcher {
     /// # Errors
     /// Says what does not hold.
     pub fn check(&self) -> Result<(), CheckError> {
-        let awaited = self.unacknowledged.iter().all(|id| self.executors.contains_key(id));
-        ensure!(awaited, "an executor that is gone waits for an acknowledgement");
-        let in_time = self.unacknowledged.is_empty() || self.acknowledge_due.is_some();
-        ensure!(in_time, "an executor waits for an acknowledgement for ever");
+        let awaited = self.to_tell.iter().all(|id| self.executors.contains_key(id));
+        ensure!(awaited, "an executor that is gone is to be told something");
+        let in_time = self.to_tell.is_empty() || self.tell_due.is_some();
+        ensure!(in_time, "an executor is never told what it is to be told");
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.executors.values() {
             let mut counts: BTreeMap<_, u64> = BTreeMap::new();

@@ -88,10 +88,10 @@ impl Dispatcher {
     /// Counts ended tasks off their batches; those all of whose tasks have
     /// ended go, unless their results are kept.
     pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
         let end = first + count;
         let mut at = first;
         while at < end {
+            let Some(instance) = self.instances.get_mut(&id) else { return };
             let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
             let batch_end = batch.first + batch.submission.count;
             let until = end.min(batch_end);
@@ -113,20 +113,19 @@ impl Dispatcher {
             }
             let known_by = std::mem::take(&mut told.known_by);
             instance.told.remove(&batch_id);
-            for executor in known_by {
-                if let Some(executor) = self.executors.get_mut(&executor) {
-                    executor.order.forget.push(batch_id);
-                    self.ordered.insert(executor.id);
-                }
-            }
+            self.forget_batch(batch_id, &known_by);
         }
     }
 
+    /// Has executors told that no task needs a batch's template any more. They
+    /// wait for nothing, so that goes with the next order or after a moment: a
+    /// message of its own would wake each of them for nothing.
     pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
         for executor in known_by {
             if let Some(executor) = self.executors.get_mut(executor) {
                 executor.order.forget.push(batch);
-                self.ordered.insert(executor.id);
+                let id = executor.id;
+                self.tell_soon(id);
             }
         }
     }

@@ -3,9 +3,7 @@
 use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
-use crate::limits::{
-    ACKNOWLEDGE_MICROS, HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS,
-};
+use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS, TELL_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -251,13 +249,19 @@ impl Dispatcher {
     fn acknowledge_update(&mut self, id: ExecutorId, has_reports: bool) {
         let leaving = self.executors.get(&id).is_some_and(|executor| executor.leaving);
         if leaving {
-            if has_reports || self.unacknowledged.contains(&id) {
+            if has_reports || self.to_tell.contains(&id) {
                 self.ordered.insert(id);
             }
         } else if has_reports {
-            self.unacknowledged.insert(id);
-            self.acknowledge_due.get_or_insert(self.now.after(ACKNOWLEDGE_MICROS));
+            self.tell_soon(id);
         }
+    }
+
+    /// Sends an executor what there is to tell it with its next order or,
+    /// without one, after a moment.
+    pub(super) fn tell_soon(&mut self, id: ExecutorId) {
+        self.to_tell.insert(id);
+        self.tell_due.get_or_insert(self.now.after(TELL_MICROS));
     }
 
     /// Takes in a report. Returns whether it was about tasks that the executor
@@ -453,7 +457,7 @@ impl Dispatcher {
             }
         }
         self.ordered.remove(&id);
-        self.unacknowledged.remove(&id);
+        self.to_tell.remove(&id);
         self.fresh.remove(&id);
         self.reserved.remove(&id);
         Some(executor)

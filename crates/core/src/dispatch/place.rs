@@ -334,7 +334,7 @@ impl Dispatcher {
     pub(super) fn send_orders(&mut self) {
         self.journal_results();
         while let Some(id) = self.ordered.pop_first() {
-            self.unacknowledged.remove(&id);
+            self.to_tell.remove(&id);
             let Some(executor) = self.executors.get_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
             if self.demands.range(demands_of(id)).next().is_some() {
@@ -346,8 +346,8 @@ impl Dispatcher {
             self.actions
                 .push_back(Action::Order { connection, order: Order { acknowledged, ..order } });
         }
-        if self.unacknowledged.is_empty() {
-            self.acknowledge_due = None;
+        if self.to_tell.is_empty() {
+            self.tell_due = None;
         }
     }
 

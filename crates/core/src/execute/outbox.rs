@@ -1,11 +1,43 @@
 //! What an executor has to say, kept until the dispatcher has taken it in.
 
+use super::Executor;
 use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
-use crate::limits::{REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX};
+use crate::limits::{
+    REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX,
+};
 use crate::result::Report;
+use crate::task::Time;
 use std::collections::VecDeque;
+
+impl Executor {
+    /// What to tell the dispatcher now, if anything.
+    pub(super) fn next_update(&mut self) -> Option<Update> {
+        if self.reports_held_until().is_some() {
+            return None;
+        }
+        let changes = self.cache_changes();
+        self.outbox.next_update(changes)
+    }
+
+    /// Until when reports wait for those that follow them, if they do. The
+    /// dispatcher wakes for each update, the client behind it, and then this
+    /// executor for the answer. While all room here is taken and more tasks
+    /// are queued, none of them can change what runs next; so they are told
+    /// together, the first after a pause at once.
+    pub(super) fn reports_held_until(&self) -> Option<Time> {
+        let until = self.last_spoke.after(REPORTS_APART_MICROS);
+        let held = self.connected
+            && !self.leaving
+            && until > self.now
+            && self.free.cpus_milli == 0
+            && !self.queue.is_empty()
+            && !self.outbox.is_full()
+            && self.outbox.has_only_reports();
+        held.then_some(until)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -64,6 +96,15 @@ impl Outbox {
 
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
+    }
+
+    /// Whether there are reports to send and nothing else.
+    fn has_only_reports(&self) -> bool {
+        !self.pending.is_empty()
+            && self.returned.is_empty()
+            && !self.recalled
+            && !self.leaving
+            && !self.heartbeat
     }
 
     /// The next message, if there is anything to say.

@@ -4,7 +4,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
 };
 use falkon_core::execute::{self, Executor};
-use falkon_core::limits::PREFETCH_TASKS_MAX;
+use falkon_core::limits::{PREFETCH_TASKS_MAX, TELL_MICROS};
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
@@ -208,8 +208,17 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
         after: Vec::new(),
     };
     let mut dispatcher = Dispatcher::new();
-    let mut happen = |event| {
-        dispatcher.handle(Time(1), event);
+    let mut now = Time(1);
+    let mut happen = |event: Option<Event>| {
+        match event {
+            Some(event) => dispatcher.handle(now, event),
+            // Templates are forgotten when there is an order to say it with, or
+            // after a moment.
+            None => {
+                now = now.after(TELL_MICROS);
+                dispatcher.handle_timeout(now);
+            }
+        }
         let mut orders = Vec::new();
         while let Some(action) = dispatcher.poll_action() {
             dispatcher.check().unwrap();
@@ -222,11 +231,11 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
         (prepared.collect::<Vec<_>>(), forgotten.collect::<Vec<_>>())
     };
     let (connection, options) = (CLIENT, InstanceOptions::default());
-    happen(Event::Create { connection, request: 0, options });
+    happen(Some(Event::Create { connection, request: 0, options }));
     let connection = ConnectionId(1);
     let (incarnation, capacity) = (1, Resources::cpus(4));
     let (name, held, reports) = (String::new(), Vec::new(), Vec::new());
-    happen(Event::Join {
+    happen(Some(Event::Join {
         connection,
         join: Join {
             lease: Lease::default(),
@@ -237,13 +246,13 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
             held,
             reports,
         },
-    });
+    }));
     let mut batches = Vec::new();
     for (task, template) in (0..).zip([b"code", b"code", b"more", b"code"]) {
         let (request, first, submission) = (1 + task, TaskId(task), submission(template));
         let (connection, instance) = (CLIENT, INSTANCE);
         let submit = Event::Submit { connection, request, instance, first, submission };
-        batches.push(happen(submit).0);
+        batches.push(happen(Some(submit)).0);
     }
     assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 1]);
     let forgotten = (0..4).map(|task| {
@@ -258,7 +267,8 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
             detail: None,
         };
         let update = Update { number: 1 + task, reports: vec![report], ..Update::default() };
-        happen(Event::Update { connection, update }).1
+        assert_eq!(happen(Some(Event::Update { connection, update })).1, []);
+        happen(None).1
     });
     let kept = Vec::new();
     assert_eq!(

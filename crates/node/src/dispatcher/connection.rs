@@ -47,6 +47,8 @@ pub(super) struct Peer {
     pub(super) name: String,
     /// Instances created over this connection.
     pub(super) instances: HashSet<InstanceId>,
+    /// It has asked for results.
+    pub(super) awaits_results: bool,
     queue: mpsc::UnboundedSender<Outgoing>,
     queued: Arc<AtomicUsize>,
     hang_up: oneshot::Sender<()>,
@@ -81,8 +83,15 @@ pub(super) fn spawn(
     let (queue, messages) = mpsc::unbounded_channel();
     let (hang_up, hung_up) = oneshot::channel();
     let queued = Arc::new(AtomicUsize::new(0));
-    let peer =
-        Peer { role, name, instances: HashSet::new(), queue, queued: queued.clone(), hang_up };
+    let peer = Peer {
+        role,
+        name,
+        instances: HashSet::new(),
+        awaits_results: false,
+        queue,
+        queued: queued.clone(),
+        hang_up,
+    };
     tokio::spawn(async move {
         if inbox.send(Inbound::Opened { connection, peer }).await.is_err() {
             return;

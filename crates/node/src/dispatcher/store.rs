@@ -111,10 +111,13 @@ fn recover_behind_gap(core: &mut Dispatcher, record: Record, error: &RecoverErro
     }
 }
 
+/// Records beyond so many bytes are written before their round is over, while
+/// the processor still has them in its caches.
+const EARLY_WRITE_BYTES: usize = 256 << 10;
+
 pub(super) struct Store {
     journal: Journal,
     machine_durable: bool,
-    encoded: Vec<u8>,
     /// Records of this round that are not in the journal's buffer yet.
     waiting: Vec<Vec<u8>>,
 }
@@ -159,20 +162,18 @@ impl Store {
         if records > 0 {
             log(&format!("recovered from {records} journal records"));
         }
-        Ok(Store {
-            journal,
-            machine_durable: options.machine_durable,
-            encoded: Vec::new(),
-            waiting: Vec::new(),
-        })
+        let machine_durable = options.machine_durable;
+        Ok(Store { journal, machine_durable, waiting: Vec::new() })
     }
 
     /// Takes a record; it counts once [`Store::commit`] has succeeded.
     pub(super) fn append(&mut self, record: &Record) {
-        self.encoded.clear();
-        record.encode(&mut self.encoded);
-        if !self.waiting.is_empty() || self.journal.append(&[&self.encoded]).is_err() {
-            self.waiting.push(std::mem::take(&mut self.encoded));
+        let encode = |buffer: &mut Vec<u8>| record.encode(buffer);
+        if !self.waiting.is_empty() || self.journal.append_with(encode).is_err() {
+            self.waiting.push(record.to_bytes());
+        } else if self.journal.waiting_bytes() >= EARLY_WRITE_BYTES {
+            // What fails here is tried again, and told, at the round's end.
+            let _ = self.journal.commit();
         }
     }
 

@@ -115,6 +115,29 @@ pub(super) fn push_record(buffer: &mut Vec<u8>, seal: Seal, offset: u64, parts: 
     push(buffer, seal, offset, 0, parts);
 }
 
+/// Appends one data record whose body `encode` appends to the buffer; what is in that already it
+/// must leave alone. A body longer than [`RECORD_BYTES_MAX`] is taken back, and its length is the
+/// error.
+pub(super) fn push_record_with(
+    buffer: &mut Vec<u8>,
+    seal: Seal,
+    offset: u64,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), usize> {
+    let at = buffer.len();
+    buffer.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+    encode(buffer);
+    let length = buffer.len().saturating_sub(at + RECORD_HEADER_BYTES);
+    if length > RECORD_BYTES_MAX {
+        buffer.truncate(at);
+        return Err(length);
+    }
+    let word = length as u32;
+    buffer[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    reseal(&mut buffer[at..], seal, offset);
+    Ok(())
+}
+
 /// Appends the note that segment `number` was on stable storage up to `synced`.
 pub(super) fn push_synced(buffer: &mut Vec<u8>, seal: Seal, offset: u64, number: u64, synced: u64) {
     let parts: [&[u8]; 3] = [&[CONTROL_SYNCED], &number.to_le_bytes(), &synced.to_le_bytes()];

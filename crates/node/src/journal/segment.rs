@@ -126,9 +126,8 @@ impl Writer {
     /// Goes on with the segment at `path`, whose valid part ends at `end`.
     pub(super) fn resume(path: &Path, number: u64, seal: Seal, end: u64) -> io::Result<Writer> {
         let file = File::options().read(true).write(true).open(path)?;
-        if file.metadata()?.len() > end {
-            file.set_len(end)?;
-        }
+        // Even if it is as long as that: blocks may be allocated behind its end.
+        file.set_len(end)?;
         Ok(Writer { file: Arc::new(file), path: path.into(), number, seal, end })
     }
 

@@ -16,6 +16,10 @@ pub const SYNC_INTERVAL_MS: u64 = 5;
 /// Synced bytes after which their copy in memory is given back.
 const CACHED_BYTES_MAX: u64 = 1 << 20;
 
+/// A segment that has grown to so many bytes, the first, is allocated ahead: as much again as it
+/// has, the second at most.
+const ALLOCATED_AHEAD_BYTES: [u64; 2] = [1 << 20, 32 << 20];
+
 /// How a file is put on stable storage; tests put a failing one in the place of `fdatasync`.
 pub(super) type SyncFile = fn(&File) -> io::Result<()>;
 
@@ -53,6 +57,8 @@ struct State {
     synced: Position,
     /// Before this offset of the segment nothing is kept in memory.
     uncached: u64,
+    /// Before this offset of the segment blocks are allocated.
+    allocated: u64,
     failed: Option<SyncError>,
     /// The sync thread waits for `work` without a time limit.
     idle: bool,
@@ -84,7 +90,31 @@ impl Shared {
         let outcome = sync_file(file).map_err(|error| SyncError::failed(path, error));
         self.record(target, outcome)?;
         self.give_memory_back(file, target);
+        self.allocate_ahead(file, target);
         Ok(())
+    }
+
+    /// Has the file system find blocks for what comes next, behind the file's end: a write then
+    /// takes a quarter less time, and does not stand behind the search for blocks of the write
+    /// before, which is under way at the time of a sync.
+    fn allocate_ahead(&self, file: &File, target: Position) {
+        let [least, most] = ALLOCATED_AHEAD_BYTES;
+        let (offset, end) = {
+            let mut state = self.lock();
+            let ahead = target.offset.min(most);
+            if state.written.segment != target.segment
+                || ahead < least
+                || state.allocated >= target.offset + ahead / 2
+            {
+                return;
+            }
+            let offset = state.allocated.max(target.offset);
+            state.allocated = target.offset + ahead;
+            (offset, state.allocated)
+        };
+        // A file system that cannot, or has no room to spare, is asked again at each write anyway.
+        let keep_size = rustix::fs::FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(file, keep_size, offset, end - offset);
     }
 
     /// Drops the kernel's copy of what is on stable storage: nobody reads it until a restart. The
@@ -220,6 +250,7 @@ impl Syncer {
             written: synced,
             synced,
             uncached: synced.offset,
+            allocated: 0,
             failed: None,
             idle: false,
             stop: false,
@@ -278,6 +309,7 @@ impl Syncer {
         state.written = position;
         state.synced = position;
         state.uncached = 0;
+        state.allocated = 0;
         self.shared.progress.notify_all();
         self.shared.wake(&state);
     }
@@ -295,6 +327,11 @@ impl Drop for Syncer {
         if let Some(thread) = self.thread.take() {
             // A panic can only have come from the listener and was reported on its thread.
             let _ended = thread.join();
+        }
+        let state = self.shared.lock();
+        if state.failed.is_none() && state.allocated > 0 {
+            // What was allocated ahead; if it stays behind, it goes when the journal is opened.
+            let _ = state.file.set_len(state.written.offset);
         }
     }
 }
