@@ -297,6 +297,13 @@ impl<'a> Receiver<'a> {
         if let Some(data) = staged::summary(&self.usage) {
             say(data);
         }
+        match self.counts.remade {
+            0 => {}
+            1 => say("data: 1 task ran again because what it had left in caches was lost"),
+            remade => say(format_args!(
+                "data: tasks ran again {remade} times because what they had left in caches was lost"
+            )),
+        }
         let mut text = format!("{} done", self.ended.done);
         if before > 0 {
             text.push_str(&format!(" ({before} before)"));

@@ -17,10 +17,12 @@ mod event;
 mod executor;
 mod finish;
 mod instance;
+mod intermediate;
 mod locate;
 mod located;
 mod place;
 mod recover;
+mod remake;
 mod standstill;
 mod submit;
 mod suspend;
@@ -99,6 +101,10 @@ pub struct Dispatcher {
     fetch_turn: ExecutorId,
     /// Objects of which executors are to hear how many tasks want them.
     demands: BTreeSet<(ExecutorId, ObjectId)>,
+    /// What the executor that speaks could get from nobody.
+    unobtainable: BTreeSet<ObjectId>,
+    /// Instances in which tasks may run again for nobody.
+    stale_remakes: BTreeSet<InstanceId>,
     /// Executors that have tasks.
     busy: u64,
     /// Room to work in, used again for each report.
@@ -170,6 +176,7 @@ impl Dispatcher {
         if self.actions.is_empty() {
             self.fail_fast();
             self.fail_stuck();
+            self.withdraw_idle();
             self.settle_hungry();
             while std::mem::take(&mut self.unplaced) {
                 self.place();

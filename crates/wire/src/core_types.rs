@@ -62,8 +62,8 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand });
-wire_struct!(Changes { anew, added, removed });
+wire_struct!(DataOrder { peers, fetch, demand, gone, drop });
+wire_struct!(Changes { anew, added, removed, unobtainable });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
 wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros });
@@ -81,7 +81,7 @@ wire_struct!(Finished {
     ended,
     detail,
 });
-wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
+wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled, remade });
 wire_enum!(PolicyName {
     0 => FirstAvailable,
     1 => FirstCacheAvailable,
@@ -111,6 +111,7 @@ wire_enum!(Record {
     7 => ExecutorSeen { executor, incarnation, name },
     8 => ExecutorGone { incarnation },
     9 => Restored { instance, total, forgotten, finished, failed, ended },
+    10 => Remade { instance, task, times },
 });
 wire_enum!(RequestError {
     0 => NoInstance(instance),

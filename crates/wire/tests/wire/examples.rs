@@ -185,12 +185,19 @@ fn data_order() -> DataOrder {
         ],
         fetch: located()[..1].to_vec(),
         demand: vec![(objects()[0].id, 70_000), (objects()[1].id, 0)],
+        gone: vec![ExecutorId(3)],
+        drop: vec![objects()[1].id],
     }
 }
 
 fn cache_changes() -> Changes {
     let [first, second, third] = [0, 1, 2].map(|at| objects()[at].id);
-    Changes { anew: false, added: vec![(first, 2 << 20), (second, 0)], removed: vec![third] }
+    Changes {
+        anew: false,
+        added: vec![(first, 2 << 20), (second, 0)],
+        removed: vec![third],
+        unobtainable: vec![second],
+    }
 }
 
 fn submission() -> Submission {
@@ -301,7 +308,16 @@ fn held() -> Vec<Held> {
 }
 
 fn counts() -> Counts {
-    Counts { total: 300, waiting: 1, ready: 20, dispatched: 4, done: 270, failed: 3, cancelled: 2 }
+    Counts {
+        total: 300,
+        waiting: 1,
+        ready: 20,
+        dispatched: 4,
+        done: 270,
+        failed: 3,
+        cancelled: 2,
+        remade: 5,
+    }
 }
 
 fn from_client() -> Vec<(&'static str, FromClient)> {
@@ -504,6 +520,7 @@ fn records() -> Vec<(&'static str, Record)> {
         ("destroyed", Destroyed { instance }),
         ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
         ("executor_gone", ExecutorGone { incarnation }),
+        ("remade", Remade { instance, task: TaskId(17), times: 2 }),
         (
             "restored",
             Restored {

@@ -58,13 +58,21 @@ pub(super) fn serving() -> impl Strategy<Value = Serving> {
 pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
     let demand = vec((object_id(), number()), 0..20);
-    (vec(peer, 0..4), vec(located(), 0..4), demand)
-        .prop_map(|(peers, fetch, demand)| Box::new(DataOrder { peers, fetch, demand }))
+    let objects = vec(object_id(), 0..4);
+    (vec(peer, 0..4), vec(located(), 0..4), demand, vec(executor(), 0..4), objects).prop_map(
+        |(peers, fetch, demand, gone, drop)| {
+            Box::new(DataOrder { peers, fetch, demand, gone, drop })
+        },
+    )
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
-    (any::<bool>(), vec((object_id(), number()), 0..20), vec(object_id(), 0..20))
-        .prop_map(|(anew, added, removed)| Box::new(Changes { anew, added, removed }))
+    let objects = || vec(object_id(), 0..20);
+    (any::<bool>(), vec((object_id(), number()), 0..20), objects(), objects()).prop_map(
+        |(anew, added, removed, unobtainable)| {
+            Box::new(Changes { anew, added, removed, unobtainable })
+        },
+    )
 }
 
 pub(super) fn usage() -> impl Strategy<Value = Usage> {
