@@ -331,6 +331,13 @@ impl<'a> Receiver<'a> {
             say(data);
         }
         self.measured().show(&self.measure);
+        match self.counts.remade {
+            0 => {}
+            1 => say("data: 1 task ran again because what it had left in caches was lost"),
+            remade => say(format_args!(
+                "data: tasks ran again {remade} times because what they had left in caches was lost"
+            )),
+        }
         let mut text = format!("{} done", self.ended.done);
         if before > 0 {
             text.push_str(&format!(" ({before} before)"));

@@ -20,10 +20,12 @@ mod executor;
 mod finish;
 mod inquire;
 mod instance;
+mod intermediate;
 mod locate;
 mod located;
 mod place;
 mod recover;
+mod remake;
 mod standstill;
 mod submit;
 mod suspend;
@@ -112,6 +114,10 @@ pub struct Dispatcher {
     knows_leases: bool,
     /// What a provisioner is told of tasks that came and went.
     tally: demand::Tally,
+    /// What the executor that speaks could get from nobody.
+    unobtainable: BTreeSet<ObjectId>,
+    /// Instances in which tasks may run again for nobody.
+    stale_remakes: BTreeSet<InstanceId>,
     /// Executors that have tasks.
     busy: u64,
     /// Room to work in, used again for each report.
@@ -184,6 +190,7 @@ impl Dispatcher {
         if self.actions.is_empty() {
             self.fail_fast();
             self.fail_stuck();
+            self.withdraw_idle();
             self.settle_hungry();
             while std::mem::take(&mut self.unplaced) {
                 self.place();

@@ -92,6 +92,10 @@ pub const INDEXED_EXECUTORS_MAX: usize = 32;
 pub const SCAN_TASKS_MAX: usize = 64;
 /// Waiting tasks remembered per executor because it holds some of their inputs.
 pub const PARTIAL_TASKS_MAX: usize = 64;
+/// Times a task that has ended is run again because what it left in caches was
+/// lost, before those that read it have failed: something destroys it each
+/// time.
+pub const REMAKE_RUNS_MAX: u32 = 8;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -207,6 +207,10 @@ pub struct Counts {
     pub failed: u64,
     /// Cancelled.
     pub cancelled: u64,
+    /// How often tasks that had ended were run again because what they left in
+    /// caches was lost. While they run they count as ended all the same, and
+    /// as ready or dispatched too.
+    pub remade: u64,
 }
 
 impl Counts {

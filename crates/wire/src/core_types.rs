@@ -63,8 +63,8 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand });
-wire_struct!(Changes { anew, added, removed, named, state });
+wire_struct!(DataOrder { peers, fetch, demand, gone, drop });
+wire_struct!(Changes { anew, added, removed, named, state, unobtainable });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });
 wire_struct!(HolderStatus { executor, name, holds, connected });
@@ -94,7 +94,7 @@ wire_struct!(Finished {
     ended,
     detail,
 });
-wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled });
+wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled, remade });
 wire_enum!(PolicyName {
     0 => FirstAvailable,
     1 => FirstCacheAvailable,
@@ -125,6 +125,7 @@ wire_enum!(Record {
     7 => ExecutorSeen { executor, incarnation, name },
     8 => ExecutorGone { incarnation },
     9 => Restored { instance, total, forgotten, finished, failed, ended },
+    10 => Remade { instance, task, times },
 });
 wire_enum!(RequestError {
     0 => NoInstance(instance),

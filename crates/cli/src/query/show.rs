@@ -198,6 +198,7 @@ fn status_json(status: &Status) -> Value {
                 "done": counts.done,
                 "failed": counts.failed,
                 "cancelled": counts.cancelled,
+                "remade": counts.remade,
                 "results_bytes": instance.held_bytes,
                 "unschedulable": unschedulable,
             })

@@ -3,6 +3,7 @@
 
 mod broken;
 mod caches;
+mod lost;
 mod services;
 mod web;
 

@@ -175,4 +175,8 @@ pub struct DataOrder {
     /// Objects, and how many queued tasks read each: what nobody reads goes
     /// first when room is needed.
     pub demand: Vec<(ObjectId, u64)>,
+    /// Executors that are gone: nothing comes from them any more.
+    pub gone: Vec<ExecutorId>,
+    /// Objects that are to go: nobody could get them from here.
+    pub drop: Vec<ObjectId>,
 }

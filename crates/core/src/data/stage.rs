@@ -35,7 +35,7 @@ use crate::data::cache::{Cache, Evicted, Recorded, TierId};
 use crate::data::limits::{DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
 use crate::execute::TaskKey;
-use crate::task::Time;
+use crate::task::{ExecutorId, Time};
 use fetch::{Making, Transfer};
 use keep::Keeping;
 use resolve::Resolving;
@@ -258,6 +258,7 @@ impl Stage {
             Event::Want { task, inputs } => self.want(task, inputs),
             Event::Needed(task) => self.needed(task),
             Event::Hints { object, sources } => self.hint(object, &sources),
+            Event::Gone(peers) => self.gone(&peers),
             Event::Started(task) => self.started(task),
             Event::Ended(task) => self.forget(task),
             Event::Keep { task, object, only_here } => self.keep(task, object, only_here),
@@ -382,6 +383,25 @@ impl Stage {
             self.timers.remove(&(at, Timer::Fetch(object)));
         }
         self.hunger(object);
+    }
+
+    /// Nothing comes from these any more. What only they could have given, and
+    /// waits to ask them again, waits no longer.
+    fn gone(&mut self, peers: &[ExecutorId]) {
+        let mut changed = Vec::new();
+        for (object, item) in &mut self.items {
+            let known = peers.iter().filter(|peer| item.candidates.gone(**peer)).count();
+            if known > 0 {
+                changed.push(*object);
+            }
+        }
+        for object in changed {
+            let making = self.items.get_mut(&object).and_then(|item| item.making.as_mut());
+            if let Some(at) = making.and_then(|making| making.retry_at.take()) {
+                self.timers.remove(&(at, Timer::Fetch(object)));
+            }
+            self.hunger(object);
+        }
     }
 
     fn demand(&mut self, object: ObjectId, tasks: u64) {

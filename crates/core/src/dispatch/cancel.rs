@@ -90,6 +90,7 @@ impl Dispatcher {
         }
         for task in &waiting {
             instance.missing.remove(task);
+            instance.kept.parked.remove(task);
         }
         let ready = instance.remove_ready(&mut self.index, wanted);
         for task in waiting {

@@ -137,6 +137,14 @@ impl Dispatcher {
 fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError> {
     let id = instance.id;
     let mut seen = instance.finished.clone();
+    for task in &instance.kept.again {
+        let ended = seen.remove(*task, 1);
+        ensure!(ended == 1, "instance {id}: task {task} runs again and has not ended");
+    }
+    for task in instance.kept.parked.keys() {
+        let waits = instance.missing.contains_key(task);
+        ensure!(waits, "instance {id}: task {task} is parked and does not wait");
+    }
     let mut place = |what: &str, first: u64, count: u64| {
         let new = seen.insert(first, count);
         ensure!(new == count, "instance {id}: task {first}+{count} {what} is elsewhere too");
@@ -174,11 +182,8 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
         instance.results.end()
     );
     let unfinished: u64 = instance.batches.values().map(|batch| batch.unfinished).sum();
-    ensure!(
-        unfinished == instance.total - ended,
-        "instance {id}: batches have {unfinished} unfinished tasks of {}",
-        instance.total - ended
-    );
+    let open = instance.total - ended + instance.kept.again.len() as u64;
+    ensure!(unfinished == open, "instance {id}: {unfinished} tasks are unfinished, not {open}");
     let mut told = BTreeMap::<_, u64>::new();
     for batch in instance.batches.values().filter(|batch| batch.unfinished > 0) {
         *told.entry(batch.id).or_default() += 1;

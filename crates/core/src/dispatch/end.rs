@@ -2,7 +2,7 @@
 
 use super::instance::{Instance, ReadyRun};
 use super::{BatchId, Dispatcher};
-use crate::result::{Finished, Outcome, Status, Tries};
+use crate::result::{Finished, Outcome, Status};
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::collections::BTreeSet;
 
@@ -11,101 +11,122 @@ impl Dispatcher {
     pub(super) fn end_unrun(&mut self, id: InstanceId, first: u64, count: u64, outcome: Outcome) {
         let Some(instance) = self.instances.get(&id) else { return };
         let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
-        let now = self.now;
-        self.end(
-            id,
-            Finished {
-                first: TaskId(first),
-                count,
-                outcome,
-                executor: None,
-                attempts: 0,
-                queued,
-                dispatched: now,
-                started: now,
-                ended: now,
-                detail: None,
-            },
-        );
+        self.end(id, unrun(TaskId(first), count, outcome, queued, self.now));
     }
 
     /// Tasks end for good: dependants are released, or fail with them, to any
-    /// depth.
+    /// depth. Tasks that have ended before, and have run again for their data,
+    /// end without a second result.
     pub(super) fn end(&mut self, id: InstanceId, finished: Finished) {
         let mut ended = Vec::new();
         let mut next = Some(finished);
         while let Some(finished) = next.take().or_else(|| ended.pop()) {
             let Some(instance) = self.instances.get_mut(&id) else { return };
-            let (first, count) = (finished.first.0, finished.count);
-            let status = finished.outcome.status();
-            instance.record_end(&finished);
-            let waiting: Vec<u64> = instance
-                .dependents
-                .range(first..first.saturating_add(count))
-                .map(|(upstream, _)| *upstream)
-                .collect();
-            for upstream in waiting {
-                let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
-                for task in dependents {
-                    let Some(missing) = instance.missing.get_mut(&task) else { continue };
-                    *missing -= 1;
-                    let ready = *missing == 0;
-                    if status != Status::Done || ready {
-                        instance.missing.remove(&task);
-                    }
-                    if status != Status::Done {
-                        let queued = instance
-                            .batch_of(TaskId(task))
-                            .map_or(Time::default(), |batch| batch.queued);
-                        ended.push(Finished {
-                            first: TaskId(task),
-                            count: 1,
-                            outcome: Outcome::UpstreamFailed(TaskId(upstream)),
-                            executor: None,
-                            attempts: 0,
-                            queued,
-                            dispatched: self.now,
-                            started: self.now,
-                            ended: self.now,
-                            detail: None,
-                        });
-                    } else if ready && let Some(class) = instance.class_of(task) {
-                        let run =
-                            ReadyRun { first: task, count: 1, class, tries: Tries::default() };
-                        let key = instance.push_ready(&self.needs, &mut self.index, run);
-                        self.located.grew(id, key);
-                        self.unplaced = true;
-                    }
-                }
+            if instance.kept.again.is_empty() {
+                self.end_some(id, finished, false, &mut ended);
+                continue;
             }
-            instance.results.push(finished);
-            self.settle_batches(id, first, count);
+            for (first, count, again) in instance.kept.split(finished.first.0, finished.count) {
+                let part = Finished { first: TaskId(first), count, ..finished.clone() };
+                self.end_some(id, part, again, &mut ended);
+            }
         }
         self.to_deliver.insert(id);
         self.refresh_hungry(id);
     }
 
+    /// Tasks end that all run again, or none of them does. Those that fail with
+    /// them are added to `ended`.
+    fn end_some(
+        &mut self,
+        id: InstanceId,
+        finished: Finished,
+        again: bool,
+        ended: &mut Vec<Finished>,
+    ) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let (first, count) = (finished.first.0, finished.count);
+        let until = first.saturating_add(count);
+        let is_done = finished.outcome.status() == Status::Done;
+        if !is_done && !instance.kept.again.is_empty() {
+            self.stale_remakes.insert(id);
+        }
+        let cause = match again {
+            true => {
+                for task in first..until {
+                    instance.kept.again.remove(&task);
+                }
+                (!is_done).then(|| super::remake::cause(&finished))
+            }
+            false => {
+                instance.record_end(&finished);
+                None
+            }
+        };
+        let waiting: Vec<u64> =
+            instance.dependents.range(first..until).map(|(upstream, _)| *upstream).collect();
+        for upstream in waiting {
+            let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
+            for task in dependents {
+                let Some(missing) = instance.missing.get_mut(&task) else { continue };
+                *missing -= 1;
+                let ready = *missing == 0;
+                if !is_done || ready {
+                    instance.missing.remove(&task);
+                }
+                if !is_done {
+                    let queued = instance
+                        .batch_of(TaskId(task))
+                        .map_or(Time::default(), |batch| batch.queued);
+                    instance.kept.parked.remove(&task);
+                    let (outcome, detail) = match &cause {
+                        Some(cause) => (Outcome::NoInput, Some(cause.clone())),
+                        None => (Outcome::UpstreamFailed(TaskId(upstream)), None),
+                    };
+                    let first = TaskId(task);
+                    ended.push(Finished { detail, ..unrun(first, 1, outcome, queued, self.now) });
+                } else if ready && let Some(class) = instance.class_of(task) {
+                    let tries = instance.kept.parked.remove(&task).unwrap_or_default();
+                    let run = ReadyRun { first: task, count: 1, class, tries };
+                    let key = instance.push_ready(&self.needs, &mut self.index, run);
+                    self.located.grew(id, key);
+                    self.unplaced = true;
+                }
+            }
+        }
+        if !again {
+            instance.results.push(finished);
+        }
+        self.settle_batches(id, first, count);
+    }
+
     /// Counts ended tasks off their batches; those all of whose tasks have
-    /// ended go, unless their results are kept.
+    /// ended go, unless their results are kept or what they left is read.
     pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
         let end = first + count;
         let mut at = first;
         while at < end {
             let Some(instance) = self.instances.get_mut(&id) else { return };
             let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
-            let batch_end = batch.first + batch.submission.count;
-            let until = end.min(batch_end);
-            batch.unfinished -= until - at;
+            let (batch_first, batch_id) = (batch.first, batch.id);
+            let until = end.min(batch_first + batch.submission.count);
+            let (from, tasks) = (at - batch_first, until - at);
+            batch.unfinished -= tasks;
             at = until;
-            if batch.unfinished > 0 {
+            let unfinished = batch.unfinished;
+            if let Some(data) = batch.submission.data.clone() {
+                let less: fn(&mut u64, u64) = |readers, tasks| *readers -= tasks;
+                instance.kept.count_readers(&data, from, tasks, less);
+            }
+            if unfinished > 0 {
                 continue;
             }
-            let (batch_first, batch_id) = (batch.first, batch.id);
             if !instance.options.keep_results
-                && let Some(batch) = instance.batches.remove(&batch_first)
+                && let Some(batch) = instance.batches.get_mut(&batch_first)
             {
-                instance.queued_bytes -= batch.submission.bytes();
+                instance.queued_bytes -= std::mem::take(&mut batch.queued_bytes);
             }
+            instance.forget_if_spent(batch_first);
             let Some(told) = instance.told.get_mut(&batch_id) else { continue };
             told.batches -= 1;
             if told.batches > 0 {
@@ -114,6 +135,18 @@ impl Dispatcher {
             let known_by = std::mem::take(&mut told.known_by);
             instance.told.remove(&batch_id);
             self.forget_batch(batch_id, &known_by);
+        }
+        if let Some(instance) = self.instances.get_mut(&id)
+            && instance.is_complete()
+        {
+            instance.forget_spent();
+        }
+    }
+
+    /// Forgets the batches that nobody will ask for.
+    pub(super) fn forget_spent(&mut self, id: InstanceId) {
+        if let Some(instance) = self.instances.get_mut(&id) {
+            instance.forget_spent();
         }
     }
 
@@ -147,6 +180,28 @@ impl Dispatcher {
                 }
             }
         }
+    }
+}
+
+/// What is said of tasks that end without having run.
+pub(super) fn unrun(
+    first: TaskId,
+    count: u64,
+    outcome: Outcome,
+    queued: Time,
+    now: Time,
+) -> Finished {
+    Finished {
+        first,
+        count,
+        outcome,
+        executor: None,
+        attempts: 0,
+        queued,
+        dispatched: now,
+        started: now,
+        ended: now,
+        detail: None,
     }
 }
 

@@ -220,7 +220,12 @@ impl Executor {
     }
 
     /// The first run in flight with tasks at or after `at` and before `end`.
-    fn in_flight_from(&self, instance: InstanceId, at: u64, end: u64) -> Option<InFlight> {
+    pub(super) fn in_flight_from(
+        &self,
+        instance: InstanceId,
+        at: u64,
+        end: u64,
+    ) -> Option<InFlight> {
         if at >= end {
             return None;
         }

@@ -226,6 +226,7 @@ impl Dispatcher {
         for report in &update.reports {
             self.report(id, report);
         }
+        self.unobtainable.clear();
         for held in &update.returned {
             if self.take_back(id, held) > 0
                 && let Some(executor) = self.executors.get_mut(&id)
@@ -302,6 +303,9 @@ impl Dispatcher {
             if let Some(queue) = instance.queues.get_mut(&key) {
                 queue.measure(micros, run.count);
             }
+        }
+        if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
+            return;
         }
         let elsewhere =
             self.may_run_elsewhere(id, report.outcome, run.tries, &self.needs[run.need.0 as usize]);
@@ -384,7 +388,14 @@ impl Dispatcher {
         self.refresh_hungry(id);
     }
 
-    fn requeue(&mut self, id: InstanceId, first: u64, count: u64, class: u32, tries: Tries) {
+    pub(super) fn requeue(
+        &mut self,
+        id: InstanceId,
+        first: u64,
+        count: u64,
+        class: u32,
+        tries: Tries,
+    ) {
         if let Some(instance) = self.instances.get_mut(&id) {
             let run = ReadyRun { first, count, class, tries };
             let key = instance.push_ready(&self.needs, &mut self.index, run);

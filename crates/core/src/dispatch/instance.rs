@@ -1,6 +1,7 @@
 //! One client's tasks: live submissions, ready queues, dependencies, results.
 
 use super::deliver::{Results, Subscriber};
+use super::intermediate::Intermediates;
 use super::located::{Located, Past};
 use super::{BatchId, InstanceOptions};
 use crate::data::index::Index;
@@ -61,7 +62,14 @@ pub(super) struct Batch {
     /// Where each of the submission's class runs ends, as an offset.
     pub(super) class_ends: Vec<u64>,
     pub(super) queued: Time,
+    /// Tasks that have not ended, or run again.
     pub(super) unfinished: u64,
+    /// What it counts among the instance's queued bytes.
+    pub(super) queued_bytes: u64,
+    /// Its tasks leave objects in caches alone.
+    pub(super) leaves_any: bool,
+    /// How often other batches read those.
+    pub(super) read_by: u32,
 }
 
 /// What executors are told of a batch; several in a row have it in common if
@@ -223,6 +231,8 @@ pub(super) struct Instance {
     pub(super) dependents: BTreeMap<u64, Vec<u64>>,
     pub(super) finished: RunSet,
     pub(super) failed: RunSet,
+    /// What tasks leave in caches alone.
+    pub(super) kept: Intermediates,
     /// Tasks to be cancelled when they come back from an executor.
     pub(super) cancelling: RunSet,
     pub(super) ended: Counts,
@@ -250,6 +260,7 @@ impl Instance {
             dependents: BTreeMap::new(),
             finished: RunSet::default(),
             failed: RunSet::default(),
+            kept: Intermediates::default(),
             cancelling: RunSet::default(),
             ended: Counts::default(),
             queued_bytes: 0,

@@ -63,7 +63,8 @@ impl Dispatcher {
     /// An executor has said how its cache has changed.
     pub(super) fn cache_changed(&mut self, id: ExecutorId, changes: Changes) {
         let Some(place) = self.index.place(id) else { return };
-        let Changes { anew, added, removed, named, state } = changes;
+        let Changes { anew, added, removed, named, state, unobtainable } = changes;
+        self.unobtainable.extend(unobtainable);
         self.fetchers.insert(id);
         self.name_placed(&named);
         if let (Some(executor), Some(state)) = (self.executors.get_mut(&id), state) {
@@ -119,7 +120,7 @@ impl Dispatcher {
         }
     }
 
-    fn holder_removed(&mut self, place: Place, object: ObjectNo) {
+    pub(super) fn holder_removed(&mut self, place: Place, object: ObjectNo) {
         for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.holder_removed(&self.index, place, object);
@@ -169,6 +170,7 @@ impl Dispatcher {
             self.demands.remove(&demand);
         }
         let Some(place) = self.index.place(id) else { return };
+        self.tell_gone(id, place);
         let coming = self.coming_to(place);
         let held = self.index.leave(place);
         for (id, key) in &self.located.all {
@@ -331,6 +333,12 @@ impl Dispatcher {
         if queue.len == 0 {
             queue.blocked_since = None;
         }
+        instance.ready -= 1;
+        if self.hold_back(id, taken.task, past.tries, to) {
+            self.refresh_hungry(id);
+            return;
+        }
+        let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(executor) = self.executors.get_mut(&to) else { return };
         let need = &self.needs[key.1.0 as usize];
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
@@ -360,7 +368,6 @@ impl Dispatcher {
             },
             need,
         );
-        instance.ready -= 1;
         instance.dispatched += 1;
         instance.usage += need.weight(1);
         let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
@@ -523,6 +530,8 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Exe
     if instance.told.get(&id).is_some_and(|told| told.known_by.contains(&executor.id)) {
         return;
     }
+    // It may be told anew what it was to forget.
+    executor.order.forget.retain(|forgotten| *forgotten != id);
     executor.order.prepare.push(Prepare {
         batch: id,
         template: batch.submission.template.clone(),

@@ -79,6 +79,15 @@ pub enum Record {
         /// The process it was.
         incarnation: u64,
     },
+    /// A task that had ended runs again for what it left in caches.
+    Remade {
+        /// Its instance.
+        instance: InstanceId,
+        /// Which.
+        task: TaskId,
+        /// How often it has been run again, this time included.
+        times: u32,
+    },
     /// In a snapshot: what is known of an instance beyond its live
     /// submissions and held results.
     Restored {
@@ -190,6 +199,13 @@ impl Dispatcher {
             Record::ExecutorGone { incarnation } => {
                 self.expected_back.remove(&incarnation);
             }
+            Record::Remade { instance, task, times } => {
+                let found = self.recovering(instance)?;
+                if found.batch_of(task).is_some() {
+                    found.kept.times.insert(task.0, times);
+                }
+                found.ended.remade += 1;
+            }
             Record::Restored { instance, total, forgotten, finished, failed, ended } => {
                 let found = self.recovering(instance)?;
                 found.total = found.total.max(total);
@@ -268,6 +284,7 @@ impl Dispatcher {
             for first in batches {
                 self.queue_tasks(id, first);
             }
+            self.forget_spent(id);
             if let Some(instance) = self.instances.get(&id) {
                 unfinished |= instance.ready > 0;
             }
@@ -351,6 +368,12 @@ impl Dispatcher {
                 queued: batch.queued,
                 submission: batch.submission.clone(),
             });
+        }
+        // Those who run again now do so again after a restart if need be; how
+        // many there were is told with what follows.
+        for (task, times) in &instance.kept.times {
+            let (task, times) = (TaskId(*task), *times);
+            records.push(Record::Remade { instance: id, task, times });
         }
         let mut finished = instance.finished.clone();
         let mut failed = instance.failed.clone();

@@ -1,6 +1,7 @@
 //! Instances and submissions: what comes in from clients.
 
 use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun, Told};
+use super::intermediate::Links;
 use super::{
     Action, BatchId, ConnectionId, Dispatcher, Held, InstanceOptions, Record, RequestError,
 };
@@ -137,7 +138,17 @@ impl Dispatcher {
             })
             .collect();
         instance.total = instance.total.max(first.0 + count);
-        instance.queued_bytes += submission.bytes();
+        let queued_bytes = submission.bytes();
+        instance.queued_bytes += queued_bytes;
+        let links = match submission.data.as_deref() {
+            Some(data) => instance.kept.admit(first.0, count, data),
+            None => Links::default(),
+        };
+        for writer in links.reads_of {
+            if let Some(batch) = instance.batch_of_mut(TaskId(writer)) {
+                batch.read_by += 1;
+            }
+        }
         instance.batches.insert(
             first.0,
             Batch {
@@ -148,6 +159,9 @@ impl Dispatcher {
                 class_ends,
                 queued,
                 unfinished: count,
+                queued_bytes,
+                leaves_any: links.leaves_any,
+                read_by: links.read_by,
             },
         );
     }
@@ -234,6 +248,7 @@ impl Dispatcher {
         if !instance.sealed {
             instance.sealed = true;
             self.journal(Record::Sealed { instance: id });
+            self.forget_spent(id);
             self.to_deliver.insert(id);
         }
         Ok(())

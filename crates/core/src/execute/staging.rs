@@ -12,8 +12,9 @@ mod visit;
 use super::{Action, Executor, Queued, Start, TaskKey};
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
+use crate::data::limits::CHANGES_OBJECTS_MAX;
 use crate::data::object::Object;
-use crate::data::stage::{self, Changes, Input, Stage, StageOptions, Staged, Usage};
+use crate::data::stage::{self, Changes, Input, Stage, StageError, StageOptions, Staged, Usage};
 use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
@@ -91,6 +92,8 @@ pub(super) struct Data {
     ahead: BTreeMap<TaskKey, crate::data::object::ObjectId>,
     /// What was to be fetched ahead, and is not on its way any more.
     settled: Vec<crate::data::object::ObjectId>,
+    /// What tasks were to read, and nobody gave.
+    unobtainable: BTreeSet<crate::data::object::ObjectId>,
     /// Queued tasks of which an earlier attempt is not through: they are
     /// staged when it is.
     held_back: BTreeSet<TaskKey>,
@@ -116,6 +119,7 @@ impl Executor {
             next_ahead: 0,
             ahead: BTreeMap::new(),
             settled: Vec::new(),
+            unobtainable: BTreeSet::new(),
             held_back: BTreeSet::new(),
             visits: Visits::default(),
         }));
@@ -161,9 +165,7 @@ impl Executor {
                     self.inputs_ready(task, inputs, usage)
                 }
                 stage::Action::Unready(task) => self.inputs_lost(task),
-                stage::Action::Failed { task, error } => {
-                    self.inputs_failed(task, &error.to_string())
-                }
+                stage::Action::Failed { task, error } => self.inputs_failed(task, &error),
                 stage::Action::Kept { task, .. } => match visit_of(task) {
                     Some(visit) => self.put_settled(visit, None),
                     None => self.output_settled(task, None),
@@ -188,6 +190,7 @@ impl Executor {
                 changes.removed.push(object);
             }
         }
+        changes.unobtainable.extend(std::mem::take(&mut data.unobtainable));
         data.visits.complete(&mut changes);
         let says_more = changes != Changes::default();
         changes.state = data.visits.state(self.now, data.stage.state(), says_more);
@@ -203,6 +206,12 @@ impl Executor {
         let Some(data) = &mut self.data else { return };
         if !order.demand.is_empty() {
             data.stage.handle(now, stage::Event::Demand(order.demand));
+        }
+        if !order.gone.is_empty() {
+            data.stage.handle(now, stage::Event::Gone(order.gone));
+        }
+        if !order.drop.is_empty() {
+            data.stage.handle(now, stage::Event::Drop(order.drop));
         }
         for Located { object, sources } in order.fetch {
             let task = TaskKey { instance: AHEAD, task: TaskId(data.next_ahead) };
@@ -472,11 +481,16 @@ impl Executor {
         }
     }
 
-    fn inputs_failed(&mut self, key: TaskKey, error: &str) {
+    fn inputs_failed(&mut self, key: TaskKey, error: &StageError) {
         let Some(data) = &mut self.data else { return };
         if let Some(object) = data.ahead.remove(&key) {
             data.settled.push(object);
             return;
+        }
+        if let StageError::Unobtainable { object, .. } = error
+            && data.unobtainable.len() < CHANGES_OBJECTS_MAX
+        {
+            data.unobtainable.insert(*object);
         }
         data.tasks.remove(&key);
         let found = self.queue.iter().position(|run| run.data.is_some() && run.key() == key);
@@ -490,7 +504,7 @@ impl Executor {
             outcome: Outcome::NoInput,
             started: self.now,
             ended: self.now,
-            detail: Some(Arc::new(Detail { error: error.to_owned(), ..Detail::default() })),
+            detail: Some(Arc::new(Detail { error: error.to_string(), ..Detail::default() })),
         });
         self.startable = true;
     }

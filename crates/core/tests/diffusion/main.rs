@@ -26,21 +26,21 @@ impl Drop for Named {
     }
 }
 
-fn play(seed: u64, flavour: Flavour) {
+/// Returns how often tasks ran again for what they had left in caches.
+fn play(seed: u64, flavour: Flavour) -> u64 {
     let _named = Named(seed);
     let mut world = World::random(seed, flavour);
     world.run();
     world.judge();
+    world.remade()
 }
 
 fn rounds() -> u64 {
     std::env::var("FALKON_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap())
 }
 
-fn play_all(flavour: Flavour) {
-    for seed in 0..rounds() {
-        play(seed, flavour);
-    }
+fn play_all(flavour: Flavour) -> u64 {
+    (0..rounds()).map(|seed| play(seed, flavour)).sum()
 }
 
 #[test]
@@ -64,17 +64,25 @@ fn tasks_that_fail_are_cancelled_or_destroyed_leave_the_others_alone() {
 }
 
 #[test]
+fn what_is_lost_from_caches_is_made_again() {
+    let remade = play_all(Flavour { churn: true, losses: true, ..Flavour::default() });
+    assert!(remade > rounds() / 2, "nothing was lost that anybody read");
+}
+
+#[test]
 fn everything_at_once() {
-    play_all(Flavour { faults: 25, churn: true, failures: true, cancels: true });
+    let churn = Flavour { churn: true, losses: true, ..Flavour::default() };
+    play_all(Flavour { faults: 25, failures: true, cancels: true, ..churn });
 }
 
 /// Runs one world again: `SEED` as printed, `KIND` the first letters of faults,
-/// churn, tasks' failures and cancellations (`x`), or empty.
+/// churn, tasks' failures, losses and cancellations (`x`), or empty.
 #[test]
 fn replay() {
     let (Ok(seed), Ok(kind)) = (std::env::var("SEED"), std::env::var("KIND")) else { return };
     let has = |letter| kind.contains(letter);
     let faults = if has('f') { 25 } else { 0 };
-    let flavour = Flavour { faults, churn: has('c'), failures: has('t'), cancels: has('x') };
+    let (churn, failures, cancels, losses) = (has('c'), has('t'), has('x'), has('l'));
+    let flavour = Flavour { faults, churn, failures, cancels, losses };
     play(seed.parse().unwrap(), flavour);
 }

@@ -22,6 +22,8 @@ pub(crate) struct Flavour {
     pub(crate) failures: bool,
     /// Tasks are cancelled, instances destroyed.
     pub(crate) cancels: bool,
+    /// Files vanish from caches, one by one or all of a directory.
+    pub(crate) losses: bool,
 }
 
 /// An object as it really is.

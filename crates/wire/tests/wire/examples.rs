@@ -186,6 +186,8 @@ fn data_order() -> DataOrder {
         ],
         fetch: located()[..1].to_vec(),
         demand: vec![(objects()[0].id, 70_000), (objects()[1].id, 0)],
+        gone: vec![ExecutorId(3)],
+        drop: vec![objects()[1].id],
     }
 }
 
@@ -197,6 +199,7 @@ fn cache_changes() -> Changes {
         removed: vec![third],
         named: vec![placed()],
         state: Some(cache_state()),
+        unobtainable: vec![second],
     }
 }
 
@@ -335,7 +338,16 @@ fn held() -> Vec<Held> {
 }
 
 fn counts() -> Counts {
-    Counts { total: 300, waiting: 1, ready: 20, dispatched: 4, done: 270, failed: 3, cancelled: 2 }
+    Counts {
+        total: 300,
+        waiting: 1,
+        ready: 20,
+        dispatched: 4,
+        done: 270,
+        failed: 3,
+        cancelled: 2,
+        remade: 5,
+    }
 }
 
 fn from_client() -> Vec<(&'static str, FromClient)> {
@@ -590,6 +602,7 @@ fn records() -> Vec<(&'static str, Record)> {
         ("destroyed", Destroyed { instance }),
         ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
         ("executor_gone", ExecutorGone { incarnation }),
+        ("remade", Remade { instance, task: TaskId(17), times: 2 }),
         (
             "restored",
             Restored {

@@ -156,11 +156,13 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let located = [&b"\x92"[..], &object, b"\x92\x90\xc2"].concat();
     let demand = list_of(&[&b"\x92\xc4\x10"[..], &[0; 16], b"\x00"].concat());
     let fetch = list_of(&located);
-    for (at, list) in [peers, fetch, demand].into_iter().enumerate() {
-        let mut lists: [&[u8]; 3] = [b"\x90"; 3];
+    let gone = list_of(b"\x00");
+    let drop = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
+    for (at, list) in [peers, fetch, demand, gone, drop].into_iter().enumerate() {
+        let mut lists: [&[u8]; 5] = [b"\x90"; 5];
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x93"[..], &lists.concat()].concat();
+            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x95"[..], &lists.concat()].concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
     }

@@ -214,8 +214,8 @@ fn finished() -> impl Strategy<Value = Finished> {
 }
 
 fn counts() -> impl Strategy<Value = Counts> {
-    (number(), number(), number(), number(), number(), number(), number()).prop_map(
-        |(total, waiting, ready, dispatched, done, failed, cancelled)| Counts {
+    (number(), number(), number(), number(), number(), number(), number(), number()).prop_map(
+        |(total, waiting, ready, dispatched, done, failed, cancelled, remade)| Counts {
             total,
             waiting,
             ready,
@@ -223,6 +223,7 @@ fn counts() -> impl Strategy<Value = Counts> {
             done,
             failed,
             cancelled,
+            remade,
         },
     )
 }
@@ -368,6 +369,11 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             Record::ExecutorSeen { executor, incarnation, name }
         }),
         number().prop_map(|incarnation| Record::ExecutorGone { incarnation }),
+        (instance(), task(), small()).prop_map(|(instance, task, times)| Record::Remade {
+            instance,
+            task,
+            times
+        }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,

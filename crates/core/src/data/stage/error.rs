@@ -47,13 +47,6 @@ impl fmt::Display for StageError {
             StageError::Room(refused) => write!(f, "{refused}"),
             StageError::Unobtainable { url, tried, .. } if tried.is_empty() => {
                 write!(f, "{url} is in no store and no executor is known to hold it")?;
-                if url.starts_with("cache:") {
-                    // Nobody makes it again by itself.
-                    write!(
-                        f,
-                        ": if it was written, it is lost; run the task that writes it again"
-                    )?;
-                }
                 Ok(())
             }
             StageError::Unobtainable { url, tried, .. } => {

@@ -4,6 +4,7 @@ use crate::data::cache::{CacheOptions, Evicted, TierId};
 use crate::data::limits::{FETCHES_MAX, SERVES_MAX, SOURCE_FETCHES_MAX};
 use crate::data::object::{Object, ObjectId, Source, Sources};
 use crate::execute::TaskKey;
+use crate::task::ExecutorId;
 use std::sync::Arc;
 
 /// How a stage is set up.
@@ -85,6 +86,8 @@ pub enum Event {
         /// Where it may be.
         sources: Sources,
     },
+    /// These executors are gone: none of them gives anything any more.
+    Gone(Vec<ExecutorId>),
     /// A task for which there was [`Action::Ready`] has been started; what it
     /// reads stays where it is until [`Event::Ended`].
     Started(TaskKey),
@@ -406,6 +409,8 @@ pub struct Changes {
     pub named: Vec<Object>,
     /// How the cache stands, if that is to be told.
     pub state: Option<CacheState>,
+    /// What tasks here were to read, and nobody gave.
+    pub unobtainable: Vec<ObjectId>,
 }
 
 /// How a cache stands, and what it has done.

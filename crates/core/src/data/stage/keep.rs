@@ -37,6 +37,9 @@ impl Stage {
                     self.cache.keep(object, true);
                 }
                 self.doomed.remove(&object);
+                // Whoever made it anew was told that it was nowhere.
+                self.told.remove(&object);
+                self.untold.insert(object);
                 self.actions.push_back(Action::Kept { task, object });
                 continue;
             }

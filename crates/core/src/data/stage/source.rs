@@ -47,6 +47,8 @@ pub(super) struct Candidate {
     failures: u32,
     /// It is sending.
     pub(super) in_use: bool,
+    /// It is gone for good.
+    is_gone: bool,
 }
 
 /// Which source to ask.
@@ -79,7 +81,7 @@ impl Candidates {
         // out.
         for source in store.into_iter().chain(peers) {
             if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
-                if known.standing == Standing::Out && source != Source::Store {
+                if known.standing == Standing::Out && !known.is_gone && source != Source::Store {
                     known.standing = Standing::Open;
                     any = true;
                 }
@@ -91,6 +93,7 @@ impl Candidates {
                     said: None,
                     failures: 0,
                     in_use: false,
+                    is_gone: false,
                 });
             }
         }
@@ -105,7 +108,7 @@ impl Candidates {
     pub(super) fn reopen(&mut self) {
         for candidate in &mut self.list {
             candidate.in_use = false;
-            if candidate.standing != Standing::Wrong {
+            if candidate.standing != Standing::Wrong && !candidate.is_gone {
                 candidate.standing = Standing::Open;
             }
         }
@@ -125,12 +128,22 @@ impl Candidates {
     /// What a source answered to a request.
     pub(super) fn answered(&mut self, source: Source, standing: Standing, said: FetchError) {
         let Some(candidate) = self.find(source) else { return };
-        candidate.standing = standing;
+        candidate.standing = if candidate.is_gone { Standing::Out } else { standing };
         candidate.said = Some(said);
         candidate.in_use = false;
         if standing == Standing::Unreachable {
             candidate.failures = candidate.failures.saturating_add(1);
         }
+    }
+
+    /// A peer is gone for good. Returns whether it was known.
+    pub(super) fn gone(&mut self, peer: ExecutorId) -> bool {
+        let Some(candidate) = self.find(Source::Peer(peer)) else { return false };
+        candidate.is_gone = true;
+        candidate.standing = Standing::Out;
+        let said = FetchError::Unreachable("it is gone".to_owned());
+        candidate.said.get_or_insert(said);
+        true
     }
 
     /// A source that gave something else before is not asked.

@@ -63,15 +63,20 @@ pub(super) fn serving() -> impl Strategy<Value = Serving> {
 pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
     let demand = vec((object_id(), number()), 0..20);
-    (vec(peer, 0..4), vec(located(), 0..4), demand)
-        .prop_map(|(peers, fetch, demand)| Box::new(DataOrder { peers, fetch, demand }))
+    let objects = vec(object_id(), 0..4);
+    (vec(peer, 0..4), vec(located(), 0..4), demand, vec(executor(), 0..4), objects).prop_map(
+        |(peers, fetch, demand, gone, drop)| {
+            Box::new(DataOrder { peers, fetch, demand, gone, drop })
+        },
+    )
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
-    let held = (vec((object_id(), number()), 0..20), vec(object_id(), 0..20));
+    let objects = || vec(object_id(), 0..20);
+    let held = (vec((object_id(), number()), 0..20), objects(), objects());
     (any::<bool>(), held, vec(object(), 0..4), option::of(cache_state())).prop_map(
-        |(anew, (added, removed), named, state)| {
-            Box::new(Changes { anew, added, removed, named, state })
+        |(anew, (added, removed, unobtainable), named, state)| {
+            Box::new(Changes { anew, added, removed, named, state, unobtainable })
         },
     )
 }

@@ -1,0 +1,211 @@
+//! What an instance's tasks leave in caches alone: who writes each such object
+//! and who still reads it, and which of those who write run again because what
+//! they left was lost.
+//!
+//! An entry is about a hundred bytes and lives as long as the batch of the task
+//! that writes the object; instances without such objects keep nothing here.
+
+use super::instance::{Batch, Instance};
+use crate::data::declared::{Declared, Lists};
+use crate::data::object::ObjectId;
+use crate::result::Tries;
+use crate::runset::RunSet;
+use crate::task::TaskId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An object that is in caches alone.
+#[derive(Debug, Default)]
+pub(super) struct Intermediate {
+    /// The task that writes it, once that was submitted.
+    pub(super) writer: Option<u64>,
+    /// Tasks that read it and have not ended, or run again.
+    pub(super) readers: u64,
+    /// Batches, other than the writer's, with tasks that read it.
+    batches: u32,
+}
+
+/// The objects in caches alone of one instance.
+#[derive(Debug, Default)]
+pub(super) struct Intermediates {
+    pub(super) objects: BTreeMap<ObjectId, Intermediate>,
+    /// Tasks that have ended, and run again for what they left in caches.
+    pub(super) again: BTreeSet<u64>,
+    /// How often each task was to run again.
+    pub(super) times: BTreeMap<u64, u32>,
+    /// Tasks that wait for those, and how often they were tried.
+    pub(super) parked: BTreeMap<u64, Tries>,
+}
+
+impl Intermediates {
+    /// A batch is taken into the books. Gives how many of the other batches'
+    /// reads are of what its tasks write, and which batches write what they
+    /// read.
+    pub(super) fn admit(&mut self, first: u64, count: u64, data: &Declared) -> Links {
+        let mut links = Links::default();
+        for (task, object) in in_caches(data, &data.outputs, first, count) {
+            let entry = self.objects.entry(object).or_default();
+            if entry.writer.is_none() {
+                entry.writer = Some(task);
+                links.leaves_any = true;
+                links.read_by += entry.batches;
+            }
+        }
+        let own = first..first + count;
+        self.count_readers(data, 0, count, |readers, tasks| *readers += tasks);
+        for object in read_objects(data) {
+            let entry = self.objects.entry(object).or_default();
+            if entry.writer.is_some_and(|writer| own.contains(&writer)) {
+                continue;
+            }
+            entry.batches += 1;
+            links.reads_of.extend(entry.writer);
+        }
+        links
+    }
+
+    /// Tasks of a batch have ended, or run again.
+    pub(super) fn count_readers(
+        &mut self,
+        data: &Declared,
+        offset: u64,
+        count: u64,
+        change: fn(&mut u64, u64),
+    ) {
+        let mut read = |item: &u32, tasks| {
+            let object = data.objects.get(*item as usize).filter(|object| !object.is_stored());
+            if let Some(object) = object {
+                change(&mut self.objects.entry(object.id).or_default().readers, tasks);
+            }
+        };
+        match &data.inputs {
+            Lists::Same(items) => items.iter().for_each(|item| read(item, count)),
+            each @ Lists::Each { .. } => {
+                for at in offset..offset + count {
+                    each.of(at).iter().for_each(|item| read(item, 1));
+                }
+            }
+        }
+    }
+
+    /// A batch goes. Gives the tasks that write what its tasks read: each may
+    /// be of a batch that nobody needs any more.
+    pub(super) fn forget(&mut self, first: u64, count: u64, data: &Declared) -> Vec<u64> {
+        let own = first..first + count;
+        let mut writers = Vec::new();
+        for object in read_objects(data) {
+            let Some(entry) = self.objects.get_mut(&object) else { continue };
+            if entry.writer.is_some_and(|writer| own.contains(&writer)) {
+                continue;
+            }
+            entry.batches -= 1;
+            match entry.writer {
+                Some(writer) => writers.push(writer),
+                None if entry.batches == 0 => drop(self.objects.remove(&object)),
+                None => {}
+            }
+        }
+        for object in data.objects.iter().filter(|object| !object.is_stored()) {
+            let Some(entry) = self.objects.get_mut(&object.id) else { continue };
+            if entry.writer.is_some_and(|writer| own.contains(&writer)) {
+                entry.writer = None;
+                if entry.batches == 0 {
+                    self.objects.remove(&object.id);
+                }
+            }
+        }
+        for task in self.times.range(own).map(|(task, _)| *task).collect::<Vec<_>>() {
+            self.times.remove(&task);
+        }
+        writers
+    }
+
+    /// The parts of a run of tasks that run again, and the others, as (first,
+    /// count, runs again).
+    pub(super) fn split(&self, first: u64, count: u64) -> Vec<(u64, u64, bool)> {
+        let mut again = RunSet::default();
+        for task in self.again.range(first..first.saturating_add(count)) {
+            again.insert(*task, 1);
+        }
+        let parts = again.within(first, count).into_iter().map(|(at, count)| (at, count, true));
+        let others = again.gaps(first, count).into_iter().map(|(at, count)| (at, count, false));
+        parts.chain(others).collect()
+    }
+}
+
+/// What a batch has to do with others.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// Its tasks leave objects in caches alone.
+    pub(super) leaves_any: bool,
+    /// How many reads of other batches are of what its tasks write.
+    pub(super) read_by: u32,
+    /// Tasks of other batches that write what its tasks read.
+    pub(super) reads_of: Vec<u64>,
+}
+
+/// The objects in caches alone that tasks of a batch read, each once.
+fn read_objects(data: &Declared) -> BTreeSet<ObjectId> {
+    let items = match &data.inputs {
+        Lists::Same(items) => items,
+        Lists::Each { items, .. } => &**items,
+    };
+    let objects = items.iter().filter_map(|item| data.objects.get(*item as usize));
+    objects.filter(|object| !object.is_stored()).map(|object| object.id).collect()
+}
+
+/// The objects in caches alone of one side of a batch's tasks, with the task.
+fn in_caches<'a>(
+    data: &'a Declared,
+    side: &'a Lists,
+    first: u64,
+    count: u64,
+) -> impl Iterator<Item = (u64, ObjectId)> + 'a {
+    // If all tasks have the same, the first stands for them.
+    let tasks = if matches!(side, Lists::Same(_)) { count.min(1) } else { count };
+    (0..tasks).flat_map(move |at| {
+        let objects = side.of(at).iter().filter_map(|item| data.objects.get(*item as usize));
+        let objects = objects.filter(|object| !object.is_stored());
+        objects.map(move |object| (first + at, object.id))
+    })
+}
+
+impl Instance {
+    /// Whether nobody will ask for this batch: its tasks have ended, results
+    /// are not kept, and no task that is known, or may still come, can read
+    /// what its tasks have left in caches.
+    pub(super) fn is_spent(&self, batch: &Batch) -> bool {
+        let is_read = || batch.read_by > 0 || (!self.sealed && batch.leaves_any);
+        batch.unfinished == 0 && !self.options.keep_results && (self.is_complete() || !is_read())
+    }
+}
+
+impl Instance {
+    /// Forgets a batch if nobody will ask for it, and then those that only its
+    /// tasks could have asked for.
+    pub(super) fn forget_if_spent(&mut self, batch_first: u64) {
+        let mut next = vec![batch_first];
+        while let Some(first) = next.pop() {
+            let Some(batch) = self.batches.get(&first) else { continue };
+            if !self.is_spent(batch) {
+                continue;
+            }
+            let Some(batch) = self.batches.remove(&first) else { continue };
+            self.queued_bytes -= batch.queued_bytes;
+            let Some(data) = &batch.submission.data else { continue };
+            for writer in self.kept.forget(first, batch.submission.count, data) {
+                if let Some(batch) = self.batch_of_mut(TaskId(writer)) {
+                    batch.read_by -= 1;
+                    next.push(batch.first);
+                }
+            }
+        }
+    }
+
+    /// Forgets all batches that nobody will ask for.
+    pub(super) fn forget_spent(&mut self) {
+        let all: Vec<u64> = self.batches.keys().copied().collect();
+        for first in all {
+            self.forget_if_spent(first);
+        }
+    }
+}
