@@ -89,6 +89,17 @@ pub const INDEXED_EXECUTORS_MAX: usize = 32;
 pub const SCAN_TASKS_MAX: usize = 64;
 /// Waiting tasks remembered per executor because it holds some of their inputs.
 pub const PARTIAL_TASKS_MAX: usize = 64;
+/// Waiting tasks with several inputs that one decision looks at for what would
+/// make them run.
+pub const GATHER_TASKS_MAX: usize = 1024;
+/// Objects that an executor has not, and whose worth to it is remembered.
+pub const GAINS_OBJECTS_MAX: usize = 4096;
+/// Waiting tasks all of whose inputs an executor has, before it fetches no more
+/// for others.
+pub const WHOLE_TASKS_MAX: usize = 256;
+/// Transfers from an executor before others are told, ahead of their tasks, to
+/// fetch from it.
+pub const SENDS_AHEAD_MAX: u64 = 2;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -76,6 +76,7 @@ struct Measured {
     failed: u64,
     running: u64,
     nodes: u64,
+    busy_nodes: u64,
     queue_peak: u64,
     messages: u64,
     message_bytes: u64,
@@ -131,6 +132,7 @@ impl<'a> World<'a> {
                 failed: 0,
                 running: 0,
                 nodes: 0,
+                busy_nodes: 0,
                 queue_peak: 0,
                 messages: 0,
                 message_bytes: 0,
@@ -237,6 +239,7 @@ impl<'a> World<'a> {
             at: self.agenda.now,
             running: self.measured.running,
             nodes: self.measured.nodes,
+            busy_nodes: self.measured.busy_nodes,
             store_bytes: self.measured.store.bytes,
             peer_bytes: self.measured.peer.bytes,
             read_bytes: self.measured.reads.bytes,
@@ -276,15 +279,7 @@ impl<'a> World<'a> {
     /// the first arrival to the last one's end.
     fn ideal(&self) -> Nanos {
         let workload = &self.scenario.workload;
-        let speed: f64 = match workload.kind {
-            crate::TaskKind::Compute => self
-                .scenario
-                .nodes
-                .iter()
-                .map(|group| group.count as f64 * f64::from(group.slots) * group.speed)
-                .sum(),
-            _ => self.scenario.slots() as f64,
-        };
+        let speed = self.scenario.speed();
         let mut work = 0u128;
         let mut last_end = Nanos(0);
         let same = matches!(workload.run, crate::Durations::Fixed(_));
