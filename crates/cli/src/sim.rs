@@ -1,8 +1,12 @@
 //! `falkon sim`: runs a scenario on a simulated machine.
 
+mod csv;
 mod fields;
+mod page;
 mod paper;
+mod plot;
 mod show;
+mod validate;
 
 use crate::description;
 use crate::exit::Exit;
@@ -10,6 +14,10 @@ use crate::query::print;
 use clap::Args;
 use falkon_sim::{SimError, run};
 use fields::{Description, Variant};
+use page::{Run, page};
+use paper::{Part, Tables};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// `falkon sim`
@@ -18,10 +26,11 @@ pub(crate) struct SimArgs {
     /// Description of the machine and the work, as TOML; see docs/scenarios.md
     #[arg(required_unless_present = "figures")]
     file: Option<PathBuf>,
-    /// Run the papers' experiments instead, and print each row beside what the
-    /// paper reports
-    #[arg(long, conflicts_with_all = ["file", "json"])]
-    figures: bool,
+    /// Run the papers' experiments instead, or a part of them, and print each
+    /// row beside what the paper reports
+    #[arg(long, value_name = "PART", num_args = 0..=1, require_equals = true,
+          default_missing_value = "all", conflicts_with_all = ["file", "json", "csv", "html"])]
+    figures: Option<Part>,
     /// Draw everything random from this number; the same number gives the same
     /// run
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -29,34 +38,61 @@ pub(crate) struct SimArgs {
     /// Print JSON, with time series: a line for each run
     #[arg(long)]
     json: bool,
+    /// Write the time series of all runs to this file, as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a page with plots to this file; it needs no other file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub(crate) fn sim(args: &SimArgs) -> Exit {
     match &args.file {
         Some(file) => scenario(file, args),
-        None => figures(args.seed),
+        None => figures(args.figures.unwrap_or(Part::All), args.seed),
     }
 }
 
-fn figures(seed: u64) -> Exit {
-    let rows = match paper::rows() {
+fn figures(part: Part, seed: u64) -> Exit {
+    let rows = match paper::rows(part) {
         Ok(rows) => rows,
         Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
     };
-    if let Some(exit) = print(&paper::heading()) {
-        return exit;
-    }
+    let mut tables = Tables::default();
     for row in rows {
         let figures = match run(&row.variant.scenario, seed) {
             Ok(figures) => figures,
             Err(error) => return Exit::failure(error),
         };
-        if let Some(exit) = print(&row.line(&figures)) {
+        if let Some(exit) = print(&tables.line(&row, &figures)) {
             return exit;
         }
     }
-    Exit::Success
+    print(&tables.end()).unwrap_or(Exit::Success)
+}
+
+/// A file that is to be written, made before anything runs; `None` if none was
+/// asked for.
+fn create(path: Option<&Path>) -> Result<Option<Output>, Exit> {
+    let Some(path) = path else { return Ok(None) };
+    match File::create(path) {
+        Ok(file) => Ok(Some(Output { path: path.to_owned(), file })),
+        Err(error) => Err(Exit::usage(format!("cannot write {}: {error}", path.display()))),
+    }
+}
+
+struct Output {
+    path: PathBuf,
+    file: File,
+}
+
+impl Output {
+    fn write(&mut self, text: &str) -> Result<(), Exit> {
+        self.file.write_all(text.as_bytes()).map_err(|error| {
+            Exit::failure(format!("cannot write {}: {error}", self.path.display()))
+        })
+    }
 }
 
 fn scenario(file: &Path, args: &SimArgs) -> Exit {
@@ -68,21 +104,32 @@ fn scenario(file: &Path, args: &SimArgs) -> Exit {
         Ok(variants) => variants,
         Err(error) => return Exit::usage(format!("{}: {error}", file.display())),
     };
+    match runs(file, variants, args) {
+        Ok(exit) | Err(exit) => exit,
+    }
+}
+
+fn runs(file: &Path, variants: Vec<Variant>, args: &SimArgs) -> Result<Exit, Exit> {
+    let (mut csv, mut html) = (create(args.csv.as_deref())?, create(args.html.as_deref())?);
     let is_grid = variants.len() > 1;
     let mut any_failed = false;
-    for (at, Variant { scenario, label }) in variants.iter().enumerate() {
+    let mut drawn = Vec::new();
+    for (at, variant) in variants.into_iter().enumerate() {
+        let Variant { scenario, label } = &variant;
         let figures = match run(scenario, args.seed) {
             Ok(figures) => figures,
             Err(SimError::Scenario(error)) => {
-                return Exit::usage(format!("{}: {error}", file.display()));
+                return Err(Exit::usage(format!("{}: {error}", file.display())));
             }
-            Err(error) => return Exit::failure(format!("{}: {error}", file.display())),
+            Err(error) => return Err(Exit::failure(format!("{}: {error}", file.display()))),
         };
         any_failed |= figures.failed > 0;
         let text = if args.json {
             match show::json(scenario, label, args.seed, &figures) {
                 Ok(line) => line,
-                Err(error) => return Exit::failure(format!("cannot print the figures: {error}")),
+                Err(error) => {
+                    return Err(Exit::failure(format!("cannot print the figures: {error}")));
+                }
             }
         } else if is_grid {
             show::row(at == 0, scenario, label, &figures)
@@ -90,10 +137,19 @@ fn scenario(file: &Path, args: &SimArgs) -> Exit {
             show::table(scenario, args.seed, &figures)
         };
         if let Some(exit) = print(&text) {
-            return exit;
+            return Err(exit);
+        }
+        if let Some(csv) = &mut csv {
+            csv.write(&csv::series(at, &variant, &figures))?;
+        }
+        if html.is_some() {
+            drawn.push(Run { variant, figures });
         }
     }
-    if any_failed { Exit::TasksFailed } else { Exit::Success }
+    if let Some(html) = &mut html {
+        html.write(&page(&drawn, args.seed))?;
+    }
+    Ok(if any_failed { Exit::TasksFailed } else { Exit::Success })
 }
 
 #[cfg(test)]
@@ -102,8 +158,10 @@ mod tests {
 
     #[test]
     fn every_row_of_the_papers_is_a_scenario() {
-        let rows = paper::rows().unwrap();
-        assert_eq!(rows.len(), 11);
+        let rows = paper::rows(Part::All).unwrap();
+        assert_eq!(rows.iter().filter(|row| row.part == Part::Mi).count(), 11);
+        assert_eq!(rows.iter().filter(|row| row.part == Part::AllPairs).count(), 4);
+        assert_eq!(rows.iter().filter(|row| row.part == Part::Stacking).count(), 9);
         for row in rows {
             row.variant.scenario.check().unwrap();
         }

@@ -96,6 +96,17 @@ pub const PARTIAL_TASKS_MAX: usize = 64;
 /// lost, before those that read it have failed: something destroys it each
 /// time.
 pub const REMAKE_RUNS_MAX: u32 = 8;
+/// Waiting tasks with several inputs that one decision looks at for what would
+/// make them run.
+pub const GATHER_TASKS_MAX: usize = 1024;
+/// Objects that an executor has not, and whose worth to it is remembered.
+pub const GAINS_OBJECTS_MAX: usize = 4096;
+/// Waiting tasks all of whose inputs an executor has, before it fetches no more
+/// for others.
+pub const WHOLE_TASKS_MAX: usize = 256;
+/// Transfers from an executor before others are told, ahead of their tasks, to
+/// fetch from it.
+pub const SENDS_AHEAD_MAX: u64 = 2;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

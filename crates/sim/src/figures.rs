@@ -122,6 +122,8 @@ pub struct Sample {
     pub running: u64,
     /// Nodes that were connected.
     pub nodes: u64,
+    /// Nodes on which a task ran.
+    pub busy_nodes: u64,
     /// Results that clients had.
     pub delivered: u64,
     /// Bytes that had been read from the persistent store.

@@ -130,6 +130,9 @@ pub enum Choice {
     Sequential(u64),
     /// A task reads two: row by row, every object with every other and itself.
     AllPairs,
+    /// A task reads two: row by row, every object of the first half with every
+    /// one of the second.
+    TwoSets,
 }
 
 impl Inputs {
@@ -145,6 +148,14 @@ impl Inputs {
             Choice::Sequential(times) => number / times.max(1) % self.objects,
             Choice::AllPairs if at == 0 => index / self.objects % self.objects,
             Choice::AllPairs => index % self.objects,
+            Choice::TwoSets => {
+                let rows = (self.objects / 2).max(1);
+                let columns = (self.objects - rows).max(1);
+                match at {
+                    0 => index / columns % rows,
+                    _ => (rows + index % columns) % self.objects,
+                }
+            }
         }
     }
 
@@ -329,6 +340,25 @@ impl Scenario {
         self.nodes.iter().map(|group| group.count * u64::from(group.slots)).sum()
     }
 
+    /// Slots of normal speed that are worth as much as all there are.
+    pub(crate) fn speed(&self) -> f64 {
+        match self.workload.kind {
+            TaskKind::Compute => self
+                .nodes
+                .iter()
+                .map(|group| group.count as f64 * f64::from(group.slots) * group.speed)
+                .sum(),
+            _ => self.slots() as f64,
+        }
+    }
+
+    /// Tasks per second that all slots together can run; infinite if tasks take
+    /// no time.
+    #[must_use]
+    pub fn capacity_per_s(&self) -> f64 {
+        self.speed() / self.workload.run.mean().seconds()
+    }
+
     /// Checks that the scenario makes sense.
     ///
     /// # Errors
@@ -384,7 +414,8 @@ impl Scenario {
                 let most = SCENARIO_OBJECTS_MAX;
                 return Err(ScenarioError::Objects { found: inputs.objects, most });
             }
-            if inputs.choice == Choice::AllPairs && inputs.per_task != 2 {
+            let pairs = matches!(inputs.choice, Choice::AllPairs | Choice::TwoSets);
+            if pairs && inputs.per_task != 2 {
                 return Err(ScenarioError::Pairs(inputs.per_task));
             }
             if let Choice::Zipf(exponent) = inputs.choice {

@@ -78,6 +78,7 @@ struct Measured {
     failed: u64,
     running: u64,
     nodes: u64,
+    busy_nodes: u64,
     queue_peak: u64,
     messages: u64,
     message_bytes: u64,
@@ -133,6 +134,7 @@ impl<'a> World<'a> {
                 failed: 0,
                 running: 0,
                 nodes: 0,
+                busy_nodes: 0,
                 queue_peak: 0,
                 messages: 0,
                 message_bytes: 0,
@@ -239,6 +241,7 @@ impl<'a> World<'a> {
             at: self.agenda.now,
             running: self.measured.running,
             nodes: self.measured.nodes,
+            busy_nodes: self.measured.busy_nodes,
             store_bytes: self.measured.store.bytes,
             peer_bytes: self.measured.peer.bytes,
             read_bytes: self.measured.reads.bytes,
@@ -278,15 +281,7 @@ impl<'a> World<'a> {
     /// one's end if slots are infinitely many; and on those that there are.
     fn ideal(&self) -> (Nanos, Nanos) {
         let workload = &self.scenario.workload;
-        let speed: f64 = match workload.kind {
-            crate::TaskKind::Compute => self
-                .scenario
-                .nodes
-                .iter()
-                .map(|group| group.count as f64 * f64::from(group.slots) * group.speed)
-                .sum(),
-            _ => self.scenario.slots() as f64,
-        };
+        let speed = self.scenario.speed();
         let mut work = 0u128;
         let mut last_end = Nanos(0);
         let same = matches!(workload.run, crate::Durations::Fixed(_));

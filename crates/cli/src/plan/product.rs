@@ -14,6 +14,9 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+/// Dependencies, what tasks write, and keys of objects that are held already.
+type Linked = (Dependencies, HashSet<Made>, BTreeSet<Vec<u8>>);
+
 /// How an input from the caches begins, after its name.
 const CACHED: &[u8] = b"=cache:";
 
@@ -175,7 +178,7 @@ impl Product {
         &self,
         current_dir: &[u8],
         reads_held: bool,
-    ) -> Result<(Dependencies, HashSet<Made>, BTreeSet<Vec<u8>>), PlanError> {
+    ) -> Result<Linked, PlanError> {
         let reads_cached = |text: &Text| {
             let cached = |bytes: &[u8]| bytes.windows(CACHED.len()).any(|part| part == CACHED);
             text.iter().any(|piece| matches!(piece, Piece::Literal(bytes) if cached(bytes)))

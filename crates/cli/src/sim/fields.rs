@@ -126,6 +126,7 @@ enum ChoiceField {
     Zipf,
     Sequential,
     AllPairs,
+    TwoSets,
 }
 
 #[derive(Deserialize, Default)]
@@ -270,6 +271,32 @@ struct GridFields {
     run: Vec<Amount<Time>>,
     dispatchers: Vec<u32>,
     cache: Vec<Amount<Size>>,
+    workload: Vec<GridWorkload>,
+}
+
+/// How much work, at one point of a grid.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GridWorkload {
+    tasks: u64,
+    objects: Option<u64>,
+}
+
+/// One more variant for each point that there is, of each.
+fn each<T>(variants: Vec<Variant>, points: &[T], apply: impl Fn(&mut Variant, &T)) -> Vec<Variant> {
+    if points.is_empty() {
+        return variants;
+    }
+    let mut all = Vec::with_capacity(variants.len() * points.len());
+    for variant in variants {
+        for point in points {
+            let Variant { scenario, label } = &variant;
+            let mut variant = Variant { scenario: scenario.clone(), label: label.clone() };
+            apply(&mut variant, point);
+            all.push(variant);
+        }
+    }
+    all
 }
 
 fn nanos(amount: Amount<Time>) -> Nanos {
@@ -287,64 +314,56 @@ impl Description {
     /// Says which fields do not go together.
     pub(crate) fn variants(&self) -> Result<Vec<Variant>, FieldError> {
         let base = self.scenario()?;
-        let points = |len: usize| len.max(1);
-        let (nodes, runs, dispatchers) = (&self.grid.nodes, &self.grid.run, &self.grid.dispatchers);
-        let all = points(nodes.len())
-            .saturating_mul(points(runs.len()))
-            .saturating_mul(points(dispatchers.len()))
-            .saturating_mul(points(self.grid.cache.len()));
+        let grid = &self.grid;
+        let lengths = [
+            grid.nodes.len(),
+            grid.run.len(),
+            grid.dispatchers.len(),
+            grid.cache.len(),
+            grid.workload.len(),
+        ];
+        let all = lengths.iter().fold(1usize, |all, length| all.saturating_mul((*length).max(1)));
         if all > GRID_RUNS_MAX {
             return Err(FieldError::Grid(all));
         }
-        if !nodes.is_empty() && base.nodes.len() != 1 {
+        if !grid.nodes.is_empty() && base.nodes.len() != 1 {
             return Err(FieldError::Fields("`grid.nodes` needs exactly one group of nodes"));
         }
-        let mut variants = Vec::with_capacity(all);
-        for node in 0..points(nodes.len()) {
-            for dispatcher in 0..points(dispatchers.len()) {
-                for run in 0..points(runs.len()) {
-                    let mut scenario = base.clone();
-                    let mut label = Vec::new();
-                    if let Some(count) = nodes.get(node) {
-                        scenario.nodes[0].count = *count;
-                        label.push(("nodes", *count as f64));
-                    }
-                    if let Some(count) = dispatchers.get(dispatcher) {
-                        scenario.dispatchers = *count;
-                        label.push(("dispatchers", f64::from(*count)));
-                    }
-                    if let Some(run) = runs.get(run) {
-                        scenario.workload.run = Durations::Fixed(nanos(*run));
-                        label.push(("run s", run.value));
-                    }
-                    self.count_tasks(&mut scenario);
-                    self.for_each_cache(scenario, label, &mut variants);
-                }
-            }
+        if grid.workload.iter().any(|of| of.objects.is_some()) && base.workload.inputs.is_none() {
+            return Err(FieldError::Fields("`objects` in a grid needs `workload.inputs`"));
         }
-        Ok(variants)
-    }
-
-    /// One variant for each size of cache that the grid asks for.
-    fn for_each_cache(
-        &self,
-        scenario: Scenario,
-        label: Vec<(&'static str, f64)>,
-        variants: &mut Vec<Variant>,
-    ) {
-        if self.grid.cache.is_empty() {
-            variants.push(Variant { scenario, label });
-            return;
+        let variants = vec![Variant { scenario: base, label: Vec::new() }];
+        let variants = each(variants, &grid.nodes, |variant, count| {
+            variant.scenario.nodes[0].count = *count;
+            variant.label.push(("nodes", *count as f64));
+        });
+        let variants = each(variants, &grid.dispatchers, |variant, count| {
+            variant.scenario.dispatchers = *count;
+            variant.label.push(("dispatchers", f64::from(*count)));
+        });
+        let mut variants = each(variants, &grid.run, |variant, run| {
+            variant.scenario.workload.run = Durations::Fixed(nanos(*run));
+            variant.label.push(("run s", run.value));
+        });
+        for variant in &mut variants {
+            self.count_tasks(&mut variant.scenario);
         }
-        for cache in &self.grid.cache {
-            let mut variant = Variant { scenario: scenario.clone(), label: label.clone() };
+        let variants = each(variants, &grid.cache, |variant, cache| {
             for group in &mut variant.scenario.nodes {
                 let eviction = group.cache.map(|cache| cache.eviction).unwrap_or_default();
                 group.cache = Some(NodeCache { bytes: cache.value as u64, eviction });
             }
             variant.label.push(("cache GB", cache.value / 1e9));
-            variants.push(variant);
-        }
+        });
+        Ok(each(variants, &grid.workload, |variant, of| {
+            let workload = &mut variant.scenario.workload;
+            workload.tasks = of.tasks;
+            if let (Some(inputs), Some(objects)) = (&mut workload.inputs, of.objects) {
+                inputs.objects = objects;
+                let reads = of.tasks as f64 * f64::from(inputs.per_task);
+                variant.label.push(("locality", reads / objects.max(1) as f64));
+            }
+        }))
     }
 
     fn count_tasks(&self, scenario: &mut Scenario) {
@@ -382,7 +401,7 @@ impl Description {
             store: self.store()?,
             workload: Workload {
                 policy: self.policy.policy()?,
-                ..self.workload.workload(!self.grid.run.is_empty())?
+                ..self.workload.workload(&self.grid)?
             },
             faults: self.faults.faults(),
             check_all: self.check_all,
@@ -429,6 +448,7 @@ impl InputFields {
             (ChoiceField::Uniform, None, None) => Choice::Uniform,
             (ChoiceField::Cyclic, None, None) => Choice::Cyclic,
             (ChoiceField::AllPairs, None, None) => Choice::AllPairs,
+            (ChoiceField::TwoSets, None, None) => Choice::TwoSets,
             (ChoiceField::Zipf, Some(exponent), None) => Choice::Zipf(exponent),
             (ChoiceField::Sequential, None, Some(times)) => Choice::Sequential(times),
             _ => {
@@ -470,7 +490,8 @@ impl NodeFields {
 }
 
 impl WorkloadFields {
-    fn workload(&self, run_in_grid: bool) -> Result<Workload, FieldError> {
+    fn workload(&self, grid: &GridFields) -> Result<Workload, FieldError> {
+        let run_in_grid = !grid.run.is_empty();
         let run = match (self.run, self.run_min, self.run_max, self.run_mean) {
             (Some(run), None, None, None) => Durations::Fixed(nanos(run)),
             (None, Some(min), Some(max), None) => Durations::Uniform(nanos(min), nanos(max)),
@@ -484,8 +505,10 @@ impl WorkloadFields {
                 ));
             }
         };
-        if self.tasks.is_some() == self.tasks_per_slot.is_some() {
-            let what = "`workload` needs either `tasks` or `tasks_per_slot`";
+        let counts =
+            [self.tasks.is_some(), self.tasks_per_slot.is_some(), !grid.workload.is_empty()];
+        if counts.iter().filter(|count| **count).count() != 1 {
+            let what = "`workload` needs either `tasks`, or `tasks_per_slot`, or `grid.workload`";
             return Err(FieldError::Fields(what));
         }
         Ok(Workload {

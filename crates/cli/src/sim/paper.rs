@@ -1,164 +1,258 @@
 //! `falkon sim --figures`: the papers' experiments, each beside what the paper
 //! reports of it. The scenarios are those in `scenarios/`.
 
+mod reported;
+
 use super::fields::{Description, FieldError, Variant};
-use std::fmt::Write;
+use super::validate::{Errors, model_s};
+use clap::ValueEnum;
+use falkon_sim::{Count, Figures};
+use reported::{EXPERIMENTS, Reported};
 
-/// What a paper reports; what it does not is `None`.
-#[derive(Debug, Clone, Copy, Default)]
-struct Reported {
-    time_s: Option<f64>,
-    efficiency: Option<f64>,
-    /// Shares of reads in percent: local, from peers, from the store.
-    reads: Option<&'static str>,
-    response_s: Option<f64>,
-    queue: Option<&'static str>,
+/// The papers' experiments, by what they are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Part {
+    /// All of them
+    All,
+    /// Data-aware policies: a workload whose tasks arrive ever faster
+    Mi,
+    /// How many decisions per second a dispatcher makes
+    Decisions,
+    /// Tasks that compare each item with each other
+    AllPairs,
+    /// Tasks that share files more or less
+    Stacking,
+    /// Short tasks on many processors
+    Efficiency,
+    /// The abstract model against simulated runs
+    Model,
 }
 
-/// A scenario file and the rows that it makes, in the order of its grid.
-struct Experiment {
-    name: &'static str,
-    text: &'static str,
-    rows: &'static [Reported],
-}
-
-const NOTHING: Reported =
-    Reported { time_s: None, efficiency: None, reads: None, response_s: None, queue: None };
-
-/// data-diffusion §5.2. Its nodes are acquired on demand; here they are there
-/// from the beginning.
-const EXPERIMENTS: [Experiment; 5] = [
-    Experiment {
-        name: "first-available, none",
-        text: include_str!("../../../../scenarios/mi-first-available.toml"),
-        rows: &[Reported {
-            time_s: Some(5011.0),
-            efficiency: Some(28.0),
-            reads: Some("0/0/100"),
-            response_s: Some(1870.0),
-            queue: Some("198K"),
-        }],
-    },
-    Experiment {
-        name: "good-cache-compute",
-        text: include_str!("../../../../scenarios/mi-good-cache-compute.toml"),
-        rows: &[
-            Reported {
-                time_s: Some(3762.0),
-                efficiency: Some(38.0),
-                reads: Some("31/70"),
-                response_s: Some(1084.0),
-                queue: Some(">91K"),
-            },
-            Reported {
-                time_s: Some(1596.0),
-                efficiency: Some(89.0),
-                reads: Some("78/1/21"),
-                response_s: None,
-                queue: Some(">91K"),
-            },
-            Reported {
-                time_s: Some(1436.0),
-                efficiency: Some(98.5),
-                reads: Some("98/2"),
-                response_s: None,
-                queue: Some("7K"),
-            },
-            Reported {
-                time_s: Some(1427.0),
-                efficiency: Some(99.0),
-                reads: Some("88/6/6"),
-                response_s: Some(3.1),
-                queue: Some("7K"),
-            },
-        ],
-    },
-    Experiment {
-        name: "max-cache-hit, 4 GB",
-        text: include_str!("../../../../scenarios/mi-max-cache-hit.toml"),
-        rows: &[Reported {
-            time_s: Some(2888.0),
-            efficiency: Some(49.0),
-            reads: Some("94.5/-/5.5"),
-            ..NOTHING
-        }],
-    },
-    Experiment {
-        name: "max-compute-util, 4 GB",
-        text: include_str!("../../../../scenarios/mi-max-compute-util.toml"),
-        rows: &[Reported { time_s: Some(2037.0), efficiency: Some(69.0), ..NOTHING }],
-    },
-    Experiment {
-        name: "queue-aware",
-        text: include_str!("../../../../scenarios/mi-queue-aware.toml"),
-        rows: &[NOTHING; 4],
-    },
-];
-
-/// A run that is to be made for the table.
+/// A run that is to be made for a table.
 pub(super) struct Row {
     pub(super) variant: Variant,
+    pub(super) part: Part,
     name: String,
     reported: Reported,
 }
 
-/// All rows.
+/// The rows of a part, or of all.
 ///
 /// # Errors
 /// A scenario that came with this program is wrong.
-pub(super) fn rows() -> Result<Vec<Row>, FieldError> {
+pub(super) fn rows(part: Part) -> Result<Vec<Row>, FieldError> {
     let mut rows = Vec::new();
     for experiment in &EXPERIMENTS {
+        if part != Part::All && part != experiment.part {
+            continue;
+        }
         let description: Description = toml::from_str(experiment.text)
             .map_err(|error| FieldError::Malformed(error.to_string()))?;
-        let nothing = std::iter::repeat(&NOTHING);
+        let nothing = std::iter::repeat(&reported::NOTHING);
         let reported = experiment.rows.iter().chain(nothing);
         for (variant, reported) in description.variants()?.into_iter().zip(reported) {
-            let mut name = experiment.name.to_owned();
-            for (_, cache) in &variant.label {
-                // Writing to a string cannot fail.
-                let _ = write!(name, ", {cache} GB");
-            }
-            rows.push(Row { variant, name, reported: *reported });
+            let of_grid = variant.label.iter().map(|(name, value)| match name.split_once(' ') {
+                Some((_, unit)) => format!(", {value} {unit}"),
+                None => format!(", {name} {}", crate::amount::shown(*value)),
+            });
+            let name = experiment.name.to_owned() + &of_grid.collect::<String>();
+            rows.push(Row { variant, part: experiment.part, name, reported: *reported });
         }
     }
     Ok(rows)
 }
 
-/// What stands above the rows.
-pub(super) fn heading() -> String {
-    format!(
-        "MI workload, 64 nodes; in brackets: data-diffusion 5.2\n{:<28} {:>15} {:>15} {:>31} {:>17} {:>16}\n",
-        "policy, cache",
-        "time, s",
-        "efficiency, %",
-        "local/peer/store, %",
-        "response, s",
-        "longest queue"
-    )
+/// A table that is being printed.
+#[derive(Default)]
+pub(super) struct Tables {
+    /// What the rows so far were part of.
+    part: Option<Part>,
+    errors: Errors,
 }
 
-impl Row {
-    /// The row as a line.
-    pub(super) fn line(&self, figures: &falkon_sim::Figures) -> String {
-        let beside = |ours: String, theirs: Option<String>| match theirs {
-            Some(theirs) => format!("{ours} ({theirs})"),
-            None => ours,
+fn beside(ours: String, theirs: Option<&str>) -> String {
+    match theirs {
+        Some(theirs) => format!("{ours} ({theirs})"),
+        None => ours,
+    }
+}
+
+/// A name, and cells of these widths.
+fn cells(name: &str, cells: &[(usize, String)]) -> String {
+    let padded = cells.iter().map(|(width, cell)| format!(" {cell:>width$}"));
+    format!("{name:<36}") + &padded.collect::<String>() + "\n"
+}
+
+fn headings(name: &str, columns: &[(usize, &str)]) -> String {
+    let columns: Vec<(usize, String)> =
+        columns.iter().map(|(width, column)| (*width, (*column).to_owned())).collect();
+    cells(name, &columns)
+}
+
+impl Tables {
+    /// A row as a line, with the heading above it if it begins a table.
+    pub(super) fn line(&mut self, row: &Row, figures: &Figures) -> String {
+        let mut out = String::new();
+        if self.part != Some(row.part) {
+            out = if self.part.is_some() { "\n".to_owned() } else { String::new() };
+            self.part = Some(row.part);
+            out.push_str(&heading(row.part));
+        }
+        let (share, theirs) = (|part: f64, whole: f64| part * 100.0 / whole.max(1.0), row.reported);
+        let reads = figures.reads.objects as f64;
+        let efficiency = format!("{:.1}", figures.efficiency * 100.0);
+        let gigabytes = |count: Count| format!("{:.0}", count.bytes as f64 / 1e9);
+        let per_second = format!("{:.0}", figures.throughput_per_s);
+        let makespan = figures.makespan.seconds();
+        let line = match row.part {
+            Part::All => Vec::new(),
+            Part::Mi => {
+                let shares = [figures.local, figures.peer, figures.store]
+                    .map(|count| format!("{:.1}", share(count.objects as f64, reads)));
+                vec![
+                    (15, beside(format!("{makespan:.0}"), theirs.time_s)),
+                    (15, beside(efficiency, theirs.efficiency)),
+                    (31, beside(shares.join("/"), theirs.reads)),
+                    (
+                        17,
+                        beside(
+                            format!("{:.2}", figures.response.mean.seconds()),
+                            theirs.response_s,
+                        ),
+                    ),
+                    (16, beside(figures.queue_peak.to_string(), theirs.queue)),
+                ]
+            }
+            Part::Decisions => vec![(20, beside(per_second, theirs.per_s))],
+            Part::AllPairs => vec![
+                (15, beside(format!("{makespan:.0}"), theirs.time_s)),
+                (15, beside(efficiency, theirs.efficiency)),
+                (16, beside(gigabytes(figures.peer), theirs.peer_gb)),
+                (16, beside(gigabytes(figures.store), theirs.store_gb)),
+                (16, beside(per_second, theirs.per_s)),
+            ],
+            Part::Stacking => {
+                // Each file is read from the store once at least.
+                let ideal = 1.0 - figures.different_objects as f64 / reads.max(1.0);
+                let hits = 1.0 - (figures.store.objects as f64 / reads.max(1.0)).min(1.0);
+                let of_ideal = if ideal > 0.0 { hits * 100.0 / ideal } else { 100.0 };
+                let rate = figures.reads.bytes as f64 * 8e-9 / makespan;
+                vec![
+                    (12, format!("{:.2}", ideal * 100.0)),
+                    (12, format!("{:.2}", hits * 100.0)),
+                    (17, beside(format!("{of_ideal:.2}"), theirs.hits)),
+                    (14, format!("{:.2}", share(figures.local.objects as f64, reads))),
+                    (17, beside(format!("{rate:.1}"), theirs.rate_gb_s)),
+                    (12, efficiency),
+                ]
+            }
+            Part::Efficiency => vec![
+                (12, figures.slots.to_string()),
+                (17, beside(format!("{:.2}", figures.efficiency * 100.0), theirs.efficiency)),
+                (12, per_second),
+            ],
+            Part::Model => {
+                return out + &self.model_line(row, figures);
+            }
         };
-        let share = |count: falkon_sim::Count| {
-            count.objects as f64 * 100.0 / figures.reads.objects.max(1) as f64
-        };
-        let Reported { time_s, efficiency, reads, response_s, queue } = self.reported;
-        let [local, peer, store] = [figures.local, figures.peer, figures.store].map(share);
-        let text = |value: f64| value.to_string();
+        out + &cells(&row.name, &line)
+    }
+
+    fn model_line(&mut self, row: &Row, figures: &Figures) -> String {
+        let measured = figures.makespan.seconds();
+        match model_s(&row.variant.scenario, figures) {
+            Ok(modelled) => {
+                let error = self.errors.add(measured, modelled);
+                let line = [
+                    (12, format!("{measured:.2}")),
+                    (12, format!("{modelled:.2}")),
+                    (12, format!("{:+.1}", error * 100.0)),
+                ];
+                cells(&row.name, &line)
+            }
+            Err(error) => format!("{:<36} {error}\n", row.name),
+        }
+    }
+
+    /// What stands below the last row.
+    pub(super) fn end(&self) -> String {
+        if self.part != Some(Part::Model) {
+            return String::new();
+        }
         format!(
-            "{:<28} {:>15} {:>15} {:>31} {:>17} {:>16}\n",
-            self.name,
-            beside(format!("{:.0}", figures.makespan.seconds()), time_s.map(text)),
-            beside(format!("{:.1}", figures.efficiency * 100.0), efficiency.map(text)),
-            beside(format!("{local:.1}/{peer:.1}/{store:.1}"), reads.map(str::to_owned)),
-            beside(format!("{:.2}", figures.response.mean.seconds()), response_s.map(text)),
-            beside(figures.queue_peak.to_string(), queue.map(str::to_owned)),
+            "mean {:.1} % (5), worst {:.1} % (29), R² {:.4}\n",
+            self.errors.mean() * 100.0,
+            self.errors.worst() * 100.0,
+            self.errors.r_squared()
         )
+    }
+}
+
+/// What stands above the rows.
+fn heading(part: Part) -> String {
+    match part {
+        Part::All => String::new(),
+        Part::Mi => {
+            "MI workload, 64 nodes; in brackets: data-diffusion 5.2, nodes acquired on demand\n"
+                .to_owned()
+                + &headings(
+                    "policy, cache",
+                    &[
+                        (15, "time, s"),
+                        (15, "efficiency, %"),
+                        (31, "local/peer/store, %"),
+                        (17, "response, s"),
+                        (16, "longest queue"),
+                    ],
+                )
+        }
+        Part::Decisions => {
+            "Decisions of one dispatcher with its messages, at the costs measured for it; in \
+             brackets: data-diffusion 5.1\n"
+                .to_owned()
+                + &headings("policy", &[(20, "decisions/s")])
+        }
+        Part::AllPairs => {
+            "All-Pairs; in brackets: middleware 4.3.3; efficiency against all data being local\n"
+                .to_owned()
+                + &headings(
+                    "problem",
+                    &[
+                        (15, "time, s"),
+                        (15, "efficiency, %"),
+                        (16, "peers, GB"),
+                        (16, "store, GB"),
+                        (16, "decisions/s"),
+                    ],
+                )
+        }
+        Part::Stacking => {
+            "Stacking on 128 processors, the store gives 4 Gb/s; in brackets: middleware 5.6\n"
+                .to_owned()
+                + &headings(
+                    "objects per file",
+                    &[
+                        (12, "ideal hits, %"),
+                        (12, "hits, %"),
+                        (17, "of ideal, %"),
+                        (14, "local, %"),
+                        (17, "read, Gb/s"),
+                        (12, "efficiency, %"),
+                    ],
+                )
+        }
+        Part::Efficiency => {
+            "Short tasks; in brackets: loosely-coupled IV.C\n".to_owned()
+                + &headings(
+                    "nodes, run time",
+                    &[(12, "processors"), (17, "efficiency, %"), (12, "tasks/s")],
+                )
+        }
+        Part::Model => {
+            "The abstract model against simulated runs; in brackets: data-diffusion 4.4, against \
+             experiments\n"
+                .to_owned()
+                + &headings("scenario", &[(12, "run, s"), (12, "model, s"), (12, "error, %")])
+        }
     }
 }

@@ -23,9 +23,26 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
         shown(figures.slots as f64),
         scenario.dispatchers
     );
-    let mut line = |name: &str, value: f64, unit: &str| {
+    for Fact { name, value, unit } in facts(scenario, figures) {
         let _ = writeln!(out, "  {name:<34} {:>14} {unit}", shown(value));
-    };
+    }
+    let _ = writeln!(out, "  {:<34} {:>16x}", "trace", figures.trace);
+    series(&mut out, figures);
+    out
+}
+
+/// One thing that was measured.
+pub(super) struct Fact {
+    pub(super) name: &'static str,
+    pub(super) value: f64,
+    pub(super) unit: &'static str,
+}
+
+/// What was measured of one run. Names that begin with a space are of what
+/// stands above them.
+pub(super) fn facts(scenario: &Scenario, figures: &Figures) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    let mut line = |name, value, unit| facts.push(Fact { name, value, unit });
     line("done", figures.done as f64, "tasks");
     line("failed", figures.failed as f64, "tasks");
     line("makespan", figures.makespan.seconds(), "s");
@@ -65,9 +82,7 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     line("  of bytes", figures.message_bytes as f64, "");
     line("busiest dispatcher, busy", figures.dispatcher_busy * 100.0, "%");
     line("events simulated", figures.events as f64, "");
-    let _ = writeln!(out, "  {:<34} {:>16x}", "trace", figures.trace);
-    series(&mut out, figures);
-    out
+    facts
 }
 
 fn series(out: &mut String, figures: &Figures) {
@@ -112,6 +127,31 @@ fn series(out: &mut String, figures: &Figures) {
     }
 }
 
+/// The names of the columns of a grid's table.
+pub(super) fn row_heading(label: &[(&'static str, f64)]) -> Vec<&'static str> {
+    let columns = ["tasks", "makespan s", "ideal s", "eff. %", "tasks/s", "response s", "busy %"];
+    label.iter().map(|(name, _)| *name).chain(columns).collect()
+}
+
+/// One run of a grid: a text for each column.
+pub(super) fn row_cells(
+    scenario: &Scenario,
+    label: &[(&'static str, f64)],
+    figures: &Figures,
+) -> Vec<String> {
+    let mut cells: Vec<String> = label.iter().map(|(_, value)| shown(*value)).collect();
+    cells.extend([
+        scenario.workload.tasks.to_string(),
+        format!("{:.3}", figures.makespan.seconds()),
+        format!("{:.3}", figures.ideal.seconds()),
+        format!("{:.2}", figures.efficiency * 100.0),
+        format!("{:.1}", figures.throughput_per_s),
+        format!("{:.3}", figures.response.mean.seconds()),
+        format!("{:.1}", figures.dispatcher_busy * 100.0),
+    ]);
+    cells
+}
+
 /// One run of a grid as a line; the first has the heading above it.
 pub(super) fn row(
     is_first: bool,
@@ -119,32 +159,16 @@ pub(super) fn row(
     label: &[(&'static str, f64)],
     figures: &Figures,
 ) -> String {
+    let line = |cells: &[String]| {
+        let padded: Vec<String> = cells.iter().map(|cell| format!("{cell:>12}")).collect();
+        padded.join(" ") + "\n"
+    };
     let mut out = String::new();
     if is_first {
-        for (name, _) in label {
-            let _ = write!(out, "{name:>12} ");
-        }
-        let _ = writeln!(
-            out,
-            "{:>12} {:>12} {:>12} {:>8} {:>12} {:>12} {:>8}",
-            "tasks", "makespan s", "ideal s", "eff. %", "tasks/s", "response s", "busy %"
-        );
+        let names: Vec<String> = row_heading(label).into_iter().map(str::to_owned).collect();
+        out.push_str(&line(&names));
     }
-    for (_, value) in label {
-        let _ = write!(out, "{:>12} ", shown(*value));
-    }
-    let _ = writeln!(
-        out,
-        "{:>12} {:>12.3} {:>12.3} {:>8.2} {:>12.1} {:>12.3} {:>8.1}",
-        scenario.workload.tasks,
-        figures.makespan.seconds(),
-        figures.ideal.seconds(),
-        figures.efficiency * 100.0,
-        figures.throughput_per_s,
-        figures.response.mean.seconds(),
-        figures.dispatcher_busy * 100.0
-    );
-    out
+    out + &line(&row_cells(scenario, label, figures))
 }
 
 #[derive(Serialize)]
@@ -208,6 +232,7 @@ struct JsonSample {
     queued: u64,
     running: u64,
     nodes: u64,
+    busy_nodes: u64,
     delivered: u64,
     store_bytes: u64,
     peer_bytes: u64,
@@ -293,6 +318,7 @@ pub(super) fn json(
                 queued: sample.queued,
                 running: sample.running,
                 nodes: sample.nodes,
+                busy_nodes: sample.busy_nodes,
                 delivered: sample.delivered,
                 store_bytes: sample.store_bytes,
                 peer_bytes: sample.peer_bytes,

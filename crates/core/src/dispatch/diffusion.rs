@@ -10,6 +10,7 @@
 
 mod fetch;
 mod first_cache_available;
+mod gather;
 mod good_cache_compute;
 mod lists;
 mod max_cache_hit;
@@ -23,6 +24,7 @@ mod take;
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::SCAN_TASKS_MAX;
 use fetch::Wishes;
+use gather::Gathering;
 use lists::Lists;
 use policy::Policy;
 use queue::{Mark, Queue};
@@ -122,6 +124,7 @@ pub struct Waiting {
     /// Tasks with a part of their inputs at an executor, by its number.
     parts: Vec<VecDeque<Mark>>,
     wishes: Wishes,
+    gathering: Gathering,
     /// Of which object an executor is being given the tasks, by its number.
     runs: Vec<Option<Run>>,
     /// What tasks wait for and could not be fetched ahead.
@@ -155,6 +158,7 @@ impl Waiting {
             many: 0,
             parts: Vec::new(),
             wishes: Wishes::default(),
+            gathering: Gathering::default(),
             runs: Vec::new(),
             unfetchable: BTreeSet::new(),
         })
@@ -175,7 +179,7 @@ impl Waiting {
             self.lists.push_plain(mark);
         }
         for object in inputs {
-            let local = self.lists.push(index, *object, mark);
+            let local = self.lists.push(index, *object, mark, inputs.len() == 1);
             self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
         }
     }
@@ -212,6 +216,7 @@ impl Waiting {
     /// tried again before somebody else holds it; while nobody does, they go to
     /// whoever has room, to fetch it or to fail.
     pub fn unfetchable(&mut self, index: &Index, object: ObjectNo) {
+        self.gathering.failed(index, object);
         let Some(local) = self.lists.local(object) else { return };
         if self.policy.fetches_ahead() {
             self.unfetchable.insert(object);
@@ -267,6 +272,7 @@ impl Waiting {
 
     /// An executor holds an object no longer.
     pub fn holder_removed(&mut self, index: &Index, place: Place, object: ObjectNo) {
+        self.gathering.lost(place, object);
         let Some(local) = self.lists.local(object) else { return };
         self.lists.holder_removed(&self.queue, index, place, local);
         self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
@@ -287,6 +293,7 @@ impl Waiting {
         if let Some(parts) = self.parts.get_mut(place.0 as usize) {
             parts.clear();
         }
+        self.gathering.left(place);
         if let Some(run) = self.runs.get_mut(place.0 as usize) {
             *run = None;
         }
@@ -304,7 +311,7 @@ impl Waiting {
             }
             for object in inputs {
                 if let Some(local) = self.lists.local(*object) {
-                    self.lists.task_gone(&self.queue, local);
+                    self.lists.task_gone(&self.queue, local, inputs.len() == 1);
                     if self.lists.waiting(local) == 0 {
                         self.unfetchable.remove(object);
                     }

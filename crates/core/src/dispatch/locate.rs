@@ -448,25 +448,35 @@ impl Dispatcher {
             .copied()
             .collect();
         for (id, key) in queues {
-            let from = Bound::Excluded(self.fetch_turn);
-            let next: Vec<ExecutorId> = self
-                .fetchers
-                .range((from, Bound::Unbounded))
-                .chain(self.fetchers.range(..=self.fetch_turn))
-                .take(FETCH_SEARCH_EXECUTORS_MAX)
-                .copied()
-                .collect();
-            for executor in next {
-                self.fetch_turn = executor;
-                while let Some(object) = self.next_fetch(executor, id, key) {
-                    let located = self.locate(executor, &object);
-                    if let Some(found) = self.executors.get_mut(&executor) {
-                        found.order.data.get_or_insert_default().fetch.push(located);
-                        self.ordered.insert(executor);
-                    }
+            // As long as it is of use.
+            while self.fetch_some(id, key) {}
+        }
+    }
+
+    /// Has the next few executors fetch what tasks of one queue read. Returns
+    /// whether any does.
+    fn fetch_some(&mut self, id: InstanceId, key: QueueKey) -> bool {
+        let from = Bound::Excluded(self.fetch_turn);
+        let next: Vec<ExecutorId> = self
+            .fetchers
+            .range((from, Bound::Unbounded))
+            .chain(self.fetchers.range(..=self.fetch_turn))
+            .take(FETCH_SEARCH_EXECUTORS_MAX)
+            .copied()
+            .collect();
+        let mut any = false;
+        for executor in next {
+            self.fetch_turn = executor;
+            while let Some(object) = self.next_fetch(executor, id, key) {
+                any = true;
+                let located = self.locate(executor, &object);
+                if let Some(found) = self.executors.get_mut(&executor) {
+                    found.order.data.get_or_insert_default().fetch.push(located);
+                    self.ordered.insert(executor);
                 }
             }
         }
+        any
     }
 
     fn next_fetch(

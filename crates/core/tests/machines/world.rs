@@ -25,6 +25,7 @@ pub(crate) enum Peer {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
 enum Up {
     Event(Event),
     Closed,

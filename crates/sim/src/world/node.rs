@@ -315,7 +315,9 @@ impl World<'_> {
         // What a cache has brought need not be read from afar.
         let read = if start.data.is_some() { u32::MAX } else { 0 };
         let process = Process { key, started, ends: NOT_YET, run, outcome, read, reading: None };
-        self.nodes[number as usize].processes.push(process);
+        let processes = &mut self.nodes[number as usize].processes;
+        self.measured.busy_nodes += u64::from(processes.is_empty());
+        processes.push(process);
         self.go_on(number, key, started);
         Ok(())
     }
@@ -359,6 +361,7 @@ impl World<'_> {
         let ends = |process: &Process| process.key == key && process.ends == now;
         let Some(at) = node.processes.iter().position(ends) else { return Ok(()) };
         let process = node.processes.swap_remove(at);
+        self.measured.busy_nodes -= u64::from(node.processes.is_empty());
         let ran = process.outcome != Outcome::Signal(15);
         self.measured.running -= 1;
         self.measured.busy += u128::from(now.since(process.started).0);
@@ -400,6 +403,7 @@ impl World<'_> {
         node.ended.clear();
         node.timer = None;
         node.down_until = Nanos(u64::MAX);
+        self.measured.busy_nodes -= u64::from(!node.processes.is_empty());
         for process in std::mem::take(&mut node.processes) {
             self.measured.running -= 1;
             self.measured.busy += u128::from(now.since(process.started).0);

@@ -1,18 +1,16 @@
 //! What is fetched ahead of the tasks that need it, and where to.
 
 use super::lists::{Lists, Local};
-use super::queue::{Mark, NONE};
+use super::queue::NONE;
 use super::take::bytes;
 use super::{Costs, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::SCAN_TASKS_MAX;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Objects looked at for one that is worth another replica.
 const CROWDED_SEARCH: usize = 8;
-/// Executors looked at for one that has all inputs of a task.
-const HOMES_SEARCH: usize = 8;
 /// What a transfer takes at least, in microseconds.
 const TRANSFER_MICROS_MIN: u128 = 1_000;
 /// Of so many fetches, one is for the task that has waited longest, so that an
@@ -51,7 +49,8 @@ impl Wishes {
             return;
         }
         let object = lists.object(local);
-        let waiting = lists.waiting(local) as u64;
+        // What tasks with several inputs wait for is gathered otherwise.
+        let waiting = lists.alone(local) as u64;
         let (held, coming) =
             (index.holders(object).len() as u64, index.coming_count(object) as u64);
         let wish = match (waiting, held, coming) {
@@ -101,8 +100,8 @@ impl Wishes {
 impl Waiting {
     /// What an executor with nothing better to fetch should fetch next, under
     /// a policy that fetches ahead: an object whose tasks would wait longer
-    /// for those who hold it than a transfer takes; else one that completes
-    /// tasks of which the executor holds a part; else the one with the most
+    /// for those who hold it than a transfer takes; else one that brings the
+    /// inputs of tasks together that have several; else the one with the most
     /// tasks waiting among those that nobody holds or fetches. The object is
     /// not given out again until the caller, who asks [`Index::hints`] for
     /// sources, has said so by [`Waiting::coming_changed`].
@@ -112,7 +111,7 @@ impl Waiting {
         }
         let crowded = self.crowded(index, place, costs);
         let found = crowded.or_else(|| {
-            let parts = if self.many > 0 { self.completing(index, place) } else { None };
+            let parts = if self.many > 0 { self.gather(index, place, costs) } else { None };
             parts.or_else(|| self.absent(index))
         })?;
         self.wishes.given += 1;
@@ -143,47 +142,13 @@ impl Waiting {
     fn may_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let most = self.replication_max as usize;
         let copies = index.holders(object).len() + index.coming_count(object);
-        !index.holds(place, object)
+        // While the first copy is on its way, a second could only come from the
+        // store as well.
+        !index.holders(object).is_empty()
+            && !index.holds(place, object)
             && !index.is_coming(place, object)
             && !self.unfetchable.contains(&object)
             && (most == 0 || copies < most)
-    }
-
-    /// The object that completes the most of the tasks known of which an
-    /// executor holds a part and that can run nowhere yet: first of those that
-    /// lack one input only.
-    fn completing(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
-        let mut seen: Vec<Mark> = Vec::new();
-        let mut at = self.queue.first();
-        for _ in 0..SCAN_TASKS_MAX {
-            if at == NONE {
-                break;
-            }
-            seen.push(self.queue.mark(at));
-            at = self.queue.after(at);
-        }
-        self.known_parts(place, &mut seen);
-        let mut gains: BTreeMap<ObjectNo, (u64, u64)> = BTreeMap::new();
-        for mark in &seen {
-            let inputs = self.queue.inputs(mark.slot);
-            let is_near =
-                |object: &&_| index.holds(place, **object) || index.is_coming(place, **object);
-            let near = inputs.iter().filter(is_near).count();
-            if near == 0 || near == inputs.len() || has_home(index, inputs) {
-                continue;
-            }
-            let completes = u64::from(near + 1 == inputs.len());
-            let is_far =
-                |object: &&ObjectNo| !is_near(object) && !self.unfetchable.contains(*object);
-            for object in inputs.iter().filter(is_far) {
-                // However many replicas there are: a task whose inputs lie
-                // apart could not run else.
-                let gain = gains.entry(*object).or_default();
-                *gain = (gain.0 + completes, gain.1 + 1);
-            }
-        }
-        let best = gains.into_iter().max_by_key(|(object, gain)| (*gain, Reverse(*object)));
-        best.map(|(object, _)| object)
     }
 
     /// The most wanted object that nobody holds or fetches, or now and then
@@ -203,7 +168,9 @@ impl Waiting {
                         && index.coming_count(**object) == 0
                         && !self.unfetchable.contains(*object)
                 };
-                if let Some(object) = self.queue.inputs(at).iter().find(is_absent) {
+                if let [object] = self.queue.inputs(at)
+                    && is_absent(&object)
+                {
                     return Some(*object);
                 }
                 at = self.queue.after(at);
@@ -211,14 +178,4 @@ impl Waiting {
         }
         Some(self.lists.object(*local))
     }
-}
-
-/// Whether some executor holds or is fetching all inputs of a task. Of the
-/// input that the fewest have, the first few who have it are looked at.
-fn has_home(index: &Index, inputs: &[ObjectNo]) -> bool {
-    let copies = |object: &&ObjectNo| index.holders(**object).len() + index.coming_count(**object);
-    let Some(rarest) = inputs.iter().min_by_key(copies) else { return true };
-    let near = index.holders(*rarest).iter().copied().chain(index.coming(*rarest));
-    let has = |place, object| index.holds(place, object) || index.is_coming(place, object);
-    near.take(HOMES_SEARCH).any(|place| inputs.iter().all(|object| has(place, *object)))
 }

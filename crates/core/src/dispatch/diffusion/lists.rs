@@ -30,6 +30,8 @@ struct List {
     /// In the order of the queue; those taken from the middle stay for a while.
     marks: VecDeque<Mark>,
     live: usize,
+    /// Those of them that have no other input.
+    alone: usize,
     /// The views that the object is in, in the order of their numbers, and the
     /// place in the queue at which it stands there; none when it has passed
     /// all its tasks.
@@ -91,6 +93,11 @@ impl Lists {
         self.lists[local as usize].live
     }
 
+    /// How many tasks wait for an object and no other.
+    pub(super) fn alone(&self, local: Local) -> usize {
+        self.lists[local as usize].alone
+    }
+
     /// The place in the queue of the first task that waits for an object.
     pub(super) fn first_seq(&self, local: Local) -> u64 {
         self.lists[local as usize].marks.front().map_or(u64::MAX, |mark| mark.seq)
@@ -112,11 +119,18 @@ impl Lists {
     }
 
     /// A task behind all others waits for an object.
-    pub(super) fn push(&mut self, index: &Index, object: ObjectNo, mark: Mark) -> Local {
+    pub(super) fn push(
+        &mut self,
+        index: &Index,
+        object: ObjectNo,
+        mark: Mark,
+        is_alone: bool,
+    ) -> Local {
         if let Some(local) = self.local(object) {
             let list = &mut self.lists[local as usize];
             list.marks.push_back(mark);
             list.live += 1;
+            list.alone += usize::from(is_alone);
             for (view, at) in list.views.iter_mut().filter(|(_, at)| at.is_none()) {
                 *at = Some(mark.seq);
                 self.views[*view as usize].insert((mark.seq, local));
@@ -124,6 +138,7 @@ impl Lists {
             return local;
         }
         let local = self.begin(object, mark);
+        self.lists[local as usize].alone = usize::from(is_alone);
         let holders = index.holders(object);
         for at in 0..self.limits.len() {
             if holders.len() < self.limits[at] as usize {
@@ -143,6 +158,7 @@ impl Lists {
             object,
             marks: VecDeque::from([mark]),
             live: 1,
+            alone: 0,
             views: Vec::new(),
             indexed: 0,
             is_overfull: false,
@@ -179,9 +195,10 @@ impl Lists {
     }
 
     /// One of an object's tasks has left the queue.
-    pub(super) fn task_gone(&mut self, queue: &Queue, local: Local) {
+    pub(super) fn task_gone(&mut self, queue: &Queue, local: Local, was_alone: bool) {
         let list = &mut self.lists[local as usize];
         list.live -= 1;
+        list.alone -= usize::from(was_alone);
         while list.marks.front().is_some_and(|mark| !queue.has(*mark)) {
             list.marks.pop_front();
         }
@@ -276,6 +293,18 @@ impl Lists {
         }
         let from = marks.partition_point(|mark| mark.seq < seq);
         marks.range(from..).find(|mark| queue.has(**mark)).copied()
+    }
+
+    /// The tasks of an object at or behind a place in the queue.
+    pub(super) fn marks_from<'a>(
+        &'a self,
+        queue: &'a Queue,
+        local: Local,
+        seq: u64,
+    ) -> impl Iterator<Item = Mark> + 'a {
+        let marks = &self.lists[local as usize].marks;
+        let from = marks.partition_point(|mark| mark.seq < seq);
+        marks.range(from..).copied().filter(|mark| queue.has(*mark))
     }
 
     /// The objects of a view and where they stand, first things first.

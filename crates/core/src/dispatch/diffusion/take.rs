@@ -96,6 +96,9 @@ impl Waiting {
             if found.is_none() && passes == 0 {
                 found = self.whole_beyond(index, place, view);
             }
+            if found.is_none() && self.many > 0 && self.policy.fetches_ahead() {
+                found = self.next_whole(index, place);
+            }
             if found.is_none() && !is_indexed {
                 found = self.first_plain_in_window();
             } else if let (Some(slot), Some(plain)) = (found, self.lists.first_plain()) {

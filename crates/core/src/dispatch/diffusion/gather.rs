@@ -1,0 +1,355 @@
+//! How the inputs of tasks that have several come together, under a policy that
+//! fetches ahead.
+//!
+//! An executor *has* what it holds and what is on its way to it. A task is
+//! *whole* at an executor that has all its inputs. Each executor fetches just so
+//! much that whole tasks last it until the next objects can be there, and then
+//! the object that makes the most tasks whole or nearly so. So it grows a set of
+//! objects whose tasks hang together, as fast as it works them off, and what one
+//! does not take on is left to the others.
+//!
+//! # Costs
+//! Each waiting task is looked at once for each executor that has one of its
+//! inputs, no more than [`GATHER_TASKS_MAX`] of them in one decision.
+
+use super::lists::Lists;
+use super::queue::{Mark, NONE, Queue};
+use super::take::bytes;
+use super::{Costs, Waiting};
+use crate::data::index::{Index, ObjectNo, Place};
+use crate::limits::{
+    AHEAD_OBJECTS_MAX, GAINS_OBJECTS_MAX, GATHER_TASKS_MAX, HINT_EXECUTORS_MAX, SCAN_TASKS_MAX,
+    SENDS_AHEAD_MAX, WHOLE_TASKS_MAX,
+};
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Tasks of each slot that an executor should have whole at least.
+const SLOT_TASKS: u64 = 2;
+/// What an object adds to a task that is whole with it; each further input that
+/// is missing makes it a quarter.
+const WHOLE_GAIN: u64 = 256;
+/// Objects that are looked at for the one that gains most.
+const BEST_SEARCH: usize = 32;
+/// Objects whose gain is counted anew in a decision.
+const RECOUNTS: usize = 4;
+
+/// What is known of the tasks of which an executor has inputs.
+#[derive(Debug, Default)]
+struct Near {
+    /// What it has that was taken notice of, and before which place in the queue
+    /// that object's tasks were looked at.
+    noted: BTreeMap<ObjectNo, u64>,
+    /// What it has not, and what that would gain; too much where tasks have
+    /// gone since.
+    gains: BTreeMap<ObjectNo, u64>,
+    /// Tasks that were whole when they were looked at.
+    whole: VecDeque<Mark>,
+    /// Behind which of the objects that it holds the search for new ones goes on.
+    searched: Option<ObjectNo>,
+}
+
+/// The same of all executors, by their numbers.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    places: Vec<Near>,
+    /// The task that the next executor begins with that has nothing to go on.
+    seed: Mark,
+}
+
+impl Default for Gathering {
+    fn default() -> Gathering {
+        Gathering { places: Vec::new(), seed: Mark { seq: 0, slot: NONE } }
+    }
+}
+
+impl Gathering {
+    /// An executor has an object no longer.
+    pub(super) fn lost(&mut self, place: Place, object: ObjectNo) {
+        if let Some(near) = self.places.get_mut(place.0 as usize) {
+            near.noted.remove(&object);
+        }
+    }
+
+    /// An object could not be had by somebody.
+    pub(super) fn failed(&mut self, index: &Index, object: ObjectNo) {
+        for (at, near) in self.places.iter_mut().enumerate() {
+            if !has(index, Place(at as u32), object) {
+                near.noted.remove(&object);
+            }
+        }
+    }
+
+    /// An executor is gone.
+    pub(super) fn left(&mut self, place: Place) {
+        if let Some(near) = self.places.get_mut(place.0 as usize) {
+            *near = Near::default();
+        }
+    }
+
+    fn near(&mut self, place: Place) -> &mut Near {
+        let at = place.0 as usize;
+        if self.places.len() <= at {
+            self.places.resize_with(at + 1, Near::default);
+        }
+        &mut self.places[at]
+    }
+}
+
+fn has(index: &Index, place: Place, object: ObjectNo) -> bool {
+    index.holds(place, object) || index.is_coming(place, object)
+}
+
+/// What one object gains for a task that lacks so many.
+fn gain(lacks: usize) -> u64 {
+    let quarters = 2 * (lacks as u32).saturating_sub(1);
+    (WHOLE_GAIN >> quarters.min(WHOLE_GAIN.ilog2())).max(1)
+}
+
+/// Puts objects that gain the same in another order for each executor.
+fn tie(place: Place, object: ObjectNo) -> u64 {
+    let mixed =
+        (u64::from(place.0) << 32 | u64::from(object.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+impl Near {
+    /// Looks at the tasks of what it has that were not looked at, up to so many.
+    fn catch_up(&mut self, queue: &Queue, lists: &Lists, mut tasks: usize) {
+        let noted: Vec<(ObjectNo, u64)> = self.noted.iter().map(|(o, from)| (*o, *from)).collect();
+        for (object, from) in noted {
+            let Some(local) = lists.local(object) else { continue };
+            let mut looked = from;
+            for mark in lists.marks_from(queue, local, from).take(tasks) {
+                tasks -= 1;
+                looked = mark.seq + 1;
+                self.look(queue, object, mark);
+            }
+            self.noted.insert(object, looked);
+        }
+    }
+
+    /// Looks at a task of something that it has.
+    fn look(&mut self, queue: &Queue, object: ObjectNo, mark: Mark) {
+        let inputs = queue.inputs(mark.slot);
+        let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input));
+        let count = lacks.clone().count();
+        if count == 0 {
+            // The last of its inputs that is looked at tells of it.
+            let is_past = |input: &ObjectNo| {
+                *input == object || self.noted.get(input).is_some_and(|from| *from > mark.seq)
+            };
+            if inputs.len() > 1 && inputs.iter().all(is_past) {
+                self.whole.push_back(mark);
+            }
+            return;
+        }
+        for object in lacks {
+            let is_room = self.gains.len() < GAINS_OBJECTS_MAX;
+            match self.gains.entry(*object) {
+                Entry::Occupied(mut known) => *known.get_mut() += gain(count),
+                Entry::Vacant(place) if is_room => {
+                    place.insert(gain(count));
+                }
+                Entry::Vacant(_) => {}
+            }
+        }
+    }
+
+    /// What an object gains, of the first of its tasks.
+    fn recount(&mut self, queue: &Queue, lists: &Lists, object: ObjectNo) -> u64 {
+        let Some(local) = lists.local(object) else {
+            self.gains.remove(&object);
+            return 0;
+        };
+        let mut sum = 0;
+        for mark in lists.marks_from(queue, local, 0).take(GATHER_TASKS_MAX) {
+            let inputs = queue.inputs(mark.slot);
+            let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input)).count();
+            // One with no other input here says nothing.
+            if lacks < inputs.len() {
+                sum += gain(lacks);
+            }
+        }
+        match sum {
+            0 => self.gains.remove(&object),
+            sum => self.gains.insert(object, sum),
+        };
+        sum
+    }
+}
+
+impl Waiting {
+    /// What an executor should fetch next for tasks with several inputs;
+    /// nothing while those that are whole there last.
+    pub(super) fn gather(
+        &mut self,
+        index: &Index,
+        place: Place,
+        costs: &Costs,
+    ) -> Option<ObjectNo> {
+        let transfer = self.transfer_micros(index, costs);
+        let ahead = transfer.saturating_mul(AHEAD_OBJECTS_MAX as u64) / costs.task_micros.max(1);
+        let enough = (SLOT_TASKS + ahead).saturating_mul(costs.slots.max(1));
+        let enough = enough.min(WHOLE_TASKS_MAX as u64) as usize;
+        if self.has_whole(index, place, enough) {
+            return None;
+        }
+        self.notice(index, place);
+        let near = self.gathering.near(place);
+        near.catch_up(&self.queue, &self.lists, GATHER_TASKS_MAX);
+        if self.has_whole(index, place, enough) {
+            return None;
+        }
+        let found = self.best(index, place).or_else(|| self.seed(index, place))?;
+        let near = self.gathering.near(place);
+        near.gains.remove(&found);
+        near.noted.insert(found, 0);
+        Some(found)
+    }
+
+    /// What a transfer of an object like those of the first task takes.
+    fn transfer_micros(&self, index: &Index, costs: &Costs) -> u64 {
+        let first = self.first_inputs().and_then(<[ObjectNo]>::first);
+        let size = first.map_or(0, |object| bytes(index, *object));
+        let micros = size * 1_000_000 / u128::from(costs.peer_bytes_per_second.max(1));
+        u64::try_from(micros).unwrap_or(u64::MAX)
+    }
+
+    /// Whether so many tasks wait that are whole at an executor.
+    fn has_whole(&mut self, index: &Index, place: Place, enough: usize) -> bool {
+        let near = self.gathering.near(place);
+        let mut count = 0;
+        while let Some(mark) = near.whole.get(count) {
+            if count >= enough {
+                return true;
+            }
+            let waits = self.queue.has(*mark);
+            let lost = match waits {
+                true => self.queue.inputs(mark.slot).iter().find(|o| !has(index, place, **o)),
+                false => None,
+            };
+            if let Some(lost) = lost {
+                near.noted.remove(lost);
+            }
+            if waits && lost.is_none() {
+                count += 1;
+            } else {
+                near.whole.remove(count);
+            }
+        }
+        count >= enough
+    }
+
+    /// Takes notice of what an executor holds, a few objects at a time.
+    fn notice(&mut self, index: &Index, place: Place) {
+        let near = self.gathering.near(place);
+        let from = near.searched.map_or(0, |object| object.0.saturating_add(1));
+        let mut held = index.held_from(place, ObjectNo(from));
+        for object in held.by_ref().take(SCAN_TASKS_MAX) {
+            near.searched = Some(object);
+            if self.lists.local(object).is_some() && !near.noted.contains_key(&object) {
+                near.noted.insert(object, 0);
+                near.gains.remove(&object);
+            }
+        }
+        if held.next().is_none() {
+            near.searched = None;
+        }
+    }
+
+    /// The object that gains most of those that can be fetched now.
+    fn best(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
+        let near = self.gathering.places.get(place.0 as usize)?;
+        let key =
+            |(object, gain): (&ObjectNo, &u64)| (Reverse(*gain), tie(place, *object), *object);
+        let mut all: Vec<(Reverse<u64>, u64, ObjectNo)> = near.gains.iter().map(key).collect();
+        if all.len() > BEST_SEARCH {
+            all.select_nth_unstable(BEST_SEARCH);
+            all.truncate(BEST_SEARCH);
+        }
+        let mut best: BTreeMap<(Reverse<u64>, bool, u64), ObjectNo> = BTreeMap::new();
+        for (gain, tie, object) in all {
+            if self.can_come(index, place, object) {
+                best.insert((gain, index.holders(object).is_empty(), tie), object);
+            }
+        }
+        // Counts only fall while nothing is noted, so that the first that keeps
+        // its place is the best.
+        for _ in 0..RECOUNTS {
+            let ((Reverse(before), absent, tie), object) = best.pop_first()?;
+            let near = self.gathering.near(place);
+            let now = near.recount(&self.queue, &self.lists, object);
+            let next = best.first_key_value().map_or(0, |((Reverse(next), ..), _)| *next);
+            if now > 0 && now >= next.min(before) {
+                return Some(object);
+            }
+            if now > 0 {
+                best.insert((Reverse(now), absent, tie), object);
+            }
+        }
+        best.pop_first().map(|(_, object)| object)
+    }
+
+    /// An input of the next task that nobody has begun with, for an executor
+    /// that has nothing to go on.
+    fn seed(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
+        if index.coming_to(place) > 0 {
+            return None;
+        }
+        for _ in 0..SCAN_TASKS_MAX {
+            let Mark { slot, .. } = self.gathering.seed;
+            let is_there = slot != NONE && self.queue.has(self.gathering.seed);
+            let slot = if is_there { slot } else { self.queue.first() };
+            if slot == NONE {
+                return None;
+            }
+            let next = self.queue.after(slot);
+            self.gathering.seed = match next {
+                NONE => Mark { seq: 0, slot: NONE },
+                next => self.queue.mark(next),
+            };
+            let inputs = self.queue.inputs(slot);
+            if inputs.len() < 2 {
+                continue;
+            }
+            let mut inputs = inputs.iter().copied();
+            if let Some(object) = inputs.find(|object| self.can_come(index, place, *object)) {
+                return Some(object);
+            }
+        }
+        None
+    }
+
+    /// Whether an object is to be fetched by an executor at this moment: from
+    /// one that sends little else, or from the store, if nobody else reads it
+    /// there and the executor reads nothing else.
+    fn can_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {
+        if has(index, place, object) || self.unfetchable.contains(&object) {
+            return false;
+        }
+        let holders = index.holders(object);
+        if holders.is_empty() {
+            let mut coming = index.coming_objects(place);
+            return index.coming_count(object) == 0
+                && coming.all(|other| !index.holders(other).is_empty());
+        }
+        let mut some = holders.iter().take(HINT_EXECUTORS_MAX);
+        some.any(|holder| index.sends(*holder) < SENDS_AHEAD_MAX)
+    }
+
+    /// A task that is whole at an executor and was seen when it became so.
+    pub(super) fn next_whole(&mut self, index: &Index, place: Place) -> Option<u32> {
+        let near = self.gathering.places.get_mut(place.0 as usize)?;
+        while near.whole.front().is_some_and(|mark| !self.queue.has(*mark)) {
+            near.whole.pop_front();
+        }
+        let mut some = near.whole.iter().take(SCAN_TASKS_MAX);
+        let holds = |mark: &&Mark| {
+            let inputs = || self.queue.inputs(mark.slot).iter();
+            self.queue.has(**mark) && inputs().all(|object| index.holds(place, *object))
+        };
+        some.find(holds).map(|mark| mark.slot)
+    }
+}
