@@ -5,6 +5,7 @@ mod fields;
 mod page;
 mod paper;
 mod plot;
+mod provision;
 mod show;
 mod validate;
 

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
     Scenario {
+        provision: None,
         name: "scale".to_owned(),
         dispatchers,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
@@ -23,6 +24,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
         nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
+            stages: Vec::new(),
             tasks: nodes * 16,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(Nanos::from_seconds(4.0)),

@@ -16,6 +16,7 @@ fn seconds(seconds: f64) -> Nanos {
 /// 400 sleeps of 1 s on 10 nodes of 4 slots: 10 s of work for each slot.
 fn sleeps() -> Scenario {
     Scenario {
+        provision: None,
         name: "sleeps".to_owned(),
         dispatchers: 1,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
@@ -25,6 +26,7 @@ fn sleeps() -> Scenario {
         nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         workload: Workload {
+            stages: Vec::new(),
             tasks: 400,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(seconds(1.0)),

@@ -1,10 +1,11 @@
 //! The fields of a scenario file, and the scenarios they make.
 
+use super::provision::{LrmFields, ProvisionFields, StageFields, stages};
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, Eviction, ExecutorCosts, Faults,
-    Inputs, Nanos, Network, NodeCache, NodeGroup, PolicyError, PolicyName, PolicyOptions, Scenario,
-    Store, TaskKind, Workload,
+    Inputs, Nanos, Network, NodeCache, NodeGroup, OptionsError, PolicyError, PolicyName,
+    PolicyOptions, Scenario, Store, TaskKind, Workload,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -26,6 +27,15 @@ pub(crate) enum FieldError {
     Policy(PolicyError),
     /// There is no such eviction policy.
     Eviction(String),
+    /// There is no such strategy or policy for acquiring or releasing nodes.
+    Provision {
+        /// What is meant to be named.
+        what: &'static str,
+        /// What is.
+        name: String,
+    },
+    /// What the provisioner is told of its queue makes no sense.
+    Queue(OptionsError),
     /// The grid asks for too many runs.
     Grid(usize),
 }
@@ -41,6 +51,8 @@ impl fmt::Display for FieldError {
                 let names = names.join(", ");
                 write!(f, "there is no eviction policy `{name}`: choose one of {names}")
             }
+            FieldError::Provision { what, name } => write!(f, "there is no {what} `{name}`"),
+            FieldError::Queue(error) => write!(f, "provision: {error}"),
             FieldError::Grid(runs) => {
                 write!(f, "the grid asks for {runs} runs: at most {GRID_RUNS_MAX} are made")
             }
@@ -80,6 +92,8 @@ pub(crate) struct Description {
     client: ClientFields,
     #[serde(default)]
     faults: FaultFields,
+    provision: Option<ProvisionFields>,
+    lrm: Option<LrmFields>,
     #[serde(default)]
     grid: GridFields,
 }
@@ -101,6 +115,8 @@ struct WorkloadFields {
     estimates: bool,
     from: Option<Amount<Time>>,
     arrivals: Option<ArrivalFields>,
+    #[serde(default)]
+    stages: Vec<StageFields>,
     inputs: Option<InputFields>,
 }
 
@@ -272,6 +288,7 @@ struct GridFields {
     dispatchers: Vec<u32>,
     cache: Vec<Amount<Size>>,
     workload: Vec<GridWorkload>,
+    idle: Vec<Amount<Time>>,
 }
 
 /// How much work, at one point of a grid.
@@ -299,11 +316,11 @@ fn each<T>(variants: Vec<Variant>, points: &[T], apply: impl Fn(&mut Variant, &T
     all
 }
 
-fn nanos(amount: Amount<Time>) -> Nanos {
+pub(super) fn nanos(amount: Amount<Time>) -> Nanos {
     Nanos::from_seconds(amount.value)
 }
 
-fn span(amount: Option<Amount<Time>>) -> Nanos {
+pub(super) fn span(amount: Option<Amount<Time>>) -> Nanos {
     amount.map_or(Nanos(0), nanos)
 }
 
@@ -321,6 +338,7 @@ impl Description {
             grid.dispatchers.len(),
             grid.cache.len(),
             grid.workload.len(),
+            grid.idle.len(),
         ];
         let all = lengths.iter().fold(1usize, |all, length| all.saturating_mul((*length).max(1)));
         if all > GRID_RUNS_MAX {
@@ -328,6 +346,9 @@ impl Description {
         }
         if !grid.nodes.is_empty() && base.nodes.len() != 1 {
             return Err(FieldError::Fields("`grid.nodes` needs exactly one group of nodes"));
+        }
+        if !grid.idle.is_empty() && base.provision.is_none() {
+            return Err(FieldError::Fields("`grid.idle` needs `[provision]`"));
         }
         if grid.workload.iter().any(|of| of.objects.is_some()) && base.workload.inputs.is_none() {
             return Err(FieldError::Fields("`objects` in a grid needs `workload.inputs`"));
@@ -355,7 +376,7 @@ impl Description {
             }
             variant.label.push(("cache GB", cache.value / 1e9));
         });
-        Ok(each(variants, &grid.workload, |variant, of| {
+        let variants = each(variants, &grid.workload, |variant, of| {
             let workload = &mut variant.scenario.workload;
             workload.tasks = of.tasks;
             if let (Some(inputs), Some(objects)) = (&mut workload.inputs, of.objects) {
@@ -363,7 +384,24 @@ impl Description {
                 let reads = of.tasks as f64 * f64::from(inputs.per_task);
                 variant.label.push(("locality", reads / objects.max(1) as f64));
             }
+        });
+        Ok(each(variants, &grid.idle, |variant, idle| {
+            if let Some(provision) = &mut variant.scenario.provision {
+                provision.queue.idle_micros = Some((idle.value * 1e6) as u64);
+            }
+            variant.label.push(("idle s", idle.value));
         }))
+    }
+
+    fn provision(&self, slots: u32) -> Result<Option<falkon_sim::Provision>, FieldError> {
+        match (&self.provision, &self.lrm) {
+            (Some(provision), lrm) => {
+                let lrm = lrm.as_ref().map(LrmFields::lrm).unwrap_or_default();
+                Ok(Some(falkon_sim::Provision { queue: provision.queue(slots)?, lrm }))
+            }
+            (None, Some(_)) => Err(FieldError::Fields("`[lrm]` needs `[provision]`")),
+            (None, None) => Ok(None),
+        }
     }
 
     fn count_tasks(&self, scenario: &mut Scenario) {
@@ -399,6 +437,7 @@ impl Description {
                 .map(|group| group.group(!self.grid.cache.is_empty()))
                 .collect::<Result<_, _>>()?,
             store: self.store()?,
+            provision: self.provision(self.nodes.first().map_or(1, |group| group.slots))?,
             workload: Workload {
                 policy: self.policy.policy()?,
                 ..self.workload.workload(&self.grid)?
@@ -496,7 +535,11 @@ impl WorkloadFields {
             (Some(run), None, None, None) => Durations::Fixed(nanos(run)),
             (None, Some(min), Some(max), None) => Durations::Uniform(nanos(min), nanos(max)),
             (None, None, None, Some(mean)) => Durations::Exponential(nanos(mean)),
-            (None, None, None, None) if run_in_grid || matches!(self.kind, KindField::Noop) => {
+            (None, None, None, None)
+                if run_in_grid
+                    || matches!(self.kind, KindField::Noop)
+                    || !self.stages.is_empty() =>
+            {
                 Durations::Fixed(Nanos(0))
             }
             _ => {
@@ -505,14 +548,20 @@ impl WorkloadFields {
                 ));
             }
         };
-        let counts =
-            [self.tasks.is_some(), self.tasks_per_slot.is_some(), !grid.workload.is_empty()];
+        let stages = stages(&self.stages);
+        if !stages.is_empty() && (self.tasks.is_some() || self.run.is_some()) {
+            let what = "`workload.stages` have their own tasks and run times";
+            return Err(FieldError::Fields(what));
+        }
+        let staged = stages.iter().fold(0u64, |sum, stage| sum.saturating_add(stage.tasks));
+        let tasks = self.tasks.or((staged > 0).then_some(staged));
+        let counts = [tasks.is_some(), self.tasks_per_slot.is_some(), !grid.workload.is_empty()];
         if counts.iter().filter(|count| **count).count() != 1 {
             let what = "`workload` needs either `tasks`, or `tasks_per_slot`, or `grid.workload`";
             return Err(FieldError::Fields(what));
         }
         Ok(Workload {
-            tasks: self.tasks.unwrap_or_default(),
+            tasks: tasks.unwrap_or_default(),
             kind: match self.kind {
                 KindField::Noop => TaskKind::Noop,
                 KindField::Sleep => TaskKind::Sleep,
@@ -524,6 +573,7 @@ impl WorkloadFields {
                 .arrivals
                 .as_ref()
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
+            stages,
             inputs: self.inputs.as_ref().map(InputFields::inputs).transpose()?,
             policy: PolicyOptions::default(),
             retries: self.retries,
