@@ -40,6 +40,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
     };
     let cache = Some(NodeCache { bytes: held * OBJECT_BYTES, eviction });
     Scenario {
+        provision: None,
         name: "mi".to_owned(),
         dispatchers: 1,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
@@ -53,6 +54,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
             operations_per_s: None,
         },
         workload: Workload {
+            stages: Vec::new(),
             tasks: 500,
             kind: TaskKind::Compute,
             run: Durations::Fixed(Nanos(10_000_000)),
