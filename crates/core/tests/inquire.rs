@@ -177,7 +177,7 @@ fn an_object_is_found_by_its_name_and_by_its_id() {
     let (one, other) = (object(1, "/a"), object(2, "/a"));
     let instance = world.submit(vec![one.clone()], true);
     world.add(0, &[one.clone(), other.clone()], false);
-    world.add(2, &[one.clone()], false);
+    world.add(2, std::slice::from_ref(&one), false);
     // The other version was never named here.
     let found = world.dispatcher.find_objects(Scope::All, "/a");
     assert_eq!(found.len(), 1);
@@ -190,7 +190,7 @@ fn an_object_is_found_by_its_name_and_by_its_id() {
     assert!(world.dispatcher.find_objects(Scope::Placed, "/a").is_empty());
     let foreign = world.dispatcher.find_objects(Scope::Of(instance), &other.id.to_string());
     assert!(foreign.is_empty(), "an id opens nothing");
-    world.add(1, &[other.clone()], true);
+    world.add(1, std::slice::from_ref(&other), true);
     assert_eq!(world.dispatcher.find_objects(Scope::Placed, "/a").len(), 1);
     assert_eq!(world.dispatcher.find_objects(Scope::All, "/a").len(), 2);
 }
@@ -239,7 +239,7 @@ fn what_is_put_goes_where_least_is_and_one_key_has_one_content() {
         Ok(found.into_iter().map(|access| access.name).collect::<Vec<String>>())
     };
     assert_eq!(order(&world, &new).unwrap(), ["e1", "e3", "e2", "e0"]);
-    world.add(2, &[new.clone()], true);
+    world.add(2, std::slice::from_ref(&new), true);
     // Who has it already has taken it.
     assert_eq!(order(&world, &new).unwrap(), ["e2", "e1", "e3", "e0"]);
     let another = object(2, "cache:k");
@@ -255,7 +255,7 @@ fn what_is_put_goes_where_least_is_and_one_key_has_one_content() {
 fn names_that_nobody_needs_are_forgotten() {
     let mut world = World::new(1);
     let kept = object(0, "/kept");
-    world.add(0, &[kept.clone()], true);
+    world.add(0, std::slice::from_ref(&kept), true);
     for round in 0..4 {
         let objects: Vec<Object> =
             (0..3000).map(|at| object(1 + round * 3000 + at, "/gone")).collect();
@@ -366,7 +366,7 @@ fn what_is_put_is_held_told_by_name_and_dropped_unless_in_use() {
     actions.extend(node.handle(execute::Event::Order(Default::default())));
     let changes = Node::told(&actions);
     assert_eq!((changes.anew, changes.added), (true, vec![(one.id, 60)]));
-    assert_eq!(changes.named, [one.clone()]);
+    assert_eq!(changes.named, std::slice::from_ref(&one));
     assert_eq!(changes.state.map(|state| (state.capacity, state.used)), Some((100, 60)));
     // A peer fetches it: it stays until that is over.
     let ask = stage::Event::Ask { serve: stage::ServeId(1), object: one.id };
