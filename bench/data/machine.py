@@ -142,8 +142,8 @@ class StoreServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self):
-        super().__init__(("0.0.0.0", STORE_PORT), StoreHandler)
+    def __init__(self, address="0.0.0.0", port=STORE_PORT):
+        super().__init__((address, port), StoreHandler)
         self.lock = threading.Lock()
         self.gets = self.bytes = 0
 
