@@ -14,6 +14,7 @@ mod emulator;
 mod endurance;
 mod error;
 mod executors;
+mod hits;
 mod latency;
 mod memory;
 mod policies;
@@ -58,6 +59,8 @@ enum What {
     Depth(sweep::DepthArgs),
     /// Process tasks per second, beside a bare spawn loop and xargs
     Spawn(spawn::SpawnArgs),
+    /// What an input in the cache adds to a task
+    Hits(hits::HitsArgs),
     /// Time from submission to result of one task on an idle system
     Latency(latency::LatencyArgs),
     /// Memory of a dispatcher per queued task
@@ -103,6 +106,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Bundles(args) => args.round.json,
         What::Depth(args) => args.round.json,
         What::Spawn(args) => args.round.json,
+        What::Hits(args) => args.round.json,
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
         What::Policies(args) => args.round.json,
@@ -132,6 +136,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Bundles(args) => show(sweep::bundles(&args).await?),
             What::Depth(args) => show(sweep::depth(&args).await?),
             What::Spawn(args) => show(spawn::run(&args).await?),
+            What::Hits(args) => show(hits::run(&args)?),
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
             What::Policies(args) => show(policies::run(&args)?),
@@ -163,6 +168,7 @@ async fn all(
     show(sweep::bundles(&sweep::BundlesArgs::usual(&round, args.quick)).await?)?;
     show(sweep::depth(&sweep::DepthArgs::usual(&round, args.quick)).await?)?;
     show(spawn::run(&spawn::SpawnArgs::usual(&round, args.quick)).await?)?;
+    show(hits::run(&hits::HitsArgs::usual(&round, args.quick))?)?;
     show(latency::run(&latency::LatencyArgs::usual(&round, args.quick)).await?)?;
     show(memory::run(&memory::MemoryArgs::usual(args.quick)).await?)
 }

@@ -4,6 +4,7 @@
 mod mend;
 mod not_started;
 mod objects;
+mod sandboxes;
 mod tasks;
 mod visits;
 mod workers;

@@ -1,6 +1,7 @@
 //! The task file for Falkon: JSON Lines, one task per cut-out, and one that stacks them all.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use crate::catalogue::PlannedCut;
 use crate::generate::{CATALOGUE, CUTS};
@@ -30,9 +31,9 @@ fn json_list<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
 
 /// The task file's text. `program` and `folder` are absolute paths.
 ///
-/// Images, lists and results are data objects that stand in a task under the paths that they have
-/// in the folder. Cut-outs are objects that only tasks need: they go from cache to cache, and the
-/// stack depends on all of them because they are its inputs.
+/// Images, lists and results are data objects. Cut-outs are objects that only tasks need: they go
+/// from cache to cache, and the stack depends on all of them because they are its inputs; it finds
+/// them under the paths that the list has.
 pub(crate) fn to_json_lines(program: &str, folder: &str, cuts: &[PlannedCut]) -> String {
     let mut text = String::new();
     let mut push = |id: &str, args: &[&str], inputs: &[String], outputs: &[String]| {
@@ -45,15 +46,17 @@ pub(crate) fn to_json_lines(program: &str, folder: &str, cuts: &[PlannedCut]) ->
              \"outputs\":{outputs}}}\n"
         );
     };
-    let stored = |path: &str| format!("{path}={folder}/{path}");
-    let cached = |path: &str| format!("{path}=cache:{path}");
+    let stored = |name: &str, path: &str| format!("{name}={folder}/{path}");
+    let cached = |name: &str, path: &str| format!("{name}=cache:{path}");
+    let base = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
     let paths: Vec<String> = cuts.iter().map(|cut| cut.cut.display().to_string()).collect();
     for (path, planned) in paths.iter().zip(cuts) {
         let id = planned.cut.file_stem().unwrap_or_default().to_string_lossy();
-        let image = planned.image.display().to_string();
+        let [image, cut] = [base(&planned.image), base(&planned.cut)];
         let [ra, dec] = [planned.position.ra_deg, planned.position.dec_deg].map(|d| d.to_string());
-        let args = ["cut", &image, &ra, &dec, &planned.size_px.to_string(), path];
-        push(&id, &args, &[stored(&image)], &[cached(path)]);
+        let args = ["cut", &image, &ra, &dec, &planned.size_px.to_string(), &cut];
+        let input = stored(&image, &planned.image.display().to_string());
+        push(&id, &args, &[input], &[cached(&cut, path)]);
     }
     let outputs = ["stack.fits", "stack.png", "sn.csv"];
     let args = [
@@ -69,10 +72,10 @@ pub(crate) fn to_json_lines(program: &str, folder: &str, cuts: &[PlannedCut]) ->
         "--table",
         outputs[2],
     ];
-    let lists = [CUTS, CATALOGUE].map(stored);
+    let lists = [CUTS, CATALOGUE].map(|name| stored(name, name));
     let inputs: Vec<String> =
-        lists.into_iter().chain(paths.iter().map(|path| cached(path))).collect();
-    push("stack", &args, &inputs, &outputs.map(stored));
+        lists.into_iter().chain(paths.iter().map(|path| cached(path, path))).collect();
+    push("stack", &args, &inputs, &outputs.map(|name| stored(name, name)));
     text
 }
 
@@ -91,7 +94,7 @@ mod tests {
         assert_eq!(
             lines,
             [
-                r#"{"id":"cut-00000","command":"/bin/\"stacking\"","args":["cut","images/img-0003.fits","150.25","-2.5","41","cuts/cut-00000.fits"],"inputs":["images/img-0003.fits=/a\\b\u000a/images/img-0003.fits"],"outputs":["cuts/cut-00000.fits=cache:cuts/cut-00000.fits"]}"#,
+                r#"{"id":"cut-00000","command":"/bin/\"stacking\"","args":["cut","img-0003.fits","150.25","-2.5","41","cut-00000.fits"],"inputs":["img-0003.fits=/a\\b\u000a/images/img-0003.fits"],"outputs":["cut-00000.fits=cache:cuts/cut-00000.fits"]}"#,
                 r#"{"id":"stack","command":"/bin/\"stacking\"","args":["stack","--cuts","cuts.csv","--catalogue","catalogue.csv","--out","stack.fits","--png","stack.png","--table","sn.csv"],"inputs":["cuts.csv=/a\\b\u000a/cuts.csv","catalogue.csv=/a\\b\u000a/catalogue.csv","cuts/cut-00000.fits=cache:cuts/cut-00000.fits"],"outputs":["stack.fits=/a\\b\u000a/stack.fits","stack.png=/a\\b\u000a/stack.png","sn.csv=/a\\b\u000a/sn.csv"]}"#,
             ]
         );

@@ -3,6 +3,7 @@
 
 use super::Log;
 use super::mend::Mender;
+use super::sandboxes::Sandboxes;
 use super::visits::Visits;
 use crate::cache::{Access, CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
@@ -138,20 +139,8 @@ pub(super) struct Objects {
     visits: Visits,
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
-    /// The directories of tasks that run.
-    sandboxes: BTreeMap<TaskKey, PathBuf>,
-    /// Where they are: of this executor alone, as others may use the same
-    /// scratch directory, and gone with it.
-    folder: PathBuf,
+    sandboxes: Sandboxes,
     log: Log,
-}
-
-impl Drop for Objects {
-    fn drop(&mut self) {
-        // There may have been no task with data; and what cannot be removed is
-        // in nobody's way.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 impl Objects {
@@ -191,8 +180,7 @@ impl Objects {
             answers: HashMap::new(),
             visits: Visits::default(),
             outputs: BTreeMap::new(),
-            sandboxes: BTreeMap::new(),
-            folder: scratch.join(format!("sandboxes-{seed:016x}")),
+            sandboxes: Sandboxes::new(scratch.join(format!("sandboxes-{seed:016x}"))),
             log,
         };
         let options = CacheOptions {
@@ -459,25 +447,17 @@ impl Objects {
     pub(super) fn make_sandbox(
         &mut self,
         key: TaskKey,
-        attempt: u32,
         inputs: &[(PathBuf, ObjectId)],
     ) -> Result<PathBuf, SandboxError> {
-        let name = format!("task-{}-{}-{attempt}", key.instance, key.task);
-        let folder = self.folder.join(name);
-        // All but the first find their parent there.
-        let made = std::fs::create_dir(&folder).or_else(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => std::fs::create_dir_all(&folder),
-            _ => Err(error),
-        });
-        made.map_err(|error| {
-            SandboxError::Other(format!("cannot create {}: {error}", folder.display()))
+        let folder = self.sandboxes.make(key).map_err(|error| {
+            let folder = self.sandboxes.folder().display();
+            SandboxError::Other(format!("cannot create a directory in {folder}: {error}"))
         })?;
         for (name, object) in inputs {
             let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) else {
                 continue;
             };
-            // Another attempt makes it anew, under the same name.
-            let _ = std::fs::remove_dir_all(&folder);
+            self.clear_sandbox(key);
             return Err(match error {
                 CacheError::Lost { .. } | CacheError::Gone { .. } => {
                     self.mender.mend();
@@ -486,8 +466,13 @@ impl Objects {
                 error => SandboxError::Other(error.to_string()),
             });
         }
-        self.sandboxes.insert(key, folder.clone());
         Ok(folder)
+    }
+
+    fn clear_sandbox(&mut self, key: TaskKey) {
+        if let Some(clearing) = self.sandboxes.clear(key) {
+            self.carrier.runtime.spawn_blocking(move || clearing.run());
+        }
     }
 
     /// A task has left its outputs: those with a place in a persistent store go
@@ -515,17 +500,12 @@ impl Objects {
         for output in left {
             self.outputs.remove(&output);
         }
-        if let Some(folder) = self.sandboxes.remove(&key) {
-            // What cannot be removed goes with the scratch directory.
-            self.carrier.runtime.spawn_blocking(move || std::fs::remove_dir_all(folder));
-        }
+        self.clear_sandbox(key);
     }
 
     /// Writes down what is in the cache, for the next executor here.
     pub(super) fn record(&mut self, recorded: Vec<Recorded>) {
-        for folder in std::mem::take(&mut self.sandboxes).into_values() {
-            let _ = std::fs::remove_dir_all(folder);
-        }
+        self.sandboxes.clear_all();
         if let Err(error) = self.cache.record(recorded) {
             (self.log)(&error.to_string());
         }

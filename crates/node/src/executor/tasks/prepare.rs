@@ -117,15 +117,10 @@ impl Tasks {
             }
             inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
         }
-        let folder =
-            objects.make_sandbox(start.key, start.attempt, &inputs).map_err(
-                |error| match error {
-                    SandboxError::Lost(object) => NotStarted::Lost(object),
-                    SandboxError::Other(error) => {
-                        NotStarted::Ended { outcome: Outcome::NoInput, error }
-                    }
-                },
-            )?;
+        let folder = objects.make_sandbox(start.key, &inputs).map_err(|error| match error {
+            SandboxError::Lost(object) => NotStarted::Lost(object),
+            SandboxError::Other(error) => NotStarted::Ended { outcome: Outcome::NoInput, error },
+        })?;
         for (name, _) in declared::objects(&command.outputs) {
             let path = folder.join(OsStr::from_bytes(name));
             if let Some(parent) = path.parent()

@@ -1,0 +1,253 @@
+"""A small cluster on one machine: network namespaces joined by links of limited
+bandwidth, a web server as the persistent store, and Falkon's own services.
+
+Everything is in mount, network and process namespaces of its own (`isolate`),
+so that nothing is left behind however the program ends.
+"""
+
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+WORK = pathlib.Path("/run/work")
+STORE_PORT = 8000
+HUB = "10.77.0.254"
+HEAD = "10.77.0.1"
+STORE = "10.77.0.2"
+MTU = 1500
+# Of each frame on a link, what the application sees: the rest is Ethernet, IP
+# and TCP with time stamps.
+PAYLOAD_SHARE = (MTU - 52) / (MTU + 14)
+# A link may get ahead of its rate by so much: more than what it carries between
+# two ticks of the kernel's clock at the rates here.
+BURST_BYTES = 1 << 16
+# What a link holds until it is sent; TCP takes losses for a sign to slow down.
+# Short, so that small messages do not wait long behind large ones.
+QUEUE_BYTES = 1 << 18
+SECONDS_MAX = 900
+
+
+def isolate():
+    """Runs this program again in namespaces of its own, which end with it."""
+    if os.environ.get("FALKON_BENCH_ISOLATED") == "1":
+        return
+    for tool in ("ip", "tc", "unshare"):
+        if shutil.which(tool) is None:
+            sys.exit(f"{tool} is not there: install iproute2 and util-linux")
+    command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if os.geteuid() != 0:
+        command += ["--map-root-user"]
+    environment = dict(os.environ, FALKON_BENCH_ISOLATED="1")
+    os.execvpe(command[0], [*command, sys.executable, *sys.argv], environment)
+
+
+def sh(*words):
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def address(node):
+    return f"10.77.0.{10 + node}"
+
+
+class Cluster:
+    """Hosts on one switch: `head`, `store` and nodes `n0`, `n1`, ....
+
+    Bandwidths are bytes per second of payload, in each direction; the head's
+    link has no limit."""
+
+    def __init__(self, nodes, node_bandwidth, store_bandwidth):
+        self.nodes = nodes
+        self.processes = []
+        sh("mount", "-t", "tmpfs", "tmpfs", "/run")
+        for folder in (WORK / "tmp", pathlib.Path("/run/netns")):
+            folder.mkdir(parents=True)
+        sh("ip", "link", "set", "lo", "up")
+        sh("ip", "link", "add", "switch", "mtu", str(MTU), "type", "bridge")
+        sh("ip", "addr", "add", f"{HUB}/24", "dev", "switch")
+        sh("ip", "link", "set", "switch", "up")
+        self._host("head", HEAD, None)
+        self._host("store", STORE, store_bandwidth)
+        for node in range(nodes):
+            self._host(f"n{node}", address(node), node_bandwidth)
+
+    def _host(self, name, ip, bandwidth):
+        sh("ip", "netns", "add", name)
+        port = f"to-{name}"
+        sh("ip", "link", "add", port, "mtu", str(MTU), "type", "veth",
+           "peer", "name", "eth0", "mtu", str(MTU), "netns", name)
+        sh("ip", "link", "set", port, "master", "switch", "up")
+        inside = ("ip", "-n", name)
+        sh(*inside, "addr", "add", f"{ip}/24", "dev", "eth0")
+        sh(*inside, "link", "set", "eth0", "up")
+        sh(*inside, "link", "set", "lo", "up")
+        if bandwidth is not None:
+            rate = f"{round(8 * bandwidth / PAYLOAD_SHARE)}bit"
+            for tc in (("tc",), ("tc", "-n", name)):
+                device = port if len(tc) == 1 else "eth0"
+                sh(*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
+                   "rate", rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
+
+    def start(self, host, words, log):
+        environment = dict(os.environ, TMPDIR=str(WORK / "tmp"), HOME=str(WORK))
+        with open(WORK / log, "wb") as output:
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", host, *words],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+        self.processes.append(process)
+        return process
+
+    def run(self, host, words):
+        environment = dict(os.environ, TMPDIR=str(WORK / "tmp"), HOME=str(WORK))
+        return subprocess.run(["ip", "netns", "exec", host, *words], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, env=environment, timeout=SECONDS_MAX)
+
+    def received(self):
+        """Bytes of payload that have come to all nodes so far, about."""
+        links = json.loads(sh("ip", "-s", "-j", "link", "show"))
+        sent = {link["ifname"]: link["stats64"]["tx"]["bytes"] for link in links}
+        return PAYLOAD_SHARE * sum(sent[f"to-n{node}"] for node in range(self.nodes))
+
+    def end(self, processes):
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+            self.processes.remove(process)
+
+
+def wait_for(what, condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited 60 s for {what}")
+        time.sleep(0.01)
+
+
+class StoreServer(http.server.ThreadingHTTPServer):
+    """Objects `/SIZE/NUMBER` of so many bytes, whole or in ranges, and how many
+    bytes of them were sent."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, address="0.0.0.0", port=STORE_PORT):
+        super().__init__((address, port), StoreHandler)
+        self.lock = threading.Lock()
+        self.gets = self.bytes = 0
+
+
+class StoreHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    # Heads and bodies are written apart: they are not to wait for each other.
+    disable_nagle_algorithm = True
+    contents = memoryview(bytes(range(256)) * 4096)
+
+    def do_HEAD(self):
+        self.answer(False)
+
+    def do_GET(self):
+        self.answer(True)
+
+    def answer(self, with_body):
+        if self.path == "/counters":
+            with self.server.lock:
+                text = json.dumps({"gets": self.server.gets, "bytes": self.server.bytes}).encode()
+                self.server.gets = self.server.bytes = 0
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+            return
+        size = int(self.path.split("/")[1])
+        first, last = 0, size - 1
+        wanted = self.headers.get("Range")
+        if wanted is not None:
+            begin, end = wanted.removeprefix("bytes=").split("-")
+            first, last = int(begin), min(int(end or last), last)
+        self.send_response(200 if wanted is None else 206)
+        if wanted is not None:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        self.send_header("Content-Length", str(last - first + 1))
+        self.send_header("ETag", '"1"')
+        self.end_headers()
+        if with_body:
+            self.body(last - first + 1)
+
+    def body(self, left):
+        with self.server.lock:
+            self.server.gets += 1
+        while left > 0:
+            piece = self.contents[: min(left, 1 << 16)]
+            self.wfile.write(piece)
+            left -= len(piece)
+            with self.server.lock:
+                self.server.bytes += len(piece)
+
+    def log_message(self, *_):
+        pass
+
+
+def counters():
+    """What the store has sent since this was last asked."""
+    connection = http.client.HTTPConnection(STORE, STORE_PORT, timeout=60)
+    connection.request("GET", "/counters")
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return answer
+
+
+def start_store(cluster):
+    cluster.start("store", [sys.executable, __file__, "serve"], "store.log")
+
+    def answers():
+        try:
+            counters()
+        except OSError:
+            return False
+        return True
+
+    wait_for("the store", answers)
+
+
+def measure_store(cluster):
+    """Seconds for a byte, and bytes per second of a large object, as a node
+    sees them."""
+    done = cluster.run("n0", [sys.executable, __file__, "probe"])
+    if done.returncode != 0:
+        raise RuntimeError(f"the store cannot be reached: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def probe():
+    connection = http.client.HTTPConnection(STORE, STORE_PORT, timeout=60)
+
+    def get(size):
+        begun = time.monotonic()
+        connection.request("GET", f"/{size}/0")
+        connection.getresponse().read()
+        return time.monotonic() - begun
+
+    get(1)
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    operation = statistics.median(get(1) for _ in range(21))
+    large = 8 << 20
+    print(json.dumps({"operation_s": operation, "bytes_per_s": large / get(large)}))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["serve"]:
+        StoreServer().serve_forever()
+    elif sys.argv[1:] == ["probe"]:
+        probe()

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Data diffusion for real and simulated: the same work on the same machine.
+
+    bench/data/shaped.py [--rounds N] [--workload NAME] [--policy NAME] [--json]
+
+Eight executors, a dispatcher and a store, each in a network namespace of its
+own, with links of limited bandwidth, run scaled versions of the papers' MI and
+stacking workloads under every policy. `falkon sim` runs the same on a machine
+with these bandwidths, and `falkon model` says what averages give. Needs Linux,
+iproute2, and root or the right to make user namespaces. FALKON is the program
+[target/release/falkon].
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+import machine
+
+POLICIES = ["first-available", "first-cache-available", "max-cache-hit", "max-compute-util",
+            "good-cache-compute", "queue-aware"]
+NODES = 8
+SLOTS = 2
+# The proportions of the papers' machine: 1 Gb/s for a node, and 4.4 Gb/s of the
+# store for 64 nodes.
+NODE_BANDWIDTH = 10_000_000
+STORE_BANDWIDTH = 5_500_000
+MASK = (1 << 64) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Tasks that read one object each and compute for a while."""
+
+    name: str
+    tasks: int
+    objects: int
+    object_bytes: int
+    cache_bytes: int
+    # Run times are from half of this to half as much again: tasks that all take
+    # the same march in step, and what they read then depends on the last bit of
+    # who is first.
+    run_ms: int
+    # "uniform", or so many tasks in a row that read the same.
+    choice: object
+
+    def object_of(self, task):
+        if self.choice != "uniform":
+            return task // self.choice % self.objects
+        return min(int(fraction_of(4, task) * self.objects), self.objects - 1)
+
+    def run_s(self, task):
+        return self.run_ms / 1000 * (0.5 + fraction_of(5, task))
+
+    def working_set_bytes(self):
+        return self.object_bytes * len({self.object_of(task) for task in range(self.tasks)})
+
+    def choice_toml(self):
+        if self.choice == "uniform":
+            return 'choice = "uniform"'
+        return f'choice = "sequential", times = {self.choice}'
+
+
+WORKLOADS = [
+    # Every file is read by 12 tasks; all caches together hold 3 copies of each.
+    Workload("mi", 768, 64, 800_000, 20_000_000, 10, "uniform"),
+    # Locality 5: each image holds five objects of the catalogue.
+    Workload("stacking", 800, 160, 400_000, 20_000_000, 20, 5),
+]
+
+
+def mix(value):
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & MASK
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) & MASK
+    return value ^ value >> 31
+
+
+def fraction_of(seed, index):
+    """The simulator's own choice of objects, so that both read the same."""
+    mixed = mix((mix(seed) + (index + 1) * 0x9E3779B97F4A7C15) & MASK)
+    return (mixed >> 11) / (1 << 53)
+
+
+def run_real(cluster, falkon, workload, policy):
+    """Runs a workload with executors whose caches are empty."""
+    run = machine.WORK / "run"
+    run.mkdir()
+    tasks = run / "tasks.jsonl"
+    with open(tasks, "w", encoding="utf-8") as lines:
+        for task in range(workload.tasks):
+            source = f"http://{machine.STORE}:{machine.STORE_PORT}/{workload.object_bytes}/{workload.object_of(task)}"
+            lines.write(json.dumps({"command": ["@sleep", f"{workload.run_s(task):.6f}"],
+                                    "inputs": [f"in={source}"]}) + "\n")
+    services = [cluster.start("head", [falkon, "start", "--dir", str(run / "d"), "--security", "none",
+                                       "--force", "--listen", f"{machine.HEAD}:0"], "run/start.log")]
+    access = ["--access", str(run / "d/access.json")]
+    machine.wait_for("the dispatcher", lambda: "dispatcher at" in (run / "start.log").read_text())
+    for node in range(NODES):
+        words = [falkon, "executor", *access, "--name", f"n{node}", "--slots", str(SLOTS),
+                 "--cache", f"{run}/cache-{node}={workload.cache_bytes}"]
+        services.append(cluster.start(f"n{node}", words, f"run/n{node}.log"))
+    machine.wait_for("the executors", lambda: (run / "start.log").read_text().count(" joined") == NODES)
+    machine.counters()
+    received = cluster.received()
+    done = cluster.run("head", [falkon, "submit", *access, "--policy", policy, "--wait", "--json",
+                                "--tasks", str(tasks)])
+    store = machine.counters()["bytes"]
+    # Messages and acknowledgements are a fraction of a percent.
+    peers = max(cluster.received() - received - store, 0)
+    cluster.end(services)
+    if done.returncode != 0:
+        raise RuntimeError(f"falkon submit: exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    subprocess.run(["rm", "-rf", str(run)], check=True)
+    return summary(results, store, peers, workload)
+
+
+def summary(results, store, peers, workload):
+    """Shares are of the bytes that tasks read, by what moved: also what was
+    fetched ahead of them."""
+    times = [result["times"] for result in results]
+    seconds = max(one["delivered"] for one in times) - min(one["queued"] for one in times)
+    read = len(results) * workload.object_bytes
+    return shares_of(seconds, read, store, peers, workload)
+
+
+def shares_of(seconds, read, store, peers, workload):
+    return {"seconds": seconds, "local_share": max(1 - (store + peers) / read, 0),
+            "peer_share": peers / read, "store_share": store / read, "store_bytes": store,
+            "store_of_working_set": store / workload.working_set_bytes()}
+
+
+def run_simulated(falkon, workload, policy, operation_s):
+    scenario = f"""
+name = "{workload.name}-{policy}"
+[workload]
+tasks = {workload.tasks}
+kind = "compute"
+run_min = {workload.run_ms / 2000}
+run_max = {1.5 * workload.run_ms / 1000}
+inputs = {{ objects = {workload.objects}, size = {workload.object_bytes}, {workload.choice_toml()} }}
+[policy]
+name = "{policy}"
+[[nodes]]
+count = {NODES}
+slots = {SLOTS}
+cache = {workload.cache_bytes}
+[network]
+node_bandwidth = {NODE_BANDWIDTH}
+[store]
+bandwidth = {STORE_BANDWIDTH}
+operation = {operation_s:.6f}
+# What computes is `@sleep`, which starts no process.
+[executor]
+start = 0
+"""
+    run = call_with_file(falkon, "sim", scenario)
+    return shares_of(run["makespan_s"], run["reads"]["bytes"], run["store_bytes"], run["peer"]["bytes"], workload)
+
+
+def run_model(falkon, workload, hits):
+    """What the abstract model gives with the hits that were measured; with its
+    own estimate of them if `hits` is none."""
+    shares = "" if hits is None else (
+        f'[hits]\nlocal = {hits["local_share"]}\npeer = {hits["peer_share"]}\nstore = {hits["store_share"]}\n')
+    description = f"""
+[workload]
+tasks = {workload.tasks}
+run = "{workload.run_ms}ms"
+objects_per_task = 1
+object = {workload.object_bytes}
+objects = {workload.objects}
+[machine]
+nodes = {NODES}
+slots_per_node = {SLOTS}
+cache = {workload.cache_bytes}
+node_bandwidth = {NODE_BANDWIDTH}
+store_bandwidth = {STORE_BANDWIDTH}
+{shares}"""
+    figures = call_with_file(falkon, "model", description)["figures"]
+    return next(figure["value"] for figure in figures if figure["symbol"] == "W")
+
+
+def call_with_file(falkon, command, text):
+    path = machine.WORK / f"{command}.toml"
+    path.write_text(text, encoding="utf-8")
+    done = subprocess.run([falkon, command, str(path), "--json"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"falkon {command}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def compare(cluster, falkon, workload, policies, rounds, operation_s):
+    """A row for each policy; rounds alternate between policies."""
+    real = {policy: [] for policy in policies}
+    for _ in range(rounds):
+        for policy in policies:
+            real[policy].append(run_real(cluster, falkon, workload, policy))
+            print(f"{workload.name} {policy}: {real[policy][-1]['seconds']:.2f} s", file=sys.stderr)
+    rows = []
+    for policy in policies:
+        runs = sorted(real[policy], key=lambda run: run["seconds"])
+        middle = runs[len(runs) // 2]
+        simulated = run_simulated(falkon, workload, policy, operation_s)
+        model = run_model(falkon, workload, middle)
+        rows.append({
+            "workload": workload.name, "policy": policy, "real": middle,
+            "real_least_s": runs[0]["seconds"], "real_most_s": runs[-1]["seconds"],
+            "simulated": simulated, "real_of_simulated": middle["seconds"] / simulated["seconds"],
+            "model_s": model, "model_error": model / middle["seconds"] - 1,
+            "model_estimated_hits_s": run_model(falkon, workload, None)})
+    return rows
+
+
+def swapped(rows):
+    """Pairs of policies whose order is another for real than simulated."""
+    def seconds(row, which):
+        return row[which]["seconds"]
+    pairs = []
+    for at, one in enumerate(rows):
+        for other in rows[at + 1:]:
+            real = seconds(one, "real") - seconds(other, "real")
+            simulated = seconds(one, "simulated") - seconds(other, "simulated")
+            if real * simulated < 0:
+                apart = abs(simulated) / max(seconds(one, "simulated"), seconds(other, "simulated"))
+                pairs.append((one["policy"], other["policy"], apart))
+    return pairs
+
+
+def shares(run):
+    return " / ".join(f"{100 * run[f'{source}_share']:.0f}" for source in ("local", "peer", "store"))
+
+
+def table(rows):
+    print(f"{'':33}{'time, s':^32}{'own / peers / store, %':^30}{'store / set':^15}{'model':^16}")
+    print(f"{'workload':10}{'policy':23}{'real':>8}{'least to most':>15}{'sim':>8}{'ratio':>7}"
+          f"{'real':>14}{'sim':>14}{'real':>8}{'sim':>6}{'s':>8}{'error':>8}")
+    for row in rows:
+        real, simulated = row["real"], row["simulated"]
+        print(f"{row['workload']:10}{row['policy']:23}{real['seconds']:8.2f}"
+              f"{row['real_least_s']:8.2f}-{row['real_most_s']:<6.2f}{simulated['seconds']:8.2f}"
+              f"{row['real_of_simulated']:7.3f}{shares(real):>14}{shares(simulated):>14}"
+              f"{real['store_of_working_set']:8.2f}{simulated['store_of_working_set']:6.2f}"
+              f"{row['model_s']:8.2f}{100 * row['model_error']:7.1f}%")
+    ratios = [abs(row["real_of_simulated"] - 1) for row in rows]
+    errors = [abs(row["model_error"]) for row in rows]
+    print(f"real against simulated: {100 * statistics.mean(ratios):.1f} % apart on average, {100 * max(ratios):.1f} % at most")
+    print(f"model with the hits measured: {100 * statistics.mean(errors):.1f} % off on average, {100 * max(errors):.1f} % at most")
+    for name in dict.fromkeys(row["workload"] for row in rows):
+        pairs = swapped([row for row in rows if row["workload"] == name])
+        said = "; ".join(f"{one} and {other}, {100 * apart:.1f} % apart" for one, other, apart in pairs)
+        print(f"{name}: order of policies " + (f"differs for {said}" if pairs else "is the same"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1, help="real runs of each [1]")
+    parser.add_argument("--workload", action="append", choices=[one.name for one in WORKLOADS])
+    parser.add_argument("--policy", action="append", choices=POLICIES)
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row instead of the table")
+    arguments = parser.parse_args()
+    root = pathlib.Path(__file__).resolve().parents[2]
+    falkon = os.path.abspath(os.environ.get("FALKON", root / "target/release/falkon"))
+    if not os.access(falkon, os.X_OK):
+        parser.exit(2, f"there is no {falkon}: run make, or say where it is with FALKON=PROGRAM\n")
+    machine.isolate()
+    cluster = machine.Cluster(NODES, NODE_BANDWIDTH, STORE_BANDWIDTH)
+    machine.start_store(cluster)
+    floor = machine.measure_store(cluster)
+    print(f"{NODES} nodes x {SLOTS} slots, {NODE_BANDWIDTH / 1e6} MB/s each, store {STORE_BANDWIDTH / 1e6} MB/s; measured "
+          f"{floor['bytes_per_s'] / 1e6:.2f} MB/s and {1000 * floor['operation_s']:.2f} ms for a byte; "
+          f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    rows = []
+    for workload in WORKLOADS:
+        if arguments.workload is None or workload.name in arguments.workload:
+            rows += compare(cluster, falkon, workload, arguments.policy or POLICIES,
+                            max(arguments.rounds, 1), floor["operation_s"])
+    if arguments.json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        table(rows)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"shaped: {error}")
