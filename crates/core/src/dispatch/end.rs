@@ -3,8 +3,8 @@
 use super::instance::{Instance, ReadyRun};
 use super::{BatchId, Dispatcher};
 use crate::result::{Finished, Outcome, Status, Tries};
+use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
-use std::collections::BTreeSet;
 
 impl Dispatcher {
     /// Tasks end without having run.
@@ -88,10 +88,10 @@ impl Dispatcher {
     /// Counts ended tasks off their batches; those all of whose tasks have
     /// ended go, unless their results are kept.
     pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
         let end = first + count;
         let mut at = first;
         while at < end {
+            let Some(instance) = self.instances.get_mut(&id) else { return };
             let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
             let batch_end = batch.first + batch.submission.count;
             let until = end.min(batch_end);
@@ -113,18 +113,14 @@ impl Dispatcher {
             }
             let known_by = std::mem::take(&mut told.known_by);
             instance.told.remove(&batch_id);
-            for executor in known_by {
-                if let Some(executor) = self.executors.get_mut(&executor) {
-                    executor.order.forget.push(batch_id);
-                    self.ordered.insert(executor.id);
-                }
-            }
+            self.forget_batch(batch_id, &known_by);
         }
     }
 
-    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
-        for executor in known_by {
-            if let Some(executor) = self.executors.get_mut(executor) {
+    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &RunSet) {
+        let all = known_by.iter().flat_map(|(first, count)| first..first + count);
+        for executor in all.map(ExecutorId) {
+            if let Some(executor) = self.executors.find_mut(&executor) {
                 executor.order.forget.push(batch);
                 self.ordered.insert(executor.id);
             }
