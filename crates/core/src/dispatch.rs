@@ -26,6 +26,7 @@ mod located;
 mod place;
 mod recover;
 mod remake;
+mod roster;
 mod standstill;
 mod submit;
 mod suspend;
@@ -40,6 +41,7 @@ use catalog::Catalog;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use cancel::Selection;
@@ -57,7 +59,7 @@ pub struct Dispatcher {
     now: Time,
     instances: BTreeMap<InstanceId, Instance>,
     next_instance: u64,
-    executors: BTreeMap<ExecutorId, Executor>,
+    executors: Roster,
     next_executor: u64,
     by_connection: BTreeMap<ConnectionId, ExecutorId>,
     by_incarnation: BTreeMap<u64, ExecutorId>,
@@ -287,7 +289,7 @@ impl Dispatcher {
     }
 
     fn check_silence(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get(&id) else { return };
+        let Some(executor) = self.executors.find(&id) else { return };
         let allowed = executor.silence_allowed(HEARTBEAT_LOST_MICROS);
         let until = executor.last_heard.after(allowed);
         if until > self.now {

@@ -12,13 +12,14 @@ mod workers;
 use crate::awake::{Awake, Vigil};
 use crate::clock::Clock;
 use crate::process::{Ended, HostError};
-use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
+use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
 use falkon_core::execute::{Action, Event, Executor};
 use falkon_core::task::{Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use objects::{FromObjects, Objects};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use tasks::Tasks;
@@ -65,7 +66,13 @@ impl fmt::Debug for Options {
 #[allow(clippy::large_enum_variant, reason = "there is one per executor")]
 pub enum Link {
     /// Over the network, again and again.
-    Access(Box<AccessFile>),
+    Access {
+        /// Where the dispatcher is.
+        access: Box<AccessFile>,
+        /// The address of this machine to connect from; `None` leaves it to the
+        /// system.
+        source: Option<IpAddr>,
+    },
     /// Within the process, once.
     Here(Box<(FrameReader, FrameWriter)>),
 }
@@ -144,10 +151,10 @@ pub async fn run(
         let opened = Objects::open(setup, &options.scratch, incarnation, options.log.clone());
         let (mut opened, stage, reused) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
-            Link::Access(access) => access
+            Link::Access { access, source } => access
                 .addresses
                 .first()
-                .and_then(|dispatcher| opened.listen(dispatcher, access.level)),
+                .and_then(|dispatcher| opened.listen(dispatcher, *source, access.level)),
             Link::Here(_) => None,
         };
         // A cache that nobody else reaches is one all the same.
@@ -377,8 +384,8 @@ async fn keep_connected(
     log: Log,
     sessions: mpsc::Sender<Session>,
 ) -> Result<(), ExecutorError> {
-    let access = match link {
-        Link::Access(access) => access,
+    let (access, source) = match link {
+        Link::Access { access, source } => (access, source),
         Link::Here(ends) => {
             let (reader, writer) = *ends;
             hold_session(reader, writer, &sessions).await;
@@ -390,7 +397,7 @@ async fn keep_connected(
     let mut first = true;
     let mut said = String::new();
     loop {
-        match connect(&access, Role::Executor, PROTOCOL_VERSION).await {
+        match connect_from(source, &access, Role::Executor, PROTOCOL_VERSION).await {
             Ok(session) => {
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;

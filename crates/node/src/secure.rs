@@ -40,7 +40,9 @@ pub use accept::{AcceptError, Acceptor, AcceptorError, Place};
 pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
 pub(crate) use bare::{Bare, CODE_BYTES, Code, Incoming, Outgoing, connect_peer};
 pub use bare::{PeerAcceptor, PeerIdentity};
-pub use connect::{ConnectError, ConnectFailure, FailedAttempt, connect, connect_over};
+pub use connect::{
+    ConnectError, ConnectFailure, FailedAttempt, connect, connect_from, connect_over,
+};
 pub use frames::{Session, plain};
 pub use handshake::{Breakdown, Stage};
 pub use identity::{Identity, IdentityError};

@@ -14,8 +14,10 @@ use falkon_core::task::Resources;
 use falkon_node::client::Client;
 use falkon_node::executor::{self, ExecutorError, Link, Options};
 use falkon_node::secure::AccessFile;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Child;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -27,6 +29,14 @@ const DESCRIPTORS_SPARE: u64 = 64;
 const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
+/// Where emulators' addresses begin: each process has one of its own, as if it
+/// were a machine of its own. Connections from one address to one port of
+/// another need different local ports, of which there are some 28,000, and those
+/// of closed connections stay taken for a minute.
+const SOURCE_FIRST: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
+/// Executors in one process for which local ports are found at once: more would
+/// be looked for among many that are taken.
+pub(crate) const SHARE_MAX: u32 = 10_000;
 
 /// `falkon bench emulate`
 #[derive(Args, Debug)]
@@ -39,6 +49,9 @@ pub(crate) struct EmulateArgs {
     /// Slots of each
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     slots: u32,
+    /// Address of this machine to connect from [default: the system's choice]
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
 }
 
 /// Holds executors until this process is ended. They are meant for builtin
@@ -53,7 +66,11 @@ pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
     for number in 0..args.executors {
         let (leaves, leaving) = oneshot::channel();
         leave.push(leaves);
-        running.spawn(executor::run(options(number, args.slots), link(&access), leaving));
+        running.spawn(executor::run(
+            options(number, args.slots),
+            link(&access, args.source),
+            leaving,
+        ));
     }
     while let Some(ended) = running.join_next().await {
         match ended {
@@ -66,8 +83,8 @@ pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn link(access: &AccessFile) -> Link {
-    Link::Access(Box::new(access.clone()))
+fn link(access: &AccessFile, source: Option<IpAddr>) -> Link {
+    Link::Access { access: Box::new(access.clone()), source }
 }
 
 fn options(number: u32, slots: u32) -> Options {
@@ -83,10 +100,22 @@ fn options(number: u32, slots: u32) -> Options {
     }
 }
 
+/// The most descriptors that one process may have here.
+pub(crate) fn descriptors_max() -> u64 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.maximum.unwrap_or(u64::MAX)
+}
+
 /// The most connections that one process may hold here.
 pub(crate) fn connections_max() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    limit.maximum.unwrap_or(u64::MAX).saturating_sub(DESCRIPTORS_SPARE)
+    descriptors_max().saturating_sub(DESCRIPTORS_SPARE)
+}
+
+/// An address of this machine that no emulator has had.
+fn next_source() -> Ipv4Addr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Ipv4Addr::from_bits(SOURCE_FIRST.to_bits().saturating_add(number))
 }
 
 /// Processes full of emulated executors. They end when this is dropped.
@@ -122,6 +151,8 @@ impl Emulators {
                 share.to_string().into(),
                 "--slots".into(),
                 slots.to_string().into(),
+                "--source".into(),
+                next_source().to_string().into(),
             ];
             emulators.processes.push(services.spawn("emulator", arguments)?);
         }

@@ -2,7 +2,7 @@
 
 use super::RoundArgs;
 use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
-use super::emulator::{Emulators, connected, connections_max};
+use super::emulator::{Emulators, SHARE_MAX, connected, connections_max, descriptors_max};
 use super::error::BenchError;
 use super::memory::resident_bytes;
 use super::report::Table;
@@ -19,6 +19,8 @@ const FEW_EXECUTORS: u32 = 2;
 const SLEEP_S: f64 = 1.0;
 /// Tasks that are started one by one, but take no time.
 const SHORT: &str = "tasks of 0 s";
+/// Whose processor time is told.
+const PARTS: [&str; 3] = ["client", "dispatcher", "emulators"];
 /// Sleeping tasks for each slot.
 const SLEEPS: u32 = 2;
 
@@ -30,18 +32,22 @@ pub(crate) struct ExecutorsArgs {
     /// Emulated executors; as many as the limit of open files allows at most
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=262_144))]
     executors: u32,
-    /// Processes that the executors are spread over
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
-    processes: u32,
+    /// Processes that the executors are spread over, each with an address of its
+    /// own [default: 2, or one for each 10,000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    processes: Option<u32>,
     /// Seconds at rest, in which only heartbeats are exchanged
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     rest: u64,
     /// No-op tasks of the array
-    #[arg(long, value_name = "N", default_value_t = 100_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     tasks: u64,
-    /// Distinct no-op tasks, and tasks of no length
+    /// Distinct no-op tasks
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     distinct: u64,
+    /// Tasks that are started one by one and take no time
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    short: u64,
     /// Protection of connections
     #[arg(long, value_enum, default_value = "none")]
     security: SecurityLevel,
@@ -51,6 +57,10 @@ impl ExecutorsArgs {
     /// As many as fit: each takes a descriptor of the dispatcher's.
     fn executors(&self) -> u32 {
         u64::from(self.executors).min(connections_max()) as u32
+    }
+
+    fn processes(&self) -> u32 {
+        self.processes.unwrap_or(self.executors().div_ceil(SHARE_MAX).max(2))
     }
 
     fn loads(&self) -> [(&'static str, Load); 2] {
@@ -75,7 +85,8 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         "executors",
         format!(
             "{executors} emulated executors of one slot in {} processes, security {:?}, journal on",
-            args.processes, args.security
+            args.processes(),
+            args.security
         ),
     );
     let setup = Setup { executors: 0, slots: 0, security: args.security, journal: true };
@@ -83,22 +94,24 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         let services = Services::start(&setup).await?;
         let (client, mut deliveries) = services.connect().await?;
         let few = Emulators::start(&services, &client, (FEW_EXECUTORS, 1), 1).await?;
-        dispatch(args, FEW_EXECUTORS, &client, &mut deliveries, &mut table).await?;
+        dispatch(args, FEW_EXECUTORS, (&services, &few), (&client, &mut deliveries), &mut table)
+            .await?;
         few.stop(&client).await?;
         let before = resident_bytes(services.dispatcher_pid());
-        let shape = (executors, args.processes);
+        let shape = (executors, args.processes());
         let dispatcher = services.dispatcher_nanos();
         let many = Emulators::start(&services, &client, shape, 1).await?;
         table.add("joined", "/s", f64::from(executors) / many.joined_in);
         let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
         table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
         rest(args, &services, &many, before, &mut table).await?;
-        dispatch(args, executors, &client, &mut deliveries, &mut table).await?;
+        dispatch(args, executors, (&services, &many), (&client, &mut deliveries), &mut table)
+            .await?;
         for name in ["array", "distinct tasks", SHORT] {
-            let rate = |executors| table.last(&format!("{name}, {executors} executors"));
-            if let (Some(few), Some(many)) = (rate(FEW_EXECUTORS), rate(executors)) {
-                table.add(&format!("{name}, {executors} against {FEW_EXECUTORS}"), "x", many / few);
-            }
+            against(name, "", executors, &mut table);
+        }
+        for part in PARTS {
+            against("distinct tasks", &time_of(part), executors, &mut table);
         }
         let tasks = u64::from(executors * SLEEPS);
         let taken = sleeps::run(&client, &mut deliveries, tasks, SLEEP_S).await?;
@@ -112,34 +125,66 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
     }
     if executors < args.executors {
         table.note(format!(
-            "{} executors were asked for: each takes a descriptor of the dispatcher's, which may \
-             have {} here (ulimit -Hn)",
+            "{} executors were asked for; descriptors bound it to {executors}: each executor takes \
+             one of the dispatcher's, and a process may have {} here (hard limit, ulimit -Hn)",
             args.executors,
-            connections_max()
+            descriptors_max()
         ));
     }
     Ok(table)
+}
+
+/// The rate or the processor time with many executors, in terms of that with
+/// few.
+fn against(name: &str, what: &str, executors: u32, table: &mut Table) {
+    let figure = |executors| table.last(&format!("{name}, {executors} executors{what}"));
+    if let (Some(few), Some(many)) = (figure(FEW_EXECUTORS), figure(executors)) {
+        let name = format!("{name}, {executors} against {FEW_EXECUTORS}{what}");
+        table.add(&name, "x", many / few);
+    }
+}
+
+fn time_of(part: &str) -> String {
+    format!(": processor time of the {part}")
+}
+
+/// Processor time used, in nanoseconds, in the order of [`PARTS`].
+fn processor_times(services: &Services, emulators: &Emulators) -> [u64; 3] {
+    [
+        processor_nanos(std::process::id()),
+        services.dispatcher_nanos(),
+        emulators.pids().map(processor_nanos).sum(),
+    ]
 }
 
 /// No-op tasks, once to warm up.
 async fn dispatch(
     args: &ExecutorsArgs,
     executors: u32,
-    client: &Client,
-    deliveries: &mut Deliveries,
+    (services, emulators): (&Services, &Emulators),
+    (client, deliveries): (&Client, &mut Deliveries),
     table: &mut Table,
 ) -> Result<(), BenchError> {
     for (name, load) in args.loads() {
         let warm_up = Load { tasks: load.tasks.min(100_000), ..load.clone() };
         campaign::run(client, deliveries, &warm_up).await?;
+        let before = processor_times(services, emulators);
         let taken = campaign::run(client, deliveries, &load).await?;
+        let after = processor_times(services, emulators);
         let name = format!("{name}, {executors} executors");
         table.add(&name, "tasks/s", load.tasks as f64 / taken.seconds);
+        if load.distinct {
+            for (part, (before, after)) in PARTS.iter().zip(before.iter().zip(after)) {
+                let spent = after.saturating_sub(*before) as f64;
+                let name = format!("{name}{}", time_of(part));
+                table.add(&name, "ns/task", spent / load.tasks as f64);
+            }
+        }
     }
-    sleeps::run(client, deliveries, args.distinct.min(100_000), 0.0).await?;
-    let taken = sleeps::run(client, deliveries, args.distinct, 0.0).await?;
+    sleeps::run(client, deliveries, args.short.min(10_000), 0.0).await?;
+    let taken = sleeps::run(client, deliveries, args.short, 0.0).await?;
     let name = format!("{SHORT}, {executors} executors");
-    table.add(&name, "tasks/s", args.distinct as f64 / taken);
+    table.add(&name, "tasks/s", args.short as f64 / taken);
     Ok(())
 }
 

@@ -93,8 +93,8 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         cache: Some(cache.clone()),
     };
     let (leave, leaving) = oneshot::channel();
-    let mut running =
-        std::pin::pin!(executor::run(options, Link::Access(Box::new(access)), leaving));
+    let link = Link::Access { access: Box::new(access), source: None };
+    let mut running = std::pin::pin!(executor::run(options, link, leaving));
     let mut interrupts = Interrupts::new();
     let mut leave = Some(leave);
     let result = loop {

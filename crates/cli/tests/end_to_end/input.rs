@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 
-fn large() -> bool {
+pub(crate) fn large() -> bool {
     std::env::var_os("FALKON_LARGE").is_some()
 }
 

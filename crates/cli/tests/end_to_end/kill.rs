@@ -303,7 +303,7 @@ fn a_dispatcher_killed_while_it_compacts_its_journal_keeps_everything() {
 }
 
 /// The instance of that name.
-fn find(access: &Access<'_>, name: &str) -> Option<String> {
+pub(crate) fn find(access: &Access<'_>, name: &str) -> Option<String> {
     let status = access.status();
     let instances = status["instances"].as_array().unwrap();
     instances.iter().find(|one| one["name"] == name).map(|one| one["id"].to_string())

@@ -2,7 +2,7 @@
 //!
 //! `FALKON_SEED` repeats the random choices of a run, `FALKON_ROUNDS` sets how
 //! many times something is killed (see `kill`), `FALKON_LARGE` makes sizes the
-//! full ones (see `input`).
+//! full ones (see `input` and `kill_at_speed`).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,6 +12,7 @@ mod fixture;
 mod functions;
 mod input;
 mod kill;
+mod kill_at_speed;
 mod network;
 mod resume;
 mod run;

@@ -98,7 +98,8 @@ impl Dispatcher {
             ensure!(self.available.is_empty(), "an executor that is gone is available");
             ensure!(self.fresh.is_empty(), "an executor that is gone gained room");
         }
-        for (id, executor) in &self.executors {
+        for executor in self.executors.values() {
+            let id = &executor.id;
             let listed = self.reserved.contains(id);
             ensure!(listed == executor.reserved.is_some(), "executor {id}: misreserved");
             let Some(connection) = executor.connection else { continue };
@@ -106,7 +107,7 @@ impl Dispatcher {
             ensure!(mine, "executor {id} is connected but not listed");
         }
         for (turn, id) in &self.available {
-            let turned = self.executors.get(id).is_some_and(|found| found.turn == Some(*turn));
+            let turned = self.executors.find(id).is_some_and(|found| found.turn == Some(*turn));
             ensure!(turned, "executor {id} is available under a stale turn");
         }
         self.check_data()

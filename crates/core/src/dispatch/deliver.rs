@@ -59,7 +59,7 @@ impl Results {
     pub(super) fn batch(&self, from: u64) -> Vec<Finished> {
         let index = self.runs.partition_point(|(at, _)| *at < from);
         let mut bytes = 0;
-        let mut batch = Vec::new();
+        let mut batch = Vec::with_capacity(DELIVERY_RUNS_MAX.min(self.runs.len() - index));
         for (_, run) in self.runs.iter().skip(index).take(DELIVERY_RUNS_MAX) {
             bytes += run.bytes();
             if bytes > DELIVERY_BYTES_MAX && !batch.is_empty() {
@@ -235,8 +235,11 @@ impl Dispatcher {
                     subscriber.window_runs += runs;
                     subscriber.window_bytes += bytes;
                     subscriber.unacknowledged.push_back((subscriber.cursor, runs, bytes));
-                    let mentioned: BTreeSet<_> =
+                    let mut executors: Vec<_> =
                         batch.iter().filter_map(|run| run.executor).collect();
+                    // Most often what one executor did comes together.
+                    executors.dedup();
+                    let mentioned: BTreeSet<_> = executors.into_iter().collect();
                     let executors = mentioned
                         .into_iter()
                         .filter_map(|id| Some((id, self.executor_names.get(&id)?.clone())))

@@ -92,7 +92,7 @@ impl Dispatcher {
 
     /// An executor takes no more tasks, and leaves when those it has ended.
     pub(super) fn release_executor(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.leaving = true;
         executor.order.leave = true;
         self.ordered.insert(id);

@@ -3,8 +3,8 @@
 use super::instance::{Instance, ReadyRun};
 use super::{BatchId, Dispatcher};
 use crate::result::{Finished, Outcome, Status};
+use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
-use std::collections::BTreeSet;
 
 impl Dispatcher {
     /// Tasks end without having run.
@@ -153,9 +153,10 @@ impl Dispatcher {
     /// Has executors told that no task needs a batch's template any more. They
     /// wait for nothing, so that goes with the next order or after a moment: a
     /// message of its own would wake each of them for nothing.
-    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &BTreeSet<ExecutorId>) {
-        for executor in known_by {
-            if let Some(executor) = self.executors.get_mut(executor) {
+    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &RunSet) {
+        let all = known_by.iter().flat_map(|(first, count)| first..first + count);
+        for executor in all.map(ExecutorId) {
+            if let Some(executor) = self.executors.find_mut(&executor) {
                 executor.order.forget.push(batch);
                 let id = executor.id;
                 self.tell_soon(id);

@@ -59,7 +59,7 @@ impl Dispatcher {
             }
         }
         self.by_connection.insert(connection, id);
-        self.executors.insert(id, executor);
+        self.executors.insert(executor);
         self.watch(id, HEARTBEAT_LOST_MICROS);
         let mut unknown = Vec::new();
         for report in join.reports {
@@ -96,7 +96,7 @@ impl Dispatcher {
 
     /// Makes what an executor says it has and what we think it has the same.
     fn reconcile(&mut self, id: ExecutorId, held: &[Held]) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         let mut kept = Vec::new();
         for held in held {
             for run in executor.take(held) {
@@ -107,7 +107,7 @@ impl Dispatcher {
         for held in never_arrived {
             self.take_back(id, &held);
         }
-        if let Some(executor) = self.executors.get_mut(&id) {
+        if let Some(executor) = self.executors.find_mut(&id) {
             for (instance, run) in kept {
                 executor.in_flight_bytes += run.row_bytes * run.count;
                 executor.in_flight.insert((instance, run.first), run);
@@ -119,7 +119,7 @@ impl Dispatcher {
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
     /// if they are ready; tells it to forget them if not.
     fn adopt(&mut self, id: ExecutorId, held: &[Held]) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
         for held in held {
             let set = unknown.entry((held.instance, held.tries)).or_default();
@@ -178,7 +178,7 @@ impl Dispatcher {
     /// An executor that comes back may not have heard which of its tasks are
     /// to be cancelled.
     fn repeat_cancellations(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         for instance in self.instances.values() {
             if !instance.cancelling.is_empty() && executor.cancel(instance.id, &instance.cancelling)
             {
@@ -199,7 +199,7 @@ impl Dispatcher {
         let now = self.now;
         admit_reports(now, &mut update.reports);
         admit_held(&mut update.returned);
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.last_heard = now;
         executor.updates_seen = update.number;
         if update.recalled {
@@ -229,7 +229,7 @@ impl Dispatcher {
         self.unobtainable.clear();
         for held in &update.returned {
             if self.take_back(id, held) > 0
-                && let Some(executor) = self.executors.get_mut(&id)
+                && let Some(executor) = self.executors.find_mut(&id)
             {
                 executor.misjudged = true;
             }
@@ -248,7 +248,7 @@ impl Dispatcher {
     /// next order or, without one, after a moment, as it waits for nothing. One
     /// that leaves waits for this.
     fn acknowledge_update(&mut self, id: ExecutorId, has_reports: bool) {
-        let leaving = self.executors.get(&id).is_some_and(|executor| executor.leaving);
+        let leaving = self.executors.find(&id).is_some_and(|executor| executor.leaving);
         if leaving {
             if has_reports || self.to_tell.contains(&id) {
                 self.ordered.insert(id);
@@ -269,7 +269,7 @@ impl Dispatcher {
     /// was known to have.
     fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
         let held = held_of(report);
-        let Some(executor) = self.executors.get_mut(&id) else { return false };
+        let Some(executor) = self.executors.find_mut(&id) else { return false };
         let mut taken = std::mem::take(&mut self.taken);
         executor.take_into(&held, &mut taken);
         let micros = report.ended.since(report.started);
@@ -357,7 +357,7 @@ impl Dispatcher {
     /// Tasks come back unstarted: they are ready again as they were. Returns
     /// how many of them were taken to hold room.
     pub(super) fn take_back(&mut self, id: ExecutorId, held: &Held) -> u64 {
-        let Some(executor) = self.executors.get_mut(&id) else { return 0 };
+        let Some(executor) = self.executors.find_mut(&id) else { return 0 };
         let mut freed = 0;
         let taken = executor.take(held);
         for run in &taken {
@@ -411,7 +411,7 @@ impl Dispatcher {
         self.unsubscribe(connection);
         let Some(id) = self.by_connection.remove(&connection) else { return };
         let now = self.now;
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.connection = None;
         executor.last_heard = now;
         if executor.leaving && executor.in_flight.is_empty() {

@@ -319,7 +319,7 @@ impl Dispatcher {
     }
 
     fn executor_at(&self, place: Place) -> Option<&Executor> {
-        self.executors.get(&self.index.executor(place)?)
+        self.executors.find(&self.index.executor(place)?)
     }
 
     fn holder(&self, place: Place, holds: bool) -> Option<HolderStatus> {

@@ -10,7 +10,7 @@ use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Kind, Resources, Submission, TaskClass, TaskId, Time};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// What decides where and in which order tasks run. Needs are numbered once
 /// per dispatcher; tasks with the same need share a queue.
@@ -80,7 +80,7 @@ pub(super) struct Told {
     /// Batches with tasks that have not ended.
     pub(super) batches: u64,
     /// Executors that were sent it.
-    pub(super) known_by: BTreeSet<ExecutorId>,
+    pub(super) known_by: RunSet,
 }
 
 /// Tasks in a row that are ready: same batch, same class, same past.

@@ -5,6 +5,7 @@
 use super::diffusion::{Costs, Free, Load, Taken};
 use super::executor::{Executor, InFlight};
 use super::instance::{Instance, Need, QueueKey, ReadyRun};
+use super::roster::Roster;
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
 use crate::data::index::{Change, Index, ObjectNo, Place};
@@ -20,7 +21,7 @@ use std::ops::{Bound, RangeInclusive};
 
 /// The executors with room for a task of one need.
 pub(super) struct WithRoom<'a> {
-    pub(super) executors: &'a BTreeMap<ExecutorId, Executor>,
+    pub(super) executors: &'a Roster,
     pub(super) available: &'a BTreeMap<u64, ExecutorId>,
     pub(super) index: &'a Index,
     pub(super) need: &'a Need,
@@ -32,7 +33,7 @@ pub(super) struct WithRoom<'a> {
 
 impl WithRoom<'_> {
     fn has_room(&self, id: ExecutorId) -> bool {
-        self.executors.get(&id).is_some_and(|executor| {
+        self.executors.find(&id).is_some_and(|executor| {
             executor.takes_tasks()
                 && executor.reserved.is_none()
                 && (executor.in_flight.is_empty() || !executor.misjudged)
@@ -67,7 +68,7 @@ impl Dispatcher {
         self.unobtainable.extend(unobtainable);
         self.fetchers.insert(id);
         self.name_placed(&named);
-        if let (Some(executor), Some(state)) = (self.executors.get_mut(&id), state) {
+        if let (Some(executor), Some(state)) = (self.executors.find_mut(&id), state) {
             executor.cache = Some(state);
         }
         if !anew && added.is_empty() && removed.is_empty() {
@@ -84,7 +85,7 @@ impl Dispatcher {
                 }
             }
             self.came_or_went(&coming);
-            if let Some(incarnation) = self.executors.get(&id).map(|found| found.incarnation) {
+            if let Some(incarnation) = self.executors.find(&id).map(|found| found.incarnation) {
                 self.is_back(incarnation);
             }
         } else {
@@ -284,7 +285,7 @@ impl Dispatcher {
     ) -> u64 {
         let Some(place) = self.index.place(executor) else { return 0 };
         let load = self.utilization();
-        let Some(found) = self.executors.get(&executor) else { return 0 };
+        let Some(found) = self.executors.find(&executor) else { return 0 };
         let budget = ORDER_BYTES_MAX.saturating_sub(found.in_flight_bytes);
         if budget == 0 && found.in_flight_count() > 0 {
             return 0;
@@ -339,7 +340,7 @@ impl Dispatcher {
             return;
         }
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let Some(executor) = self.executors.get_mut(&to) else { return };
+        let Some(executor) = self.executors.find_mut(&to) else { return };
         let need = &self.needs[key.1.0 as usize];
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
@@ -371,7 +372,7 @@ impl Dispatcher {
         instance.dispatched += 1;
         instance.usage += need.weight(1);
         let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
-        if let Some(executor) = self.executors.get_mut(&to) {
+        if let Some(executor) = self.executors.find_mut(&to) {
             executor.order.assign.push(Assigned {
                 batch: batch_id,
                 instance: id,
@@ -421,11 +422,11 @@ impl Dispatcher {
 
     /// Tells an executor where another listens; false if it does not serve.
     fn name_peer(&mut self, to: ExecutorId, peer: ExecutorId) -> bool {
-        let serves = self.executors.get(&peer).and_then(|found| found.serves.clone());
+        let serves = self.executors.find(&peer).and_then(|found| found.serves.clone());
         let Some(serves) = serves.filter(|serves| !serves.address.is_empty()) else {
             return false;
         };
-        if let Some(executor) = self.executors.get_mut(&to) {
+        if let Some(executor) = self.executors.find_mut(&to) {
             let peers = &mut executor.order.data.get_or_insert_default().peers;
             if !peers.iter().any(|known| known.executor == peer) {
                 peers.push(Peer { executor: peer, serves });
@@ -470,7 +471,7 @@ impl Dispatcher {
             while let Some(object) = self.next_fetch(executor, id, key) {
                 any = true;
                 let located = self.locate(executor, &object);
-                if let Some(found) = self.executors.get_mut(&executor) {
+                if let Some(found) = self.executors.find_mut(&executor) {
                     found.order.data.get_or_insert_default().fetch.push(located);
                     self.ordered.insert(executor);
                 }
@@ -487,7 +488,7 @@ impl Dispatcher {
     ) -> Option<Object> {
         let place = self.index.place(executor)?;
         let need = self.needs.get(key.1.0 as usize)?;
-        let found = self.executors.get(&executor)?;
+        let found = self.executors.find(&executor)?;
         let found = found.takes_tasks().then_some(found)?;
         if !found.offers(need) {
             return None;
@@ -520,7 +521,7 @@ impl Dispatcher {
             demand.push((object, wanted));
         }
         if !demand.is_empty()
-            && let Some(executor) = self.executors.get_mut(&to)
+            && let Some(executor) = self.executors.find_mut(&to)
         {
             executor.order.data.get_or_insert_with(Box::<DataOrder>::default).demand = demand;
         }
@@ -537,7 +538,7 @@ pub(super) fn demands_of(id: ExecutorId) -> RangeInclusive<(ExecutorId, ObjectId
 pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Executor) {
     let Some(batch) = instance.batch_of(task) else { return };
     let id = batch.id;
-    if instance.told.get(&id).is_some_and(|told| told.known_by.contains(&executor.id)) {
+    if instance.told.get(&id).is_some_and(|told| told.known_by.contains(executor.id.0)) {
         return;
     }
     // It may be told anew what it was to forget.
@@ -547,7 +548,7 @@ pub(super) fn announce(instance: &mut Instance, task: TaskId, executor: &mut Exe
         template: batch.submission.template.clone(),
         classes: batch.submission.classes.clone(),
     });
-    instance.told.entry(id).or_default().known_by.insert(executor.id);
+    instance.told.entry(id).or_default().known_by.insert(executor.id.0, 1);
 }
 
 /// The data of tasks that go wherever there is room: every access is to the

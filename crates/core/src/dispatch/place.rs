@@ -80,12 +80,11 @@ impl Dispatcher {
         };
         let mut after = None;
         while any_slotless(self) {
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
             let next = self
                 .executors
-                .range((from, Bound::Unbounded))
-                .find(|(_, executor)| executor.turn.is_none() && executor.takes_tasks())
-                .map(|(id, _)| *id);
+                .after(after)
+                .find(|executor| executor.turn.is_none() && executor.takes_tasks())
+                .map(|executor| executor.id);
             let Some(id) = next else { return };
             after = Some(id);
             self.serve(id, false);
@@ -108,7 +107,7 @@ impl Dispatcher {
     /// had room for are looked at as well.
     fn serve(&mut self, id: ExecutorId, gained: bool) {
         loop {
-            let Some(executor) = self.executors.get(&id) else { return };
+            let Some(executor) = self.executors.find(&id) else { return };
             if !executor.takes_tasks() {
                 break;
             }
@@ -137,7 +136,7 @@ impl Dispatcher {
     fn drop_idle_reservations(&mut self) -> bool {
         let mut idle = Vec::new();
         for id in &self.reserved {
-            let Some(executor) = self.executors.get_mut(id) else { continue };
+            let Some(executor) = self.executors.find_mut(id) else { continue };
             let Some((instance, need)) = executor.reserved else { continue };
             let key = (Reverse(self.needs[need.0 as usize].priority), need);
             let instance = self.instances.get_mut(&instance);
@@ -171,7 +170,7 @@ impl Dispatcher {
         let connected = self.by_connection.len() as u64;
         let mut from = Bound::Unbounded;
         loop {
-            let Some(executor) = self.executors.get_mut(&executor_id) else { return false };
+            let Some(executor) = self.executors.find_mut(&executor_id) else { return false };
             let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
             let next = instance.queues.range_mut((from, Bound::Unbounded)).next();
             let Some((&key, queue)) = next else { return false };
@@ -251,7 +250,7 @@ impl Dispatcher {
         key: QueueKey,
         count: u64,
     ) -> u64 {
-        let Some(executor) = self.executors.get_mut(&executor_id) else { return 0 };
+        let Some(executor) = self.executors.find_mut(&executor_id) else { return 0 };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
         let need = &self.needs[key.1.0 as usize];
         let mut sent = 0;
@@ -335,12 +334,12 @@ impl Dispatcher {
         self.journal_results();
         while let Some(id) = self.ordered.pop_first() {
             self.to_tell.remove(&id);
-            let Some(executor) = self.executors.get_mut(&id) else { continue };
+            let Some(executor) = self.executors.find_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
             if self.demands.range(demands_of(id)).next().is_some() {
                 self.tell_demand(id);
             }
-            let Some(executor) = self.executors.get_mut(&id) else { continue };
+            let Some(executor) = self.executors.find_mut(&id) else { continue };
             let acknowledged = executor.updates_seen;
             let order = std::mem::take(&mut executor.order);
             self.actions
@@ -379,7 +378,7 @@ impl Dispatcher {
                 (executor.free.clone(), executor.reserved.is_some(), executor.serves.is_some())
             };
             for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
-                let Some(executor) = self.executors.get_mut(&id) else { continue };
+                let Some(executor) = self.executors.find_mut(&id) else { continue };
                 let fits = executor.loads.iter().any(|(need, load)| {
                     let need = &self.needs[need.0 as usize];
                     load.prefetched > 0
@@ -470,7 +469,7 @@ impl Dispatcher {
     /// prefetched ones.
     pub(super) fn refresh_executor(&mut self, id: ExecutorId) {
         self.note_busy(id);
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         let is_available = executor.takes_tasks()
             && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
         match executor.turn {
@@ -505,7 +504,7 @@ impl Dispatcher {
 
     /// Counts an executor among the busy ones, or not.
     fn note_busy(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         let is_busy = !executor.in_flight.is_empty();
         if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
             self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };

@@ -136,7 +136,7 @@ impl Dispatcher {
                 self.holder_removed(place, number);
             }
             if let Some(id) = self.index.executor(place)
-                && let Some(executor) = self.executors.get_mut(&id)
+                && let Some(executor) = self.executors.find_mut(&id)
             {
                 executor.order.data.get_or_insert_default().drop.push(object);
                 self.ordered.insert(id);
@@ -237,7 +237,7 @@ impl Dispatcher {
         wanted.insert(task, 1);
         let queued = instance.remove_ready(&mut self.index, &wanted);
         if !was_waiting && queued.is_empty() {
-            let ids: Vec<ExecutorId> = self.executors.keys().copied().collect();
+            let ids: Vec<ExecutorId> = self.executors.values().map(|found| found.id).collect();
             for executor in ids {
                 self.stop(executor, id, task);
             }
@@ -248,7 +248,7 @@ impl Dispatcher {
 
     /// Takes a task from an executor, if it has it.
     fn stop(&mut self, executor: ExecutorId, id: InstanceId, task: u64) {
-        let Some(found) = self.executors.get_mut(&executor) else { return };
+        let Some(found) = self.executors.find_mut(&executor) else { return };
         let Some(run) = found.in_flight_from(id, task, task + 1) else { return };
         let held = Held { instance: id, first: TaskId(task), count: 1, tries: run.tries };
         let taken = found.take(&held);
@@ -278,7 +278,7 @@ impl Dispatcher {
         }
         for to in told {
             if let Some(to) = self.index.executor(to)
-                && let Some(executor) = self.executors.get_mut(&to)
+                && let Some(executor) = self.executors.find_mut(&to)
             {
                 executor.order.data.get_or_insert_default().gone.push(id);
                 self.ordered.insert(to);

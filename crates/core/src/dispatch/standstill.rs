@@ -62,7 +62,7 @@ impl Dispatcher {
         let holders = inputs.iter().flat_map(|input| self.index.holders(*input));
         let mut holders = holders.take(HINT_EXECUTORS_MAX).filter_map(|place| {
             let id = self.index.executor(*place)?;
-            self.executors.get(&id)
+            self.executors.find(&id)
         });
         holders.any(|executor| {
             let is_back_soon = executor.connection.is_none();

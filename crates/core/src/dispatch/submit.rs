@@ -96,7 +96,7 @@ impl Dispatcher {
     /// gone.
     pub(super) fn forget_needs(&mut self) {
         for id in std::mem::take(&mut self.reserved) {
-            if let Some(executor) = self.executors.get_mut(&id) {
+            if let Some(executor) = self.executors.find_mut(&id) {
                 executor.reserved = None;
             }
         }

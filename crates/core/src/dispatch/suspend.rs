@@ -12,7 +12,7 @@ use crate::task::ExecutorId;
 impl Dispatcher {
     /// What an outcome says about the executor it comes from.
     pub(super) fn judge_executor(&mut self, id: ExecutorId, outcome: Outcome) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         match outcome {
             Outcome::NotRun => executor.faults = executor.faults.saturating_add(1),
             Outcome::Exit(_) | Outcome::Signal(_) | Outcome::TimedOut | Outcome::NoOutput => {
@@ -59,7 +59,7 @@ impl Dispatcher {
 
     fn suspend(&mut self, id: ExecutorId) {
         let now = self.now;
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         let until = now.after(SUSPENSION_MICROS << executor.suspensions);
         executor.suspensions = (executor.suspensions + 1).min(SUSPENSION_DOUBLINGS_MAX);
         executor.suspended_until = Some(until);
@@ -89,7 +89,7 @@ impl Dispatcher {
     }
 
     fn resume(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.get_mut(&id) else { return };
+        let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.suspended_until = None;
         executor.faults = FAULTS_MAX - 1;
         self.fresh.insert(id);

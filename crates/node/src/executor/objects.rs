@@ -20,7 +20,7 @@ use falkon_core::execute::{self, TaskKey, VisitEnd, visit_of};
 use falkon_core::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -192,10 +192,18 @@ impl Objects {
     }
 
     /// Listens for peers that reach the dispatcher at `dispatcher`, at the
-    /// address by which this machine is seen from there. Says where; nothing if
-    /// that cannot be: then nothing is served.
-    pub(super) fn listen(&mut self, dispatcher: &str, level: Level) -> Option<declared::Serving> {
-        let result = listen(dispatcher);
+    /// address by which this machine is seen from there, or at `source`. Says
+    /// where; nothing if that cannot be: then nothing is served.
+    pub(super) fn listen(
+        &mut self,
+        dispatcher: &str,
+        source: Option<IpAddr>,
+        level: Level,
+    ) -> Option<declared::Serving> {
+        let result = match source {
+            Some(source) => listen_at(source),
+            None => listen(dispatcher),
+        };
         let identity = PeerIdentity::generate();
         let (listener, address) = match result {
             Ok(found) => found,
@@ -534,15 +542,20 @@ fn listen(dispatcher: &str) -> std::io::Result<(TcpListener, SocketAddr)> {
             socket.connect(address)?;
             socket.local_addr()
         });
-        match way.and_then(|own| TcpListener::bind((own.ip(), 0))) {
-            Ok(listener) => {
-                let address = listener.local_addr()?;
-                return Ok((listener, address));
-            }
+        match way.and_then(|own| listen_at(own.ip())) {
+            Ok(found) => return Ok(found),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// A listener at one of this machine's addresses, and the address with its
+/// port.
+fn listen_at(own: IpAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((own, 0))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 async fn from_store(

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
@@ -272,11 +273,25 @@ pub async fn connect(
     role: Role,
     version: u16,
 ) -> Result<Session, ConnectError> {
+    connect_from(None, access, role, version).await
+}
+
+/// Like [`connect`], from one of this machine's addresses rather than from the
+/// one that the system would choose.
+///
+/// # Errors
+/// [`ConnectError`], with what happened at each address.
+pub async fn connect_from(
+    source: Option<IpAddr>,
+    access: &AccessFile,
+    role: Role,
+    version: u16,
+) -> Result<Session, ConnectError> {
     let secret = access.secret(role).map_err(ConnectError::Access)?;
     let mut attempts = Vec::new();
     for address in &access.addresses {
         let joining = Joining { access, role, secret, version };
-        match joining.reach(address).await {
+        match joining.reach(address, source).await {
             Ok(session) => return Ok(session),
             Err(failure) => attempts.push(FailedAttempt { address: address.clone(), failure }),
         }
@@ -306,6 +321,25 @@ where
     })
 }
 
+/// Opens a connection to the first address that takes one, of those that a name
+/// has and that can be reached from `source`.
+async fn dial(address: &str, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let Some(source) = source else { return TcpStream::connect(address).await };
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in lookup_host(address).await? {
+        if address.is_ipv4() != source.is_ipv4() {
+            continue;
+        }
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.bind(SocketAddr::new(source, 0))?;
+        match socket.connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 /// What a client brings along.
 #[derive(Clone, Copy)]
 struct Joining<'a> {
@@ -316,9 +350,9 @@ struct Joining<'a> {
 }
 
 impl Joining<'_> {
-    async fn reach(self, address: &str) -> Result<Session, ConnectFailure> {
+    async fn reach(self, address: &str, source: Option<IpAddr>) -> Result<Session, ConnectFailure> {
         let limit = Duration::from_millis(CONNECT_MS_MAX);
-        let stream = timeout(limit, TcpStream::connect(address))
+        let stream = timeout(limit, dial(address, source))
             .await
             .map_err(|_| ConnectFailure::NoAnswer)?
             .map_err(ConnectFailure::Unreachable)?;

@@ -59,7 +59,7 @@ impl Dispatcher {
         let free = self
             .available
             .values()
-            .any(|id| self.executors.get(id).is_some_and(|found| found.in_flight.is_empty()));
+            .any(|id| self.executors.find(id).is_some_and(|found| found.in_flight.is_empty()));
         ensure!(
             !free || self.unplaced || self.recovering_until.is_some() || !self.waits_in_vain(),
             "tasks wait, and nothing is under way"
