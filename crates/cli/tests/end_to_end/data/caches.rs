@@ -291,7 +291,8 @@ fn a_run_is_measured_as_the_papers_do() {
     let dispatcher = with_files(&site);
     let access = dispatcher.access();
     let executors = ["a", "b"].map(|name| executor(&site, &dispatcher, name));
-    let id = access.submit(&["--range", "1-4", "--input", "in=files/1", "--", "cat", "in"]);
+    let command = ["--input", "in=files/1", "--", "sh", "-c", "cat in"];
+    let id = access.submit(&[&["--range", "1-4"], &command[..]].concat());
     access.run("results", &[&id, "--metrics", "n.json"]).exits(0);
     let metrics: Value = serde_json::from_str(&site.read("n.json")).unwrap();
     assert_eq!((&metrics["tasks"], &metrics["slots"]), (&4.into(), &4.0.into()));
