@@ -97,14 +97,9 @@ pub enum Event {
     },
     /// What [`Action::Stage`] led to.
     Stage(stage::Event),
-    /// Somebody wants something of the cache. The answer is
-    /// [`Action::VisitEnded`].
-    Visited {
-        /// This visit.
-        visit: u64,
-        /// What.
-        what: Visit,
-    },
+    /// Somebody wants something of the cache, in a visit of this number. The
+    /// answer is [`Action::VisitEnded`].
+    Visited(u64, Visit),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -170,13 +165,8 @@ pub enum Action {
     Stage(stage::Action),
     /// Where executors listen from which objects are to be fetched.
     Peers(Vec<Peer>),
-    /// A visit is over.
-    VisitEnded {
-        /// Which.
-        visit: u64,
-        /// How.
-        end: VisitEnd,
-    },
+    /// The visit of this number is over, in this way.
+    VisitEnded(u64, VisitEnd),
     /// A task with data objects is over: its sandbox may go.
     Clear(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
@@ -342,7 +332,7 @@ impl Executor {
             Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
-            Event::Visited { visit, what } => self.visited(visit, what),
+            Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leaving = true,
         }
     }

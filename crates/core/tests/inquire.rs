@@ -10,7 +10,7 @@ use falkon_core::dispatch::{
     AccessError, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Purpose, Scope, Update,
 };
 use falkon_core::execute::{self, Executor, Visit, VisitEnd, visit_of};
-use falkon_core::limits::OBJECTS_TOLD_MAX;
+use falkon_core::limits::LISTED_OBJECTS_MAX;
 use falkon_core::task::{
     ExecutorId, InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -126,7 +126,7 @@ impl World {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let (objects, next) = self.dispatcher.objects(scope, executor, prefix, after);
-            assert!(objects.len() <= OBJECTS_TOLD_MAX);
+            assert!(objects.len() <= LISTED_OBJECTS_MAX);
             all.extend(objects.iter().map(|object| object.id));
             match next {
                 Some(_) => after = next,
@@ -141,10 +141,10 @@ impl World {
 #[test]
 fn a_list_comes_in_parts_and_has_each_object_once() {
     let mut world = World::new(2);
-    let count = 3 * OBJECTS_TOLD_MAX as u64;
+    let count = 3 * LISTED_OBJECTS_MAX as u64;
     let objects: Vec<Object> =
         (0..count).map(|number| object(number, &format!("/{}/{number}", number % 2))).collect();
-    let (held, waited_for) = objects.split_at(2 * OBJECTS_TOLD_MAX + 5);
+    let (held, waited_for) = objects.split_at(2 * LISTED_OBJECTS_MAX + 5);
     let instance = world.submit(waited_for.to_vec(), false);
     world.add(0, held, true);
     world.add(1, &held[..7], false);
@@ -177,7 +177,7 @@ fn an_object_is_found_by_its_name_and_by_its_id() {
     let (one, other) = (object(1, "/a"), object(2, "/a"));
     let instance = world.submit(vec![one.clone()], true);
     world.add(0, &[one.clone(), other.clone()], false);
-    world.add(2, &[one.clone()], false);
+    world.add(2, std::slice::from_ref(&one), false);
     // The other version was never named here.
     let found = world.dispatcher.find_objects(Scope::All, "/a");
     assert_eq!(found.len(), 1);
@@ -190,7 +190,7 @@ fn an_object_is_found_by_its_name_and_by_its_id() {
     assert!(world.dispatcher.find_objects(Scope::Placed, "/a").is_empty());
     let foreign = world.dispatcher.find_objects(Scope::Of(instance), &other.id.to_string());
     assert!(foreign.is_empty(), "an id opens nothing");
-    world.add(1, &[other.clone()], true);
+    world.add(1, std::slice::from_ref(&other), true);
     assert_eq!(world.dispatcher.find_objects(Scope::Placed, "/a").len(), 1);
     assert_eq!(world.dispatcher.find_objects(Scope::All, "/a").len(), 2);
 }
@@ -239,7 +239,7 @@ fn what_is_put_goes_where_least_is_and_one_key_has_one_content() {
         Ok(found.into_iter().map(|access| access.name).collect::<Vec<String>>())
     };
     assert_eq!(order(&world, &new).unwrap(), ["e1", "e3", "e2", "e0"]);
-    world.add(2, &[new.clone()], true);
+    world.add(2, std::slice::from_ref(&new), true);
     // Who has it already has taken it.
     assert_eq!(order(&world, &new).unwrap(), ["e2", "e1", "e3", "e0"]);
     let another = object(2, "cache:k");
@@ -255,7 +255,7 @@ fn what_is_put_goes_where_least_is_and_one_key_has_one_content() {
 fn names_that_nobody_needs_are_forgotten() {
     let mut world = World::new(1);
     let kept = object(0, "/kept");
-    world.add(0, &[kept.clone()], true);
+    world.add(0, std::slice::from_ref(&kept), true);
     // More than are kept for nothing.
     for round in 0..4 {
         let objects: Vec<Object> =
@@ -315,7 +315,7 @@ impl Node {
     fn visit(&mut self, what: Visit) -> (u64, Vec<execute::Action>) {
         let visit = self.next;
         self.next += 1;
-        (visit, self.handle(execute::Event::Visited { visit, what }))
+        (visit, self.handle(execute::Event::Visited(visit, what)))
     }
 
     /// Puts an object, and brings it in as the stage has it done.
@@ -333,7 +333,7 @@ impl Node {
 
     fn ends(actions: &[execute::Action]) -> Vec<VisitEnd> {
         let ended = actions.iter().filter_map(|action| match action {
-            execute::Action::VisitEnded { end, .. } => Some(end.clone()),
+            execute::Action::VisitEnded(_, end) => Some(end.clone()),
             _ => None,
         });
         ended.collect()
@@ -367,7 +367,7 @@ fn what_is_put_is_held_told_by_name_and_dropped_unless_in_use() {
     actions.extend(node.handle(execute::Event::Order(Default::default())));
     let changes = Node::told(&actions);
     assert_eq!((changes.anew, changes.added), (true, vec![(one.id, 60)]));
-    assert_eq!(changes.named, [one.clone()]);
+    assert_eq!(changes.named, std::slice::from_ref(&one));
     assert_eq!(changes.state.map(|state| (state.capacity, state.used)), Some((100, 60)));
     // A peer fetches it: it stays until that is over.
     let ask = stage::Event::Ask { serve: stage::ServeId(1), object: one.id };
@@ -379,8 +379,7 @@ fn what_is_put_is_held_told_by_name_and_dropped_unless_in_use() {
     let deleted = actions.iter().position(|action| {
         matches!(action, execute::Action::Stage(stage::Action::Delete(gone)) if gone.object == one.id)
     });
-    let ended =
-        actions.iter().position(|action| matches!(action, execute::Action::VisitEnded { .. }));
+    let ended = actions.iter().position(|action| matches!(action, execute::Action::VisitEnded(..)));
     assert!(deleted.is_some() && deleted < ended, "its file goes before that is said");
     assert_eq!(Node::told(&actions).removed, [one.id]);
     assert_eq!(Node::ends(&node.visit(Visit::Drop(one.id)).1), [VisitEnd::Gone]);

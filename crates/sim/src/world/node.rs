@@ -254,7 +254,7 @@ impl World<'_> {
             Action::Prepare { .. }
             | Action::Forget(_)
             | Action::Clear(_)
-            | Action::VisitEnded { .. }
+            | Action::VisitEnded(..)
             | Action::Left => {}
         }
         Ok(())
