@@ -18,7 +18,17 @@ pub(super) fn with_files(site: &Site) -> Dispatcher<'_> {
 
 /// An executor with a cache that alone can run tasks that need its name.
 pub(super) fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
-    let cache = format!("{}=1MiB", site.text(&format!("cache-{name}")));
+    executor_with(site, dispatcher, name, "1MiB")
+}
+
+/// The same, with a cache of a size.
+pub(super) fn executor_with(
+    site: &Site,
+    dispatcher: &Dispatcher<'_>,
+    name: &str,
+    size: &str,
+) -> Running {
+    let cache = format!("{}={size}", site.text(&format!("cache-{name}")));
     let offer = format!("{name}=100");
     dispatcher.executor(name, &["--slots", "2", "--cache", &cache, "--resource", &offer])
 }
