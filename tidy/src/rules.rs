@@ -191,7 +191,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 16] = [
+const UNITS: [&str; 17] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -208,6 +208,7 @@ const UNITS: [&str; 16] = [
     "CONNECTIONS",
     "OBJECTS",
     "HOLDERS",
+    "INTERVALS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -43,7 +43,7 @@ use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use graph::{Dependencies, GraphBuilder, Made};
 use listed::{ListBuilder, Listed};
-use product::Product;
+use product::{Product, Ties};
 use selection::Selection;
 use source::Source;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -163,7 +163,7 @@ impl Plan {
         let mut product = Product::new(args, sources)?;
         objects::settle_template(&mut product.template, &current_dir);
         let reads_held = args.options.reads_held;
-        let (dependencies, made, held) = product.dependencies(&current_dir, reads_held)?;
+        let Ties { dependencies, made, held } = product.dependencies(&current_dir, reads_held)?;
         let template = Template::Command(product.template.clone()).to_bytes();
         let first = product.command(0).unwrap_or_default();
         let has_objects = objects::has_objects(&first);

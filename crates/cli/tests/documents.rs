@@ -55,9 +55,13 @@ fn documents() -> Vec<PathBuf> {
     documents
 }
 
-/// The names of all commands.
-fn commands() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_falkon")).arg("--help").output().unwrap();
+/// Commands that have commands of their own.
+const FAMILIES: [&str; 2] = ["bench", "data"];
+
+/// The names of all commands, or of those below one.
+fn commands(family: Option<&str>) -> Vec<String> {
+    let mut falkon = Command::new(env!("CARGO_BIN_EXE_falkon"));
+    let output = falkon.args(family).arg("--help").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let (_, list) = text.split_once("Commands:\n").unwrap();
     let lines = list.lines().take_while(|line| !line.is_empty());
@@ -70,8 +74,13 @@ fn options(help: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn options_mentioned_alone_exist() {
-    let helps: Vec<String> =
-        commands().iter().filter(|name| *name != "help").map(|name| help(name)).collect();
+    let below = |name: &String| {
+        let family = FAMILIES.contains(&name.as_str()).then(|| commands(Some(name)));
+        let below = family.unwrap_or_default().into_iter().filter(|below| below != "help");
+        below.map(|below| format!("{name} {below}")).chain([name.clone()]).collect::<Vec<_>>()
+    };
+    let all = commands(None).into_iter().filter(|name| name != "help");
+    let helps: Vec<String> = all.flat_map(|name| below(&name)).map(|name| help(&name)).collect();
     let known: BTreeSet<&str> = helps.iter().flat_map(|help| options(help)).collect();
     for name in ["README.md", "docs/task-files.md", "docs/data.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
@@ -98,10 +107,9 @@ fn commands_and_options_in_documents_exist() {
             else {
                 continue;
             };
-            // `falkon bench` has commands of its own.
-            let below = words
-                .get(1)
-                .filter(|word| *command == "bench" && word.chars().all(|c| c.is_ascii_lowercase()));
+            let below = words.get(1).filter(|word| {
+                FAMILIES.contains(command) && word.chars().all(|c| c.is_ascii_lowercase())
+            });
             let command = below.map_or_else(|| (*command).to_owned(), |b| format!("{command} {b}"));
             let help = helps.entry(command.clone()).or_insert_with(|| help(&command));
             for option in words.iter().filter(|word| word.starts_with("--")) {

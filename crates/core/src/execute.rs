@@ -101,14 +101,9 @@ pub enum Event {
     /// [`Event::Connected`], as the clock may be another then. When the time is
     /// over it leaves as after [`Event::Leave`].
     Lease(Lease),
-    /// Somebody wants something of the cache. The answer is
-    /// [`Action::VisitEnded`].
-    Visited {
-        /// This visit.
-        visit: u64,
-        /// What.
-        what: Visit,
-    },
+    /// Somebody wants something of the cache, in a visit of this number. The
+    /// answer is [`Action::VisitEnded`].
+    Visited(u64, Visit),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -174,13 +169,8 @@ pub enum Action {
     Stage(stage::Action),
     /// Where executors listen from which objects are to be fetched.
     Peers(Vec<Peer>),
-    /// A visit is over.
-    VisitEnded {
-        /// Which.
-        visit: u64,
-        /// How.
-        end: VisitEnd,
-    },
+    /// The visit of this number is over, in this way.
+    VisitEnded(u64, VisitEnd),
     /// A task with data objects is over: its sandbox may go.
     Clear(TaskKey),
     /// It has left: nothing runs and nothing is unreported.
@@ -356,7 +346,7 @@ impl Executor {
                 self.allocation = lease.allocation;
                 self.leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
             }
-            Event::Visited { visit, what } => self.visited(visit, what),
+            Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leaving = true,
         }
     }

@@ -146,17 +146,17 @@ pub const DATA_TASK_BYTES: u64 = 256;
 /// Names of objects below which none that nobody needs is swept out.
 pub const CATALOG_OBJECTS_MIN: usize = 4096;
 /// Objects in one answer to somebody who asks which there are.
-pub const OBJECTS_TOLD_MAX: usize = 4096;
+pub const LISTED_OBJECTS_MAX: usize = 4096;
 /// Bytes of their URLs, the last one's aside.
-pub const OBJECTS_TOLD_BYTES_MAX: u64 = 1 << 20;
+pub const LISTED_BYTES_MAX: u64 = 1 << 20;
 /// Objects looked at for one such answer.
-pub const OBJECTS_EXAMINED_MAX: usize = 16_384;
+pub const EXAMINED_OBJECTS_MAX: usize = 16_384;
 /// Objects, versions of one source, that one name is found to mean.
 pub const FOUND_OBJECTS_MAX: usize = 256;
 /// Holders of objects in one answer.
-pub const HOLDERS_TOLD_MAX: usize = 16_384;
+pub const FOUND_EXECUTORS_MAX: usize = 16_384;
 /// Executors that are named for an object to be put there.
-pub const PUT_CANDIDATES_MAX: usize = 256;
+pub const PUT_EXECUTORS_MAX: usize = 256;
 /// How often an executor tells how its cache stands, at most, if there is no
 /// other news of the cache.
 pub const CACHE_STATE_MICROS: u64 = 1_000_000;

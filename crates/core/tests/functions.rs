@@ -92,7 +92,7 @@ impl World {
                 | Action::Stage(_)
                 | Action::Peers(_)
                 | Action::Clear(_)
-                | Action::VisitEnded { .. }
+                | Action::VisitEnded(..)
                 | Action::Left => {}
             }
         }

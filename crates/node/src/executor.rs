@@ -349,7 +349,7 @@ impl Driver {
                     objects.set_peers(peers);
                 }
             }
-            Action::VisitEnded { visit, end } => {
+            Action::VisitEnded(visit, end) => {
                 if let Some(objects) = self.tasks.objects() {
                     objects.visit_ended(visit, end);
                 }

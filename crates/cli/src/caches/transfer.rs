@@ -6,6 +6,7 @@ mod file;
 
 use super::find::{find, find_one};
 use super::{Asking, Caches, until_heard};
+use crate::access::AccessArgs;
 use crate::exit::{Exit, say};
 use crate::query::print;
 use crate::results::staged::bytes_text;
@@ -23,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 pub(super) struct PutArgs {
     #[command(flatten)]
-    asking: Asking,
+    access: AccessArgs,
     /// Files
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -66,7 +67,9 @@ pub(super) fn put(args: &PutArgs) -> Exit {
     if args.key.is_some() && args.files.len() > 1 {
         return Exit::usage("--key names one file, and there are several: leave it out");
     }
-    args.asking.ask(async |caches: &Caches| {
+    // It is for all who may submit, and so of no instance.
+    let asking = Asking { access: args.access.clone(), instance: None };
+    asking.ask(async |caches: &Caches| {
         for path in &args.files {
             let key = key(args.key.as_deref(), path)?;
             let url = put_one(caches, path, &key, usize::from(args.replicas)).await?;

@@ -14,9 +14,6 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-/// Dependencies, what tasks write, and keys of objects that are held already.
-type Linked = (Dependencies, HashSet<Made>, BTreeSet<Vec<u8>>);
-
 /// How an input from the caches begins, after its name.
 const CACHED: &[u8] = b"=cache:";
 
@@ -37,6 +34,17 @@ pub(crate) struct Product {
     pub(crate) class: TaskClass,
     /// How many tasks: the product of the sources' lengths.
     pub(crate) count: u64,
+}
+
+/// What ties tasks to one another, and to what is there already.
+#[derive(Debug, Default)]
+pub(crate) struct Ties {
+    /// Which waits for which.
+    pub(crate) dependencies: Dependencies,
+    /// What they write.
+    pub(crate) made: HashSet<Made>,
+    /// What they read in caches and none of them writes.
+    pub(crate) held: BTreeSet<Vec<u8>>,
 }
 
 impl Product {
@@ -178,14 +186,14 @@ impl Product {
         &self,
         current_dir: &[u8],
         reads_held: bool,
-    ) -> Result<Linked, PlanError> {
+    ) -> Result<Ties, PlanError> {
         let reads_cached = |text: &Text| {
             let cached = |bytes: &[u8]| bytes.windows(CACHED.len()).any(|part| part == CACHED);
             text.iter().any(|piece| matches!(piece, Piece::Literal(bytes) if cached(bytes)))
         };
         let count = match self.template.outputs.is_empty() {
             true if !self.template.inputs.iter().any(reads_cached) => {
-                return Ok((Dependencies::default(), HashSet::new(), BTreeSet::new()));
+                return Ok(Ties::default());
             }
             // Nobody writes what the first one reads, or all read the same.
             true if !reads_held || self.template.inputs.iter().all(is_literal) => 1,
@@ -208,7 +216,7 @@ impl Product {
         }
         let (made, held) = (graph.made(), graph.held());
         let dependencies = graph.finish(self.count, |index| format!("#{}", index + 1))?;
-        Ok((dependencies, made, held))
+        Ok(Ties { dependencies, made, held })
     }
 }
 

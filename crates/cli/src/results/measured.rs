@@ -152,7 +152,7 @@ impl Measured<'_> {
                 .intervals(INTERVALS_WRITTEN_MAX)
                 .iter()
                 .map(|interval| JsonInterval {
-                    at_seconds: (interval.from.0 as f64 - began.0 as f64) / SECOND_MICROS,
+                    at_seconds: interval.from.since(began) as f64 / SECOND_MICROS,
                     seconds: interval.micros as f64 / SECOND_MICROS,
                     ended: interval.ended,
                     local: JsonCount::of(interval.usage.local),

@@ -8,8 +8,8 @@ use crate::data::declared::{Lists, Serving};
 use crate::data::index::{ObjectNo, Place};
 use crate::data::object::{Object, ObjectId};
 use crate::limits::{
-    FOUND_OBJECTS_MAX, HOLDERS_TOLD_MAX, OBJECTS_EXAMINED_MAX, OBJECTS_TOLD_BYTES_MAX,
-    OBJECTS_TOLD_MAX, PUT_CANDIDATES_MAX,
+    EXAMINED_OBJECTS_MAX, FOUND_EXECUTORS_MAX, FOUND_OBJECTS_MAX, LISTED_BYTES_MAX,
+    LISTED_OBJECTS_MAX, PUT_EXECUTORS_MAX,
 };
 use crate::task::ExecutorId;
 use std::fmt;
@@ -66,7 +66,7 @@ pub struct FoundObject {
     pub object: ObjectStatus,
     /// Tasks that have not ended and read it, whether they are ready or not.
     pub readers: u64,
-    /// Who has it; not more than [`HOLDERS_TOLD_MAX`] of all that are found.
+    /// Who has it; not more than [`FOUND_EXECUTORS_MAX`] of all that are found.
     pub holders: Vec<HolderStatus>,
 }
 
@@ -167,9 +167,9 @@ impl Dispatcher {
                 bytes += url.len() as u64;
                 told.push(self.status_of(id, number, named));
             }
-            if told.len() >= OBJECTS_TOLD_MAX
-                || bytes >= OBJECTS_TOLD_BYTES_MAX
-                || examined >= OBJECTS_EXAMINED_MAX
+            if told.len() >= LISTED_OBJECTS_MAX
+                || bytes >= LISTED_BYTES_MAX
+                || examined >= EXAMINED_OBJECTS_MAX
             {
                 return (told, Some(id));
             }
@@ -187,7 +187,7 @@ impl Dispatcher {
             None => self.catalog.at(name).map(|(id, _)| id).collect(),
         };
         let ids = ids.into_iter().filter(|id| self.is_in(scope, *id));
-        let mut room = HOLDERS_TOLD_MAX;
+        let mut room = FOUND_EXECUTORS_MAX;
         let known = ids.filter_map(|id| Some((id, self.index.number(id)?)));
         known
             .take(FOUND_OBJECTS_MAX)
@@ -234,7 +234,7 @@ impl Dispatcher {
             }
         }
         let found = held.iter().filter_map(|place| self.executor_at(*place)).map(access);
-        Ok(found.take(HOLDERS_TOLD_MAX).collect())
+        Ok(found.take(FOUND_EXECUTORS_MAX).collect())
     }
 
     fn where_to_put(&self, object: &Object) -> Result<Vec<Access>, AccessError> {
@@ -255,7 +255,7 @@ impl Dispatcher {
         });
         let mut reached: Vec<((bool, usize), Access)> = reached.collect();
         reached.sort_by_key(|(rank, access)| (*rank, access.executor));
-        reached.truncate(PUT_CANDIDATES_MAX);
+        reached.truncate(PUT_EXECUTORS_MAX);
         if reached.is_empty() {
             return Err(AccessError::NoCache);
         }

@@ -67,13 +67,28 @@ impl Dispatcher {
         let Changes { anew, added, removed, named, state, unobtainable } = changes;
         self.unobtainable.extend(unobtainable);
         self.fetchers.insert(id);
-        self.name_placed(&named);
         if let (Some(executor), Some(state)) = (self.executors.find_mut(&id), state) {
             executor.cache = Some(state);
         }
         if !anew && added.is_empty() && removed.is_empty() {
             return;
         }
+        self.holders_changed(id, place, (anew, added, removed));
+        // Names are kept of what is held.
+        self.name_placed(&named);
+        if !self.located.is_empty() {
+            self.fresh.insert(id);
+            self.unplaced = true;
+        }
+    }
+
+    /// An executor has said what it holds, and what not.
+    fn holders_changed(
+        &mut self,
+        id: ExecutorId,
+        place: Place,
+        (anew, added, removed): (bool, Vec<(ObjectId, u64)>, Vec<ObjectId>),
+    ) {
         if anew {
             let all: Vec<_> =
                 added.into_iter().map(|(object, size)| (object, Some(size))).collect();
@@ -106,10 +121,6 @@ impl Dispatcher {
                     self.unfetchable(number);
                 }
             }
-        }
-        if !self.located.is_empty() {
-            self.fresh.insert(id);
-            self.unplaced = true;
         }
     }
 

@@ -117,9 +117,7 @@ impl Dispatcher {
         needs: Vec<NeedId>,
     ) {
         self.knows_data |= submission.data.is_some();
-        if let Some(data) = submission.data.clone() {
-            self.name_declared(id, &data);
-        }
+        let data = submission.data.clone();
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
             let batch = BatchId(self.next_batch);
@@ -164,6 +162,9 @@ impl Dispatcher {
                 read_by: links.read_by,
             },
         );
+        if let Some(data) = data {
+            self.name_declared(id, &data);
+        }
     }
 
     /// Queues the tasks of a batch that have not ended: those that wait for

@@ -111,22 +111,23 @@ impl Observed {
         self.first_queued
     }
 
-    /// What happened when, in at most so many intervals, all of one length;
-    /// and at most [`METRIC_INTERVALS_MAX`].
+    /// What happened when, in at most so many intervals (2 at least) and at
+    /// most [`METRIC_INTERVALS_MAX`], all of one length but for the first and
+    /// the last: the run begins in one and ends in the other.
     #[must_use]
     pub fn intervals(&self, most: usize) -> Vec<Interval> {
+        let Some(first) = self.first_queued else { return Vec::new() };
         let mut intervals = self.intervals.clone();
-        while intervals.all.len() > most.max(1) {
+        while intervals.all.len() > most.max(2) {
             intervals.coarsen();
         }
         let micros = intervals.micros();
-        let from = |at: u64| Time((intervals.first + at).saturating_mul(micros));
-        let each = (0..).zip(&intervals.all);
-        each.map(|(at, sum)| Interval {
-            from: from(at),
-            micros,
-            ended: sum.ended,
-            usage: sum.usage,
+        let border = |number: u64| Time(number.saturating_mul(micros));
+        let end = self.last_delivered.after(1);
+        let each = (intervals.first..).zip(&intervals.all);
+        each.map(|(number, sum)| {
+            let (from, until) = (border(number).max(first), border(number + 1).min(end));
+            Interval { from, micros: until.since(from), ended: sum.ended, usage: sum.usage }
         })
         .collect()
     }

@@ -721,7 +721,7 @@ impl World {
                     self.nodes[index].peers.insert(peer.executor, at);
                 }
             }
-            execute::Action::VisitEnded { .. } => panic!("nobody visits"),
+            execute::Action::VisitEnded(..) => panic!("nobody visits"),
             execute::Action::Clear(key) => {
                 assert!(!self.nodes[index].processes.contains_key(&key), "a sandbox in use goes");
                 self.nodes[index].sandboxes.remove(&key);

@@ -572,7 +572,7 @@ impl World {
                 }
                 execute::Action::Stage(_)
                 | execute::Action::Peers(_)
-                | execute::Action::VisitEnded { .. }
+                | execute::Action::VisitEnded(..)
                 | execute::Action::Clear(_) => panic!("no task has data here"),
                 execute::Action::Left => {
                     self.nodes[index].left = true;

@@ -13,7 +13,7 @@ use falkon_wire::message::{
 };
 
 /// How long a ticket can be used to connect to executors.
-const TICKET_MICROS: u64 = 600_000_000;
+const TICKET_MICROS: u64 = 3_600_000_000;
 
 impl Driver {
     pub(super) fn status(&self, only: Option<InstanceId>) -> Status {

@@ -39,7 +39,7 @@ impl Visits {
         let visit = self.next;
         self.next += 1;
         self.ends.insert(visit, end);
-        Ok(Some(Event::Visited { visit, what }))
+        Ok(Some(Event::Visited(visit, what)))
     }
 
     /// There is a place for what a visitor puts here. If it is gone, that is

@@ -269,7 +269,7 @@ impl World<'_> {
             Action::Prepare { .. }
             | Action::Forget(_)
             | Action::Clear(_)
-            | Action::VisitEnded { .. } => {}
+            | Action::VisitEnded(..) => {}
         }
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! One example of every message and record, for the golden bytes and the
 //! fuzz corpus.
 
+mod data;
+
+use data::{cache_state, found_object, object_status, placed};
 use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
-use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
+use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Lease, ObjectStatus, Order, Prepare, Purpose, Record, RequestError,
-    Selection, Update,
+    Access, AccessError, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order,
+    Prepare, Purpose, Record, RequestError, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -201,33 +203,6 @@ fn cache_changes() -> Changes {
         state: Some(cache_state()),
         unobtainable: vec![second],
     }
-}
-
-fn placed() -> Object {
-    Object {
-        id: ObjectId(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
-        url: "cache:key".into(),
-        version: "blake3:af1349b9f5f9a1a6a0404dea36dcc949".into(),
-        size: Some(0),
-    }
-}
-
-fn cache_state() -> CacheState {
-    let count = |objects, bytes| Count { objects, bytes };
-    let usage = Usage { local: count(7, 7 << 20), peer: count(2, 300), store: count(1, 0) };
-    CacheState { capacity: 1 << 30, used: 2 << 20, usage }
-}
-
-fn object_status() -> ObjectStatus {
-    let Object { id, url, version, size } = placed();
-    ObjectStatus { id, url, version, size, holders: 2, coming: 1, waiting: 300 }
-}
-
-fn found_object() -> FoundObject {
-    let executor = ExecutorId(3);
-    let name = "node7:4711".to_owned();
-    let holder = HolderStatus { executor, name, holds: true, connected: false };
-    FoundObject { object: object_status(), readers: 1000, holders: vec![holder] }
 }
 
 fn submission() -> Submission {

@@ -291,7 +291,8 @@ fn a_run_is_measured_as_the_papers_do() {
     let dispatcher = with_files(&site);
     let access = dispatcher.access();
     let executors = ["a", "b"].map(|name| executor(&site, &dispatcher, name));
-    let id = access.submit(&["--range", "1-4", "--input", "in=files/1", "--", "cat", "in"]);
+    let command = ["--input", "in=files/1", "--", "sh", "-c", "cat in"];
+    let id = access.submit(&[&["--range", "1-4"], &command[..]].concat());
     access.run("results", &[&id, "--metrics", "n.json"]).exits(0);
     let metrics: Value = serde_json::from_str(&site.read("n.json")).unwrap();
     assert_eq!((&metrics["tasks"], &metrics["slots"]), (&4.into(), &4.0.into()));
@@ -302,4 +303,26 @@ fn a_run_is_measured_as_the_papers_do() {
     let ran = site.run(["run", "--", "true"]).exits(0);
     assert!(!ran.err.contains("response "), "{ran}");
     end(executors);
+}
+
+#[test]
+fn what_was_put_outlives_its_executor() {
+    let site = Site::new();
+    let dispatcher = with_files(&site);
+    let access = dispatcher.access();
+    let a = executor(&site, &dispatcher, "a");
+    site.write("input", "content\n");
+    data(&access, "put", &["input", "--key", "kept"]).exits(0);
+    a.kill();
+    // Nobody is there who could give it.
+    let ran = data(&access, "get", &["cache:kept", "out"]);
+    assert!(!ran.succeeded() && !site.path("out").exists(), "{ran}");
+    let left = std::fs::read_dir(site.dir()).unwrap().flatten();
+    let parts = left.filter(|entry| entry.file_name().to_string_lossy().contains(".part"));
+    assert_eq!(parts.count(), 0);
+    let a = executor(&site, &dispatcher, "a");
+    let ran = retried(|| data(&access, "get", &["cache:kept"]));
+    assert_eq!(ran.text(), "content\n");
+    assert_eq!(located(&access, "cache:kept")["url"], "cache:kept");
+    end([a]);
 }

@@ -116,7 +116,7 @@ impl Executor {
         if let Some(end) = end {
             // What the stage does for it comes first.
             self.drain_stage();
-            self.actions.push_back(Action::VisitEnded { visit, end });
+            self.actions.push_back(Action::VisitEnded(visit, end));
         }
     }
 
@@ -131,7 +131,7 @@ impl Executor {
             }
             Some(error) => VisitEnd::Refused(error.to_string()),
         };
-        self.actions.push_back(Action::VisitEnded { visit, end });
+        self.actions.push_back(Action::VisitEnded(visit, end));
     }
 }
 
