@@ -23,6 +23,7 @@ mod located;
 mod place;
 mod recover;
 mod remake;
+mod replicate;
 mod standstill;
 mod submit;
 mod suspend;
@@ -35,6 +36,7 @@ use crate::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use replicate::Copies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use cancel::Selection;
@@ -105,6 +107,10 @@ pub struct Dispatcher {
     unobtainable: BTreeSet<ObjectId>,
     /// Instances in which tasks may run again for nobody.
     stale_remakes: BTreeSet<InstanceId>,
+    /// Copies of objects that are in caches alone.
+    copies: Copies,
+    /// Objects that need not be kept any more.
+    released: Vec<ObjectId>,
     /// Executors that have tasks.
     busy: u64,
     /// Room to work in, used again for each report.

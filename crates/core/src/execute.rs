@@ -9,6 +9,7 @@
 mod ahead;
 mod bundle;
 mod check;
+mod leave;
 mod obey;
 mod outbox;
 mod staging;
@@ -242,6 +243,8 @@ pub struct Executor {
     connected: bool,
     leaving: bool,
     told_leaving: bool,
+    /// When it leaves at the latest, once nothing runs.
+    leave_by: Option<Time>,
     left: bool,
     /// This session's numbers of templates → ours.
     batches: BTreeMap<BatchId, TemplateId>,
@@ -286,6 +289,7 @@ impl Executor {
             connected: false,
             leaving: false,
             told_leaving: false,
+            leave_by: None,
             left: false,
             batches: BTreeMap::new(),
             templates: BTreeMap::new(),
@@ -327,7 +331,7 @@ impl Executor {
             Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
-            Event::Leave => self.leaving = true,
+            Event::Leave => self.leave(),
         }
     }
 
@@ -356,7 +360,7 @@ impl Executor {
                 return Some(Action::Update(update));
             }
         }
-        if self.actions.is_empty() && self.is_idle() && self.leaving && !self.left {
+        if self.actions.is_empty() && self.may_go() {
             self.left = true;
             self.actions.push_back(Action::Left);
         }
@@ -369,7 +373,8 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        [deadline, heartbeat, self.stage_timeout()].into_iter().flatten().min()
+        let times = [deadline, heartbeat, self.leave_timeout(), self.stage_timeout()];
+        times.into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.

@@ -36,7 +36,15 @@ wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
-wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, estimate_micros });
+wire_struct!(TaskClass {
+    kind,
+    resources,
+    priority,
+    retries,
+    timeout_micros,
+    estimate_micros,
+    replicas
+});
 wire_struct!(Range { start, step, count });
 wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
 wire_struct!(After { offset, tasks });
@@ -62,7 +70,7 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand, gone, drop });
+wire_struct!(DataOrder { peers, fetch, demand, gone, drop, hold, release, may_leave });
 wire_struct!(Changes { anew, added, removed, unobtainable });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });

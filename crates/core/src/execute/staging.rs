@@ -90,6 +90,8 @@ pub(super) struct Data {
     settled: Vec<crate::data::object::ObjectId>,
     /// What tasks were to read, and nobody gave.
     unobtainable: BTreeSet<crate::data::object::ObjectId>,
+    /// The dispatcher has said that nothing is needed that is only here.
+    may_leave: bool,
     /// Queued tasks of which an earlier attempt is not through: they are
     /// staged when it is.
     held_back: BTreeSet<TaskKey>,
@@ -115,6 +117,7 @@ impl Executor {
             ahead: BTreeMap::new(),
             settled: Vec::new(),
             unobtainable: BTreeSet::new(),
+            may_leave: false,
             held_back: BTreeSet::new(),
         }));
         self
@@ -204,6 +207,13 @@ impl Executor {
         if !order.drop.is_empty() {
             data.stage.handle(now, stage::Event::Drop(order.drop));
         }
+        if !order.hold.is_empty() {
+            data.stage.handle(now, stage::Event::Hold(order.hold));
+        }
+        if !order.release.is_empty() {
+            data.stage.handle(now, stage::Event::Release(order.release));
+        }
+        data.may_leave |= order.may_leave;
         for Located { object, sources } in order.fetch {
             let task = TaskKey { instance: AHEAD, task: TaskId(data.next_ahead) };
             data.next_ahead += 1;
@@ -428,6 +438,8 @@ impl Executor {
         let Some(data) = &mut self.data else { return };
         let Some(finishing) = data.finishing.get_mut(&key) else { return };
         finishing.open -= 1;
+        // It may be the only copy: the dispatcher has its say anew.
+        data.may_leave = false;
         if let Some((object, error)) = failure
             && finishing.only_here.contains(&object)
         {
@@ -498,6 +510,13 @@ impl Executor {
             detail: Some(Arc::new(Detail { error: error.to_string(), ..Detail::default() })),
         });
         self.startable = true;
+    }
+
+    /// Whether others may still be copying what is only here.
+    pub(super) fn is_being_copied(&self) -> bool {
+        self.data
+            .as_ref()
+            .is_some_and(|data| !data.may_leave && data.stage.cache().holds_only_copies())
     }
 
     /// Whether tasks have ended and are not reported yet.
