@@ -424,7 +424,7 @@ impl Executor {
         self.connected = true;
         self.told_leaving = false;
         self.last_spoke = self.now;
-        self.handle_stage(stage::Event::Connected);
+        self.tell_data_anew();
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for template in std::mem::take(&mut self.batches).into_values() {

@@ -93,6 +93,9 @@ pub const PARTIAL_TASKS_MAX: usize = 64;
 /// lost, before those that read it have failed: something destroys it each
 /// time.
 pub const REMAKE_RUNS_MAX: u32 = 8;
+/// Objects that an executor got from nobody and that it tells again when it has
+/// lost its connection.
+pub const UNOBTAINABLE_OBJECTS_MAX: usize = 1024;
 /// Objects that executors are asked to copy in one go.
 pub const COPY_OBJECTS_MAX: usize = 256;
 /// Executors that are looked at in one go for one that could copy an object.

@@ -120,7 +120,9 @@ impl Dispatcher {
             at = until;
             let unfinished = batch.unfinished;
             if let Some(data) = batch.submission.data.clone() {
-                let less: fn(&mut u64, u64) = |readers, tasks| *readers -= tasks;
+                let less: fn(&mut u64, u64) = |readers, tasks| {
+                    *readers = readers.saturating_sub(tasks);
+                };
                 let unread = instance.kept.count_readers(&data, from, tasks, less);
                 if instance.sealed {
                     self.released.extend(unread);

@@ -57,7 +57,7 @@ impl Intermediates {
             if entry.writer.is_none() {
                 entry.writer = Some(task);
                 links.leaves_any = true;
-                links.read_by += entry.batches;
+                links.read_by = links.read_by.saturating_add(entry.batches);
             }
         }
         let own = first..first + count;
@@ -113,7 +113,7 @@ impl Intermediates {
             if entry.writer.is_some_and(|writer| own.contains(&writer)) {
                 continue;
             }
-            entry.batches -= 1;
+            entry.batches = entry.batches.saturating_sub(1);
             match entry.writer {
                 Some(writer) => writers.push(writer),
                 None if entry.batches == 0 => drop(self.objects.remove(&object)),
@@ -210,7 +210,7 @@ impl Instance {
             let Some(data) = &batch.submission.data else { continue };
             for writer in self.kept.forget(first, batch.submission.count, data) {
                 if let Some(batch) = self.batch_of_mut(TaskId(writer)) {
-                    batch.read_by -= 1;
+                    batch.read_by = batch.read_by.saturating_sub(1);
                     next.push(batch.first);
                 }
             }

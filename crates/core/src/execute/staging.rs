@@ -14,10 +14,10 @@ use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
 use crate::data::object::Object;
 use crate::data::stage::{self, Changes, Input, Stage, StageError, StageOptions, Staged, Usage};
-use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX};
+use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX, UNOBTAINABLE_OBJECTS_MAX};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The instance of what is fetched ahead of tasks: none has this number.
@@ -90,6 +90,8 @@ pub(super) struct Data {
     settled: Vec<crate::data::object::ObjectId>,
     /// What tasks were to read, and nobody gave.
     unobtainable: BTreeSet<crate::data::object::ObjectId>,
+    /// The last of it that was told: the dispatcher may not have heard it.
+    told_unobtainable: VecDeque<crate::data::object::ObjectId>,
     /// The dispatcher has said that nothing is needed that is only here.
     may_leave: bool,
     /// Queued tasks of which an earlier attempt is not through: they are
@@ -117,6 +119,7 @@ impl Executor {
             ahead: BTreeMap::new(),
             settled: Vec::new(),
             unobtainable: BTreeSet::new(),
+            told_unobtainable: VecDeque::new(),
             may_leave: false,
             held_back: BTreeSet::new(),
         }));
@@ -172,6 +175,15 @@ impl Executor {
         }
     }
 
+    /// A session begins: reports whose acknowledgement was lost come again, and
+    /// what belongs to them with them.
+    pub(super) fn tell_data_anew(&mut self) {
+        self.handle_stage(stage::Event::Connected);
+        if let Some(data) = &mut self.data {
+            data.unobtainable.extend(std::mem::take(&mut data.told_unobtainable));
+        }
+    }
+
     /// What has changed in the cache and was not told.
     pub(super) fn cache_changes(&mut self) -> Option<Box<Changes>> {
         let data = self.data.as_mut()?;
@@ -184,6 +196,9 @@ impl Executor {
             }
         }
         changes.unobtainable.extend(std::mem::take(&mut data.unobtainable));
+        data.told_unobtainable.extend(&changes.unobtainable);
+        let old = data.told_unobtainable.len().saturating_sub(UNOBTAINABLE_OBJECTS_MAX);
+        data.told_unobtainable.drain(..old);
         let silent = changes.unobtainable.is_empty()
             && !changes.anew
             && changes.added.is_empty()
