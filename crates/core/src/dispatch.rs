@@ -26,6 +26,7 @@ mod located;
 mod place;
 mod recover;
 mod remake;
+mod replicate;
 mod roster;
 mod standstill;
 mod submit;
@@ -41,6 +42,7 @@ use catalog::Catalog;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use replicate::Copies;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -120,6 +122,10 @@ pub struct Dispatcher {
     unobtainable: BTreeSet<ObjectId>,
     /// Instances in which tasks may run again for nobody.
     stale_remakes: BTreeSet<InstanceId>,
+    /// Copies of objects that are in caches alone.
+    copies: Copies,
+    /// Objects that need not be kept any more.
+    released: Vec<ObjectId>,
     /// Executors that have tasks.
     busy: u64,
     /// Room to work in, used again for each report.

@@ -9,6 +9,7 @@
 mod ahead;
 mod bundle;
 mod check;
+mod leave;
 mod obey;
 mod outbox;
 mod staging;
@@ -255,6 +256,8 @@ pub struct Executor {
     leaves_at: Option<Time>,
     leaving: bool,
     told_leaving: bool,
+    /// When it leaves at the latest, once nothing runs.
+    leave_by: Option<Time>,
     left: bool,
     /// This session's numbers of templates → ours.
     batches: BTreeMap<BatchId, TemplateId>,
@@ -301,6 +304,7 @@ impl Executor {
             leaves_at: None,
             leaving: false,
             told_leaving: false,
+            leave_by: None,
             left: false,
             batches: BTreeMap::new(),
             templates: BTreeMap::new(),
@@ -347,7 +351,7 @@ impl Executor {
                 self.leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
             }
             Event::Visited(visit, what) => self.visited(visit, what),
-            Event::Leave => self.leaving = true,
+            Event::Leave => self.leave(),
         }
     }
 
@@ -375,7 +379,7 @@ impl Executor {
                 return Some(Action::Update(update));
             }
         }
-        if self.actions.is_empty() && self.is_idle() && self.leaving && !self.left {
+        if self.actions.is_empty() && self.may_go() {
             self.left = true;
             self.actions.push_back(Action::Left);
         }
@@ -390,7 +394,8 @@ impl Executor {
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
         let lease = self.leaves_at.filter(|_| !self.leaving).map(|at| (at, "end of the lease"));
         let reports = self.reports_held_until().map(|at| (at, "reports"));
-        [deadline, heartbeat, lease, reports, self.stage_timeout()].into_iter().flatten().min()
+        let (leave, stage) = (self.leave_timeout(), self.stage_timeout());
+        [deadline, heartbeat, lease, reports, leave, stage].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -403,7 +408,9 @@ impl Executor {
             self.deadlines.remove(&(at, key));
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
-        self.leaving |= self.leaves_at.is_some_and(|at| at <= self.now);
+        if self.leaves_at.is_some_and(|at| at <= self.now) {
+            self.leave();
+        }
         self.handle_stage_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.outbox.heartbeat();
@@ -441,7 +448,7 @@ impl Executor {
         self.connected = true;
         self.told_leaving = false;
         self.last_spoke = self.now;
-        self.handle_stage(stage::Event::Connected);
+        self.tell_data_anew();
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for template in std::mem::take(&mut self.batches).into_values() {

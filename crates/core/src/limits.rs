@@ -107,6 +107,18 @@ pub const WHOLE_TASKS_MAX: usize = 256;
 /// Transfers from an executor before others are told, ahead of their tasks, to
 /// fetch from it.
 pub const SENDS_AHEAD_MAX: u64 = 2;
+/// Objects that an executor got from nobody and that it tells again when it has
+/// lost its connection.
+pub const UNOBTAINABLE_OBJECTS_MAX: usize = 1024;
+/// Objects that executors are asked to copy in one go.
+pub const COPY_OBJECTS_MAX: usize = 256;
+/// Executors that are looked at in one go for one that could copy an object.
+pub const COPY_SEARCH_EXECUTORS_MAX: usize = 64;
+/// Times executors are asked in vain to copy an object before nobody is.
+pub const COPY_LOSSES_MAX: u32 = 4;
+/// How long an executor that leaves waits until what only it holds is held by
+/// others: less than batch systems give it before they kill.
+pub const LEAVE_MICROS_MAX: u64 = 20_000_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -204,6 +204,8 @@ pub struct TaskClass {
     pub timeout_micros: u64,
     /// The user's estimate of the run time in microseconds; 0 is unknown.
     pub estimate_micros: u64,
+    /// How many executors are to hold what it leaves in caches alone; 0 is 1.
+    pub replicas: u32,
 }
 
 impl Default for TaskClass {
@@ -215,6 +217,7 @@ impl Default for TaskClass {
             retries: 0,
             timeout_micros: 0,
             estimate_micros: 0,
+            replicas: 1,
         }
     }
 }

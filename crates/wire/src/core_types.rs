@@ -37,7 +37,15 @@ wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, Objec
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
-wire_struct!(TaskClass { kind, resources, priority, retries, timeout_micros, estimate_micros });
+wire_struct!(TaskClass {
+    kind,
+    resources,
+    priority,
+    retries,
+    timeout_micros,
+    estimate_micros,
+    replicas
+});
 wire_struct!(Range { start, step, count });
 wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
 wire_struct!(After { offset, tasks });
@@ -63,7 +71,7 @@ wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
 wire_struct!(Peer { executor, serves });
-wire_struct!(DataOrder { peers, fetch, demand, gone, drop });
+wire_struct!(DataOrder { peers, fetch, demand, gone, drop, hold, release, may_leave });
 wire_struct!(Changes { anew, added, removed, named, state, unobtainable });
 wire_struct!(CacheState { capacity, used, usage });
 wire_struct!(ObjectStatus { id, url, version, size, holders, coming, waiting });

@@ -125,7 +125,7 @@ impl Args for SourceArgs {
                          its arguments), args, or for a function call (\"module:function\"), \
                          args (any values), kwargs, language; shell, env, cwd, stdin, inputs, outputs, after \
                          (ids), cpus, gpus, memory, resources, runtime_estimate, timeout, \
-                         retries, priority. A task runs after those it names in `after` and \
+                         retries, replicas, priority. A task runs after those it names in `after` and \
                          those whose outputs are its inputs. Options of the command line are \
                          defaults for the tasks.",
                     ),
@@ -206,6 +206,10 @@ pub(crate) struct TaskOptions {
     /// How many more times a task that failed is tried [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) retries: Option<u32>,
+    /// How many executors are to hold what a task leaves in caches (cache:KEY)
+    /// [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) replicas: Option<u32>,
     /// Tasks with a higher number go first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,

@@ -361,5 +361,6 @@ pub(crate) fn class(options: &TaskOptions, kind: Kind) -> TaskClass {
         retries: options.retries.unwrap_or(0),
         timeout_micros: options.timeout.unwrap_or(0),
         estimate_micros: options.estimate.map_or(0, super::quantity::coarse_estimate),
+        replicas: options.replicas.unwrap_or(default.replicas),
     }
 }

@@ -110,6 +110,9 @@ fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
     if class.retries > 0 {
         notes.push(format!("retries {}", class.retries));
     }
+    if class.replicas > 1 {
+        notes.push(format!("replicas {}", class.replicas));
+    }
     if class.priority != 0 {
         notes.push(format!("priority {}", class.priority));
     }

@@ -322,6 +322,7 @@ impl Defaults {
         let estimate = fields.runtime_estimate.map(|estimate| coarse_estimate(estimate.0));
         put(&mut class.estimate_micros, estimate);
         class.retries = fields.retries.map_or(class.retries, |retries| retries.0);
+        class.replicas = fields.replicas.map_or(class.replicas, |replicas| replicas.0.max(1));
         class.priority = fields.priority.map_or(class.priority, |priority| priority.0);
         class
     }

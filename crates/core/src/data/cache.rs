@@ -93,6 +93,8 @@ pub struct Cache {
     slots: BTreeMap<ObjectId, Slot>,
     /// The next number in the orders of coming and using.
     next: u64,
+    /// How many objects are nowhere else.
+    only_here: usize,
 }
 
 impl Cache {
@@ -106,7 +108,7 @@ impl Cache {
             bytes: [0; 4],
             order: policy::order(options.eviction, options.seed.wrapping_add(at)),
         });
-        Cache { tiers: tiers.collect(), slots: BTreeMap::new(), next: 0 }
+        Cache { tiers: tiers.collect(), slots: BTreeMap::new(), next: 0, only_here: 0 }
     }
 
     /// The cache that was there before a restart, from what was written down
@@ -375,6 +377,12 @@ impl Cache {
         })
     }
 
+    /// Whether anything that is here is nowhere else.
+    #[must_use]
+    pub fn holds_only_copies(&self) -> bool {
+        self.only_here > 0
+    }
+
     /// Bytes that a directory takes for now, and bytes of it that are taken.
     #[must_use]
     pub fn tier(&self, tier: TierId) -> Option<(u64, u64)> {
@@ -475,6 +483,7 @@ impl Cache {
     }
 
     fn put(&mut self, object: ObjectId, slot: Slot) {
+        self.only_here += usize::from(slot.only_here);
         self.account(object, &slot);
         self.slots.insert(object, slot);
     }
@@ -489,6 +498,7 @@ impl Cache {
 
     fn take(&mut self, object: ObjectId) -> Option<Slot> {
         let slot = self.slots.remove(&object)?;
+        self.only_here -= usize::from(slot.only_here);
         let tier = &mut self.tiers[usize::from(slot.tier.0)];
         tier.bytes[slot.class() as usize] -= slot.size;
         if slot.class() == Class::Evictable {

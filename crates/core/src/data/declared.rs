@@ -179,4 +179,10 @@ pub struct DataOrder {
     pub gone: Vec<ExecutorId>,
     /// Objects that are to go: nobody could get them from here.
     pub drop: Vec<ObjectId>,
+    /// Objects that are here and are to stay as long as tasks read them.
+    pub hold: Vec<ObjectId>,
+    /// Objects that need not stay any more.
+    pub release: Vec<ObjectId>,
+    /// For an executor that leaves: nothing that it alone holds is needed.
+    pub may_leave: bool,
 }

@@ -49,6 +49,9 @@ pub struct Index {
     turn: usize,
     /// Objects on their way.
     transfers: usize,
+    /// Objects that somebody holds and that another number of waiting tasks
+    /// wants than when this was last taken.
+    rewanted: BTreeSet<ObjectNo>,
 }
 
 #[derive(Debug)]
@@ -158,7 +161,11 @@ impl Index {
     /// [`Index::unwant`] has been called as often.
     pub fn want(&mut self, id: ObjectId, size: Option<u64>) -> ObjectNo {
         let object = self.intern(id, size);
-        self.objects[object.0 as usize].wanted += 1;
+        let found = &mut self.objects[object.0 as usize];
+        found.wanted += 1;
+        if !found.holders.is_empty() {
+            self.rewanted.insert(object);
+        }
         object
     }
 
@@ -166,7 +173,16 @@ impl Index {
     pub fn unwant(&mut self, object: ObjectNo) {
         let Some(found) = self.objects.get_mut(object.0 as usize) else { return };
         found.wanted = found.wanted.saturating_sub(1);
+        if !found.holders.is_empty() {
+            self.rewanted.insert(object);
+        }
         self.free_if_unused(object);
+    }
+
+    /// An object that somebody holds and that another number of waiting tasks
+    /// wants than when it was last given.
+    pub fn next_rewanted(&mut self) -> Option<ObjectNo> {
+        self.rewanted.pop_first()
     }
 
     /// How many waiting tasks, of all instances, have this input: what an

@@ -263,6 +263,11 @@ impl Stage {
             Event::Ended(task) => self.forget(task),
             Event::Keep { task, object, only_here } => self.keep(task, object, only_here),
             Event::Adopted { partial, result } => self.adopted(partial, result),
+            Event::Hold(objects) => {
+                for object in objects {
+                    self.cache.keep(object, true);
+                }
+            }
             Event::Release(objects) => {
                 for object in objects {
                     self.dirty |= self.cache.keep(object, false);

@@ -97,6 +97,11 @@ impl Dispatcher {
         if !again {
             instance.results.push(finished);
         }
+        if is_done && !instance.kept.is_empty() {
+            for task in first..until {
+                self.copy_outputs(id, task);
+            }
+        }
         self.settle_batches(id, first, count);
     }
 
@@ -115,8 +120,13 @@ impl Dispatcher {
             at = until;
             let unfinished = batch.unfinished;
             if let Some(data) = batch.submission.data.clone() {
-                let less: fn(&mut u64, u64) = |readers, tasks| *readers -= tasks;
-                instance.kept.count_readers(&data, from, tasks, less);
+                let less: fn(&mut u64, u64) = |readers, tasks| {
+                    *readers = readers.saturating_sub(tasks);
+                };
+                let unread = instance.kept.count_readers(&data, from, tasks, less);
+                if instance.sealed {
+                    self.released.extend(unread);
+                }
             }
             if unfinished > 0 {
                 continue;

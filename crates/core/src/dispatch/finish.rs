@@ -48,6 +48,7 @@ impl Dispatcher {
         };
         if has_cache {
             self.fetchers.insert(id);
+            self.look_for_copiers();
         }
         if let Some(before) = before {
             let before = self.remove_executor(before, "the executor connected anew");
@@ -227,6 +228,9 @@ impl Dispatcher {
             self.report(id, report);
         }
         self.unobtainable.clear();
+        if update.leaving || (!update.reports.is_empty() && self.is_leaving(id)) {
+            self.prepare_leaving(id);
+        }
         for held in &update.returned {
             if self.take_back(id, held) > 0
                 && let Some(executor) = self.executors.find_mut(&id)
@@ -242,6 +246,10 @@ impl Dispatcher {
         // for: most often that is where it was before.
         self.fresh.insert(id);
         self.unplaced = true;
+    }
+
+    fn is_leaving(&self, id: ExecutorId) -> bool {
+        self.executors.find(&id).is_some_and(|executor| executor.leaving)
     }
 
     /// Sees to it that an executor hears that its update was taken in: with the

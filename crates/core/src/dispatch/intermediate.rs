@@ -37,6 +37,16 @@ pub(super) struct Intermediates {
 }
 
 impl Intermediates {
+    /// Whether no task leaves anything in caches alone, or reads it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The objects that no task reads that has not ended.
+    pub(super) fn unread(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.objects.iter().filter(|(_, entry)| entry.readers == 0).map(|(object, _)| *object)
+    }
+
     /// A batch is taken into the books. Gives how many of the other batches'
     /// reads are of what its tasks write, and which batches write what they
     /// read.
@@ -47,7 +57,7 @@ impl Intermediates {
             if entry.writer.is_none() {
                 entry.writer = Some(task);
                 links.leaves_any = true;
-                links.read_by += entry.batches;
+                links.read_by = links.read_by.saturating_add(entry.batches);
             }
         }
         let own = first..first + count;
@@ -63,18 +73,23 @@ impl Intermediates {
         links
     }
 
-    /// Tasks of a batch have ended, or run again.
+    /// Tasks of a batch have ended, or run again. Gives what nobody reads now.
     pub(super) fn count_readers(
         &mut self,
         data: &Declared,
         offset: u64,
         count: u64,
         change: fn(&mut u64, u64),
-    ) {
+    ) -> Vec<ObjectId> {
+        let mut unread = Vec::new();
         let mut read = |item: &u32, tasks| {
             let object = data.objects.get(*item as usize).filter(|object| !object.is_stored());
             if let Some(object) = object {
-                change(&mut self.objects.entry(object.id).or_default().readers, tasks);
+                let entry = self.objects.entry(object.id).or_default();
+                change(&mut entry.readers, tasks);
+                if entry.readers == 0 {
+                    unread.push(object.id);
+                }
             }
         };
         match &data.inputs {
@@ -85,6 +100,7 @@ impl Intermediates {
                 }
             }
         }
+        unread
     }
 
     /// A batch goes. Gives the tasks that write what its tasks read: each may
@@ -97,7 +113,7 @@ impl Intermediates {
             if entry.writer.is_some_and(|writer| own.contains(&writer)) {
                 continue;
             }
-            entry.batches -= 1;
+            entry.batches = entry.batches.saturating_sub(1);
             match entry.writer {
                 Some(writer) => writers.push(writer),
                 None if entry.batches == 0 => drop(self.objects.remove(&object)),
@@ -194,7 +210,7 @@ impl Instance {
             let Some(data) = &batch.submission.data else { continue };
             for writer in self.kept.forget(first, batch.submission.count, data) {
                 if let Some(batch) = self.batch_of_mut(TaskId(writer)) {
-                    batch.read_by -= 1;
+                    batch.read_by = batch.read_by.saturating_sub(1);
                     next.push(batch.first);
                 }
             }

@@ -105,6 +105,7 @@ impl Dispatcher {
             }
         } else {
             for (object, size) in added {
+                self.copied(id, object);
                 let number = self.index.number(object);
                 if let Some(object) = self.index.add(place, object, Some(size)) {
                     self.holder_added(place, object);
@@ -112,6 +113,10 @@ impl Dispatcher {
                     self.coming_changed(object);
                 }
             }
+            for object in &removed {
+                self.not_copied(id, *object);
+            }
+            self.copy_again(&removed);
             for object in removed {
                 let Some(number) = self.index.number(object) else { continue };
                 if self.index.remove(place, object).is_some() {
@@ -122,6 +127,7 @@ impl Dispatcher {
                 }
             }
         }
+        self.look_for_copiers();
     }
 
     fn holder_added(&mut self, place: Place, object: ObjectNo) {
@@ -177,6 +183,7 @@ impl Dispatcher {
     /// An executor is gone with all that it held.
     pub(super) fn forget_cache(&mut self, id: ExecutorId) {
         self.fetchers.remove(&id);
+        self.forget_copies(id);
         let demands = self.demands.range(demands_of(id)).copied().collect::<Vec<_>>();
         for demand in demands {
             self.demands.remove(&demand);
@@ -184,7 +191,10 @@ impl Dispatcher {
         let Some(place) = self.index.place(id) else { return };
         self.tell_gone(id, place);
         let coming = self.coming_to(place);
+        let all = self.index.held_from(place, ObjectNo(0));
+        let lost: Vec<ObjectId> = all.filter_map(|number| self.index.id(number)).collect();
         let held = self.index.leave(place);
+        self.copy_again(&lost);
         for (id, key) in &self.located.all {
             if let Some(located) = located_in(&mut self.instances, *id, key) {
                 located.waiting.executor_left(&self.index, place, &held);
@@ -285,14 +295,14 @@ impl Dispatcher {
         }
     }
 
-    /// Gives an executor up to `count` tasks of a queue that suit it. Returns
-    /// how many.
+    /// Gives an executor tasks of a queue that suit it: `room` for free slots
+    /// and `ahead` to stand in line. Returns how many.
     pub(super) fn send_located(
         &mut self,
         executor: ExecutorId,
         id: InstanceId,
         key: QueueKey,
-        count: u64,
+        (room, ahead): (u64, u64),
     ) -> u64 {
         let Some(place) = self.index.place(executor) else { return 0 };
         let load = self.utilization();
@@ -301,11 +311,14 @@ impl Dispatcher {
         if budget == 0 && found.in_flight_count() > 0 {
             return 0;
         }
-        let room = count.min(1 + budget / DATA_TASK_BYTES);
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
+        let most = 1 + budget / DATA_TASK_BYTES;
+        let room = room.min(most);
+        let ahead = ahead.min(most - room);
+        let bounded = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let room = (bounded(room), bounded(ahead));
         let mut taken = Vec::new();
         let Some(located) = located_in(&mut self.instances, id, &key) else { return 0 };
-        located.waiting.take(&self.index, place, room, load, &mut taken);
+        located.waiting.take_in_line(&self.index, place, room, load, &mut taken);
         for taken in &taken {
             self.send_taken(executor, id, key, taken);
         }
@@ -332,15 +345,6 @@ impl Dispatcher {
         let Some(queue) = instance.queues.get_mut(&key) else { return };
         let Some(located) = &mut queue.located else { return };
         let Some(past) = located.forget(&mut self.index, taken) else { return };
-        for input in taken.inputs.as_slice() {
-            for holder in self.index.holders(*input) {
-                if let (Some(holder), Some(object)) =
-                    (self.index.executor(*holder), self.index.id(*input))
-                {
-                    self.demands.insert((holder, object));
-                }
-            }
-        }
         queue.len -= 1;
         if queue.len == 0 {
             queue.blocked_since = None;
@@ -421,7 +425,7 @@ impl Dispatcher {
 
     /// An object with where an executor may get it from, counted as on its way
     /// there.
-    fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
+    pub(super) fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
         let mut peers = Vec::new();
         if let (Some(number), Some(place)) = (self.index.number(object.id), self.index.place(to)) {
             peers = self.index.hints(number, place, HINT_HOLDERS_MAX);
@@ -518,6 +522,19 @@ impl Dispatcher {
         let located = queue.located.as_mut()?;
         let number = located.waiting.fetch(&self.index, place, &costs)?;
         located.object(number).cloned()
+    }
+
+    /// Notes whose holders are to hear that tasks that read it have been queued,
+    /// or wait no longer.
+    pub(super) fn note_demands(&mut self) {
+        while let Some(object) = self.index.next_rewanted() {
+            let Some(id) = self.index.id(object) else { continue };
+            for holder in self.index.holders(object) {
+                if let Some(holder) = self.index.executor(*holder) {
+                    self.demands.insert((holder, id));
+                }
+            }
+        }
     }
 
     /// Adds to an order how many tasks want what the executor holds, of what

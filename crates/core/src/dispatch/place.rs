@@ -48,6 +48,7 @@ impl Dispatcher {
         self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
         self.recall();
+        self.copy_wanted();
         if !self.located.is_empty() {
             self.fetch_ahead();
             self.end_standstill();
@@ -202,7 +203,8 @@ impl Dispatcher {
             let room =
                 if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
             let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);
-            let count = room.div_ceil(shares) + ahead.div_ceil(shares);
+            let (room_share, ahead_share) = (room.div_ceil(shares), ahead.div_ceil(shares));
+            let count = room_share + ahead_share;
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
                 if room == 0
@@ -227,7 +229,10 @@ impl Dispatcher {
                 queue.blocked_since = Some(self.now);
             }
             let located = queue.len > queue.plain_len();
-            if located && gained && self.send_located(executor_id, instance_id, key, count) > 0 {
+            if located
+                && gained
+                && self.send_located(executor_id, instance_id, key, (room_share, ahead_share)) > 0
+            {
                 return true;
             }
             if self.send_tasks(executor_id, instance_id, key, count) > 0 {
@@ -332,6 +337,8 @@ impl Dispatcher {
     /// Sends the orders that have come together.
     pub(super) fn send_orders(&mut self) {
         self.journal_results();
+        self.release_unread();
+        self.note_demands();
         while let Some(id) = self.ordered.pop_first() {
             self.to_tell.remove(&id);
             let Some(executor) = self.executors.find_mut(&id) else { continue };

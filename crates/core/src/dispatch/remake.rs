@@ -59,7 +59,7 @@ impl Dispatcher {
             self.wait_for(id, run.first, run.tries, lost);
             return true;
         }
-        let (made, is_told) = self.doubted_inputs(instance, run.first);
+        let made = self.doubted_inputs(instance, run.first);
         if made.is_empty() {
             return false;
         }
@@ -67,9 +67,6 @@ impl Dispatcher {
             let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
             self.requeue(id, run.first, 1, run.class, tries);
             return true;
-        }
-        if !is_told {
-            return false;
         }
         // Those who say that they hold it cannot be reached, or are wrong.
         for object in made {
@@ -113,19 +110,14 @@ impl Dispatcher {
         lost
     }
 
-    /// What a task reads that was made by others and that it could not get,
-    /// although somebody is said to hold it; if it has not been told what it
-    /// could not get, all that it may be.
-    fn doubted_inputs(&self, instance: &Instance, task: u64) -> (Vec<ObjectId>, bool) {
-        let Some(batch) = instance.batch_of(TaskId(task)) else { return (Vec::new(), false) };
-        let data = batch.submission.data.as_deref();
-        let mut inputs = data.into_iter().flat_map(|data| data.inputs_of(task - batch.first));
-        let is_told = inputs.any(|object| self.unobtainable.contains(&object.id));
+    /// What a task reads that was made by others and that its executor could
+    /// get from nobody, although somebody is said to hold it.
+    fn doubted_inputs(&self, instance: &Instance, task: u64) -> Vec<ObjectId> {
         let doubted = cached_inputs(instance, task).filter(|object| {
-            (!is_told || self.unobtainable.contains(&object.id))
+            self.unobtainable.contains(&object.id)
                 && Dispatcher::maker(instance, object, task).is_some()
         });
-        (doubted.map(|object| object.id).collect(), is_told)
+        doubted.map(|object| object.id).collect()
     }
 
     /// Nobody holds an object, whatever was said.

@@ -248,6 +248,7 @@ impl Dispatcher {
         let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
         if !instance.sealed {
             instance.sealed = true;
+            self.released.extend(instance.kept.unread());
             self.journal(Record::Sealed { instance: id });
             self.forget_spent(id);
             self.to_deliver.insert(id);
@@ -279,6 +280,7 @@ impl Dispatcher {
                 self.fresh.insert(executor.id);
             }
         }
+        self.forget_kept(&instance);
         for (batch, told) in &instance.told {
             self.forget_batch(*batch, &told.known_by);
         }

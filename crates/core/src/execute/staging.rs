@@ -15,10 +15,10 @@ use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
 use crate::data::object::Object;
 use crate::data::stage::{self, Changes, Input, Stage, StageError, StageOptions, Staged, Usage};
-use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX};
+use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX, UNOBTAINABLE_OBJECTS_MAX};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{InstanceId, TaskId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use visit::Visits;
 
@@ -94,6 +94,10 @@ pub(super) struct Data {
     settled: Vec<crate::data::object::ObjectId>,
     /// What tasks were to read, and nobody gave.
     unobtainable: BTreeSet<crate::data::object::ObjectId>,
+    /// The last of it that was told: the dispatcher may not have heard it.
+    told_unobtainable: VecDeque<crate::data::object::ObjectId>,
+    /// The dispatcher has said that nothing is needed that is only here.
+    may_leave: bool,
     /// Queued tasks of which an earlier attempt is not through: they are
     /// staged when it is.
     held_back: BTreeSet<TaskKey>,
@@ -120,6 +124,8 @@ impl Executor {
             ahead: BTreeMap::new(),
             settled: Vec::new(),
             unobtainable: BTreeSet::new(),
+            told_unobtainable: VecDeque::new(),
+            may_leave: false,
             held_back: BTreeSet::new(),
             visits: Visits::default(),
         }));
@@ -179,6 +185,15 @@ impl Executor {
         }
     }
 
+    /// A session begins: reports whose acknowledgement was lost come again, and
+    /// what belongs to them with them.
+    pub(super) fn tell_data_anew(&mut self) {
+        self.handle_stage(stage::Event::Connected);
+        if let Some(data) = &mut self.data {
+            data.unobtainable.extend(std::mem::take(&mut data.told_unobtainable));
+        }
+    }
+
     /// What has changed in the cache and was not told.
     pub(super) fn cache_changes(&mut self) -> Option<Box<Changes>> {
         let data = self.data.as_mut()?;
@@ -191,6 +206,9 @@ impl Executor {
             }
         }
         changes.unobtainable.extend(std::mem::take(&mut data.unobtainable));
+        data.told_unobtainable.extend(&changes.unobtainable);
+        let old = data.told_unobtainable.len().saturating_sub(UNOBTAINABLE_OBJECTS_MAX);
+        data.told_unobtainable.drain(..old);
         data.visits.complete(&mut changes);
         let says_more = changes != Changes::default();
         changes.state = data.visits.state(self.now, data.stage.state(), says_more);
@@ -213,6 +231,13 @@ impl Executor {
         if !order.drop.is_empty() {
             data.stage.handle(now, stage::Event::Drop(order.drop));
         }
+        if !order.hold.is_empty() {
+            data.stage.handle(now, stage::Event::Hold(order.hold));
+        }
+        if !order.release.is_empty() {
+            data.stage.handle(now, stage::Event::Release(order.release));
+        }
+        data.may_leave |= order.may_leave;
         for Located { object, sources } in order.fetch {
             let task = TaskKey { instance: AHEAD, task: TaskId(data.next_ahead) };
             data.next_ahead += 1;
@@ -437,6 +462,8 @@ impl Executor {
         let Some(data) = &mut self.data else { return };
         let Some(finishing) = data.finishing.get_mut(&key) else { return };
         finishing.open -= 1;
+        // It may be the only copy: the dispatcher has its say anew.
+        data.may_leave = false;
         if let Some((object, error)) = failure
             && finishing.only_here.contains(&object)
         {
@@ -507,6 +534,13 @@ impl Executor {
             detail: Some(Arc::new(Detail { error: error.to_string(), ..Detail::default() })),
         });
         self.startable = true;
+    }
+
+    /// Whether others may still be copying what is only here.
+    pub(super) fn is_being_copied(&self) -> bool {
+        self.data
+            .as_ref()
+            .is_some_and(|data| !data.may_leave && data.stage.cache().holds_only_copies())
     }
 
     /// Whether tasks have ended and are not reported yet.

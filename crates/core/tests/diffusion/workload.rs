@@ -213,6 +213,7 @@ impl Plan {
                 },
                 priority: rng.below(2) as i32,
                 retries: if flavour.failures { rng.below(3) as u32 } else { 0 },
+                replicas: *rng.pick(&[1, 1, 1, 2, 3]),
                 ..TaskClass::default()
             })
             .collect();

@@ -364,6 +364,7 @@ impl World {
     }
 
     fn happen(&mut self, due: Due) {
+        let is_heartbeat = due.is_heartbeat();
         match due {
             Due::Up(connection, event)
                 if matches!(event, Event::Closed { .. })
@@ -371,7 +372,8 @@ impl World {
             {
                 self.dispatcher.handle(self.now, event);
                 // Sometimes more is handled before the polling.
-                if self.rng.percent(70) || self.due.is_empty() {
+                // A heartbeat alone must not keep a world going.
+                if is_heartbeat || self.rng.percent(70) || self.due.is_empty() {
                     self.drain();
                 } else {
                     self.soon(Due::Chance);

@@ -80,6 +80,7 @@ fn class() -> impl Strategy<Value = TaskClass> {
             retries,
             timeout_micros,
             estimate_micros: 0,
+            replicas: 1,
         },
     )
 }

@@ -99,6 +99,7 @@ fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
         retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },
         estimate_micros: 0,
+        replicas: 1,
     }
 }
 

@@ -86,6 +86,7 @@ fn submission(
         resources: Resources::cpus(1),
         retries: workload.retries,
         estimate_micros: estimate,
+        replicas: 1,
         ..TaskClass::default()
     };
     let factor = Range { start: first as i64, step: 1, count };

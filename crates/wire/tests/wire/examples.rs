@@ -86,6 +86,7 @@ fn class() -> TaskClass {
         retries: 2,
         timeout_micros: 90_000_000,
         estimate_micros: 1_500_000,
+        replicas: 2,
     }
 }
 
@@ -190,6 +191,9 @@ fn data_order() -> DataOrder {
         demand: vec![(objects()[0].id, 70_000), (objects()[1].id, 0)],
         gone: vec![ExecutorId(3)],
         drop: vec![objects()[1].id],
+        hold: vec![objects()[0].id],
+        release: vec![objects()[0].id, objects()[1].id],
+        may_leave: true,
     }
 }
 

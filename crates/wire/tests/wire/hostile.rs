@@ -158,11 +158,14 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let fetch = list_of(&located);
     let gone = list_of(b"\x00");
     let drop = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
-    for (at, list) in [peers, fetch, demand, gone, drop].into_iter().enumerate() {
-        let mut lists: [&[u8]; 5] = [b"\x90"; 5];
+    let [hold, release] = [drop.clone(), drop.clone()];
+    let all = [peers, fetch, demand, gone, drop, hold, release];
+    for (at, list) in all.into_iter().enumerate() {
+        let mut lists: [&[u8]; 8] = [b"\x90"; 8];
+        lists[7] = b"\xc2";
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x95"[..], &lists.concat()].concat();
+            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x98"[..], &lists.concat()].concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
     }
@@ -184,9 +187,12 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // What an executor says of its cache.
     let ids = list_of(&[&b"\xc4\x10"[..], &[0; 16]].concat());
     let named = list_of(&object);
-    for lists in [[&ids[..], b"\x90"], [b"\x90", &named]] {
-        let head = b"\x92\x01\x96\x00\x90\x90\xc2\xc2\x95\xc2\x90";
-        let update = [&head[..], &lists.concat(), b"\xc0"].concat();
+    let none = &b"\x90"[..];
+    for [removed, named, unobtainable] in
+        [[&ids, none, none], [none, &named, none], [none, none, &ids]]
+    {
+        let head = &b"\x92\x01\x96\x00\x90\x90\xc2\xc2\x96\xc2\x90"[..];
+        let update = [head, removed, named, b"\xc0", unobtainable].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
     }

@@ -89,14 +89,17 @@ fn resources() -> impl Strategy<Value = Resources> {
 }
 
 fn class() -> impl Strategy<Value = TaskClass> {
-    (kind(), resources(), signed(), small(), number(), number()).prop_map(
-        |(kind, resources, priority, retries, timeout_micros, estimate_micros)| TaskClass {
-            kind,
-            resources,
-            priority,
-            retries,
-            timeout_micros,
-            estimate_micros,
+    (kind(), resources(), signed(), small(), number(), number(), small()).prop_map(
+        |(kind, resources, priority, retries, timeout_micros, estimate_micros, replicas)| {
+            TaskClass {
+                kind,
+                resources,
+                priority,
+                retries,
+                timeout_micros,
+                estimate_micros,
+                replicas,
+            }
         },
     )
 }

@@ -33,11 +33,12 @@ pub(super) struct TaskFields<'a> {
     pub(super) runtime_estimate: Option<Duration>,
     pub(super) timeout: Option<Duration>,
     pub(super) retries: Option<Count>,
+    pub(super) replicas: Option<Count>,
     pub(super) priority: Option<Priority>,
 }
 
 /// The names of all fields.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "id",
     "command",
     "args",
@@ -58,6 +59,7 @@ const FIELDS: [&str; 21] = [
     "runtime_estimate",
     "timeout",
     "retries",
+    "replicas",
     "priority",
 ];
 
@@ -168,6 +170,7 @@ fn put_field<'de: 'a, 'a, M: MapAccess<'de>>(
         "runtime_estimate" => once(&mut task.runtime_estimate, name, map),
         "timeout" => once(&mut task.timeout, name, map),
         "retries" => once(&mut task.retries, name, map),
+        "replicas" => once(&mut task.replicas, name, map),
         _ => once(&mut task.priority, name, map),
     }
 }

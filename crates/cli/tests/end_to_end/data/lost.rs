@@ -2,6 +2,7 @@
 
 use crate::fixture::{Access, Dispatcher, Running, Site};
 use rustix::process::Signal;
+use std::path::Path;
 
 /// Each task adds its letter to what it reads, and notes that it has run. The
 /// last one can only run on an executor that offers `late`.
@@ -123,4 +124,55 @@ fn a_cache_that_is_deleted_takes_nothing_with_it_that_can_be_made_again() {
     assert_eq!((results.len(), &results[3]["stdout"]), (4, &"a\nb\nc\n".into()), "{results:?}");
     end(first);
     end(second);
+}
+
+/// Whether a file somewhere in this folder has these contents.
+fn holds(folder: &Path, contents: &str) -> bool {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        // What is not whole yet is somewhere else by the time it is.
+        if path.is_dir() {
+            return path.file_name() != Some("parts".as_ref()) && holds(&path, contents);
+        }
+        std::fs::read(path).is_ok_and(|found| found == contents.as_bytes())
+    })
+}
+
+#[test]
+fn with_replicas_nothing_is_made_again_when_a_holder_is_killed() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let first = executor(&site, &dispatcher, "first", &[]);
+    let second = executor(&site, &dispatcher, "second", &[]);
+    let id = submit_chain(&site, &access, &["--replicas", "2"], CHAIN);
+    let caches = ["cache-first", "cache-second"].map(|name| site.path(name));
+    while !caches.iter().all(|cache| holds(cache, "a\nb\nc\n")) {
+        std::thread::yield_now();
+    }
+    first.kill();
+    let third = executor(&site, &dispatcher, "third", &["--resource", "late=1"]);
+    let results = access.results(&id);
+    assert_eq!((results.len(), &results[3]["stdout"]), (4, &"a\nb\nc\n".into()));
+    assert_eq!((runs(&site), &access.instance(&id)["remade"]), ("abcd".to_owned(), &0.into()));
+    end(second);
+    end(third);
+}
+
+#[test]
+fn an_executor_that_leaves_leaves_what_is_read_with_others() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let first = executor(&site, &dispatcher, "first", &[]);
+    let id = submit_chain(&site, &access, &[], CHAIN);
+    let second = executor(&site, &dispatcher, "second", &[]);
+    end(first);
+    assert!(holds(&site.path("cache-second"), "a\nb\nc\n"), "it was copied before it left");
+    let third = executor(&site, &dispatcher, "third", &["--resource", "late=1"]);
+    let results = access.results(&id);
+    assert_eq!((results.len(), &results[3]["stdout"]), (4, &"a\nb\nc\n".into()));
+    assert_eq!((runs(&site), &access.instance(&id)["remade"]), ("abcd".to_owned(), &0.into()));
+    end(second);
+    end(third);
 }

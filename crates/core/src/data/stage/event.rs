@@ -112,6 +112,8 @@ pub enum Event {
         /// Whether it is.
         result: Result<(), WriteError>,
     },
+    /// These objects are to stay, as outputs that are only here.
+    Hold(Vec<ObjectId>),
     /// These objects are replicated elsewhere, or nobody wants them any more:
     /// they may be evicted like any other.
     Release(Vec<ObjectId>),

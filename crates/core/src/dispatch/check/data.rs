@@ -48,6 +48,10 @@ impl Dispatcher {
         ensure!(known, "tasks of a queue that is not known are to be offered");
         let there = |id| self.executors.contains_key(id);
         ensure!(self.fetchers.iter().all(there), "an executor that is gone is to fetch");
+        let copiers = self.copies.executors().all(there);
+        ensure!(copiers, "an executor that is gone copies something, or is to leave");
+        let copied = self.copies.instances().all(|id| self.instances.contains_key(id));
+        ensure!(copied, "what an instance that is gone has left is copied");
         let mut demands = self.demands.iter().map(|(id, _)| id);
         ensure!(demands.all(there), "an executor that is gone is to hear of demands");
         for executor in self.executors.values() {

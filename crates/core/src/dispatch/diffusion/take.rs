@@ -40,11 +40,29 @@ impl Waiting {
         load: Load,
         taken: &mut Vec<Taken>,
     ) {
-        let upto = taken.len().saturating_add(room);
+        self.take_in_line(index, place, (room, 0), load, taken);
+    }
+
+    /// As [`Waiting::take`] for `room` tasks that find a slot free, and for
+    /// `ahead` more that are to stand in line behind others. The paper's
+    /// executors have no such line; a task in it is bound to an executor before
+    /// anybody can tell who will be free first, so that under a policy that
+    /// looks at places only tasks all of whose inputs the executor holds are
+    /// bound so early.
+    pub fn take_in_line(
+        &mut self,
+        index: &Index,
+        place: Place,
+        (room, ahead): (usize, usize),
+        load: Load,
+        taken: &mut Vec<Taken>,
+    ) {
+        let all = taken.len().saturating_add(room).saturating_add(ahead);
+        let upto = if self.policy.looks() { all.saturating_sub(ahead) } else { all };
         let rest = self.policy.rest(load);
         self.queue.hold_window();
         if self.policy.looks() {
-            let mut parts = self.take_whole(index, place, upto, taken);
+            let mut parts = self.take_whole(index, place, all, taken);
             if taken.len() < upto && self.policy.takes_parts() && self.many > 0 {
                 self.take_parts(index, place, &mut parts, upto, taken);
             }

@@ -60,20 +60,24 @@ pub(super) fn serving() -> impl Strategy<Value = Serving> {
     (text(), bytes()).prop_map(|(address, fingerprint)| Serving { address, fingerprint })
 }
 
+fn ids() -> impl Strategy<Value = Vec<ObjectId>> {
+    vec(object_id(), 0..20)
+}
+
 pub(super) fn data_order() -> impl Strategy<Value = Box<DataOrder>> {
     let peer = (executor(), serving()).prop_map(|(executor, serves)| Peer { executor, serves });
     let demand = vec((object_id(), number()), 0..20);
-    let objects = vec(object_id(), 0..4);
-    (vec(peer, 0..4), vec(located(), 0..4), demand, vec(executor(), 0..4), objects).prop_map(
-        |(peers, fetch, demand, gone, drop)| {
-            Box::new(DataOrder { peers, fetch, demand, gone, drop })
+    let lists = (vec(executor(), 0..4), ids(), ids(), ids(), any::<bool>());
+    (vec(peer, 0..4), vec(located(), 0..4), demand, lists).prop_map(
+        |(peers, fetch, demand, (gone, drop, hold, release, may_leave))| {
+            let order = DataOrder { peers, fetch, demand, gone, drop, hold, release, may_leave };
+            Box::new(order)
         },
     )
 }
 
 pub(super) fn changes() -> impl Strategy<Value = Box<Changes>> {
-    let objects = || vec(object_id(), 0..20);
-    let held = (vec((object_id(), number()), 0..20), objects(), objects());
+    let held = (vec((object_id(), number()), 0..20), ids(), ids());
     (any::<bool>(), held, vec(object(), 0..4), option::of(cache_state())).prop_map(
         |(anew, (added, removed, unobtainable), named, state)| {
             Box::new(Changes { anew, added, removed, named, state, unobtainable })
