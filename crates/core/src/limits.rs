@@ -78,7 +78,7 @@ pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Tasks of one executor that are started to come after others.
 pub const AHEAD_TASKS_MAX: usize = 4096;
 /// Tasks that are started to come one after the other behind one that runs.
-pub const AHEAD_CHAIN_TASKS_MAX: usize = 8;
+pub const AHEAD_CHAIN_TASKS_MAX: usize = 16;
 /// Work that these may be together, if they are more than one.
 pub const AHEAD_WORK_MICROS: u64 = 10_000;
 /// Running tasks an executor looks through for one to start another after.

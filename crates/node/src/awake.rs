@@ -21,7 +21,8 @@ const AWAKE_MICROS: u64 = 200;
 /// whom the answer passes through.
 const TAKEN_MICROS: u64 = 500;
 /// How long there are no vigils when somebody else needs the processor: the
-/// first time, and at most when that happens again and again.
+/// first time, and at most if that happens again and again. If it has not
+/// happened for so long, the next time is a first one.
 const TAKEN_PAUSE_MS: [u64; 2] = [100, 10_000];
 
 /// Waits for one kind of answer.
@@ -61,10 +62,9 @@ impl Awake {
         self.pays = now - self.since <= Duration::from_micros(AWAKE_MICROS);
         if vigil.taken {
             let [first, most] = TAKEN_PAUSE_MS.map(Duration::from_millis);
-            self.pause = (self.pause * 2).clamp(first, most);
+            let again = self.paused.is_some_and(|until| now < until + most);
+            self.pause = if again { (self.pause * 2).min(most) } else { first };
             self.paused = Some(now + self.pause);
-        } else if vigil.until.is_some() {
-            self.pause = Duration::ZERO;
         }
     }
 }
@@ -127,16 +127,20 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..10 {
             awake.pays = true;
-            awake.paused = None;
             assert!(wait(&mut awake, Duration::ZERO, true));
             awake.pays = true;
             assert!(!wait(&mut awake, Duration::ZERO, false), "others need the processor");
             pauses.push(awake.pause.as_millis());
+            // The pause is over.
+            awake.paused = Some(Instant::now());
         }
         assert_eq!(pauses[..4], [100, 200, 400, 800]);
         assert_eq!(pauses[9], 10_000);
-        (awake.pays, awake.paused) = (true, None);
-        assert!(wait(&mut awake, Duration::ZERO, false));
-        assert_eq!(awake.pause, Duration::ZERO, "nobody took it");
+        // Nobody took it for a long time.
+        let most = Duration::from_millis(TAKEN_PAUSE_MS[1]);
+        awake.paused = Instant::now().checked_sub(most * 2);
+        awake.pays = true;
+        wait(&mut awake, Duration::ZERO, true);
+        assert_eq!(awake.pause.as_millis(), 100);
     }
 }

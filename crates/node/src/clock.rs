@@ -1,7 +1,34 @@
 //! The shell's clock: microseconds since the Unix epoch that never go back.
 
 use falkon_core::task::Time;
+use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// When an alarm goes off that is set to nothing.
+const ALARM_IDLE_S: u64 = 3600;
+
+/// A timer that is set again in each round of a loop. To set it to an earlier
+/// time than before costs two system calls, to leave it as it is nothing; so it
+/// is not set to a later time before it has gone off, and the loop looks what
+/// is due.
+#[derive(Debug)]
+pub(crate) struct Alarm(Pin<Box<tokio::time::Sleep>>);
+
+impl Alarm {
+    /// Must be called within a runtime.
+    pub(crate) fn new() -> Alarm {
+        Alarm(Box::pin(tokio::time::sleep(Duration::from_secs(ALARM_IDLE_S))))
+    }
+
+    /// Waits until `due` at the latest.
+    pub(crate) async fn wait(&mut self, due: Option<tokio::time::Instant>) {
+        let idle = || tokio::time::Instant::now() + Duration::from_secs(ALARM_IDLE_S);
+        if self.0.is_elapsed() || due.is_some_and(|due| due < self.0.deadline()) {
+            self.0.as_mut().reset(due.unwrap_or_else(idle));
+        }
+        self.0.as_mut().await;
+    }
+}
 
 /// Reads the wall clock once and counts monotonic time from there, so that a
 /// wall clock that is set back changes nothing.

@@ -4,7 +4,7 @@
 //! One task, the driver, owns the core and the journal. Each connection has a
 //! reader, which decodes messages and hands them to the driver, and a writer,
 //! which encodes what the driver hands it. In each round the driver takes in
-//! all messages that are there, lets the core act, writes the journal once,
+//! all messages that are there, lets the core act, writes the journal,
 //! and only then passes on what the core wants sent.
 
 mod connection;
@@ -14,7 +14,7 @@ mod permission;
 mod store;
 
 use crate::awake::{Awake, Vigil};
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::secure::{
     AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
 };
@@ -256,10 +256,10 @@ impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
         let mut awaited = None;
+        let mut alarm = Alarm::new();
         loop {
             let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
             let due = due.into_iter().chain(self.held.due()).min();
-            let far = tokio::time::Instant::now() + Duration::from_secs(3600);
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             tokio::select! {
@@ -269,7 +269,7 @@ impl Driver {
                         return Stopped::Asked;
                     }
                 }
-                () = tokio::time::sleep_until(due.unwrap_or(far)) => {}
+                () = alarm.wait(due) => {}
                 () = vigil.keep() => {}
             }
             if let Some(awake) = awake {

@@ -10,7 +10,7 @@ mod visits;
 mod workers;
 
 use crate::awake::{Awake, Vigil};
-use crate::clock::Clock;
+use crate::clock::{Alarm, Clock};
 use crate::process::{Ended, HostError};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
 use falkon_core::execute::{Action, Event, Executor};
@@ -178,6 +178,7 @@ pub async fn run(
     let mut leaving = false;
     let mut ended = Vec::new();
     let mut awake = Awake::new();
+    let mut alarm = Alarm::new();
     while !driver.left {
         let due = driver.due();
         // With nothing to do after a report, the next task may come at once.
@@ -198,7 +199,7 @@ pub async fn run(
                 None => break,
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
-            () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
+            () = alarm.wait(due) => driver.tasks.hear_workers(&driver.clock),
             () = vigil.keep() => {}
         }
         if idle {
@@ -244,12 +245,10 @@ struct Driver {
 }
 
 impl Driver {
-    fn due(&self) -> tokio::time::Instant {
-        let far = tokio::time::Instant::now() + Duration::from_secs(3600);
+    fn due(&self) -> Option<tokio::time::Instant> {
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
-        let look = self.tasks.next_look();
-        due.into_iter().chain(look).min().map_or(far, Into::into)
+        due.into_iter().chain(self.tasks.next_look()).min().map(Into::into)
     }
 
     fn hear(&mut self, said: FromSession) {

@@ -333,7 +333,7 @@ impl std::error::Error for LaunchError {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLost {
     /// The keys of the tasks that were launched and whose end was not received, ascending. Some
-    /// may have ended before: the host tells of short tasks together, after 2 ms at the latest.
+    /// may have ended before: the host tells of short tasks together, after 4 ms at the latest.
     pub keys: Vec<u64>,
 }
 

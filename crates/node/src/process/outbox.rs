@@ -13,11 +13,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 const OUTBOX_BYTES_MAX: usize = 64 << 20;
 
 /// How long an end may be held back.
-pub(super) const HELD_US_MAX: u64 = 2_000;
+pub(super) const HELD_US_MAX: u64 = 4_000;
 
 /// How long a task may have run for its end to be held back: with longer ones too few ends come
 /// together to be worth it.
-pub(super) const HELD_TASK_US_MAX: u64 = HELD_US_MAX;
+pub(super) const HELD_TASK_US_MAX: u64 = HELD_US_MAX / 2;
 
 /// Results that may be held back.
 const HELD_BYTES_MAX: usize = 64 << 10;
