@@ -166,6 +166,12 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
+    /// No more results come of an instance that was subscribed to: another
+    /// client has destroyed it.
+    Gone {
+        /// Its number.
+        instance: InstanceId,
+    },
 }
 wire_enum!(ToClient {
     0 => Created { request, instance, secret },
@@ -175,6 +181,7 @@ wire_enum!(ToClient {
     4 => Results(delivery),
     5 => Status { request, status },
     6 => Tasks { request, tasks },
+    7 => Gone { instance },
 });
 
 /// Why a request is refused.
