@@ -16,6 +16,7 @@ use clap::Args;
 use falkon_sim::{SimError, run};
 use fields::{Description, Variant};
 use page::{Run, page};
+use paper::staged;
 use paper::{Part, Tables};
 use std::fs::File;
 use std::io::Write;
@@ -70,7 +71,30 @@ fn figures(part: Part, seed: u64) -> Exit {
             return exit;
         }
     }
-    print(&tables.end()).unwrap_or(Exit::Success)
+    if let Some(exit) = print(&tables.end()) {
+        return exit;
+    }
+    if matches!(part, Part::All | Part::Provision) { staged_figures(seed) } else { Exit::Success }
+}
+
+fn staged_figures(seed: u64) -> Exit {
+    let rows = match staged::rows() {
+        Ok(rows) => rows,
+        Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
+    };
+    if let Some(exit) = print(&staged::heading()) {
+        return exit;
+    }
+    for row in rows {
+        let figures = match run(&row.variant.scenario, seed) {
+            Ok(figures) => figures,
+            Err(error) => return Exit::failure(error),
+        };
+        if let Some(exit) = print(&row.line(&figures)) {
+            return exit;
+        }
+    }
+    Exit::Success
 }
 
 /// A file that is to be written, made before anything runs; `None` if none was
@@ -163,6 +187,11 @@ mod tests {
         assert_eq!(rows.iter().filter(|row| row.part == Part::Mi).count(), 11);
         assert_eq!(rows.iter().filter(|row| row.part == Part::AllPairs).count(), 4);
         assert_eq!(rows.iter().filter(|row| row.part == Part::Stacking).count(), 9);
+        for row in rows {
+            row.variant.scenario.check().unwrap();
+        }
+        let rows = staged::rows().unwrap();
+        assert_eq!(rows.len(), 6);
         for row in rows {
             row.variant.scenario.check().unwrap();
         }

@@ -14,7 +14,6 @@ use std::time::Instant;
 
 fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
     Scenario {
-        provision: None,
         name: "scale".to_owned(),
         dispatchers,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
@@ -23,6 +22,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
         nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
+        provision: None,
         workload: Workload {
             stages: Vec::new(),
             tasks: nodes * 16,

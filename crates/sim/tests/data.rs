@@ -53,6 +53,7 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
             operation: Nanos(1_000_000),
             operations_per_s: None,
         },
+        provision: None,
         workload: Workload {
             stages: Vec::new(),
             tasks: 500,

@@ -2,6 +2,7 @@
 //! reports of it. The scenarios are those in `scenarios/`.
 
 mod reported;
+pub(super) mod staged;
 
 use super::fields::{Description, FieldError, Variant};
 use super::validate::{Errors, model_s};
@@ -26,6 +27,8 @@ pub(super) enum Part {
     Efficiency,
     /// The abstract model against simulated runs
     Model,
+    /// Nodes acquired on demand: a workload of 18 stages
+    Provision,
 }
 
 /// A run that is to be made for a table.
@@ -105,7 +108,7 @@ impl Tables {
         let per_second = format!("{:.0}", figures.throughput_per_s);
         let makespan = figures.makespan.seconds();
         let line = match row.part {
-            Part::All => Vec::new(),
+            Part::All | Part::Provision => Vec::new(),
             Part::Mi => {
                 let shares = [figures.local, figures.peer, figures.store]
                     .map(|count| format!("{:.1}", share(count.objects as f64, reads)));
@@ -191,7 +194,7 @@ impl Tables {
 /// What stands above the rows.
 fn heading(part: Part) -> String {
     match part {
-        Part::All => String::new(),
+        Part::All | Part::Provision => String::new(),
         Part::Mi => {
             "MI workload, 64 nodes; in brackets: data-diffusion 5.2, nodes acquired on demand\n"
                 .to_owned()
