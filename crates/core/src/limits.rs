@@ -92,6 +92,13 @@ pub const PARTIAL_TASKS_MAX: usize = 64;
 /// Waiting tasks with several inputs that one decision looks at for what would
 /// make them run.
 pub const GATHER_TASKS_MAX: usize = 1024;
+/// Waiting tasks that one decision looks at to count anew what objects are worth.
+pub const RECOUNT_TASKS_MAX: usize = 4096;
+/// Objects read from the store at a time, ahead of tasks with several inputs,
+/// before it is known how many it serves well.
+pub const READS_AHEAD_FIRST: usize = 16;
+/// Objects that may be read from the store at a time, however slow it is.
+pub const READS_AHEAD_MIN: usize = 4;
 /// Objects that an executor has not, and whose worth to it is remembered.
 pub const GAINS_OBJECTS_MAX: usize = 4096;
 /// Waiting tasks all of whose inputs an executor has, before it fetches no more

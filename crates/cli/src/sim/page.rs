@@ -2,6 +2,9 @@
 //! (data-diffusion §5.2, figures 4 to 12): throughput against ideal, queue,
 //! nodes, hits, by source. The page needs nothing from elsewhere.
 
+#[cfg(test)]
+mod tests;
+
 use super::fields::Variant;
 use super::plot::{Chart, Kind, Line, bars, escape};
 use super::show::{Fact, facts, row_cells, row_heading};

@@ -106,7 +106,7 @@ impl Waiting {
         let crowded = self.crowded(index, place, costs);
         let found = crowded.or_else(|| {
             let parts = if self.many > 0 { self.gather(index, place, costs) } else { None };
-            parts.or_else(|| self.absent(index))
+            parts.or_else(|| self.absent(index, place))
         })?;
         self.wishes.given += 1;
         if let Some(local) = self.lists.local(found) {
@@ -147,7 +147,12 @@ impl Waiting {
 
     /// The most wanted object that nobody holds or fetches, or now and then
     /// the one that was wanted first among the first tasks of the queue.
-    fn absent(&self, index: &Index) -> Option<ObjectNo> {
+    fn absent(&self, index: &Index, place: Place) -> Option<ObjectNo> {
+        // An executor that begins with nothing reads one object, and not many
+        // that all come late because all begin so.
+        if index.held_count(place) == 0 && index.coming_to(place) > 0 {
+            return None;
+        }
         let fetchable = |local| !self.unfetchable.contains(&self.lists.object(local));
         let mut absent = self.wishes.absent.iter().rev().take(SCAN_TASKS_MAX);
         let (.., local) = absent.find(|(.., local)| fetchable(*local))?;
