@@ -12,7 +12,7 @@ use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, T
 
 /// Both sides must speak the same version. A journal holds the same values, so
 /// its format version goes with this one.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -166,6 +166,12 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
+    /// No more results come of an instance that was subscribed to: another
+    /// client has destroyed it.
+    Gone {
+        /// Its number.
+        instance: InstanceId,
+    },
 }
 wire_enum!(ToClient {
     0 => Created { request, instance, secret },
@@ -175,6 +181,7 @@ wire_enum!(ToClient {
     4 => Results(delivery),
     5 => Status { request, status },
     6 => Tasks { request, tasks },
+    7 => Gone { instance },
 });
 
 /// Why a request is refused.

@@ -403,6 +403,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("results", ToClient::Results(delivery)),
         ("status", ToClient::Status { request, status }),
         ("tasks", ToClient::Tasks { request, tasks }),
+        ("gone", ToClient::Gone { instance: INSTANCE }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals().into_iter().map(refused));

@@ -20,7 +20,8 @@ const OLDEST_EACH: u64 = 16;
 /// Among which objects an object is, and how much it is wanted there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Wish {
-    /// Nobody waits for it, or it was just given out.
+    /// Nobody waits for it, it was just given out, or it is on its way to the
+    /// first who will hold it.
     #[default]
     None,
     /// Nobody holds it, and it is on no way.
@@ -50,12 +51,17 @@ impl Wishes {
         let object = lists.object(local);
         // What tasks with several inputs wait for is gathered otherwise.
         let waiting = lists.alone(local) as u64;
-        let holders = index.holders(object).len() + index.coming_count(object);
-        let wish = match (waiting, holders as u64) {
-            (0, _) => Wish::None,
-            (_, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
-            (_, holders) => {
-                Wish::Held((waiting / holders).checked_ilog2().map_or(0, |log| 1 << log))
+        let (held, coming) =
+            (index.holders(object).len() as u64, index.coming_count(object) as u64);
+        let wish = match (waiting, held, coming) {
+            (0, _, _) => Wish::None,
+            (_, 0, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
+            // Another executor could only read it from where it is kept, once
+            // more, and have it later than the first.
+            (_, 0, _) => Wish::None,
+            (_, held, coming) => {
+                let each = waiting / (held + coming);
+                Wish::Held(each.checked_ilog2().map_or(0, |log| 1 << log))
             }
         };
         self.put(local, wish);
@@ -136,10 +142,7 @@ impl Waiting {
     fn may_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let most = self.replication_max as usize;
         let copies = index.holders(object).len() + index.coming_count(object);
-        // While the first copy is on its way, a second could only come from the
-        // store as well.
-        !index.holders(object).is_empty()
-            && !index.holds(place, object)
+        !index.holds(place, object)
             && !index.is_coming(place, object)
             && !self.unfetchable.contains(&object)
             && (most == 0 || copies < most)
