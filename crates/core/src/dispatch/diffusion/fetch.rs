@@ -67,6 +67,11 @@ impl Wishes {
         self.put(local, wish);
     }
 
+    /// Whether the next fetch is for the task that has waited longest.
+    pub(super) fn is_oldest_s_turn(&self) -> bool {
+        self.given % OLDEST_EACH == OLDEST_EACH - 1
+    }
+
     fn put(&mut self, local: Local, wish: Wish) {
         let at = local as usize;
         if self.wishes.len() <= at {
@@ -159,7 +164,7 @@ impl Waiting {
         let fetchable = |local| !self.unfetchable.contains(&self.lists.object(local));
         let mut absent = self.wishes.absent.iter().rev().take(SCAN_TASKS_MAX);
         let (.., local) = absent.find(|(.., local)| fetchable(*local))?;
-        if self.wishes.given % OLDEST_EACH == OLDEST_EACH - 1 {
+        if self.wishes.is_oldest_s_turn() {
             let mut at = self.queue.first();
             for _ in 0..SCAN_TASKS_MAX {
                 if at == NONE {

@@ -31,6 +31,8 @@ const SLOT_TASKS: u64 = 2;
 /// What an object adds to a task that is whole with it; each further input that
 /// is missing makes it a quarter.
 const WHOLE_GAIN: u64 = 256;
+/// What an object may gain at most, before it is counted.
+const UNKNOWN_GAIN: u64 = WHOLE_GAIN * GATHER_TASKS_MAX as u64;
 /// By how much less it is worth to make a task whole that is so elsewhere.
 const ELSEWHERE: u64 = 16;
 /// Objects that are looked at for the one that gains most.
@@ -80,7 +82,7 @@ impl Gathering {
     /// An executor has an object no longer.
     pub(super) fn lost(&mut self, place: Place, object: ObjectNo) {
         if let Some(near) = self.places.get_mut(place.0 as usize) {
-            near.noted.remove(&object);
+            near.forget(object);
         }
     }
 
@@ -88,7 +90,7 @@ impl Gathering {
     pub(super) fn failed(&mut self, index: &Index, object: ObjectNo) {
         for (at, near) in self.places.iter_mut().enumerate() {
             if !has(index, Place(at as u32), object) {
-                near.noted.remove(&object);
+                near.forget(object);
             }
         }
     }
@@ -131,6 +133,13 @@ fn tie(place: Place, object: ObjectNo) -> u64 {
 }
 
 impl Near {
+    /// It has an object no longer. What that would gain is to be counted anew.
+    fn forget(&mut self, object: ObjectNo) {
+        if self.noted.remove(&object).is_some() && self.gains.len() < GAINS_OBJECTS_MAX {
+            self.gains.insert(object, UNKNOWN_GAIN);
+        }
+    }
+
     /// Looks at the tasks of what it has that were not looked at, up to so many.
     fn catch_up(
         &mut self,
@@ -255,7 +264,9 @@ impl Waiting {
         if self.has_whole(index, place, enough) {
             return None;
         }
-        let found = self.best(index, place).or_else(|| self.seed(index, place))?;
+        let oldest = if self.wishes.is_oldest_s_turn() { self.oldest(index, place) } else { None };
+        let found = oldest.or_else(|| self.best(index, place));
+        let found = found.or_else(|| self.seed(index, place))?;
         if index.holders(found).is_empty() {
             self.reads.begin(costs.now, found);
         }
@@ -287,7 +298,7 @@ impl Waiting {
                 false => None,
             };
             if let Some(lost) = lost {
-                near.noted.remove(lost);
+                near.forget(*lost);
             }
             if waits && lost.is_none() {
                 count += 1;
@@ -348,6 +359,24 @@ impl Waiting {
             }
         }
         most.map(|(_, object)| object)
+    }
+
+    /// An input of the first task that is whole nowhere, so that none waits for
+    /// ever.
+    fn oldest(&self, index: &Index, place: Place) -> Option<ObjectNo> {
+        let mut at = self.queue.first();
+        for _ in 0..SCAN_TASKS_MAX {
+            if at == NONE {
+                return None;
+            }
+            let inputs = self.queue.inputs(at);
+            if inputs.len() > 1 && self.gathering.homes.get(at as usize) == Some(&None) {
+                let mut inputs = inputs.iter().copied();
+                return inputs.find(|object| self.can_come(index, place, *object));
+            }
+            at = self.queue.after(at);
+        }
+        None
     }
 
     /// An input of the next task that nobody has begun with, for an executor
