@@ -20,7 +20,7 @@ use super::{Costs, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::{
     AHEAD_OBJECTS_MAX, GAINS_OBJECTS_MAX, GATHER_TASKS_MAX, HINT_EXECUTORS_MAX, RECOUNT_TASKS_MAX,
-    SCAN_TASKS_MAX, SENDS_AHEAD_MAX, WHOLE_TASKS_MAX,
+    SCAN_TASKS_MAX, SENDS_OBJECTS_MAX, WHOLE_TASKS_MAX,
 };
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -429,7 +429,7 @@ impl Waiting {
                 && coming.all(|other| !index.holders(other).is_empty());
         }
         let mut some = holders.iter().take(HINT_EXECUTORS_MAX);
-        some.any(|holder| index.sends(*holder) < SENDS_AHEAD_MAX)
+        some.any(|holder| index.sends(*holder) < SENDS_OBJECTS_MAX)
     }
 
     /// A task that is whole at an executor and was seen when it became so.

@@ -7,7 +7,7 @@
 //! in time allows one more, every one that comes late some less.
 
 use crate::data::index::{Index, ObjectNo};
-use crate::limits::{READS_AHEAD_FIRST, READS_AHEAD_MIN};
+use crate::limits::{READS_FIRST_OBJECTS, READS_OBJECTS_MIN};
 use crate::task::Time;
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct Reads {
 
 impl Default for Reads {
     fn default() -> Reads {
-        Reads { since: BTreeMap::new(), most: READS_AHEAD_FIRST, slower_since: Time(0) }
+        Reads { since: BTreeMap::new(), most: READS_FIRST_OBJECTS, slower_since: Time(0) }
     }
 }
 
@@ -60,7 +60,7 @@ impl Reads {
                 *most = most.saturating_add(usize::from(is_used));
             } else if *begun >= *slower_since {
                 // Those that were under way meanwhile are late for the same reason.
-                *most = (*most - *most / 4).max(READS_AHEAD_MIN);
+                *most = (*most - *most / 4).max(READS_OBJECTS_MIN);
                 *slower_since = now;
             }
             false
