@@ -64,6 +64,8 @@ struct MachineFields {
     node_bandwidth: Amount<Rate>,
     #[serde(default = "nothing")]
     store_bandwidth: Amount<Rate>,
+    #[serde(default)]
+    fetches_ahead: bool,
 }
 
 fn one() -> u32 {
@@ -101,7 +103,8 @@ impl Description {
         };
         let hits =
             self.hits.map(|hits| Hits { local: hits.local, peer: hits.peer, store: hits.store });
-        Farm::new(workload, machine, hits)
+        let farm = Farm::new(workload, machine, hits)?;
+        Ok(if self.machine.fetches_ahead { farm.fetching_ahead() } else { farm })
     }
 }
 

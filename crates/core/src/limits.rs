@@ -99,6 +99,13 @@ pub const REMAKE_RUNS_MAX: u32 = 8;
 /// Waiting tasks with several inputs that one decision looks at for what would
 /// make them run.
 pub const GATHER_TASKS_MAX: usize = 1024;
+/// Waiting tasks that one decision looks at to count anew what objects are worth.
+pub const RECOUNT_TASKS_MAX: usize = 4096;
+/// Objects read from the store at a time, ahead of tasks with several inputs,
+/// before it is known how many it serves well.
+pub const READS_FIRST_OBJECTS: usize = 16;
+/// Objects that may be read from the store at a time, however slow it is.
+pub const READS_OBJECTS_MIN: usize = 4;
 /// Objects that an executor has not, and whose worth to it is remembered.
 pub const GAINS_OBJECTS_MAX: usize = 4096;
 /// Waiting tasks all of whose inputs an executor has, before it fetches no more
@@ -106,7 +113,7 @@ pub const GAINS_OBJECTS_MAX: usize = 4096;
 pub const WHOLE_TASKS_MAX: usize = 256;
 /// Transfers from an executor before others are told, ahead of their tasks, to
 /// fetch from it.
-pub const SENDS_AHEAD_MAX: u64 = 2;
+pub const SENDS_OBJECTS_MAX: u64 = 2;
 /// Objects that an executor got from nobody and that it tells again when it has
 /// lost its connection.
 pub const UNOBTAINABLE_OBJECTS_MAX: usize = 1024;

@@ -195,6 +195,8 @@ pub struct Farm {
     hits: Hits,
     /// The shares were given, and do not follow from the machine.
     measured: bool,
+    /// Copies go on beside other tasks.
+    ahead: bool,
     copies: CopyTimes,
 }
 
@@ -217,10 +219,19 @@ impl Farm {
         Ok(Farm::of(workload, machine, hits))
     }
 
+    /// The same where objects are fetched ahead of the tasks that read them, so
+    /// that no slot waits for a copy as long as copies keep up. The paper's
+    /// executors copy what a task reads when they have it, in its slot; those
+    /// of Falkon fetch for waiting tasks while others run.
+    #[must_use]
+    pub fn fetching_ahead(self) -> Farm {
+        Farm { ahead: true, ..self }
+    }
+
     fn of(workload: Workload, machine: Machine, measured: Option<Hits>) -> Farm {
         let hits = measured.unwrap_or_else(|| workload.expected_hits(&machine));
         let copies = CopyTimes::under_load(&workload, &machine, &hits);
-        Farm { workload, machine, hits, measured: measured.is_some(), copies }
+        Farm { workload, machine, hits, measured: measured.is_some(), ahead: false, copies }
     }
 
     /// The workload.
@@ -274,11 +285,31 @@ impl Farm {
     }
 
     /// Y: the average task execution time with overheads, the mean of χ(κ)
-    /// over tasks that find their objects and tasks that do not.
+    /// over tasks that find their objects and tasks that do not. Where objects
+    /// are fetched ahead, whatever has most to do sets the pace: the slots, the
+    /// nodes' links, or the store.
     #[must_use]
     pub fn average_with_overhead_s(&self) -> f64 {
+        if self.ahead {
+            return self.cost_cached_s().max(self.copies_alone_s());
+        }
         let copied = self.hits.peer * self.copies.peer_s + self.hits.store * self.copies.store_s;
         self.cost_cached_s() + self.workload.objects_per_task * copied
+    }
+
+    /// How often a slot gets the objects of a task if nothing else takes time:
+    /// all slots of a node share its link, and all nodes the store.
+    fn copies_alone_s(&self) -> f64 {
+        let Machine { nodes, slots_per_node, node_bytes_per_s, store_bytes_per_s, .. } =
+            self.machine;
+        let bytes = self.workload.objects_per_task * self.workload.object_bytes;
+        let link = (self.hits.peer + self.hits.store) * bytes;
+        let store = self.hits.store * bytes * nodes as f64;
+        let busier = match bytes > 0.0 {
+            true => (link / node_bytes_per_s).max(store / store_bytes_per_s),
+            false => 0.0,
+        };
+        busier * f64::from(slots_per_node)
     }
 
     /// W = max(Y / |T|, 1 / A) × |K|: the workload execution time with
@@ -330,6 +361,7 @@ impl Farm {
     /// The same workload on so many nodes.
     fn with_nodes(&self, nodes: u64) -> Farm {
         let machine = Machine { nodes, ..self.machine };
-        Farm::of(self.workload, machine, self.measured.then_some(self.hits))
+        let farm = Farm::of(self.workload, machine, self.measured.then_some(self.hits));
+        Farm { ahead: self.ahead, ..farm }
     }
 }

@@ -83,6 +83,25 @@ fn hits_decide_what_is_copied() {
 }
 
 #[test]
+fn what_is_fetched_ahead_costs_nothing_until_something_is_full() {
+    let read = |bytes, store| {
+        let hits = Hits { local: 1.0 - store, peer: 0.0, store };
+        let workload = Workload { object_bytes: bytes, ..workload() };
+        Farm::new(workload, machine(), Some(hits)).unwrap().fetching_ahead()
+    };
+    // A slot takes 2.5 s; a link brings an object in 1 s; the store, one for
+    // each of ten nodes in 2.5 s.
+    assert_near(read(0.1 * GB, 1.0).average_with_overhead_s(), 2.5);
+    // The store gives a quarter of these in 3 s, the links in 1.2 s.
+    assert_near(read(0.48 * GB, 0.25).average_with_overhead_s(), 3.0);
+    // All slots of a node share its link.
+    let wide = Machine { slots_per_node: 8, store_bytes_per_s: 100.0 * GB, ..machine() };
+    let farm = Farm::new(workload(), wide, Some(Hits::NONE)).unwrap().fetching_ahead();
+    assert_near(farm.average_with_overhead_s(), 8.0);
+    assert_near(farm.execution_with_overhead_s(), 100.0);
+}
+
+#[test]
 fn a_store_s_load_follows_from_the_workload() {
     let farm = Farm::new(workload(), machine(), Some(Hits::NONE)).unwrap();
     // b = 0.25 s, n = 10, f = 1: ζ² + (2.5 − 2.5) ζ − 0.625 = 0 gives less
@@ -230,6 +249,14 @@ proptest! {
         if farm.is_above_half() {
             prop_assert!(efficiency > 0.5);
         }
+    }
+
+    #[test]
+    fn to_fetch_ahead_is_never_slower(farm in farms()) {
+        let ahead = farm.fetching_ahead();
+        let slack = 1.0 + 1e-6;
+        prop_assert!(ahead.execution_with_overhead_s() <= farm.execution_with_overhead_s() * slack);
+        prop_assert!(ahead.execution_with_overhead_s() * slack >= ahead.execution_s());
     }
 
     #[test]

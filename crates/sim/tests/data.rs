@@ -116,6 +116,59 @@ fn hits_and_misses_are_all_that_is_read() {
     }
 }
 
+/// All-Pairs (middleware §4.3.3): each of 40 objects with each of 40 others, on
+/// four nodes that each hold `held` of them.
+fn pairs(held: u64) -> Scenario {
+    let policy = PolicyOptions { policy: PolicyName::QueueAware, ..PolicyOptions::default() };
+    let mut scenario = mi(policy, held);
+    scenario.workload.tasks = 1600;
+    scenario.workload.run = Durations::Fixed(Nanos::from_seconds(0.4));
+    scenario.workload.arrivals = Arrivals::AtOnce;
+    scenario.workload.inputs = Some(Inputs {
+        objects: 80,
+        object_bytes: OBJECT_BYTES,
+        per_task: 2,
+        choice: Choice::TwoSets,
+    });
+    scenario
+}
+
+#[test]
+fn pairs_come_together_and_each_object_is_read_from_the_store_once() {
+    let figures = outcome(&pairs(80), 1);
+    assert_eq!((figures.done, figures.reads.objects), (1600, 3200));
+    assert_eq!((figures.store.objects, figures.different_objects), (80, 80));
+    assert!(figures.efficiency > 0.9, "only {}", figures.efficiency);
+    // Nobody needs all.
+    assert!(figures.peer.objects <= 240, "{} between nodes", figures.peer.objects);
+}
+
+#[test]
+fn pairs_come_together_in_small_caches_and_whatever_breaks() {
+    for (seed, held) in [(1, 8), (2, 2)] {
+        let mut scenario = pairs(held);
+        scenario.workload.tasks = 100;
+        assert_eq!(outcome(&scenario, seed).done, 100, "caches of {held}");
+        scenario.workload.retries = 3;
+        scenario.faults = Faults {
+            node_crash: Some(Nanos::from_seconds(20.0)),
+            node_down: Nanos::from_seconds(2.0),
+            file_loss: Some(Nanos::from_seconds(2.0)),
+            cut: Some(Nanos::from_seconds(10.0)),
+            until: Some(Nanos::from_seconds(20.0)),
+            ..Faults::default()
+        };
+        outcome(&scenario, seed);
+    }
+}
+
+#[test]
+fn pairs_that_fit_into_no_cache_fail() {
+    let mut scenario = pairs(1);
+    scenario.workload.tasks = 20;
+    assert_eq!(outcome(&scenario, 1).failed, 20);
+}
+
 #[test]
 fn the_same_seed_is_the_same_run() {
     for policy in policies() {

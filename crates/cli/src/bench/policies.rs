@@ -12,7 +12,7 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::diffusion::{
     Costs, Load, POLICIES, PolicyError, PolicyName, PolicyOptions, Taken, Waiting,
 };
-use falkon_core::task::ExecutorId;
+use falkon_core::task::{ExecutorId, Time};
 use std::time::{Duration, Instant};
 
 const TASKS: u64 = 250_000;
@@ -20,7 +20,8 @@ const FILES: u64 = 10_000;
 const WINDOW: u64 = 3_200;
 /// Of `good-cache-compute`, as in the paper.
 const THRESHOLD_MILLI: u32 = 800;
-const COSTS: Costs = Costs { task_micros: 0, peer_bytes_per_second: 1 << 30, slots: 1 };
+const COSTS: Costs =
+    Costs { task_micros: 0, peer_bytes_per_second: 1 << 30, slots: 1, now: Time(0) };
 
 /// The time this thread has had a CPU, where the kernel tells, so that others
 /// on the machine do not count; else the time that has passed.

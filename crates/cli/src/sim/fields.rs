@@ -110,6 +110,8 @@ struct WorkloadFields {
     run_max: Option<Amount<Time>>,
     run_mean: Option<Amount<Time>>,
     #[serde(default)]
+    run_spread: f64,
+    #[serde(default)]
     retries: u32,
     #[serde(default)]
     estimates: bool,
@@ -363,7 +365,7 @@ impl Description {
             variant.label.push(("dispatchers", f64::from(*count)));
         });
         let mut variants = each(variants, &grid.run, |variant, run| {
-            variant.scenario.workload.run = Durations::Fixed(nanos(*run));
+            variant.scenario.workload.run = self.workload.around(nanos(*run));
             variant.label.push(("run s", run.value));
         });
         for variant in &mut variants {
@@ -529,10 +531,25 @@ impl NodeFields {
 }
 
 impl WorkloadFields {
+    /// Run times around a mean.
+    fn around(&self, run: Nanos) -> Durations {
+        let least = Nanos((run.0 as f64 * (1.0 - self.run_spread)) as u64);
+        match self.run_spread > 0.0 {
+            true => Durations::Uniform(least, Nanos(run.0.saturating_add(run.0 - least.0))),
+            false => Durations::Fixed(run),
+        }
+    }
+
     fn workload(&self, grid: &GridFields) -> Result<Workload, FieldError> {
         let run_in_grid = !grid.run.is_empty();
+        if !(0.0..=1.0).contains(&self.run_spread) {
+            return Err(FieldError::Fields("`run_spread` is not from 0 to 1"));
+        }
+        if self.run_spread > 0.0 && self.run.is_none() && !run_in_grid {
+            return Err(FieldError::Fields("`run_spread` needs `run`"));
+        }
         let run = match (self.run, self.run_min, self.run_max, self.run_mean) {
-            (Some(run), None, None, None) => Durations::Fixed(nanos(run)),
+            (Some(run), None, None, None) => self.around(nanos(run)),
             (None, Some(min), Some(max), None) => Durations::Uniform(nanos(min), nanos(max)),
             (None, None, None, Some(mean)) => Durations::Exponential(nanos(mean)),
             (None, None, None, None)

@@ -2,6 +2,9 @@
 //! (data-diffusion §5.2, figures 4 to 12): throughput against ideal, queue,
 //! nodes, hits, by source. The page needs nothing from elsewhere.
 
+#[cfg(test)]
+mod tests;
+
 use super::fields::Variant;
 use super::plot::{Chart, Kind, Line, bars, escape};
 use super::show::{Fact, facts, row_cells, row_heading};
@@ -16,6 +19,9 @@ const LINES_MAX: usize = 16;
 const GIGABIT_BYTES: f64 = 1.25e8;
 
 const STYLE: &str = include_str!("page.css");
+
+/// What is drawn as one line.
+type Points = Vec<(f64, f64)>;
 
 /// What was run.
 pub(super) struct Run {
@@ -78,13 +84,13 @@ fn drawn(figures: &Figures) -> Vec<Sample> {
 }
 
 /// A value at each of the samples.
-fn values(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Vec<(f64, f64)> {
+fn values(samples: &[Sample], of: impl Fn(&Sample) -> f64) -> Points {
     samples.iter().map(|sample| (sample.at.seconds(), of(sample))).collect()
 }
 
 /// A value between each two samples, at the later; it is given how long that
 /// took.
-fn between(samples: &[Sample], of: impl Fn(&Sample, &Sample, f64) -> f64) -> Vec<(f64, f64)> {
+fn between(samples: &[Sample], of: impl Fn(&Sample, &Sample, f64) -> f64) -> Points {
     let pairs = samples.windows(2).map(|pair| (&pair[0], &pair[1]));
     let apart = pairs.map(|(one, next)| (one, next, next.at.since(one.at).seconds()));
     let apart = apart.filter(|(_, _, seconds)| *seconds > 0.0);
@@ -93,7 +99,7 @@ fn between(samples: &[Sample], of: impl Fn(&Sample, &Sample, f64) -> f64) -> Vec
 
 /// Tasks per second if only the tasks took time: as they come, or as fast as
 /// the slots run them.
-fn ideal(samples: &[Sample], capacity_per_s: f64) -> Vec<(f64, f64)> {
+fn ideal(samples: &[Sample], capacity_per_s: f64) -> Points {
     let mut done = 0.0;
     let mut rates = Vec::with_capacity(samples.len());
     for pair in samples.windows(2) {
@@ -189,8 +195,8 @@ fn row_name(run: &Run) -> String {
     parts.collect::<Vec<_>>().join(", ")
 }
 
-/// What a line shows of a run.
-type Points<'a> = &'a dyn Fn(&Run, &[Sample]) -> Vec<(f64, f64)>;
+/// A line's points, from a run's samples.
+type OfRun<'a> = &'a dyn Fn(&Run, &[Sample]) -> Points;
 
 fn grid(out: &mut String, runs: &[Run]) {
     let efficiency = runs.iter().map(|run| (row_name(run), run.figures.efficiency * 100.0));
@@ -200,7 +206,7 @@ fn grid(out: &mut String, runs: &[Run]) {
     }
     let samples: Vec<(String, &Run, Vec<Sample>)> =
         runs.iter().take(LINES_MAX).map(|run| (row_name(run), run, drawn(&run.figures))).collect();
-    let mut chart = |title, unit, of: Points| {
+    let mut chart = |title, unit, of: OfRun<'_>| {
         let lines = samples.iter().map(|(name, run, samples)| Line::new(name, of(run, samples)));
         let chart = Chart { title, unit, kind: Kind::Lines, lines: lines.collect() };
         out.push_str(&chart.figure());

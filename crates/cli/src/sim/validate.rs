@@ -42,7 +42,10 @@ pub(super) fn model_s(scenario: &Scenario, figures: &Figures) -> Result<f64, Mod
         node_bytes_per_s: scenario.network.node_bytes_per_s,
         store_bytes_per_s: scenario.store.bytes_per_s,
     };
-    Ok(Farm::new(workload, machine, hits(figures))?.execution_with_overhead_s())
+    let farm = Farm::new(workload, machine, hits(figures))?;
+    // Executors with caches fetch for the tasks that wait while others run.
+    let farm = if scenario.stages() { farm.fetching_ahead() } else { farm };
+    Ok(farm.execution_with_overhead_s())
 }
 
 /// Where the accesses of a run found their objects; `None` if there were none.

@@ -58,6 +58,36 @@ fn a_grid_is_a_run_for_each_point() {
 }
 
 #[test]
+fn time_series_and_plots_are_written_to_files() {
+    let site = Site::new();
+    let grid = "name = \"<b>&\"\n[workload]\nrun_spread = 0.5\n[[nodes]]\ncount = 1\n\
+                [grid]\nrun = [1, 2]\nworkload = [{ tasks = 4 }, { tasks = 8 }]\n";
+    let file = site.write("grid.toml", grid);
+    let (csv, html) = (site.path("series.csv"), site.path("page.html"));
+    let (csv_text, html_text) = (csv.to_str().unwrap(), html.to_str().unwrap());
+    site.run(["sim", &file, "--csv", csv_text, "--html", html_text]).exits(0);
+    let text = std::fs::read_to_string(csv).unwrap();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(rows[0][..3], ["run", "run_s", "at_s"]);
+    let column = rows[0].iter().position(|name| *name == "delivered").unwrap();
+    let last = |run: &str| rows.iter().rev().find(|row| row[0] == run).unwrap();
+    assert_eq!((last("1")[column], last("4")[column]), ("4", "8"));
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<h1>&lt;b&gt;&amp;</h1>") && page.contains("</html>"));
+    let nowhere = site.path("none/page.html");
+    let ran = site.run(["sim", &file, "--html", nowhere.to_str().unwrap()]).exits(2);
+    ran.says("cannot write");
+}
+
+#[test]
+fn a_part_of_the_papers_figures_can_be_had() {
+    let site = Site::new();
+    site.run(["sim", "--figures=everything"]).exits(2).says("possible values");
+    site.run(["sim"]).exits(2);
+}
+
+#[test]
 fn what_is_wrong_with_a_description_is_said() {
     let site = Site::new();
     for (scenario, expected) in [

@@ -19,15 +19,18 @@ mod offer;
 mod policy;
 mod queue;
 mod queue_aware;
+mod reads;
 mod take;
 
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::SCAN_TASKS_MAX;
+use crate::task::Time;
 use fetch::Wishes;
 use gather::Gathering;
 use lists::Lists;
 use policy::Policy;
 use queue::{Mark, Queue};
+use reads::Reads;
 use std::collections::{BTreeSet, VecDeque};
 
 pub use offer::Offer;
@@ -51,6 +54,8 @@ pub struct Costs {
     pub peer_bytes_per_second: u64,
     /// Tasks of this queue that an executor runs at once.
     pub slots: u64,
+    /// The time.
+    pub now: Time,
 }
 
 /// A task that waits no longer.
@@ -125,6 +130,7 @@ pub struct Waiting {
     parts: Vec<VecDeque<Mark>>,
     wishes: Wishes,
     gathering: Gathering,
+    reads: Reads,
     /// Of which object an executor is being given the tasks, by its number.
     runs: Vec<Option<Run>>,
     /// What tasks wait for and could not be fetched ahead.
@@ -159,6 +165,7 @@ impl Waiting {
             parts: Vec::new(),
             wishes: Wishes::default(),
             gathering: Gathering::default(),
+            reads: Reads::default(),
             runs: Vec::new(),
             unfetchable: BTreeSet::new(),
         })
@@ -171,6 +178,9 @@ impl Waiting {
         let inputs = Inputs::new(inputs);
         self.many += usize::from(inputs.as_slice().len() > 1);
         let Some(mark) = self.queue.push(task, inputs) else { return };
+        if self.many > 0 && self.policy.fetches_ahead() {
+            self.gathering.pushed(mark);
+        }
         if !self.policy.looks() {
             return;
         }

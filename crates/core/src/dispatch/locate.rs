@@ -518,6 +518,7 @@ impl Dispatcher {
             task_micros: queue.estimate(&instance.batches).unwrap_or(found.mean_micros),
             peer_bytes_per_second: PEER_SECOND_BYTES,
             slots: found.capacity.count_of(&need.resources, u64::from(u16::MAX)).max(1),
+            now: self.now,
         };
         let located = queue.located.as_mut()?;
         let number = located.waiting.fetch(&self.index, place, &costs)?;

@@ -9,7 +9,7 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::diffusion::{
     Costs, Free, Load, PolicyName, PolicyOptions, Taken, Waiting,
 };
-use falkon_core::task::ExecutorId;
+use falkon_core::task::{ExecutorId, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -195,6 +195,7 @@ impl World {
             task_micros: (COMPUTE_SECONDS * 1e6) as u64,
             peer_bytes_per_second: LINK_BYTES_PER_SECOND as u64 / 2,
             slots: SLOTS as u64,
+            now: Time((self.now * 1e6) as u64),
         };
         for fetches in 0..FETCHES_MAX {
             for at in 0..self.nodes.len() {

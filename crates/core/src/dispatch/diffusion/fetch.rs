@@ -67,6 +67,11 @@ impl Wishes {
         self.put(local, wish);
     }
 
+    /// Whether the next fetch is for the task that has waited longest.
+    pub(super) fn is_oldest_s_turn(&self) -> bool {
+        self.given % OLDEST_EACH == OLDEST_EACH - 1
+    }
+
     fn put(&mut self, local: Local, wish: Wish) {
         let at = local as usize;
         if self.wishes.len() <= at {
@@ -112,7 +117,7 @@ impl Waiting {
         let crowded = self.crowded(index, place, costs);
         let found = crowded.or_else(|| {
             let parts = if self.many > 0 { self.gather(index, place, costs) } else { None };
-            parts.or_else(|| self.absent(index))
+            parts.or_else(|| self.absent(index, place))
         })?;
         self.wishes.given += 1;
         if let Some(local) = self.lists.local(found) {
@@ -142,10 +147,7 @@ impl Waiting {
     fn may_come(&self, index: &Index, place: Place, object: ObjectNo) -> bool {
         let most = self.replication_max as usize;
         let copies = index.holders(object).len() + index.coming_count(object);
-        // While the first copy is on its way, a second could only come from the
-        // store as well.
-        !index.holders(object).is_empty()
-            && !index.holds(place, object)
+        !index.holds(place, object)
             && !index.is_coming(place, object)
             && !self.unfetchable.contains(&object)
             && (most == 0 || copies < most)
@@ -153,11 +155,16 @@ impl Waiting {
 
     /// The most wanted object that nobody holds or fetches, or now and then
     /// the one that was wanted first among the first tasks of the queue.
-    fn absent(&self, index: &Index) -> Option<ObjectNo> {
+    fn absent(&self, index: &Index, place: Place) -> Option<ObjectNo> {
+        // An executor that begins with nothing reads one object, and not many
+        // that all come late because all begin so.
+        if index.held_count(place) == 0 && index.coming_to(place) > 0 {
+            return None;
+        }
         let fetchable = |local| !self.unfetchable.contains(&self.lists.object(local));
         let mut absent = self.wishes.absent.iter().rev().take(SCAN_TASKS_MAX);
         let (.., local) = absent.find(|(.., local)| fetchable(*local))?;
-        if self.wishes.given % OLDEST_EACH == OLDEST_EACH - 1 {
+        if self.wishes.is_oldest_s_turn() {
             let mut at = self.queue.first();
             for _ in 0..SCAN_TASKS_MAX {
                 if at == NONE {

@@ -10,7 +10,8 @@
 //!
 //! # Costs
 //! Each waiting task is looked at once for each executor that has one of its
-//! inputs, no more than [`GATHER_TASKS_MAX`] of them in one decision.
+//! inputs, no more than [`GATHER_TASKS_MAX`] of them in one decision, and to
+//! count anew what objects are worth no more than [`RECOUNT_TASKS_MAX`].
 
 use super::lists::Lists;
 use super::queue::{Mark, NONE, Queue};
@@ -18,8 +19,8 @@ use super::take::bytes;
 use super::{Costs, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::{
-    AHEAD_OBJECTS_MAX, GAINS_OBJECTS_MAX, GATHER_TASKS_MAX, HINT_EXECUTORS_MAX, SCAN_TASKS_MAX,
-    SENDS_AHEAD_MAX, WHOLE_TASKS_MAX,
+    AHEAD_OBJECTS_MAX, GAINS_OBJECTS_MAX, GATHER_TASKS_MAX, HINT_EXECUTORS_MAX, RECOUNT_TASKS_MAX,
+    SCAN_TASKS_MAX, SENDS_OBJECTS_MAX, WHOLE_TASKS_MAX,
 };
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
@@ -30,10 +31,12 @@ const SLOT_TASKS: u64 = 2;
 /// What an object adds to a task that is whole with it; each further input that
 /// is missing makes it a quarter.
 const WHOLE_GAIN: u64 = 256;
+/// What an object may gain at most, before it is counted.
+const UNKNOWN_GAIN: u64 = WHOLE_GAIN * GATHER_TASKS_MAX as u64;
+/// By how much less it is worth to make a task whole that is so elsewhere.
+const ELSEWHERE: u64 = 16;
 /// Objects that are looked at for the one that gains most.
 const BEST_SEARCH: usize = 32;
-/// Objects whose gain is counted anew in a decision.
-const RECOUNTS: usize = 4;
 
 /// What is known of the tasks of which an executor has inputs.
 #[derive(Debug, Default)]
@@ -54,21 +57,32 @@ struct Near {
 #[derive(Debug)]
 pub(super) struct Gathering {
     places: Vec<Near>,
+    /// Where a task became whole last, by where it is stored.
+    homes: Vec<Option<Place>>,
     /// The task that the next executor begins with that has nothing to go on.
     seed: Mark,
 }
 
 impl Default for Gathering {
     fn default() -> Gathering {
-        Gathering { places: Vec::new(), seed: Mark { seq: 0, slot: NONE } }
+        Gathering { places: Vec::new(), homes: Vec::new(), seed: Mark { seq: 0, slot: NONE } }
     }
 }
 
 impl Gathering {
+    /// A task was queued.
+    pub(super) fn pushed(&mut self, mark: Mark) {
+        let at = mark.slot as usize;
+        if self.homes.len() <= at {
+            self.homes.resize(at + 1, None);
+        }
+        self.homes[at] = None;
+    }
+
     /// An executor has an object no longer.
     pub(super) fn lost(&mut self, place: Place, object: ObjectNo) {
         if let Some(near) = self.places.get_mut(place.0 as usize) {
-            near.noted.remove(&object);
+            near.forget(object);
         }
     }
 
@@ -76,7 +90,7 @@ impl Gathering {
     pub(super) fn failed(&mut self, index: &Index, object: ObjectNo) {
         for (at, near) in self.places.iter_mut().enumerate() {
             if !has(index, Place(at as u32), object) {
-                near.noted.remove(&object);
+                near.forget(object);
             }
         }
     }
@@ -101,6 +115,10 @@ fn has(index: &Index, place: Place, object: ObjectNo) -> bool {
     index.holds(place, object) || index.is_coming(place, object)
 }
 
+/// What objects are ranked by, the best first: what they gain, whether nobody
+/// holds them, and chance.
+type Worth = (Reverse<u64>, bool, u64);
+
 /// What one object gains for a task that lacks so many.
 fn gain(lacks: usize) -> u64 {
     let quarters = 2 * (lacks as u32).saturating_sub(1);
@@ -115,8 +133,22 @@ fn tie(place: Place, object: ObjectNo) -> u64 {
 }
 
 impl Near {
+    /// It has an object no longer. What that would gain is to be counted anew.
+    fn forget(&mut self, object: ObjectNo) {
+        if self.noted.remove(&object).is_some() && self.gains.len() < GAINS_OBJECTS_MAX {
+            self.gains.insert(object, UNKNOWN_GAIN);
+        }
+    }
+
     /// Looks at the tasks of what it has that were not looked at, up to so many.
-    fn catch_up(&mut self, queue: &Queue, lists: &Lists, mut tasks: usize) {
+    fn catch_up(
+        &mut self,
+        place: Place,
+        queue: &Queue,
+        lists: &Lists,
+        homes: &mut [Option<Place>],
+    ) {
+        let mut tasks = GATHER_TASKS_MAX;
         let noted: Vec<(ObjectNo, u64)> = self.noted.iter().map(|(o, from)| (*o, *from)).collect();
         for (object, from) in noted {
             let Some(local) = lists.local(object) else { continue };
@@ -124,14 +156,23 @@ impl Near {
             for mark in lists.marks_from(queue, local, from).take(tasks) {
                 tasks -= 1;
                 looked = mark.seq + 1;
-                self.look(queue, object, mark);
+                if let Some(home) = homes.get_mut(mark.slot as usize) {
+                    self.look(queue, object, mark, place, home);
+                }
             }
             self.noted.insert(object, looked);
         }
     }
 
     /// Looks at a task of something that it has.
-    fn look(&mut self, queue: &Queue, object: ObjectNo, mark: Mark) {
+    fn look(
+        &mut self,
+        queue: &Queue,
+        object: ObjectNo,
+        mark: Mark,
+        place: Place,
+        home: &mut Option<Place>,
+    ) {
         let inputs = queue.inputs(mark.slot);
         let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input));
         let count = lacks.clone().count();
@@ -142,41 +183,59 @@ impl Near {
             };
             if inputs.len() > 1 && inputs.iter().all(is_past) {
                 self.whole.push_back(mark);
+                *home = Some(place);
             }
             return;
         }
+        let gain = gain(count);
         for object in lacks {
             let is_room = self.gains.len() < GAINS_OBJECTS_MAX;
             match self.gains.entry(*object) {
-                Entry::Occupied(mut known) => *known.get_mut() += gain(count),
+                Entry::Occupied(mut known) => *known.get_mut() += gain,
                 Entry::Vacant(place) if is_room => {
-                    place.insert(gain(count));
+                    place.insert(gain);
                 }
                 Entry::Vacant(_) => {}
             }
         }
     }
 
-    /// What an object gains, of the first of its tasks.
-    fn recount(&mut self, queue: &Queue, lists: &Lists, object: ObjectNo) -> u64 {
+    /// What an object gains now, of its first tasks, of which `tasks` are left
+    /// to be looked at.
+    fn recount(
+        &mut self,
+        queue: &Queue,
+        lists: &Lists,
+        homes: &[Option<Place>],
+        object: ObjectNo,
+        tasks: &mut usize,
+    ) -> u64 {
         let Some(local) = lists.local(object) else {
             self.gains.remove(&object);
             return 0;
         };
-        let mut sum = 0;
+        let (mut fresh, mut elsewhere) = (0, 0);
         for mark in lists.marks_from(queue, local, 0).take(GATHER_TASKS_MAX) {
+            *tasks = tasks.saturating_sub(1);
             let inputs = queue.inputs(mark.slot);
             let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input)).count();
             // One with no other input here says nothing.
-            if lacks < inputs.len() {
-                sum += gain(lacks);
+            if lacks == inputs.len() {
+                continue;
+            }
+            match homes.get(mark.slot as usize).copied().flatten() {
+                None => fresh += gain(lacks),
+                Some(_) => elsewhere += gain(lacks),
             }
         }
+        let sum = fresh + elsewhere.div_ceil(ELSEWHERE);
         match sum {
             0 => self.gains.remove(&object),
             sum => self.gains.insert(object, sum),
         };
-        sum
+        // What is whole elsewhere is only taken over by one that has nothing
+        // else to do.
+        if self.whole.is_empty() { sum } else { fresh }
     }
 }
 
@@ -190,6 +249,7 @@ impl Waiting {
         costs: &Costs,
     ) -> Option<ObjectNo> {
         let transfer = self.transfer_micros(index, costs);
+        self.reads.settle(index, costs.now, transfer);
         let ahead = transfer.saturating_mul(AHEAD_OBJECTS_MAX as u64) / costs.task_micros.max(1);
         let enough = (SLOT_TASKS + ahead).saturating_mul(costs.slots.max(1));
         let enough = enough.min(WHOLE_TASKS_MAX as u64) as usize;
@@ -197,12 +257,19 @@ impl Waiting {
             return None;
         }
         self.notice(index, place);
-        let near = self.gathering.near(place);
-        near.catch_up(&self.queue, &self.lists, GATHER_TASKS_MAX);
+        let Gathering { places, homes, .. } = &mut self.gathering;
+        if let Some(near) = places.get_mut(place.0 as usize) {
+            near.catch_up(place, &self.queue, &self.lists, homes);
+        }
         if self.has_whole(index, place, enough) {
             return None;
         }
-        let found = self.best(index, place).or_else(|| self.seed(index, place))?;
+        let oldest = if self.wishes.is_oldest_s_turn() { self.oldest(index, place) } else { None };
+        let found = oldest.or_else(|| self.best(index, place));
+        let found = found.or_else(|| self.seed(index, place))?;
+        if index.holders(found).is_empty() {
+            self.reads.begin(costs.now, found);
+        }
         let near = self.gathering.near(place);
         near.gains.remove(&found);
         near.noted.insert(found, 0);
@@ -231,7 +298,7 @@ impl Waiting {
                 false => None,
             };
             if let Some(lost) = lost {
-                near.noted.remove(lost);
+                near.forget(*lost);
             }
             if waits && lost.is_none() {
                 count += 1;
@@ -269,27 +336,47 @@ impl Waiting {
             all.select_nth_unstable(BEST_SEARCH);
             all.truncate(BEST_SEARCH);
         }
-        let mut best: BTreeMap<(Reverse<u64>, bool, u64), ObjectNo> = BTreeMap::new();
+        let mut best: BTreeMap<Worth, ObjectNo> = BTreeMap::new();
         for (gain, tie, object) in all {
             if self.can_come(index, place, object) {
                 best.insert((gain, index.holders(object).is_empty(), tie), object);
             }
         }
-        // Counts only fall while nothing is noted, so that the first that keeps
-        // its place is the best.
-        for _ in 0..RECOUNTS {
-            let ((Reverse(before), absent, tie), object) = best.pop_first()?;
-            let near = self.gathering.near(place);
-            let now = near.recount(&self.queue, &self.lists, object);
-            let next = best.first_key_value().map_or(0, |((Reverse(next), ..), _)| *next);
-            if now > 0 && now >= next.min(before) {
-                return Some(object);
+        // Gains only fall while nothing is noted, so that one that is still as
+        // large as the next was is the largest.
+        let mut tasks = RECOUNT_TASKS_MAX;
+        let mut most: Option<(Worth, ObjectNo)> = None;
+        let Gathering { places, homes, .. } = &mut self.gathering;
+        let near = places.get_mut(place.0 as usize)?;
+        while let Some(((Reverse(before), absent, tie), object)) = best.pop_first() {
+            if tasks == 0 || most.is_some_and(|((Reverse(most), ..), _)| before <= most) {
+                break;
             }
-            if now > 0 {
-                best.insert((Reverse(now), absent, tie), object);
+            let now = near.recount(&self.queue, &self.lists, homes, object, &mut tasks);
+            let found = ((Reverse(now), absent, tie), object);
+            if now > 0 && most.is_none_or(|most| found < most) {
+                most = Some(found);
             }
         }
-        best.pop_first().map(|(_, object)| object)
+        most.map(|(_, object)| object)
+    }
+
+    /// An input of the first task that is whole nowhere, so that none waits for
+    /// ever.
+    fn oldest(&self, index: &Index, place: Place) -> Option<ObjectNo> {
+        let mut at = self.queue.first();
+        for _ in 0..SCAN_TASKS_MAX {
+            if at == NONE {
+                return None;
+            }
+            let inputs = self.queue.inputs(at);
+            if inputs.len() > 1 && self.gathering.homes.get(at as usize) == Some(&None) {
+                let mut inputs = inputs.iter().copied();
+                return inputs.find(|object| self.can_come(index, place, *object));
+            }
+            at = self.queue.after(at);
+        }
+        None
     }
 
     /// An input of the next task that nobody has begun with, for an executor
@@ -319,7 +406,12 @@ impl Waiting {
                 return Some(object);
             }
         }
-        None
+        // Or anything that others have: to wait for the store is worse.
+        let from = tie(place, ObjectNo(0)) as usize;
+        let mut some = self.lists.some_objects(from, SCAN_TASKS_MAX);
+        some.find(|object| {
+            !index.holders(*object).is_empty() && self.can_come(index, place, *object)
+        })
     }
 
     /// Whether an object is to be fetched by an executor at this moment: from
@@ -333,10 +425,11 @@ impl Waiting {
         if holders.is_empty() {
             let mut coming = index.coming_objects(place);
             return index.coming_count(object) == 0
+                && self.reads.may_begin()
                 && coming.all(|other| !index.holders(other).is_empty());
         }
         let mut some = holders.iter().take(HINT_EXECUTORS_MAX);
-        some.any(|holder| index.sends(*holder) < SENDS_AHEAD_MAX)
+        some.any(|holder| index.sends(*holder) < SENDS_OBJECTS_MAX)
     }
 
     /// A task that is whole at an executor and was seen when it became so.

@@ -295,6 +295,19 @@ impl Lists {
         marks.range(from..).find(|mark| queue.has(**mark)).copied()
     }
 
+    /// A few of the objects that tasks with several inputs wait for, from
+    /// anywhere on.
+    pub(super) fn some_objects(
+        &self,
+        from: usize,
+        count: usize,
+    ) -> impl Iterator<Item = ObjectNo> + '_ {
+        let from = from % self.lists.len().max(1);
+        let turned = self.lists[from..].iter().chain(&self.lists[..from]);
+        let some = turned.take(count).filter(|list| list.live > list.alone);
+        some.map(|list| list.object)
+    }
+
     /// The tasks of an object at or behind a place in the queue.
     pub(super) fn marks_from<'a>(
         &'a self,

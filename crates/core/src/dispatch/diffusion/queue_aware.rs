@@ -5,6 +5,8 @@
 //!   are sent together. No slot waits for a transfer.
 //! - What is fetched next ([`super::Waiting::fetch`]) is the object with the
 //!   most tasks waiting among those that nobody holds and that are on no way.
+//! - Of tasks with several inputs, each executor gathers those whose inputs
+//!   hang together, just ahead of its work (`gather.rs`).
 //! - An object that is held is fetched by one more executor when its tasks
 //!   would wait longer for the holders than a transfer takes.
 //! - Executors are told how many tasks wait for what they hold
