@@ -40,7 +40,6 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
     };
     let cache = Some(NodeCache { bytes: held * OBJECT_BYTES, eviction });
     Scenario {
-        provision: None,
         name: "mi".to_owned(),
         dispatchers: 1,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
