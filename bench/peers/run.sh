@@ -104,8 +104,9 @@ table() {
         printf "\n%-12s %12s %25s %10s\n", "", unit, "least to most", "/ " base
         for (name in count) {
             n = count[name]
-            printf "%-12s %12.0f %12.0f to %-9.0f %10.3f\n", name, median[name],
-                figures[name, 1], figures[name, n], median[name] / median[base]
+            ratio = base in count ? sprintf("%.3f", median[name] / median[base]) : "-"
+            printf "%-12s %12.0f %12.0f to %-9.0f %10s\n", name, median[name],
+                figures[name, 1], figures[name, n], ratio
             if (json != "") {
                 all = figures[name, 1]
                 for (i = 2; i <= n; i++) all = all ", " figures[name, i]
