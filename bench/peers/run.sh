@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Process tasks per second of Falkon and its peers, side by side.
+# Falkon and its peers, side by side: process tasks per second; what else there
+# is to compare with HyperQueue; calls of Python functions per second.
 #
 #   bench/peers/run.sh [TASKS [ROUNDS]]     default: 10000 tasks, 3 rounds
 #
-# Installs HyperQueue from PyPI into an environment of its own, and GNU
-# parallel with apt if this is root; what cannot be installed is left out with
-# a line that says so. Rounds alternate, so that a change in the machine's load
+# Installs HyperQueue, Dask, Ray and Parsl from PyPI, each into an environment of
+# its own, and GNU parallel with apt if this is root; what cannot be installed is
+# left out with a line that says so. Rounds alternate, so that a change in the machine's load
 # meets all alike, and each contender gets a session of its own, between which
 # the kernel shares processors.
 #
 # FALKON        the program [target/release/falkon]
 # PEERS_HOME    where environments are kept [~/.cache/falkon-peers]
+# PEERS_QUEUED  tasks queued to measure submission and memory [1000000]
+# PEERS_CALLS   calls of functions [10000]
+# PEERS_JSON    file to which the figures are added, one JSON object per line
 set -Eeuo pipefail
 cd "$(dirname "$0")/../.."
 exec </dev/null
@@ -21,6 +25,8 @@ slots=2
 falkon=$(realpath "${FALKON:-target/release/falkon}")
 home=${PEERS_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/falkon-peers}
 here=$(realpath bench/peers)
+# Some of what runs here has a directory of its own.
+json=${PEERS_JSON:+$(realpath -m "$PEERS_JSON")}
 
 if ! [ -x "$falkon" ]; then
     echo "there is no $falkon: run make, or say where it is with FALKON=PROGRAM" >&2
@@ -43,16 +49,18 @@ have_parallel() {
     }
 }
 
-have_hyperqueue() {
-    [ -x "$home/hyperqueue/bin/python" ] || python3 -m venv "$home/hyperqueue" 2>"$scratch/venv.log" || {
-        echo "left out: HyperQueue (no virtual environment can be made; is python3-venv there?)"
+# have_python MODULE PACKAGE...: in an environment that is called as the module.
+have_python() {
+    [ -x "$home/$1/bin/python" ] || python3 -m venv "$home/$1" 2>"$scratch/venv.log" || {
+        echo "left out: $1 (no virtual environment can be made; is python3-venv there?)"
         return 1
     }
-    "$home/hyperqueue/bin/python" -c 'import hyperqueue' 2>/dev/null ||
-        "$home/hyperqueue/bin/pip" install -q hyperqueue >"$scratch/pip.log" 2>&1 || {
-        echo "left out: HyperQueue cannot be installed (pip failed)"
+    "$home/$1/bin/python" -c "import $1" 2>/dev/null ||
+        "$home/$1/bin/pip" install -q "${@:2}" >"$scratch/pip.log" 2>&1 || {
+        echo "left out: $1 cannot be installed ($(grep -m1 '^ERROR' "$scratch/pip.log" || echo "pip failed"))"
         return 1
     }
+    "$home/$1/bin/pip" list 2>/dev/null | grep -iE "^$1 " || true
 }
 
 # Each prints nothing and runs $tasks times /bin/true, $slots at a time.
@@ -65,16 +73,49 @@ run_hyperqueue() {
 
 contenders="falkon xargs"
 have_parallel && contenders+=" parallel"
-if have_hyperqueue; then
+hyperqueue=
+if have_python hyperqueue hyperqueue; then
     contenders+=" hyperqueue"
-    "$home/hyperqueue/bin/pip" list 2>/dev/null | grep -i '^hyperqueue' || true
+    hyperqueue=$home/hyperqueue/bin/python
 fi
+callers=pool
+# What Falkon's own package needs.
+have_python msgspec msgspec cloudpickle && callers="falkon pool"
+have_python dask 'dask[distributed]' && callers+=" dask"
+have_python ray ray && callers+=" ray"
+have_python parsl parsl && callers+=" parsl"
 "$falkon" --version
 echo "$(nproc) cores of $(sed -n 's/^model name.*: //p;T;q' /proc/cpuinfo), Linux $(uname -r), load $(cut -d' ' -f1 /proc/loadavg)"
 echo "$tasks times /bin/true, $slots at a time, $rounds rounds; start and end of the program included"
 
 export -f run_falkon run_xargs run_parallel run_hyperqueue
 export falkon tasks slots scratch home here
+
+# table UNIT BASE: lines "name figure", one per round, as medians with their
+# spread and the ratio to BASE; as JSON too if that is wanted.
+table() {
+    sort -k1,1 -k2,2n | awk -v unit="$1" -v base="$2" -v json="$json" '
+    { figures[$1, ++count[$1]] = $2 }
+    END {
+        for (name in count) {
+            n = count[name]
+            median[name] = n % 2 ? figures[name, (n + 1) / 2] : (figures[name, n / 2] + figures[name, n / 2 + 1]) / 2
+        }
+        printf "\n%-12s %12s %25s %10s\n", "", unit, "least to most", "/ " base
+        for (name in count) {
+            n = count[name]
+            ratio = base in count ? sprintf("%.3f", median[name] / median[base]) : "-"
+            printf "%-12s %12.0f %12.0f to %-9.0f %10s\n", name, median[name],
+                figures[name, 1], figures[name, n], ratio
+            if (json != "") {
+                all = figures[name, 1]
+                for (i = 2; i <= n; i++) all = all ", " figures[name, i]
+                printf "{\"name\": \"%s\", \"unit\": \"%s\", \"rounds\": [%s]}\n", name, unit, all >>json
+            }
+        }
+    }'
+}
+
 for ((round = 1; round <= rounds; round++)); do
     for contender in $contenders; do
         begin=$(date +%s%N)
@@ -83,21 +124,36 @@ for ((round = 1; round <= rounds; round++)); do
             tail -n 5 "$scratch/$contender.log" >&2
             exit 1
         }
-        echo "$contender $(($(date +%s%N) - begin))" >>"$scratch/times"
+        echo "$contender $((tasks * 1000000000 / ($(date +%s%N) - begin)))" >>"$scratch/rates"
     done
 done
-sort -k1,1 -k2,2n "$scratch/times" | awk -v tasks="$tasks" '
-    { times[$1, ++count[$1]] = $2 }
-    END {
-        printf "%-12s %12s %25s %10s\n", "", "tasks/s", "least to most", "/ falkon"
-        for (name in count) {
-            n = count[name]
-            middle = n % 2 ? times[name, (n + 1) / 2] : (times[name, n / 2] + times[name, n / 2 + 1]) / 2
-            median[name] = tasks * 1e9 / middle
-        }
-        for (name in count) {
-            n = count[name]
-            printf "%-12s %12.0f %12.0f to %-9.0f %10.3f\n", name, median[name],
-                tasks * 1e9 / times[name, n], tasks * 1e9 / times[name, 1], median[name] / median["falkon"]
-        }
-    }'
+table tasks/s falkon <"$scratch/rates"
+
+if [ -n "$hyperqueue" ]; then
+    (cd "$scratch" && "$hyperqueue" "$here/hyperqueue_table.py" "$falkon" "$rounds" \
+        "${PEERS_QUEUED:-1000000}" ${json:+"$json"})
+fi
+
+# Each prints how many calls per second it made.
+call_falkon() { PYTHONPATH="$here/../../python" FALKON_BINARY="$falkon" "$home/msgspec/bin/python" "$here/functions.py" falkon "$calls"; }
+call_pool() { python3 "$here/functions.py" pool "$calls"; }
+call_dask() { "$home/dask/bin/python" "$here/functions.py" dask "$calls"; }
+call_ray() { HOME=$scratch "$home/ray/bin/python" "$here/functions.py" ray "$calls"; }
+# Parsl finds its programs in the search path.
+call_parsl() { (cd "$scratch" && PATH="$home/parsl/bin:$PATH" "$home/parsl/bin/python" "$here/functions.py" parsl "$calls"); }
+
+calls=${PEERS_CALLS:-10000}
+export -f call_falkon call_pool call_dask call_ray call_parsl
+export calls
+echo
+echo "$calls calls of a Python function that does nothing, two workers, $rounds rounds; start and end not included"
+for ((round = 1; round <= rounds; round++)); do
+    for caller in $callers; do
+        if rate=$(setsid --wait bash -c "call_$caller" 2>"$scratch/$caller.log"); then
+            echo "$caller $rate" >>"$scratch/calls"
+        else
+            echo "left out: $caller failed: $(tail -n 1 "$scratch/$caller.log")"
+        fi
+    done
+done
+table calls/s "${callers%% *}" <"$scratch/calls"

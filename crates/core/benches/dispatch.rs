@@ -5,9 +5,9 @@
 //! `-- NAME`, one line of it.
 
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Update,
 };
-use falkon_core::result::{Outcome, Report};
+use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -93,17 +93,22 @@ fn prepared(case: &Case) -> Dispatcher {
     dispatcher
 }
 
+/// Tasks in a row that an executor was sent. The order itself is let go at once,
+/// as a shell does that has encoded it: how long it would stay, and how much of
+/// the processor's caches it would take, depends on how many executors there are.
+type Sent = (TaskId, u64, Tries);
+
 /// What an executor answers: everything it was sent has ended well.
-fn answer(case: &Case, now: Time, order: &Order) -> Vec<Report> {
+fn answer(case: &Case, now: Time, sent: &[Sent]) -> Vec<Report> {
     let mut reports = Vec::new();
-    for assigned in &order.assign {
-        let pieces = if case.singly { assigned.count } else { 1 };
+    for &(first, count, tries) in sent {
+        let pieces = if case.singly { count } else { 1 };
         for piece in 0..pieces {
             reports.push(Report {
                 instance: INSTANCE,
-                first: TaskId(assigned.first.0 + piece),
-                count: assigned.count / pieces,
-                tries: assigned.tries,
+                first: TaskId(first.0 + piece),
+                count: count / pieces,
+                tries,
                 outcome: Outcome::Exit(0),
                 started: Time(now.0 - case.micros - piece % 97),
                 ended: now,
@@ -133,7 +138,10 @@ fn measure(case: &Case) -> f64 {
         for action in actions.drain(..) {
             match action {
                 Action::Order { connection, order } if !order.assign.is_empty() => {
-                    orders.push_back((connection, order));
+                    let sent = order.assign.iter();
+                    let sent: Vec<Sent> =
+                        sent.map(|run| (run.first, run.count, run.tries)).collect();
+                    orders.push_back((connection, sent));
                 }
                 Action::Deliver { delivery, .. } => {
                     delivered =
@@ -149,10 +157,10 @@ fn measure(case: &Case) -> f64 {
         }
         // Answers are made when they are handed in, as a shell decodes
         // messages, not kept until they have left the processor's caches.
-        for (connection, order) in orders.drain(..orders.len().min(ROUND_UPDATES_MAX)) {
+        for (connection, sent) in orders.drain(..orders.len().min(ROUND_UPDATES_MAX)) {
             let number = &mut numbers[connection.0 as usize];
             *number += 1;
-            let reports = answer(case, now, &order);
+            let reports = answer(case, now, &sent);
             let update = Update { number: *number, reports, ..Update::default() };
             events.push(Event::Update { connection, update });
         }

@@ -16,7 +16,6 @@ fn seconds(seconds: f64) -> Nanos {
 /// 400 sleeps of 1 s on 10 nodes of 4 slots: 10 s of work for each slot.
 fn sleeps() -> Scenario {
     Scenario {
-        provision: None,
         name: "sleeps".to_owned(),
         dispatchers: 1,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },

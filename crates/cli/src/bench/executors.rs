@@ -94,8 +94,15 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         let services = Services::start(&setup).await?;
         let (client, mut deliveries) = services.connect().await?;
         let few = Emulators::start(&services, &client, (FEW_EXECUTORS, 1), 1).await?;
-        dispatch(args, FEW_EXECUTORS, (&services, &few), (&client, &mut deliveries), &mut table)
-            .await?;
+        dispatch(
+            args,
+            FEW_EXECUTORS,
+            (&services, &few),
+            (&client, &mut deliveries),
+            [0.0; 3],
+            &mut table,
+        )
+        .await?;
         few.stop(&client).await?;
         let before = resident_bytes(services.dispatcher_pid());
         let shape = (executors, args.processes());
@@ -104,8 +111,8 @@ pub(crate) async fn run(args: &ExecutorsArgs) -> Result<Table, BenchError> {
         table.add("joined", "/s", f64::from(executors) / many.joined_in);
         let spent = (services.dispatcher_nanos() - dispatcher) as f64 / 1e3;
         table.add("joining: the dispatcher, per executor", "us", spent / f64::from(executors));
-        rest(args, &services, &many, before, &mut table).await?;
-        dispatch(args, executors, (&services, &many), (&client, &mut deliveries), &mut table)
+        let idle = rest(args, &services, &many, before, &mut table).await?;
+        dispatch(args, executors, (&services, &many), (&client, &mut deliveries), idle, &mut table)
             .await?;
         for name in ["array", "distinct tasks", SHORT] {
             against(name, "", executors, &mut table);
@@ -157,12 +164,15 @@ fn processor_times(services: &Services, emulators: &Emulators) -> [u64; 3] {
     ]
 }
 
-/// No-op tasks, once to warm up.
+/// No-op tasks, once to warm up. `idle` is what processes use at rest, of a
+/// processor, in the order of [`PARTS`]: heartbeats go on while tasks run, and
+/// are no part of what a task costs.
 async fn dispatch(
     args: &ExecutorsArgs,
     executors: u32,
     (services, emulators): (&Services, &Emulators),
     (client, deliveries): (&Client, &mut Deliveries),
+    idle: [f64; 3],
     table: &mut Table,
 ) -> Result<(), BenchError> {
     for (name, load) in args.loads() {
@@ -174,8 +184,9 @@ async fn dispatch(
         let name = format!("{name}, {executors} executors");
         table.add(&name, "tasks/s", load.tasks as f64 / taken.seconds);
         if load.distinct {
-            for (part, (before, after)) in PARTS.iter().zip(before.iter().zip(after)) {
-                let spent = after.saturating_sub(*before) as f64;
+            for (at, part) in PARTS.iter().enumerate() {
+                let spent = after[at].saturating_sub(before[at]) as f64;
+                let spent = (spent - idle[at] * taken.seconds * 1e9).max(0.0);
                 let name = format!("{name}{}", time_of(part));
                 table.add(&name, "ns/task", spent / load.tasks as f64);
             }
@@ -188,14 +199,15 @@ async fn dispatch(
     Ok(())
 }
 
-/// What executors cost that do nothing but stay.
+/// What executors cost that do nothing but stay. Returns what processes use, of a
+/// processor, in the order of [`PARTS`].
 async fn rest(
     args: &ExecutorsArgs,
     services: &Services,
     emulators: &Emulators,
     resident_before: u64,
     table: &mut Table,
-) -> Result<(), BenchError> {
+) -> Result<[f64; 3], BenchError> {
     let executors = f64::from(args.executors());
     let dispatcher = services.dispatcher_nanos();
     let emulated: u64 = emulators.pids().map(processor_nanos).sum();
@@ -221,5 +233,5 @@ async fn rest(
         "bytes",
         emulators as f64 / executors,
     );
-    Ok(())
+    Ok([0.0, dispatcher / nanos, emulated / nanos])
 }

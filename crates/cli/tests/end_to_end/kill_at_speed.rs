@@ -8,16 +8,29 @@ use crate::input::large;
 use crate::kill::find;
 use std::io::{BufRead, BufReader, BufWriter, PipeReader, Write};
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
-/// How many tasks, and how often something is killed while they run.
-const SMALL: (u64, u64) = (100_000, 4);
-const LARGE: (u64, u64) = (10_000_000, 24);
+struct Size {
+    tasks: u64,
+    command: &'static [&'static str],
+    /// How often something is killed while they run.
+    strikes: u64,
+    /// How long it lives at most before, in microseconds.
+    pause_micros: u64,
+}
+
+/// Few tasks that do nothing at all would be over before anything is killed:
+/// these are started one by one.
+const SMALL: Size =
+    Size { tasks: 30_000, command: &["@sleep", "0"], strikes: 4, pause_micros: 200_000 };
+const LARGE: Size =
+    Size { tasks: 10_000_000, command: &["@noop"], strikes: 12, pause_micros: 500_000 };
 const NAME: &str = "speed";
 
 #[test]
 fn at_full_speed_nothing_is_lost_and_nothing_comes_twice() {
-    let (tasks, strikes) = if large() { LARGE } else { SMALL };
+    let Size { tasks, command: program, strikes, pause_micros } =
+        if large() { LARGE } else { SMALL };
     let random = Random::seeded("at_full_speed_nothing_is_lost");
     let site = Site::new();
     let mut lines = BufWriter::new(std::fs::File::create(site.path("lines")).unwrap());
@@ -30,18 +43,24 @@ fn at_full_speed_nothing_is_lost_and_nothing_comes_twice() {
     let (from_client, to_test) = std::io::pipe().unwrap();
     let file = access.file.to_str().unwrap();
     let mut command = site.falkon(["submit", "--access", file, "--name", NAME, "--wait", "--json"]);
-    command.args(["--each-line", "lines", "--", "@noop"]).stdout(to_test).stderr(Stdio::piped());
+    command
+        .args(["--each-line", "lines", "--"])
+        .args(program)
+        .stdout(to_test)
+        .stderr(Stdio::piped());
     let mut services = Services { dispatcher, executors: Vec::new(), started: 0, random };
-    services.add_executor();
-    services.add_executor();
     let client = Running::start_as_is(command);
-    let (passed, passes) = channel();
-    let again = std::thread::scope(|scope| {
-        let read = scope.spawn(move || read(from_client, tasks, strikes, &passed));
-        services.strike(strikes, &passes);
-        read.join().unwrap()
+    std::thread::scope(|scope| {
+        let read = scope.spawn(move || read(from_client, tasks));
+        services.wait_until_accepted(tasks);
+        services.add_executor();
+        services.dispatcher.service().wait_for("joined");
+        services.add_executor();
+        for strike in 0..strikes {
+            services.strike(strike % 2 == 0, pause_micros);
+        }
+        read.join().unwrap();
     });
-    println!("{tasks} results, {strikes} kills, {again} tasks that ran more than once");
     client.finish().exits(0);
     let id = find(&access, NAME).unwrap();
     let instance = access.instance(&id);
@@ -49,32 +68,22 @@ fn at_full_speed_nothing_is_lost_and_nothing_comes_twice() {
     site.left().wait_for_none_but(&services.all());
 }
 
-/// Reads results until there are no more, each of which must be there once. Says
-/// when another share of them has come. Returns how many tasks were tried more
-/// than once.
-fn read(client: PipeReader, tasks: u64, strikes: u64, passed: &Sender<u64>) -> u64 {
+/// Reads results until there are no more: each must be there, once.
+fn read(client: PipeReader, tasks: u64) {
     let mut seen = vec![false; tasks as usize];
-    let (mut count, mut again) = (0, 0);
-    let share = tasks / (strikes + 1);
     for line in BufReader::with_capacity(1 << 20, client).lines() {
         let line = line.unwrap();
-        let index = number(&line, "\"index\":");
-        assert!(!std::mem::replace(&mut seen[index as usize], true), "twice: {line}");
+        let index = index(&line) as usize;
+        assert!(!std::mem::replace(&mut seen[index], true), "twice: {line}");
         assert!(line.contains("\"status\":\"done\""), "{line}");
-        again += u64::from(number(&line, "\"attempts\":") > 1);
-        count += 1;
-        if count % share == 0 {
-            // Nobody listens any more once everything was killed that is to be.
-            let _ = passed.send(count);
-        }
     }
-    assert_eq!(count, tasks, "results are missing");
-    again
+    let missing = seen.iter().filter(|seen| !**seen).count();
+    assert_eq!(missing, 0, "results are missing");
 }
 
-/// The number behind `key`.
-fn number(line: &str, key: &str) -> u64 {
-    let (_, rest) = line.split_once(key).unwrap();
+/// Whose result a line is.
+fn index(line: &str) -> u64 {
+    let (_, rest) = line.split_once("\"index\":").unwrap();
     rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
 }
 
@@ -98,24 +107,37 @@ impl Services<'_> {
         self.executors.push(executor);
     }
 
-    /// Kills a dispatcher or an executor, by turns, whenever another share of
-    /// the results is there; and starts another.
-    fn strike(&mut self, strikes: u64, passes: &Receiver<u64>) {
-        for strike in 0..strikes {
-            let Ok(count) = passes.recv_timeout(PATIENCE) else {
-                panic!("no results come after {strike} kills\n{}", self.dispatcher.service().said())
-            };
-            if strike % 2 == 0 {
-                let at = self.random.below(self.executors.len() as u64) as usize;
-                self.executors.swap_remove(at).kill();
-                self.add_executor();
-                println!("an executor was killed after {count} results");
-            } else {
-                self.dispatcher.kill();
-                self.dispatcher.start();
-                println!("the dispatcher was killed after {count} results");
+    /// Nothing runs until all tasks are there: what is killed then is killed at
+    /// work.
+    fn wait_until_accepted(&self, tasks: u64) {
+        let (mut accepted, mut deadline) = (0, Instant::now() + PATIENCE);
+        while accepted < tasks {
+            let before = accepted;
+            let instance = find(&self.access(), NAME).map(|id| self.access().instance(&id));
+            accepted = instance.map_or(0, |instance| instance["tasks"].as_u64().unwrap());
+            if accepted > before {
+                deadline = Instant::now() + PATIENCE;
             }
+            assert!(Instant::now() < deadline, "{accepted} tasks were accepted, and no more");
         }
+    }
+
+    /// Kills an executor or the dispatcher after a moment of work, and starts
+    /// another.
+    fn strike(&mut self, at_executor: bool, pause_micros: u64) {
+        self.random.moment(pause_micros);
+        if at_executor {
+            let at = self.random.below(self.executors.len() as u64) as usize;
+            self.executors.swap_remove(at).kill();
+            self.add_executor();
+        } else {
+            self.dispatcher.kill();
+            self.dispatcher.start();
+        }
+        let id = find(&self.access(), NAME).unwrap();
+        let done = self.access().instance(&id)["done"].clone();
+        let what = if at_executor { "an executor" } else { "the dispatcher" };
+        println!("{what} was killed; a moment later {done} tasks were done");
     }
 
     fn all(&self) -> Vec<&Running> {
