@@ -6,6 +6,7 @@ pub mod clock;
 pub mod dispatcher;
 pub mod executor;
 pub mod journal;
+pub mod lrm;
 pub mod object;
 pub mod peer;
 pub mod process;
