@@ -5,7 +5,7 @@
 //! `-- NAME`, one line of it.
 
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order, Update,
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
 };
 use falkon_core::result::{Outcome, Report};
 use falkon_core::task::{
@@ -81,6 +81,7 @@ fn prepared(case: &Case) -> Dispatcher {
     for connection in (0..case.executors).map(ConnectionId) {
         let join = Join {
             serves: None,
+            lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(case.slots),

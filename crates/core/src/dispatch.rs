@@ -11,6 +11,7 @@
 mod cancel;
 pub(crate) mod check;
 mod deliver;
+mod demand;
 pub mod diffusion;
 mod end;
 mod event;
@@ -29,7 +30,7 @@ use crate::data::index::Index;
 use crate::data::object::ObjectId;
 use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
-use crate::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
@@ -38,8 +39,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{
-    Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Order,
-    Prepare, Reply, RequestError, Update,
+    Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Lease,
+    Order, Prepare, Reply, RequestError, Update,
 };
 pub use recover::{Record, RecoverError};
 
@@ -99,6 +100,10 @@ pub struct Dispatcher {
     fetch_turn: ExecutorId,
     /// Objects of which executors are to hear how many tasks want them.
     demands: BTreeSet<(ExecutorId, ObjectId)>,
+    /// Some executors have had a time after which they leave.
+    knows_leases: bool,
+    /// What a provisioner is told of tasks that came and went.
+    tally: demand::Tally,
     /// Executors that have tasks.
     busy: u64,
     /// Room to work in, used again for each report.
@@ -160,6 +165,7 @@ impl Dispatcher {
             }
             Event::Join { connection, join } => self.join(connection, join),
             Event::Update { connection, update } => self.update(connection, update),
+            Event::Release { executor } => self.release_executor(executor),
             Event::Closed { connection } => self.closed(connection),
         }
     }
@@ -383,6 +389,30 @@ impl<'a> ExecutorView<'a> {
     #[must_use]
     pub fn suspended_until(&self) -> Option<Time> {
         self.executor.suspended_until
+    }
+
+    /// The allocation that it runs in, if a provisioner asked for it.
+    #[must_use]
+    pub fn allocation(&self) -> Option<AllocationId> {
+        self.executor.allocation
+    }
+
+    /// When it leaves: no task is sent to it that is expected to end later.
+    #[must_use]
+    pub fn leaves_at(&self) -> Option<Time> {
+        self.executor.leaves_at
+    }
+
+    /// Since when it has had no task; `None` while it has one.
+    #[must_use]
+    pub fn idle_since(&self) -> Option<Time> {
+        (!self.executor.is_busy).then_some(self.executor.idle_since)
+    }
+
+    /// Whether it takes no more tasks and is about to leave.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.executor.leaving
     }
 
     /// Whether it is connected.

@@ -15,10 +15,10 @@ mod staging;
 
 use crate::data::declared::Peer;
 use crate::data::stage;
-use crate::dispatch::{BatchId, Held, Join, Order, Update};
+use crate::dispatch::{BatchId, Held, Join, Lease, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, HEARTBEAT_MICROS, KILL_GRACE_MICROS, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
-use crate::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
+use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use ahead::Waits;
 use outbox::Outbox;
 use staging::{Data, TaskData};
@@ -97,6 +97,10 @@ pub enum Event {
     },
     /// What [`Action::Stage`] led to.
     Stage(stage::Event),
+    /// By whose leave it is here, and for how long: before each
+    /// [`Event::Connected`], as the clock may be another then. When the time is
+    /// over it leaves as after [`Event::Leave`].
+    Lease(Lease),
     /// Hand back what has not started, finish what has, then go.
     Leave,
 }
@@ -240,6 +244,10 @@ pub struct Executor {
     free: Resources,
     free_gpus: BTreeSet<u32>,
     connected: bool,
+    /// The allocation that it runs in, if a provisioner asked for it.
+    allocation: Option<AllocationId>,
+    /// When it leaves.
+    leaves_at: Option<Time>,
     leaving: bool,
     told_leaving: bool,
     left: bool,
@@ -284,6 +292,8 @@ impl Executor {
             free_gpus: (0..capacity.gpus).collect(),
             capacity,
             connected: false,
+            allocation: None,
+            leaves_at: None,
             leaving: false,
             told_leaving: false,
             left: false,
@@ -327,6 +337,10 @@ impl Executor {
             Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
+            Event::Lease(lease) => {
+                self.allocation = lease.allocation;
+                self.leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
+            }
             Event::Leave => self.leaving = true,
         }
     }
@@ -369,7 +383,8 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        [deadline, heartbeat, self.stage_timeout()].into_iter().flatten().min()
+        let lease = self.leaves_at.filter(|_| !self.leaving).map(|at| (at, "end of the lease"));
+        [deadline, heartbeat, lease, self.stage_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -382,6 +397,7 @@ impl Executor {
             self.deadlines.remove(&(at, key));
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
+        self.leaving |= self.leaves_at.is_some_and(|at| at <= self.now);
         self.handle_stage_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.outbox.heartbeat();
@@ -453,6 +469,10 @@ impl Executor {
             held,
             reports,
             serves: self.serves(),
+            lease: Lease {
+                allocation: self.allocation,
+                leaves_in_micros: self.leaves_at.map(|at| at.since(self.now)),
+            },
         }));
     }
 

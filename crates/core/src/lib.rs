@@ -10,6 +10,7 @@ pub mod dispatch;
 pub mod execute;
 pub mod limits;
 pub mod model;
+pub mod provision;
 pub mod result;
 pub mod runset;
 pub mod task;

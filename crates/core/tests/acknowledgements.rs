@@ -1,6 +1,6 @@
 //! When an executor hears that its reports were taken in.
 
-use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Join, Order, Update};
+use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Join, Lease, Order, Update};
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{InstanceId, Resources, TaskId, Time};
 
@@ -11,6 +11,7 @@ fn dispatcher() -> Dispatcher {
     let mut dispatcher = Dispatcher::new();
     let join = Join {
         serves: None,
+        lease: Lease::default(),
         incarnation: 1,
         name: String::new(),
         capacity: Resources::cpus(1),

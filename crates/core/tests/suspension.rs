@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falkon_core::dispatch::{
-    Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Reply, Update,
+    Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Reply, Update,
 };
 use falkon_core::limits::SUSPENSION_MICROS;
 use falkon_core::result::{Outcome, Report, Status};
@@ -37,6 +37,7 @@ impl<F: FnMut(ConnectionId, TaskId) -> Outcome> Cluster<F> {
             let connection = ConnectionId(number);
             let join = Join {
                 serves: None,
+                lease: Lease::default(),
                 incarnation: number,
                 name: format!("executor {number}"),
                 capacity: Resources::cpus(1),

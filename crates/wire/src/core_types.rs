@@ -11,13 +11,13 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
-    Selection, Update,
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
+    RequestError, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
-    After, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission, SubmissionError,
-    TaskClass, TaskId, Time,
+    After, AllocationId, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission,
+    SubmissionError, TaskClass, TaskId, Time,
 };
 
 macro_rules! wire_newtype {
@@ -32,7 +32,7 @@ macro_rules! wire_newtype {
         }
     )*};
 }
-wire_newtype!(InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
+wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
 wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
@@ -95,9 +95,10 @@ wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });
-wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget, data });
+wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget, data, leave });
+wire_struct!(Lease { allocation, leaves_in_micros });
 wire_struct!(Update { number, reports, returned, recalled, leaving, cache });
-wire_struct!(Join { incarnation, name, capacity, held, reports, serves });
+wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
 wire_enum!(Record {

@@ -3,7 +3,7 @@
 
 use super::campaign::Load;
 use super::error::BenchError;
-use falkon_core::dispatch::{self, ConnectionId, Dispatcher, InstanceOptions, Join};
+use falkon_core::dispatch::{self, ConnectionId, Dispatcher, InstanceOptions, Join, Lease};
 use falkon_core::execute::{self, Executor};
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, Resources, Submission, TaskId, Time};
@@ -40,6 +40,7 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
         connection: EXECUTOR,
         join: Join {
             serves: None,
+            lease: Lease::default(),
             incarnation: 1,
             name: "core".to_owned(),
             capacity: Resources::cpus(2),

@@ -6,7 +6,8 @@ use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
-    ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass, TaskId,
+    AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
+    TaskId,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -114,6 +115,8 @@ pub struct Order {
     pub forget: Vec<BatchId>,
     /// What there is to know about data besides.
     pub data: Option<Box<DataOrder>>,
+    /// Hand back what has not started, finish what has, then go.
+    pub leave: bool,
 }
 
 /// Everything an executor says in one message; empty, it is a heartbeat.
@@ -134,6 +137,15 @@ pub struct Update {
     pub cache: Option<Box<Changes>>,
 }
 
+/// By whose leave an executor is there, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lease {
+    /// The allocation that it runs in, if a provisioner asked for it.
+    pub allocation: Option<AllocationId>,
+    /// Time from now on after which it leaves; `None` if nothing makes it.
+    pub leaves_in_micros: Option<u64>,
+}
+
 /// An executor that registers, or comes back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
@@ -149,6 +161,8 @@ pub struct Join {
     pub reports: Vec<Report>,
     /// Where it serves what it caches, if it does.
     pub serves: Option<Serving>,
+    /// By whose leave it is there.
+    pub lease: Lease,
 }
 
 /// What happens to a dispatcher. `request` numbers come back in the
@@ -240,6 +254,12 @@ pub enum Event {
         connection: ConnectionId,
         /// What it says.
         update: Update,
+    },
+    /// An executor takes no more tasks, and leaves when those it has ended; the
+    /// provisioner wants it so.
+    Release {
+        /// Which.
+        executor: ExecutorId,
     },
     /// A connection is gone, whoever's it was.
     Closed {

@@ -5,7 +5,7 @@ use super::{BatchId, ConnectionId, Held, Order};
 use crate::data::declared::Serving;
 use crate::result::Tries;
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Resources, TaskId, Time};
+use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::BTreeMap;
 
 /// Tasks in a row that an executor was sent and has not answered for.
@@ -72,8 +72,14 @@ pub(super) struct Executor {
     pub(super) prefetched_key: Option<u64>,
     /// Where it serves what it caches.
     pub(super) serves: Option<Serving>,
+    /// The allocation that it runs in, if a provisioner asked for it.
+    pub(super) allocation: Option<AllocationId>,
+    /// When it leaves: no task goes there that is expected to end later.
+    pub(super) leaves_at: Option<Time>,
     /// It counts among the busy ones.
     pub(super) is_busy: bool,
+    /// Since when it has not, if it does not.
+    pub(super) idle_since: Time,
     /// What it is to be told next.
     pub(super) order: Order,
     pub(super) updates_seen: u64,
@@ -106,7 +112,10 @@ impl Executor {
             turn: None,
             prefetched_key: None,
             serves: None,
+            allocation: None,
+            leaves_at: None,
             is_busy: false,
+            idle_since: Time::default(),
             order: Order::default(),
             updates_seen: 0,
         }
@@ -145,6 +154,13 @@ impl Executor {
     /// Whether tasks of this need could ever run there.
     pub(super) fn offers(&self, need: &Need) -> bool {
         self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
+    }
+
+    /// Whether a task that its user expects to take so long ends before the
+    /// executor leaves; 0 is unknown, and goes anywhere.
+    pub(super) fn outlasts(&self, now: Time, estimate_micros: u64) -> bool {
+        estimate_micros == 0
+            || self.leaves_at.is_none_or(|leaves| now.after(estimate_micros) <= leaves)
     }
 
     /// Counts `count` tasks as sent: as many as fit hold their resources.

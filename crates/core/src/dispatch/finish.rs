@@ -30,6 +30,10 @@ impl Dispatcher {
         executor.capacity = join.capacity;
         executor.last_heard = self.now;
         executor.last_report = self.now;
+        executor.allocation = join.lease.allocation;
+        executor.leaves_at = join.lease.leaves_in_micros.map(|micros| self.now.after(micros));
+        executor.idle_since = self.now;
+        self.knows_leases |= executor.leaves_at.is_some();
         self.journal(Record::ExecutorSeen {
             executor: id,
             incarnation: join.incarnation,
@@ -49,6 +53,9 @@ impl Dispatcher {
         }
         if let Some(before) = before {
             let before = self.remove_executor(before, "the executor connected anew");
+            if let Some(before) = before.as_ref().filter(|before| !before.is_busy) {
+                executor.idle_since = before.idle_since;
+            }
             for ((instance, _), run) in before.map(|before| before.in_flight).unwrap_or_default() {
                 executor.add(instance, run, &self.needs[run.need.0 as usize]);
             }
@@ -268,6 +275,7 @@ impl Dispatcher {
         if !taken.is_empty() {
             self.judge_executor(id, report.outcome);
         }
+        self.tally.ran(micros, taken.iter().map(|run| run.count).sum());
         for run in &taken {
             self.settle_inputs(id, report.instance, run);
             self.conclude(id, report, run, micros);

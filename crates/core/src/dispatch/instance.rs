@@ -170,12 +170,17 @@ impl ReadyQueue {
     /// The run time to expect of the next task: as the user estimates it, else
     /// as measured of tasks like it.
     pub(super) fn estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
+        Some(self.user_estimate(batches)?).filter(|micros| *micros > 0).or(self.mean_micros)
+    }
+
+    /// The run time of the next task as its user estimates it; 0 is unknown.
+    /// `None` if there is no task.
+    pub(super) fn user_estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
         let plain = self.runs.front().map(|run| (run.first, run.class));
         let (task, class) =
             plain.or_else(|| self.located.as_ref().and_then(|located| located.first()))?;
         let (_, batch) = batches.range(..=task).next_back()?;
-        let class = batch.submission.classes.get(class as usize)?;
-        Some(class.estimate_micros).filter(|micros| *micros > 0).or(self.mean_micros)
+        Some(batch.submission.classes.get(class as usize)?.estimate_micros)
     }
 
     /// Takes a measured run time into account.

@@ -14,7 +14,7 @@ use crate::limits::{
     AHEAD_OBJECTS_MAX, DATA_TASK_BYTES, FETCH_SEARCH_EXECUTORS_MAX, HINT_HOLDERS_MAX,
     ORDER_BYTES_MAX, ORDER_DEMAND_OBJECTS_MAX, PEER_SECOND_BYTES,
 };
-use crate::task::{ExecutorId, InstanceId, Rows, TaskId};
+use crate::task::{ExecutorId, InstanceId, Rows, TaskId, Time};
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
@@ -24,6 +24,10 @@ pub(super) struct WithRoom<'a> {
     pub(super) available: &'a BTreeMap<u64, ExecutorId>,
     pub(super) index: &'a Index,
     pub(super) need: &'a Need,
+    pub(super) now: Time,
+    /// What the user expects of a task's run time, in microseconds; 0 is
+    /// unknown.
+    pub(super) lasts_micros: u64,
 }
 
 impl WithRoom<'_> {
@@ -33,6 +37,7 @@ impl WithRoom<'_> {
                 && executor.reserved.is_none()
                 && (executor.in_flight.is_empty() || !executor.misjudged)
                 && executor.offers(self.need)
+                && executor.outlasts(self.now, self.lasts_micros)
                 && executor.free.count_of(&self.need.resources, 1) > 0
         })
     }
@@ -232,12 +237,14 @@ impl Dispatcher {
 
     fn next_offer(&mut self, id: InstanceId, key: QueueKey) -> Option<(ExecutorId, Taken)> {
         let load = self.utilization();
+        let lasts_micros = self.user_estimate(id, key);
         let need = self.needs.get(key.1.0 as usize)?;
         let instance = self.instances.get_mut(&id).filter(|found| !found.is_clogged())?;
         let located = instance.queues.get_mut(&key)?.located.as_mut()?;
         let index = &self.index;
         let (executors, available) = (&self.executors, &self.available);
-        let free = WithRoom { executors, available, index, need };
+        let now = self.now;
+        let free = WithRoom { executors, available, index, need, now, lasts_micros };
         let offer = located.waiting.offer(index, &free, load)?;
         Some((self.index.executor(offer.place)?, offer.taken))
     }

@@ -187,6 +187,13 @@ impl Dispatcher {
             {
                 continue;
             }
+            // A task that could not end there is not started there.
+            if executor.leaves_at.is_some() {
+                let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
+                if !executor.outlasts(self.now, lasts) {
+                    continue;
+                }
+            }
             // Where tasks were sent ahead, room hardly ever comes free. A queue
             // whose run time is unknown is taken to be like them there, or it
             // would never get its turn.
@@ -260,6 +267,13 @@ impl Dispatcher {
             };
             let Some(batch) = instance.batch_of(TaskId(front.first)) else { break };
             let offset = front.first - batch.first;
+            if sent > 0 && executor.leaves_at.is_some() {
+                let class = batch.submission.classes.get(front.class as usize);
+                let lasts = class.map_or(0, |class| class.estimate_micros);
+                if !executor.outlasts(self.now, lasts) {
+                    break;
+                }
+            }
             let rows = &batch.submission.rows;
             let mut take = rows_within(rows, offset, front.count.min(count - sent), budget);
             let data_bytes =
@@ -495,6 +509,7 @@ impl Dispatcher {
         let is_busy = !executor.in_flight.is_empty();
         if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
             self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
+            executor.idle_since = self.now;
         }
     }
 

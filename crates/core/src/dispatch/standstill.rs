@@ -33,7 +33,9 @@ impl Dispatcher {
         let need = self.needs.get(key.1.0 as usize)?;
         let instance = self.instances.get(&id).filter(|found| found.hungry_key.is_some())?;
         let (executors, available) = (&self.executors, &self.available);
-        let free = WithRoom { executors, available, index: &self.index, need };
+        let lasts_micros = self.user_estimate(id, key);
+        let (index, now) = (&self.index, self.now);
+        let free = WithRoom { executors, available, index, need, now, lasts_micros };
         let located = instance.queues.get(&key)?.located.as_ref()?;
         let inputs = located.waiting.first_inputs()?;
         free.first()?;

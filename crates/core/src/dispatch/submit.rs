@@ -122,6 +122,7 @@ impl Dispatcher {
             batch
         });
         let count = submission.count;
+        self.tally.submitted(count);
         let class_ends = submission
             .class_runs
             .iter()

@@ -55,6 +55,7 @@ impl Executor {
                 self.forget_template(template);
             }
         }
+        self.leaving |= order.leave;
         if order.recall > 0 {
             // What came with the recall and can start is not given back: it
             // would come again.

@@ -1,7 +1,7 @@
 //! How much is done, counted, not timed.
 
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order, Update,
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
 };
 use falkon_core::execute::{self, Executor};
 use falkon_core::limits::PREFETCH_TASKS_MAX;
@@ -132,6 +132,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             serves: None,
+            lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(8),
@@ -227,7 +228,15 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
     let (name, held, reports) = (String::new(), Vec::new(), Vec::new());
     happen(Event::Join {
         connection,
-        join: Join { serves: None, incarnation, name, capacity, held, reports },
+        join: Join {
+            lease: Lease::default(),
+            serves: None,
+            incarnation,
+            name,
+            capacity,
+            held,
+            reports,
+        },
     });
     let mut batches = Vec::new();
     for (task, template) in (0..).zip([b"code", b"code", b"more", b"code"]) {

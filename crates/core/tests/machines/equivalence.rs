@@ -3,7 +3,7 @@
 use crate::faults::cases;
 use crate::rng::Rng;
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order, Update,
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order, Update,
 };
 use falkon_core::result::{Counts, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -141,6 +141,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     for connection in [1, 2].map(ConnectionId) {
         let join = Join {
             serves: None,
+            lease: Lease::default(),
             incarnation: connection.0,
             name: String::new(),
             capacity: Resources::cpus(7),

@@ -4,7 +4,7 @@
 use crate::faults::cases;
 use crate::sets::any_number;
 use falkon_core::dispatch::{
-    Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Order,
+    Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease, Order,
     Prepare, Selection, Update,
 };
 use falkon_core::execute;
@@ -145,7 +145,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (connection.clone(), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
             .prop_map(|(connection, incarnation, capacity, held, reports)| Event::Join {
                 connection,
-                join: Join { serves: None, incarnation, name: String::new(), capacity, held, reports },
+                join: Join { lease: Lease::default(), serves: None, incarnation, name: String::new(), capacity, held, reports },
             }),
         8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8)
             .prop_map(|(connection, number, reports, returned, bits)| Event::Update {
@@ -197,6 +197,7 @@ fn order() -> impl Strategy<Value = Order> {
             cancel,
             disown,
             forget,
+            leave: acknowledged % 2 == 1,
         })
 }
 

@@ -7,8 +7,8 @@
 mod guard;
 
 use falkon_core::dispatch::{
-    Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Order,
-    Prepare, Update,
+    Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease,
+    Order, Prepare, Update,
 };
 use falkon_core::execute::{self, Executor};
 use falkon_core::result::{Outcome, Report, Tries};
@@ -97,6 +97,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
             serves: None,
+            lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),
             capacity: Resources::cpus(SLOTS),

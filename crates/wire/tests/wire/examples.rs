@@ -8,12 +8,12 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
-    Selection, Update,
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
+    RequestError, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
-    After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
+    After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::{DecodeError, Wire};
@@ -413,12 +413,14 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     let serves = Serving { address: "node7:40001".to_owned(), fingerprint: vec![0xab; 32] };
     let join = Join {
         serves: None,
+        lease: Lease::default(),
         incarnation: 0x0123_4567_89ab_cdef,
         name: "node7:4711".to_owned(),
         capacity: Resources::cpus(64),
         held: held(),
         reports: reports(),
     };
+    let lease = Lease { allocation: Some(AllocationId(12)), leaves_in_micros: Some(3_540_000_000) };
     let update = Update {
         cache: None,
         number: 9,
@@ -429,6 +431,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
+        ("join_leased", FromExecutor::Join(Join { lease, ..join.clone() })),
         ("join", FromExecutor::Join(join)),
         ("update", FromExecutor::Update(update)),
         ("update_cache", cached(11, cache_changes())),
@@ -477,6 +480,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         cancel: held(),
         disown: held(),
         forget: vec![BatchId(4)],
+        leave: true,
     };
     vec![
         ("welcome", ToExecutor::Welcome { now: NOW, peer_secret: Some([0xcd; 32]) }),

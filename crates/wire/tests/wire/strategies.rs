@@ -10,12 +10,12 @@ use data::{
     serving, usage,
 };
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Order, Prepare, Record, RequestError,
-    Selection, Update,
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
+    RequestError, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
-    After, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
+    After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
@@ -280,7 +280,17 @@ fn order() -> impl Strategy<Value = Order> {
         option::of(data_order()),
     )
         .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget, data)| {
-            Order { data, acknowledged, prepare, assign, recall, cancel, disown, forget }
+            Order {
+                data,
+                acknowledged,
+                prepare,
+                assign,
+                recall,
+                cancel,
+                disown,
+                forget,
+                leave: acknowledged % 2 == 1,
+            }
         })
 }
 
@@ -486,14 +496,20 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
 
 pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     let before = (vec(held(), 0..5), vec(report(), 0..5));
-    let join = (number(), text(), resources(), before, option::of(serving())).prop_map(
-        |(incarnation, name, capacity, (held, reports), serves)| Join {
+    let lease =
+        (option::of(number()), option::of(number())).prop_map(|(allocation, leaves_in_micros)| {
+            let allocation = allocation.map(AllocationId);
+            Lease { allocation, leaves_in_micros }
+        });
+    let join = (number(), text(), resources(), before, (option::of(serving()), lease)).prop_map(
+        |(incarnation, name, capacity, (held, reports), (serves, lease))| Join {
             incarnation,
             name,
             capacity,
             held,
             reports,
             serves,
+            lease,
         },
     );
     let flags = (any::<bool>(), any::<bool>());

@@ -1,0 +1,137 @@
+//! What a provisioner is told of the work there is.
+
+use super::Dispatcher;
+use super::executor::{Executor, InFlight};
+use super::instance::NeedId;
+use crate::provision::limits::DEMAND_NEEDS_MAX;
+use crate::provision::{Demand, Durations, Waiting};
+use crate::task::{ExecutorId, InstanceId, Resources, Time};
+use std::cmp::Reverse;
+
+/// Tasks that came and went.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    submitted: u64,
+    ended: u64,
+    /// Run times since they were last asked for.
+    durations: Durations,
+}
+
+impl Tally {
+    /// Tasks were accepted.
+    pub(super) fn submitted(&mut self, tasks: u64) {
+        self.submitted = self.submitted.saturating_add(tasks);
+    }
+
+    /// Tasks ran, and took so long each.
+    pub(super) fn ran(&mut self, micros: u64, tasks: u64) {
+        self.ended = self.ended.saturating_add(tasks);
+        self.durations.add(micros, tasks);
+    }
+}
+
+impl Dispatcher {
+    /// What there is to do. Costs O(queues + tasks' runs that executors have).
+    pub fn demand(&mut self, now: Time) -> Demand {
+        self.now = self.now.max(now);
+        self.settle_hungry();
+        let mut demand = Demand {
+            submitted: self.tally.submitted,
+            ended: self.tally.ended,
+            durations: std::mem::take(&mut self.tally.durations),
+            ..Demand::default()
+        };
+        for (_, id) in &self.hungry {
+            let Some(instance) = self.instances.get(id) else { continue };
+            for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
+                let need = &self.needs[need.0 as usize].resources;
+                let estimate = queue.estimate(&instance.batches);
+                add_waiting(&mut demand.waiting, need, queue.len, estimate);
+            }
+        }
+        let mut until = self.now;
+        let mut knows_all = true;
+        for executor in self.executors.values() {
+            for ((instance, _), run) in &executor.in_flight {
+                demand.running = demand.running.saturating_add(run.count);
+                let Some(estimate) = self.estimate_of(*instance, run) else {
+                    knows_all = false;
+                    continue;
+                };
+                let end = self.end_of(executor, run, estimate);
+                until = until.max(end);
+                let work = estimate.saturating_mul(run.count - 1);
+                let last = run.dispatched.after(estimate).since(self.now);
+                demand.running_micros =
+                    demand.running_micros.saturating_add(work).saturating_add(last);
+            }
+        }
+        demand.running_until = (demand.running > 0 && knows_all).then_some(until);
+        demand
+    }
+
+    /// The run time to expect of tasks in flight.
+    fn estimate_of(&self, id: InstanceId, run: &InFlight) -> Option<u64> {
+        let instance = self.instances.get(&id)?;
+        let (_, batch) = instance.batches.range(..=run.first).next_back()?;
+        let class = batch.submission.classes.get(run.class as usize)?;
+        if class.estimate_micros > 0 {
+            return Some(class.estimate_micros);
+        }
+        let need = &self.needs[run.need.0 as usize];
+        instance.queues.get(&(Reverse(need.priority), run.need))?.mean_micros
+    }
+
+    /// When the last of a run of tasks in flight is expected to end.
+    fn end_of(&self, executor: &Executor, run: &InFlight, estimate_micros: u64) -> Time {
+        let need = &self.needs[run.need.0 as usize].resources;
+        let slots = executor.capacity.count_of(need, run.count).max(1);
+        run.dispatched.after(estimate_micros.saturating_mul(run.count.div_ceil(slots)))
+    }
+
+    /// An executor takes no more tasks, and leaves when those it has ended.
+    pub(super) fn release_executor(&mut self, id: ExecutorId) {
+        let Some(executor) = self.executors.get_mut(&id) else { return };
+        executor.leaving = true;
+        executor.order.leave = true;
+        self.ordered.insert(id);
+        self.unplaced = true;
+        self.refresh_executor(id);
+    }
+
+    /// The run time of the next task of a queue as its user estimates it; 0 is
+    /// unknown, or matters to no executor.
+    pub(super) fn user_estimate(&self, id: InstanceId, key: (Reverse<i32>, NeedId)) -> u64 {
+        if !self.knows_leases {
+            return 0;
+        }
+        let estimate = self.instances.get(&id).and_then(|instance| {
+            let queue = instance.queues.get(&key)?;
+            queue.user_estimate(&instance.batches)
+        });
+        estimate.unwrap_or(0)
+    }
+}
+
+/// Adds tasks to those with the same need.
+fn add_waiting(waiting: &mut Vec<Waiting>, need: &Resources, tasks: u64, estimate: Option<u64>) {
+    let is_full = waiting.len() >= DEMAND_NEEDS_MAX;
+    let same = waiting.iter().position(|one| one.need == *need);
+    let last = waiting.len().checked_sub(1).filter(|_| is_full);
+    let Some(at) = same.or(last) else {
+        let need = need.clone();
+        waiting.push(Waiting { need, tasks, estimate_micros: estimate });
+        return;
+    };
+    let one = &mut waiting[at];
+    let sum = one.tasks.saturating_add(tasks);
+    one.estimate_micros = match (one.estimate_micros, estimate) {
+        (Some(have), Some(more)) => {
+            let micros =
+                u128::from(have) * u128::from(one.tasks) + u128::from(more) * u128::from(tasks);
+            Some(u64::try_from(micros / u128::from(sum.max(1))).unwrap_or(u64::MAX))
+        }
+        (have, more) => have.or(more),
+    };
+    one.tasks = sum;
+}

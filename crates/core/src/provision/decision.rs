@@ -1,0 +1,230 @@
+//! What was decided and why, as data; its text is what the log shows.
+
+use super::QueueId;
+use crate::task::{AllocationId, Time};
+use std::fmt;
+
+/// A decision, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// When.
+    pub at: Time,
+    /// About which queue.
+    pub queue: QueueId,
+    /// What was decided, or has turned out.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What was decided, or has turned out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nodes are asked for.
+    Ask {
+        /// Under this number.
+        allocation: AllocationId,
+        /// How many.
+        nodes: u64,
+        /// For how long; 0 is the LRM's own.
+        walltime_micros: u64,
+    },
+    /// Executors are released.
+    Release {
+        /// Of which allocation.
+        allocation: AllocationId,
+        /// How many.
+        executors: u64,
+    },
+    /// An allocation is cancelled.
+    Cancel {
+        /// Which.
+        allocation: AllocationId,
+    },
+    /// An allocation was found that this provisioner did not ask for.
+    Adopt {
+        /// Which.
+        allocation: AllocationId,
+    },
+    /// The LRM has started an allocation, or its first executor has joined.
+    Started {
+        /// Which.
+        allocation: AllocationId,
+        /// How long it took since it was asked for.
+        delay_micros: u64,
+    },
+    /// An allocation is over.
+    Ended {
+        /// Which.
+        allocation: AllocationId,
+    },
+    /// Nothing is asked of the queue until then.
+    Wait {
+        /// When it is tried again.
+        until: Time,
+    },
+    /// Nothing is asked of the queue until somebody resumes it.
+    Pause,
+    /// The queue is asked again.
+    Resume,
+}
+
+/// Why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// Tasks wait.
+    Demand {
+        /// Tasks that wait.
+        queued: u64,
+        /// Nodes that are wanted for all there is to do.
+        wanted: u64,
+        /// Nodes that are there, asked for or waited for.
+        held: u64,
+    },
+    /// Tasks are expected that are not there yet.
+    Expected {
+        /// How many.
+        tasks: u64,
+        /// When.
+        at: Time,
+        /// Nodes that are wanted for them.
+        wanted: u64,
+        /// Nodes that are there, asked for or waited for.
+        held: u64,
+    },
+    /// Fewer nodes are there than the queue's least number.
+    Minimum {
+        /// That number.
+        executors_min: u64,
+    },
+    /// Somebody asked for it.
+    Asked,
+    /// It has been idle for that long.
+    Idle {
+        /// How long.
+        micros: u64,
+    },
+    /// No task is queued.
+    NoQueued,
+    /// Fewer tasks are queued than that.
+    FewQueued {
+        /// Tasks that are.
+        queued: u64,
+        /// The bound.
+        below: u64,
+    },
+    /// Holding it on costs more than getting it again.
+    Dearer {
+        /// Node time that is lost by holding it until it is needed.
+        hold_micros: u64,
+        /// Node time that is lost by getting it again.
+        again_micros: u64,
+    },
+    /// Nothing waits for it any more.
+    NotNeeded,
+    /// More executors are there than the queue may have.
+    TooMany,
+    /// The queue is being removed.
+    Removing,
+    /// Its executors were told to leave, and it has not ended.
+    Lingers,
+    /// The LRM refused.
+    Refused {
+        /// How often in a row.
+        times: u32,
+        /// What it said.
+        words: String,
+    },
+    /// The LRM could not be queried.
+    QueryFailed {
+        /// How often in a row.
+        times: u32,
+        /// What it said.
+        words: String,
+    },
+    /// Allocations end before any executor joins.
+    Barren {
+        /// How many in a row.
+        times: u32,
+    },
+    /// The LRM says so.
+    Lrm,
+    /// The LRM does not know it (any more).
+    Missing,
+}
+
+/// Seconds with a digit after the point, for people.
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Ask { allocation, nodes, walltime_micros: 0 } => {
+                write!(f, "allocation {allocation}: ask for {nodes} nodes")
+            }
+            Verdict::Ask { allocation, nodes, walltime_micros } => {
+                let time = seconds(*walltime_micros);
+                write!(f, "allocation {allocation}: ask for {nodes} nodes for {time:.0} s")
+            }
+            Verdict::Release { allocation, executors } => {
+                write!(f, "allocation {allocation}: release {executors} executors")
+            }
+            Verdict::Cancel { allocation } => write!(f, "allocation {allocation}: cancel it"),
+            Verdict::Adopt { allocation } => write!(f, "allocation {allocation}: found again"),
+            Verdict::Started { allocation, delay_micros } => {
+                let delay = seconds(*delay_micros);
+                write!(f, "allocation {allocation}: started after {delay:.1} s")
+            }
+            Verdict::Ended { allocation } => write!(f, "allocation {allocation}: ended"),
+            Verdict::Wait { .. } => write!(f, "ask for nothing for a while"),
+            Verdict::Pause => write!(f, "paused until it is resumed"),
+            Verdict::Resume => write!(f, "resumed"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Demand { queued, wanted, held } => {
+                write!(f, "{queued} tasks wait; {wanted} nodes are wanted, {held} held")
+            }
+            Reason::Expected { tasks, wanted, held, .. } => {
+                write!(f, "{tasks} tasks are expected; {wanted} nodes are wanted, {held} held")
+            }
+            Reason::Minimum { executors_min } => {
+                write!(f, "at least {executors_min} are to be held")
+            }
+            Reason::Asked => write!(f, "asked for"),
+            Reason::Idle { micros } => write!(f, "idle for {:.1} s", seconds(*micros)),
+            Reason::NoQueued => write!(f, "no task is queued"),
+            Reason::FewQueued { queued, below } => {
+                write!(f, "{queued} tasks are queued, fewer than {below}")
+            }
+            Reason::Dearer { hold_micros, again_micros } => write!(
+                f,
+                "holding costs {:.1} node seconds, getting them again {:.1}",
+                seconds(*hold_micros),
+                seconds(*again_micros)
+            ),
+            Reason::NotNeeded => write!(f, "nothing waits for it any more"),
+            Reason::TooMany => write!(f, "there are more executors than the queue may have"),
+            Reason::Removing => write!(f, "the queue is being removed"),
+            Reason::Lingers => write!(f, "its executors were to leave, and it has not ended"),
+            Reason::Refused { times, words } => {
+                write!(f, "refused {times} times in a row: {}", words.trim())
+            }
+            Reason::QueryFailed { times, words } => {
+                write!(f, "{times} queries in a row failed: {}", words.trim())
+            }
+            Reason::Barren { times } => write!(
+                f,
+                "{times} allocations in a row ended before any executor of theirs had joined"
+            ),
+            Reason::Lrm => write!(f, "the scheduler says so"),
+            Reason::Missing => write!(f, "the scheduler does not know it"),
+        }
+    }
+}
