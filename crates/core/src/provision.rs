@@ -23,16 +23,157 @@
 //! was submitted before a crash, or under a request whose answer was lost, is
 //! found again. Nothing is asked of a queue before it was queried once.
 
+mod acquire;
+mod allocation;
+mod check;
+mod decide;
 mod decision;
 mod event;
+mod forecast;
+mod happen;
 pub mod limits;
+mod lrm;
 mod options;
+mod outlook;
 mod plan;
+mod queue;
+mod release;
+mod view;
 mod watch;
 
 pub use crate::task::AllocationId;
+pub use allocation::AllocationState;
+pub use check::CheckError;
 pub use decision::{Decision, Reason, Verdict};
 pub use event::{Action, Demand, Durations, Event, Found, JobState, QueueId, Submitted, Waiting};
 pub use options::{AcquireName, OptionsError, QueueOptions, ReleaseName};
 pub use plan::{Plan, PlanLine};
+pub use view::{AllocationView, QueueView};
 pub use watch::Watch;
+
+use crate::task::{ExecutorId, Resources, Time};
+use allocation::Allocation;
+use forecast::Forecast;
+use queue::Queue;
+use std::collections::{BTreeMap, VecDeque};
+
+/// An executor, as far as it matters here.
+#[derive(Debug)]
+struct Member {
+    allocation: Option<AllocationId>,
+    capacity: Resources,
+    leaves_at: Option<Time>,
+    /// Since when it has had no task.
+    idle_since: Option<Time>,
+    /// It was told to leave.
+    released: bool,
+}
+
+/// A provisioner's whole state.
+#[derive(Debug, Default)]
+pub struct Provisioner {
+    now: Time,
+    next_allocation: u64,
+    queues: BTreeMap<QueueId, Queue>,
+    allocations: BTreeMap<AllocationId, Allocation>,
+    members: BTreeMap<ExecutorId, Member>,
+    demand: Demand,
+    forecast: Forecast,
+    /// Since when there has been nothing to do at all.
+    quiet_since: Option<Time>,
+    /// What tasks that wait, or waited last, need.
+    last_need: Resources,
+    actions: VecDeque<Action>,
+    /// Something has happened since it was last decided what to do.
+    undecided: bool,
+    /// When to look again though nothing has happened, and why.
+    look: Option<(Time, &'static str)>,
+}
+
+impl Provisioner {
+    /// A provisioner without queues, whose allocations are numbered from
+    /// `first` on; those that are found move that up.
+    #[must_use]
+    pub fn new(first: AllocationId) -> Provisioner {
+        Provisioner {
+            next_allocation: first.0,
+            last_need: Resources::cpus(1),
+            ..Provisioner::default()
+        }
+    }
+
+    /// Takes one event in. `now` never goes back; if it does, it counts as the
+    /// latest time seen.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        self.undecided = true;
+        match event {
+            Event::Add { queue, options } => self.add_queue(queue, *options),
+            Event::Change { queue, options } => self.change_queue(queue, *options),
+            Event::Pause { queue } => self.pause_queue(queue),
+            Event::Resume { queue } => self.resume_queue(queue),
+            Event::Remove { queue } => self.remove_queue(queue),
+            Event::Once { queue, nodes, walltime_micros } => {
+                self.ask_once(queue, nodes, walltime_micros);
+            }
+            Event::Drop { allocation } => self.cancel(allocation, Reason::Asked),
+            Event::Demand(demand) => self.hear_demand(*demand),
+            Event::ExecutorJoined { executor, allocation, capacity, leaves_at } => {
+                self.executor_joined(executor, allocation, capacity, leaves_at);
+            }
+            Event::ExecutorIdle { executor, since } => self.set_idle(executor, Some(since)),
+            Event::ExecutorBusy { executor } => self.set_idle(executor, None),
+            Event::ExecutorLeft { executor } => self.executor_left(executor),
+            Event::SubmitAnswer { allocation, answer } => self.submit_answered(allocation, answer),
+            Event::States { queue, found } => self.hear_states(queue, found),
+            Event::QueryFailed { queue, words } => self.query_failed(queue, words),
+            Event::CancelAnswer { allocation, refused } => {
+                self.cancel_answered(allocation, refused)
+            }
+            Event::Free { queue, nodes } => self.hear_free(queue, nodes),
+            Event::Recovered { queue, found } => self.recovered(queue, found),
+        }
+    }
+
+    /// What to do next; `None` when there is nothing until the next event or
+    /// timeout.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        if self.actions.is_empty() && std::mem::take(&mut self.undecided) {
+            self.decide_and_act();
+        }
+        self.actions.pop_front()
+    }
+
+    /// When [`Provisioner::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let look = self.look;
+        let lrm = self.lrm_timeout();
+        [look, lrm].into_iter().flatten().min()
+    }
+
+    /// Does what is due at `now`. Calling it early does no harm.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.lrm_due();
+        self.undecided = true;
+    }
+
+    fn decided(&mut self, queue: QueueId, verdict: Verdict, reason: Reason) {
+        let decision = Decision { at: self.now, queue, verdict, reason };
+        self.actions.push_back(Action::Decided(Box::new(decision)));
+    }
+
+    /// Nodes of a queue that have tasks and take more.
+    fn busy_nodes(&self, queue: QueueId) -> u64 {
+        let of_queue = |id: &ExecutorId| {
+            let member = self.members.get(id);
+            member.is_some_and(|member| member.idle_since.is_none() && !member.released)
+        };
+        let mut busy = 0;
+        for one in self.allocations_of(queue) {
+            busy += one.executors.iter().filter(|id| of_queue(id)).count() as u64;
+        }
+        busy
+    }
+}

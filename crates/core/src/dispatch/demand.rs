@@ -54,6 +54,7 @@ impl Dispatcher {
         for executor in self.executors.values() {
             for ((instance, _), run) in &executor.in_flight {
                 demand.running = demand.running.saturating_add(run.count);
+                demand.last_sent = demand.last_sent.max(Some(run.dispatched));
                 let Some(estimate) = self.estimate_of(*instance, run) else {
                     knows_all = false;
                     continue;

@@ -126,7 +126,7 @@ pub enum Reason {
     TooMany,
     /// The queue is being removed.
     Removing,
-    /// Its executors were told to leave, and it has not ended.
+    /// Its executors have left, or never came, and it has not ended.
     Lingers,
     /// The LRM refused.
     Refused {
@@ -212,7 +212,9 @@ impl fmt::Display for Reason {
             Reason::NotNeeded => write!(f, "nothing waits for it any more"),
             Reason::TooMany => write!(f, "there are more executors than the queue may have"),
             Reason::Removing => write!(f, "the queue is being removed"),
-            Reason::Lingers => write!(f, "its executors were to leave, and it has not ended"),
+            Reason::Lingers => {
+                write!(f, "its executors have left or never came, and it has not ended")
+            }
             Reason::Refused { times, words } => {
                 write!(f, "refused {times} times in a row: {}", words.trim())
             }

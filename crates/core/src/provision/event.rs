@@ -38,6 +38,44 @@ impl Durations {
         self.micros = self.micros.saturating_add(micros.saturating_mul(tasks));
     }
 
+    /// Counts those of another in.
+    pub fn merge(&mut self, other: &Durations) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count = count.saturating_add(*more);
+        }
+        self.micros = self.micros.saturating_add(other.micros);
+    }
+
+    /// Counts everything half, so that what comes counts more.
+    pub(super) fn halve(&mut self) {
+        let before = self.tasks();
+        for count in &mut self.counts {
+            *count /= 2;
+        }
+        let micros = u128::from(self.micros) * u128::from(self.tasks());
+        let micros = micros.checked_div(u128::from(before)).unwrap_or(0);
+        self.micros = u64::try_from(micros).unwrap_or(u64::MAX);
+    }
+
+    /// How much longer a task runs that has run for `elapsed_micros`, going by
+    /// those counted that ran longer than that; `None` if none did.
+    #[must_use]
+    pub fn left_micros(&self, elapsed_micros: u64) -> Option<u64> {
+        let (mut tasks, mut micros) = (0u128, 0u128);
+        for (at, count) in self.counts.iter().enumerate() {
+            let (low, high) = (1u64 << at, 1u64 << (at + 1));
+            if *count == 0 || high <= elapsed_micros {
+                continue;
+            }
+            // As if they were spread evenly between the bounds.
+            let low = low.max(elapsed_micros).min(high);
+            let share = u128::from(*count) * u128::from(high - low) * 64 / (1u128 << at);
+            tasks += share;
+            micros += share * (u128::from(low - elapsed_micros) + u128::from(high - low) / 2);
+        }
+        micros.checked_div(tasks).and_then(|micros| u64::try_from(micros).ok())
+    }
+
     /// How many tasks were counted.
     #[must_use]
     pub fn tasks(&self) -> u64 {
@@ -77,6 +115,8 @@ pub struct Demand {
     /// When the last of them is expected to end; `None` if nothing runs or
     /// nobody knows.
     pub running_until: Option<Time>,
+    /// When the last of them was sent to its executor.
+    pub last_sent: Option<Time>,
     /// Tasks that were submitted since the dispatcher began.
     pub submitted: u64,
     /// Tasks that ended since the dispatcher began.
@@ -209,6 +249,8 @@ pub enum Event {
         allocation: Option<AllocationId>,
         /// What it offers.
         capacity: Resources,
+        /// When it leaves, if it has to.
+        leaves_at: Option<Time>,
     },
     /// An executor has had no task since then.
     ExecutorIdle {

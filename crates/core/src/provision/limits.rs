@@ -49,8 +49,16 @@ pub const DEMAND_MICROS: u64 = 50_000;
 /// What each executor adds to that: looking must not cost more than a small
 /// share of the dispatcher's time.
 pub const DEMAND_EXECUTOR_MICROS: u64 = 20;
+/// How long after an allocation's start its executors may take to join.
+pub const JOIN_MICROS: u64 = 300_000_000;
+/// How long an executor of an allocation that no queue knows may be idle.
+pub const STRANGER_IDLE_MICROS: u64 = 300_000_000;
 /// Start-up delays that are remembered for each queue.
 pub const DELAYS_MAX: usize = 32;
+/// Samples of how many tasks had arrived.
+pub const ARRIVALS_MAX: usize = 512;
+/// Peaks of demand that are remembered.
+pub const PEAKS_MAX: usize = 1024;
 /// Bursts of arrivals that are remembered.
 pub const BURSTS_MAX: usize = 32;
 

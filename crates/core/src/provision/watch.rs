@@ -38,8 +38,12 @@ impl Watch {
             let idle = view.idle_since();
             let told = gone.remove(&executor);
             if told.is_none() {
-                let (allocation, capacity) = (view.allocation(), view.capacity().clone());
-                events.push(Event::ExecutorJoined { executor, allocation, capacity });
+                events.push(Event::ExecutorJoined {
+                    executor,
+                    allocation: view.allocation(),
+                    capacity: view.capacity().clone(),
+                    leaves_at: view.leaves_at(),
+                });
             }
             if told.flatten() != idle {
                 events.push(match idle {

@@ -136,7 +136,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let command = [&b"\x97"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
     let forget =
-        [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\xc0"].concat();
+        [&b"\x92\x01\x99\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\xc0\xc2"].concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
     let template = [&b"\x92\x00\x97"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&template).is_ok());

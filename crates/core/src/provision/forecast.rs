@@ -1,0 +1,184 @@
+//! What is to be expected of demand, going by what a dispatcher has seen.
+//!
+//! Work comes in bursts or as a stream. Bursts that follow one another, each
+//! when all tasks before it have ended, are stages of something: their sizes
+//! often grow or shrink by a factor, and the next comes when what runs has
+//! ended. That trend counts as long as it has foretold most of the last
+//! stages. A stream has a rate, and the rate a trend.
+
+use super::limits::{ARRIVALS_MAX, BURSTS_MAX, LOOK_MICROS, PEAKS_MAX};
+use super::{Demand, Durations};
+use crate::task::Time;
+use std::collections::VecDeque;
+
+/// Arrivals that are no further apart belong to one burst.
+const BURST_GAP_MICROS: u64 = 500_000;
+/// What takes longer to arrive is no stage but a stream.
+const BURST_MICROS_MAX: u64 = 5_000_000;
+/// Stages that say whether the trend is to be relied on.
+const RECORD_STAGES: usize = 3;
+/// Tasks after which run times count half.
+const DURATIONS_TASKS_MAX: u64 = 4096;
+/// A stage is not expected to be larger than the one before by more than this.
+const GROWTH_MAX: u64 = 8;
+
+#[derive(Debug, Clone, Copy)]
+struct Burst {
+    first: Time,
+    last: Time,
+    tasks: u64,
+    /// Everything before it had ended when it came.
+    follows: bool,
+}
+
+impl Burst {
+    fn is_stage(&self) -> bool {
+        self.follows && self.last.since(self.first) <= BURST_MICROS_MAX
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Forecast {
+    bursts: VecDeque<Burst>,
+    durations: Durations,
+    submitted: u64,
+    /// Tasks submitted up to then.
+    arrivals: VecDeque<(Time, u64)>,
+    /// Nodes that had or wanted work: each until then the greatest since the
+    /// one before it, falling.
+    peaks: VecDeque<(Time, u64)>,
+}
+
+impl Forecast {
+    /// Takes in what dispatchers' queues hold.
+    pub(super) fn demand(&mut self, now: Time, demand: &Demand) {
+        self.durations.merge(&demand.durations);
+        if self.durations.tasks() > DURATIONS_TASKS_MAX {
+            self.durations.halve();
+        }
+        let came = demand.submitted.saturating_sub(self.submitted);
+        let follows = demand.ended >= self.submitted;
+        self.submitted = self.submitted.max(demand.submitted);
+        if self.arrivals.back().is_none_or(|(at, _)| now.since(*at) >= LOOK_MICROS) {
+            if self.arrivals.len() >= ARRIVALS_MAX {
+                self.arrivals.pop_front();
+            }
+            self.arrivals.push_back((now, demand.submitted));
+        }
+        if came == 0 {
+            return;
+        }
+        if let Some(burst) = self.bursts.back_mut()
+            && now.since(burst.last) < BURST_GAP_MICROS
+        {
+            burst.last = now;
+            burst.tasks = burst.tasks.saturating_add(came);
+            return;
+        }
+        if self.bursts.len() >= BURSTS_MAX {
+            self.bursts.pop_front();
+        }
+        self.bursts.push_back(Burst { first: now, last: now, tasks: came, follows });
+    }
+
+    /// So many nodes have or want work now; `window_micros` is how long that is
+    /// to be remembered.
+    pub(super) fn peak(&mut self, now: Time, nodes: u64, window_micros: u64) {
+        while self.peaks.back().is_some_and(|(_, before)| *before <= nodes) {
+            self.peaks.pop_back();
+        }
+        while self.peaks.front().is_some_and(|(at, _)| now.since(*at) > window_micros) {
+            self.peaks.pop_front();
+        }
+        if self.peaks.len() >= PEAKS_MAX {
+            self.peaks.pop_front();
+        }
+        self.peaks.push_back((now, nodes));
+    }
+
+    /// The most nodes that had or wanted work within so long.
+    pub(super) fn peak_within(&self, now: Time, window_micros: u64) -> u64 {
+        let within = self.peaks.iter().filter(|(at, _)| now.since(*at) <= window_micros);
+        within.map(|(_, nodes)| *nodes).max().unwrap_or(0)
+    }
+
+    /// The size of the stage after the one before `end`, if two before that say
+    /// it.
+    fn foretold(&self, end: usize) -> Option<u64> {
+        let before = self.bursts.get(end.checked_sub(2)?)?;
+        let last = self.bursts.get(end - 1)?;
+        if !last.is_stage() || before.last.since(before.first) > BURST_MICROS_MAX {
+            return None;
+        }
+        let next = u128::from(last.tasks).pow(2).div_ceil(u128::from(before.tasks.max(1)));
+        let most = u128::from(last.tasks) * u128::from(GROWTH_MAX);
+        u64::try_from(next.min(most)).ok()
+    }
+
+    /// The size of the next stage if there are stages, and whether such
+    /// predictions held for most of the last. Sizes beyond `most`, the tasks
+    /// that can run at a time, are all the same.
+    pub(super) fn next_stage(&self, most: u64) -> Option<(u64, bool)> {
+        let next = self.foretold(self.bursts.len())?;
+        let (mut judged, mut right) = (0, 0);
+        for at in (0..self.bursts.len()).rev() {
+            let Some(foretold) = self.foretold(at).filter(|_| judged < RECORD_STAGES) else {
+                break;
+            };
+            let (one, other) = (foretold.min(most), self.bursts[at].tasks.min(most));
+            judged += 1;
+            right += usize::from(one.max(other) * 2 <= one.min(other) * 3 + 2);
+        }
+        Some((next, right * 2 >= judged))
+    }
+
+    /// Tasks per second that are to be expected after `ahead_micros`, if work
+    /// comes as a stream: the rate of the last such span, and as much more or
+    /// less as that is than the rate of the span before.
+    pub(super) fn rate_ahead(&self, now: Time, ahead_micros: u64) -> Option<f64> {
+        let is_stream = self.bursts.back().is_some_and(|burst| !burst.is_stage());
+        let span = ahead_micros.clamp(4 * LOOK_MICROS, LOOK_MICROS * (ARRIVALS_MAX as u64) / 2);
+        if !is_stream {
+            return None;
+        }
+        let upto = |at: u64| {
+            let before = self.arrivals.iter().rev().find(|(time, _)| time.0 <= at);
+            before.or(self.arrivals.front()).map(|(time, count)| (time.0, *count))
+        };
+        let (last, tasks) = (now.0, self.submitted);
+        let (middle, before) = upto(last.saturating_sub(span))?;
+        let (first, at_first) = upto(last.saturating_sub(2 * span))?;
+        let rate = |tasks: u64, micros: u64| tasks as f64 * 1e6 / micros as f64;
+        if last <= middle {
+            return None;
+        }
+        let recent = rate(tasks - before, last - middle);
+        if middle <= first {
+            return Some(recent);
+        }
+        Some((2.0 * recent - rate(before - at_first, middle - first)).max(0.0))
+    }
+
+    /// The run time of tasks that ended lately, on average.
+    pub(super) fn mean_micros(&self) -> Option<u64> {
+        self.durations.mean_micros()
+    }
+
+    /// When what runs and waits is expected to have ended, on so many slots;
+    /// `None` while nobody can say.
+    pub(super) fn done_at(&self, now: Time, demand: &Demand, slots: u64) -> Option<Time> {
+        let mut left = 0;
+        if demand.running > 0 {
+            let estimated = demand.running_until.map(|until| until.since(now));
+            let elapsed = demand.last_sent.map_or(0, |sent| now.since(sent));
+            let measured = || self.durations.left_micros(elapsed);
+            left = estimated.filter(|left| *left > 0).or_else(measured)?;
+        }
+        for waiting in &demand.waiting {
+            let each = waiting.estimate_micros.or_else(|| self.mean_micros())?;
+            let rounds = waiting.tasks.div_ceil(slots.max(1));
+            left = left.saturating_add(each.saturating_mul(rounds));
+        }
+        Some(now.after(left))
+    }
+}

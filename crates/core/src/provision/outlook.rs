@@ -1,0 +1,173 @@
+//! What a queue is wanted for: by the tasks that wait, and, with the policy
+//! `predictive`, by those that are to be expected.
+
+use super::queue::Queue;
+use super::{Provisioner, Reason, ReleaseName, Waiting};
+use crate::task::Time;
+
+/// The share of its time for which a node that serves a stream is to be busy.
+const STREAM_BUSY: f64 = 0.8;
+
+/// What a queue is wanted for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Outlook {
+    /// Nodes that it has, is asked for or will have.
+    pub(super) useful: u64,
+    /// Further nodes that are wanted, and why.
+    pub(super) asking: Option<(u64, Reason)>,
+    /// Nodes that are better given back than held, and why: for `predictive`.
+    pub(super) surplus: (u64, Option<Reason>),
+}
+
+/// What is expected of a queue, in nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Coming {
+    nodes: u64,
+    tasks: u64,
+    at: Time,
+}
+
+impl Provisioner {
+    /// What a queue is wanted for, if others do not meet `unmet` and `asked`
+    /// nodes are about to be asked of them.
+    pub(super) fn outlook(&self, queue: &Queue, unmet: &[Waiting], asked: u64) -> Outlook {
+        let useful = self.useful(queue.id);
+        let options = &queue.options;
+        let is_predictive = options.release == ReleaseName::Predictive;
+        let queued = self.demand.queued();
+        let mut wanted = 0u64;
+        for waiting in unmet.iter().filter(|one| queue.suits(&one.need, one.estimate_micros)) {
+            let estimate = waiting.estimate_micros.filter(|_| is_predictive);
+            let nodes = nodes_for(queue, waiting, estimate, useful + wanted);
+            wanted = wanted.saturating_add(nodes);
+        }
+        let total = useful.saturating_add(wanted);
+        let mut asking = (wanted > 0)
+            .then_some((wanted, Reason::Demand { queued, wanted: total, held: useful }));
+        let least = options.executors_min;
+        if useful.saturating_add(wanted) < least {
+            asking = Some((least - useful, Reason::Minimum { executors_min: least }));
+        }
+        if !is_predictive {
+            return Outlook { useful, asking, surplus: (0, None) };
+        }
+        let coming = self.coming(queue, useful);
+        let there = self.nodes_there().saturating_add(asked);
+        if let Some(Coming { nodes, tasks, at }) = coming
+            && nodes > there.saturating_add(wanted)
+            && at.since(self.now) <= queue.longest_delay_micros()
+        {
+            let reason = Reason::Expected { tasks, at, wanted: nodes, held: there };
+            asking = Some((nodes - there, reason));
+        }
+        Outlook { useful, asking, surplus: self.surplus(queue, useful, wanted, coming) }
+    }
+
+    /// The nodes that the next stage or the stream will want, if a trend says
+    /// so that is to be relied on.
+    fn coming(&self, queue: &Queue, useful: u64) -> Option<Coming> {
+        let each = self.slots_of(queue);
+        let most = queue.options.executors_max.saturating_mul(each);
+        let delay = queue.delay_micros();
+        let is_over = self.quiet_since.is_some_and(|since| self.now.since(since) > delay);
+        if is_over {
+            return None;
+        }
+        let mean = self.forecast.mean_micros();
+        if let Some((tasks, true)) = self.forecast.next_stage(most) {
+            let slots = useful.saturating_mul(each);
+            let at = self.forecast.done_at(self.now, &self.demand, slots)?;
+            let nodes = worth(tasks, mean, each, delay).max(u64::from(tasks > 0));
+            let nodes = nodes.min(queue.options.executors_max);
+            return Some(Coming { nodes, tasks, at });
+        }
+        let rate = self.forecast.rate_ahead(self.now, delay)?;
+        let nodes = rate * mean? as f64 / 1e6 / each as f64 / STREAM_BUSY;
+        let nodes = (nodes.ceil() as u64).min(queue.options.executors_max);
+        let tasks = (rate * delay as f64 / 1e6) as u64;
+        Some(Coming { nodes, tasks, at: self.now.after(delay) })
+    }
+
+    /// Nodes that are better given back. Held are those that have work; those
+    /// that what is coming wants, if it comes before they could be had again;
+    /// and, where nothing is foreseen, as many as had work within the time that
+    /// getting them again takes: held for longer, they would have cost more
+    /// than that. Where what runs is expected to end within that time, twice
+    /// as long: more work may follow it.
+    fn surplus(
+        &self,
+        queue: &Queue,
+        useful: u64,
+        wanted: u64,
+        coming: Option<Coming>,
+    ) -> (u64, Option<Reason>) {
+        let delay = queue.delay_micros();
+        let busy = self.busy_nodes(queue.id);
+        let each = self.slots_of(queue);
+        let soon = self.forecast.done_at(self.now, &self.demand, useful.saturating_mul(each));
+        let soon = soon.map(|at| at.since(self.now)).filter(|left| *left < delay);
+        let hold = match coming {
+            Some(coming) if coming.at.since(self.now) <= delay => coming.nodes,
+            Some(_) => 0,
+            None => {
+                let window = if soon.is_some() { delay.saturating_mul(2) } else { delay };
+                self.forecast.peak_within(self.now, window)
+            }
+        };
+        let hold = hold.max(busy.saturating_add(wanted)).max(queue.options.executors_min);
+        let surplus = useful.saturating_sub(hold);
+        let until = coming.map_or(delay, |coming| coming.at.since(self.now)).max(delay);
+        let reason = Reason::Dearer {
+            hold_micros: until.saturating_mul(surplus),
+            again_micros: delay.saturating_mul(surplus.min(hold)),
+        };
+        (surplus, (surplus > 0).then_some(reason))
+    }
+
+    /// Nodes that take tasks or will: of all queues, and of nobody's.
+    fn nodes_there(&self) -> u64 {
+        let strangers = self.members.values().filter(|member| {
+            let known = member.allocation.is_some_and(|one| self.allocations.contains_key(&one));
+            !known && !member.released
+        });
+        let useful = self.allocations.values().map(super::allocation::Allocation::useful);
+        useful.fold(strangers.count() as u64, u64::saturating_add)
+    }
+
+    /// Whether more work is expected that a queue's nodes would serve.
+    pub(super) fn expects(&self, queue: &Queue) -> bool {
+        queue.options.release == ReleaseName::Predictive
+            && self.coming(queue, self.useful(queue.id)).is_some()
+    }
+
+    /// Nodes that tasks that wait now are worth.
+    pub(super) fn wanted_now(&self, queue: &Queue) -> u64 {
+        self.demand.waiting.iter().fold(0u64, |sum, waiting| {
+            let nodes = nodes_for(queue, waiting, waiting.estimate_micros, 1);
+            sum.saturating_add(nodes)
+        })
+    }
+
+    /// Tasks that run side by side on a node of a queue, going by what waits or
+    /// ran last.
+    pub(super) fn slots_of(&self, queue: &Queue) -> u64 {
+        queue.node.count_of(&self.last_need, u64::from(u32::MAX)).max(1)
+    }
+}
+
+/// Nodes that so many waiting tasks are worth asking for; some are there.
+fn nodes_for(queue: &Queue, waiting: &Waiting, estimate: Option<u64>, there: u64) -> u64 {
+    let each = queue.node.count_of(&waiting.need, u64::from(u32::MAX)).max(1);
+    let nodes = worth(waiting.tasks, estimate, each, queue.delay_micros());
+    nodes.max(u64::from(there == 0))
+}
+
+/// Nodes that so many tasks are worth: one for each that can run at a time, but
+/// none that would have less to do than it takes to get it.
+fn worth(tasks: u64, estimate_micros: Option<u64>, each: u64, delay_micros: u64) -> u64 {
+    let all = tasks.div_ceil(each);
+    let Some(micros) = estimate_micros.filter(|micros| *micros < delay_micros) else { return all };
+    let work = u128::from(tasks) * u128::from(micros);
+    let nodes = work / (u128::from(each) * u128::from(delay_micros.max(1)));
+    u64::try_from(nodes).unwrap_or(u64::MAX).min(all)
+}

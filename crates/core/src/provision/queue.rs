@@ -1,0 +1,125 @@
+//! What is known of one queue besides its allocations.
+
+use super::limits::{DELAYS_MAX, PAUSE_MICROS, PAUSE_MICROS_MAX, WORDS_BYTES_MAX};
+use super::{QueueId, QueueOptions};
+use crate::task::{Resources, Time};
+use std::collections::VecDeque;
+
+/// Delays that say nothing yet of the longest.
+const DELAYS_FEW: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) id: QueueId,
+    pub(super) options: QueueOptions,
+    /// What a node offers, as the last executor that joined did.
+    pub(super) node: Resources,
+    /// Paused, by somebody or after refusals; what the LRM said then.
+    pub(super) paused: Option<String>,
+    pub(super) removing: bool,
+    /// A query was answered: what there is of ours is known.
+    pub(super) is_known: bool,
+    /// When a query was sent that is not answered.
+    pub(super) querying: Option<Time>,
+    /// No query before then.
+    pub(super) query_after: Time,
+    /// Queries that failed in a row.
+    pub(super) query_failures: u32,
+    /// Nothing is asked before then.
+    pub(super) not_before: Time,
+    /// Refusals in a row.
+    pub(super) refusals: u32,
+    /// Allocations in a row that ended before an executor joined.
+    pub(super) barren: u32,
+    /// Requests made since there was last nothing wanted.
+    pub(super) made: u64,
+    /// When the LRM was asked what is free.
+    pub(super) asked_free: Option<Time>,
+    /// What it answered, until it is used.
+    pub(super) free: Option<Option<u64>>,
+    /// Not asked again before then.
+    pub(super) free_after: Time,
+    /// From request to first executor, in microseconds, the last ones.
+    pub(super) delays: VecDeque<u64>,
+    /// When an executor was last released one at a time.
+    pub(super) released_one: Option<Time>,
+}
+
+impl Queue {
+    pub(super) fn new(id: QueueId, options: QueueOptions) -> Queue {
+        Queue {
+            id,
+            node: options.node.clone(),
+            options,
+            paused: None,
+            removing: false,
+            is_known: false,
+            querying: None,
+            query_after: Time::default(),
+            query_failures: 0,
+            not_before: Time::default(),
+            refusals: 0,
+            barren: 0,
+            made: 0,
+            asked_free: None,
+            free: None,
+            free_after: Time::default(),
+            delays: VecDeque::new(),
+            released_one: None,
+        }
+    }
+
+    /// An allocation's first executor joined so long after the request.
+    pub(super) fn measure_delay(&mut self, micros: u64) {
+        if self.delays.len() >= DELAYS_MAX {
+            self.delays.pop_front();
+        }
+        self.delays.push_back(micros);
+    }
+
+    /// How long a request is expected to need until its executors have joined.
+    pub(super) fn delay_micros(&self) -> u64 {
+        let prior = self.options.delay_micros;
+        let sum = self.delays.iter().fold(prior, |sum, delay| sum.saturating_add(*delay));
+        sum / (self.delays.len() as u64 + 1)
+    }
+
+    /// The longest that a request needed, of those remembered; while they are
+    /// few, no less than it was taken to need.
+    pub(super) fn longest_delay_micros(&self) -> u64 {
+        let longest = self.delays.iter().copied().max().unwrap_or(0);
+        let prior = if self.delays.len() < DELAYS_FEW { self.options.delay_micros } else { 0 };
+        longest.max(prior)
+    }
+
+    /// Whether a task that needs `need` and takes so long could run on one of
+    /// its nodes.
+    pub(super) fn suits(&self, need: &Resources, estimate_micros: Option<u64>) -> bool {
+        let walltime = self.options.walltime_micros;
+        let lasts = walltime == 0 || estimate_micros.is_none_or(|micros| micros <= walltime);
+        lasts && self.node.fits(need)
+    }
+
+    /// Whether something may be asked of it at `now`.
+    pub(super) fn takes_requests(&self, now: Time) -> bool {
+        self.paused.is_none()
+            && !self.removing
+            && self.is_known
+            && self.query_failures == 0
+            && self.not_before <= now
+    }
+}
+
+/// The pause after so many failures in a row.
+pub(super) fn pause_micros(times: u32) -> u64 {
+    PAUSE_MICROS.saturating_mul(1 << times.saturating_sub(1).min(30)).min(PAUSE_MICROS_MAX)
+}
+
+/// What is kept of an LRM's words.
+pub(super) fn shortened(mut words: String) -> String {
+    if words.len() > WORDS_BYTES_MAX {
+        let end = (0..=WORDS_BYTES_MAX).rev().find(|at| words.is_char_boundary(*at)).unwrap_or(0);
+        words.truncate(end);
+    }
+    words
+}
