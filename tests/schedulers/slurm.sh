@@ -69,7 +69,7 @@ InactiveLimit=0
 MinJobAge=300
 SlurmdTimeout=60
 SlurmctldTimeout=60
-MessageTimeout=30
+MessageTimeout=2
 PropagateResourceLimits=NONE
 SlurmdParameters=config_overrides
 CONF

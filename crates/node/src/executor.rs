@@ -10,8 +10,9 @@ mod workers;
 use crate::clock::Clock;
 use crate::process::{Ended, HostError};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
+use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
-use falkon_core::task::{Resources, Time};
+use falkon_core::task::{AllocationId, Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use objects::{FromObjects, Objects};
@@ -49,6 +50,20 @@ pub struct Options {
     pub log: Log,
     /// The cache; without one, tasks with data objects fail here.
     pub cache: Option<CacheSetup>,
+    /// By whose leave it is here, and for how long.
+    pub tenure: Tenure,
+}
+
+/// By whose leave an executor is on its node, and for how long.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tenure {
+    /// The allocation that it runs in, if a provisioner asked for it.
+    pub allocation: Option<AllocationId>,
+    /// When it leaves, done or not; the dispatcher is told, and sends it
+    /// nothing that is known to take longer.
+    pub ends: Option<std::time::Instant>,
+    /// It leaves when it has had nothing to do for so long.
+    pub idle: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
@@ -159,6 +174,8 @@ pub async fn run(
         session: None,
         say: Vec::new(),
         left: false,
+        tenure: options.tenure,
+        idle_since: None,
     };
     let (sessions, mut connected) = mpsc::channel(1);
     let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
@@ -184,6 +201,11 @@ pub async fn run(
             () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
+        if driver.was_idle_for_long() && !leaving {
+            leaving = true;
+            driver.core.handle(driver.clock.now(), Event::Leave);
+            driver.turn().await.map_err(ExecutorError::Host)?;
+        }
     }
     driver.tasks.stop();
     if let Some(stage) = driver.core.stage() {
@@ -218,15 +240,40 @@ struct Driver {
     /// Messages that the session's writer has no room for yet.
     say: Vec<FromExecutor>,
     left: bool,
+    tenure: Tenure,
+    /// Since when there is nothing to do, if its idle time is limited.
+    idle_since: Option<tokio::time::Instant>,
 }
 
 impl Driver {
+    /// Whether it has had nothing to do for as long as it may. An executor
+    /// without a dispatcher is not idle: it waits for one.
+    fn was_idle_for_long(&mut self) -> bool {
+        let Some(limit) = self.tenure.idle else { return false };
+        if self.session.is_none() || !self.core.is_idle() {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert_with(tokio::time::Instant::now);
+        since.elapsed() >= limit
+    }
+
+    /// What the dispatcher is to know of how long this executor stays.
+    fn lease(&self) -> Lease {
+        let left = |ends: std::time::Instant| {
+            ends.saturating_duration_since(std::time::Instant::now()).as_micros() as u64
+        };
+        Lease { allocation: self.tenure.allocation, leaves_in_micros: self.tenure.ends.map(left) }
+    }
+
     fn due(&self) -> tokio::time::Instant {
         let far = tokio::time::Instant::now() + Duration::from_secs(3600);
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
         let look = self.tasks.next_look();
-        due.into_iter().chain(look).min().map_or(far, Into::into)
+        let due = due.into_iter().chain(look).min().map_or(far, Into::into);
+        let idle = self.idle_since.zip(self.tenure.idle).map(|(since, limit)| since + limit);
+        idle.map_or(due, |idle| due.min(idle))
     }
 
     fn hear(&mut self, said: FromSession) {
@@ -241,6 +288,7 @@ impl Driver {
                             {
                                 objects.set_secret(secret);
                             }
+                            self.core.handle(self.clock.now(), Event::Lease(self.lease()));
                             self.core.handle(self.clock.now(), Event::Connected);
                         }
                         ToExecutor::Order(order) => {

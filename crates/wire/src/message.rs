@@ -4,6 +4,7 @@
 //! number that comes back in the answer; a client may have many under way.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
+use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::dispatch::{
     Delivery, InstanceOptions, Join, Order, RequestError, Selection, Update,
 };
@@ -100,6 +101,14 @@ pub enum FromClient {
         /// Comes back in the answer.
         request: u64,
     },
+    /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
+    /// [`ToClient::Done`].
+    Provision {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        ask: ProvisionAsk,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -112,6 +121,7 @@ wire_enum!(FromClient {
     7 => Status { request, instance },
     8 => Tasks { request, instance, first, count },
     9 => Stop { request },
+    10 => Provision { request, ask },
 });
 
 /// Tasks described in one answer.
@@ -166,6 +176,13 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
+    /// How the provisioner is.
+    Provision {
+        /// Of the question.
+        request: u64,
+        /// It and what it has.
+        status: ProvisionStatus,
+    },
 }
 wire_enum!(ToClient {
     0 => Created { request, instance, secret },
@@ -175,6 +192,7 @@ wire_enum!(ToClient {
     4 => Results(delivery),
     5 => Status { request, status },
     6 => Tasks { request, tasks },
+    7 => Provision { request, status },
 });
 
 /// Why a request is refused.
@@ -186,8 +204,15 @@ pub enum Refusal {
     NotAllowed,
     /// The journal cannot be written; what is wrong with it.
     Journal(String),
+    /// The provisioner says no; why.
+    Provision(String),
 }
-wire_enum!(Refusal { 0 => Request(error), 1 => NotAllowed, 2 => Journal(reason) });
+wire_enum!(Refusal {
+    0 => Request(error),
+    1 => NotAllowed,
+    2 => Journal(reason),
+    3 => Provision(reason),
+});
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -201,6 +226,7 @@ impl std::fmt::Display for Refusal {
             Refusal::Journal(reason) => {
                 write!(f, "the dispatcher cannot write its journal: {reason}")
             }
+            Refusal::Provision(reason) => f.write_str(reason),
         }
     }
 }

@@ -13,15 +13,8 @@ use std::path::PathBuf;
 
 /// The descriptions that this release has, in the order in which they are
 /// looked for.
-pub const KINDS: [(&str, &str); 9] = [
+pub const KINDS: [(&str, &str); 2] = [
     ("slurm", include_str!("kinds/slurm.toml")),
-    ("flux", include_str!("kinds/flux.toml")),
-    ("lsf", include_str!("kinds/lsf.toml")),
-    ("gridengine", include_str!("kinds/gridengine.toml")),
-    ("pbs", include_str!("kinds/pbs.toml")),
-    ("torque", include_str!("kinds/torque.toml")),
-    ("htcondor", include_str!("kinds/htcondor.toml")),
-    ("ssh", include_str!("kinds/ssh.toml")),
     ("local", include_str!("kinds/local.toml")),
 ];
 
@@ -38,7 +31,7 @@ pub struct Description {
     /// Settings without which nothing can be submitted.
     #[serde(default)]
     pub requires: Vec<String>,
-    /// A job has one node unless the queue's settings have one of these.
+    /// A job has one node unless the queue's settings have this one.
     #[serde(default)]
     pub several_nodes_with: Option<String>,
     /// Nodes are given back only together, when the job ends.
@@ -48,9 +41,7 @@ pub struct Description {
     /// where not, one CPU is asked for.
     #[serde(default)]
     pub whole_nodes: bool,
-    /// The nodes read files of this machine: without that, a job brings what
-    /// it needs.
-    #[serde(default)]
+    /// How a job is submitted.
     pub submit: Submit,
     /// How jobs are listed.
     pub query: Query,

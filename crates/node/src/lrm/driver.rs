@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Placeholders that a driver fills besides the settings.
-pub(super) const PLACEHOLDERS: [&str; 16] = [
+pub(super) const PLACEHOLDERS: [&str; 17] = [
     "job_name",
     "name_prefix",
     "nodes",
     "total_cpus",
     "walltime_seconds",
+    "walltime_seconds_or_0",
     "walltime_minutes",
     "walltime_hms",
     "walltime_hm",
@@ -280,6 +281,7 @@ impl Driver {
         values.set("log", log.to_string_lossy());
         let seconds = request.walltime.map(|walltime| walltime.as_secs().max(1));
         values.set_some("walltime_seconds", seconds.map(|seconds| seconds.to_string()));
+        values.set("walltime_seconds_or_0", seconds.unwrap_or(0).to_string());
         let minutes = seconds.map(|seconds| seconds.div_ceil(60));
         values.set_some("walltime_minutes", minutes.map(|minutes| minutes.to_string()));
         let hms = |s: u64| format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
