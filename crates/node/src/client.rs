@@ -10,6 +10,7 @@ use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, co
 use falkon_core::dispatch::{Delivery, InstanceOptions, Selection};
 use falkon_core::task::{InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
+use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, ToClient};
 use std::collections::HashMap;
 use std::fmt;
@@ -251,6 +252,31 @@ impl Client {
         }
     }
 
+    /// Asks how the provisioner is: all its queues or one, with at most `log`
+    /// lines of its log.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn provision_status(
+        &self,
+        queue: Option<String>,
+        log: u64,
+    ) -> Result<ProvisionStatus, ClientError> {
+        let ask = ProvisionAsk::Status { queue, log };
+        match self.ask(|request| FromClient::Provision { request, ask }).await? {
+            ToClient::Provision { status, .. } => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has the provisioner do something.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn provision(&self, ask: ProvisionAsk) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Provision { request, ask }).await?)
+    }
+
     /// Ends the dispatcher.
     ///
     /// # Errors
@@ -316,7 +342,8 @@ async fn read(
                 | ToClient::Done { request }
                 | ToClient::Refused { request, .. }
                 | ToClient::Status { request, .. }
-                | ToClient::Tasks { request, .. } => *request,
+                | ToClient::Tasks { request, .. }
+                | ToClient::Provision { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(delivery);

@@ -10,5 +10,6 @@ pub mod lrm;
 pub mod object;
 pub mod peer;
 pub mod process;
+pub mod provision;
 pub mod secure;
 pub mod store;

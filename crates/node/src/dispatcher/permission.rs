@@ -16,7 +16,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Destroy { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. } => *instance,
-        FromClient::Create { .. } | FromClient::Stop { .. } => None,
+        FromClient::Create { .. } | FromClient::Stop { .. } | FromClient::Provision { .. } => None,
     }
 }
 
@@ -31,6 +31,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Destroy { request, .. }
         | FromClient::Status { request, .. }
         | FromClient::Tasks { request, .. }
+        | FromClient::Provision { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } => None,
     }
