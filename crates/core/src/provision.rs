@@ -13,7 +13,8 @@
 //!
 //! What the dispatcher knows of demand and executors becomes events through
 //! [`Watch`]: the shell and the simulator call [`Watch::look`] when
-//! [`Watch::due`] says so.
+//! [`Watch::due`] says so. All events of a look are handled before actions are
+//! polled: they tell of one state.
 //!
 //! # Allocations and orphans
 //! One allocation is one job of the LRM: so many nodes, an executor on each.
@@ -92,7 +93,10 @@ pub struct Provisioner {
 
 impl Provisioner {
     /// A provisioner without queues, whose allocations are numbered from
-    /// `first` on; those that are found move that up.
+    /// `first` on; those that are found move that up. `first` is above all that
+    /// were used before under the dispatcher's name, those included that LRMs
+    /// have forgotten: seconds since some fixed time are, as hardly more than
+    /// one allocation is asked for in a second for long.
     #[must_use]
     pub fn new(first: AllocationId) -> Provisioner {
         Provisioner {

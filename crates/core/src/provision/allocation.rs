@@ -36,6 +36,8 @@ impl AllocationState {
 pub(super) struct Cancelling {
     /// When it is sent again unless the allocation has ended.
     pub(super) again: Time,
+    /// The LRM has said that it does so.
+    pub(super) is_accepted: bool,
     pub(super) times: u32,
 }
 
@@ -130,17 +132,13 @@ impl Allocation {
     pub(super) fn held(&self, is_whole: bool) -> u64 {
         let here = self.executors.len() as u64;
         let to_come = self.nodes.saturating_sub(self.joined);
-        let is_emptied = self.ending && here == 0 && (to_come == 0 || self.is_told_to_end());
+        let is_cancelled = self.cancelling.is_some_and(|cancelling| cancelling.is_accepted);
+        let is_emptied = self.ending && here == 0 && (to_come == 0 || is_cancelled);
         match is_whole && !is_emptied {
             true => self.nodes.max(here),
             false if is_emptied => 0,
             false => here + to_come,
         }
-    }
-
-    /// The LRM was told to end it.
-    fn is_told_to_end(&self) -> bool {
-        self.cancelling.is_some() && self.state != AllocationState::Asking
     }
 
     /// Nodes that take tasks, or will.

@@ -263,7 +263,7 @@ impl Provisioner {
             return;
         }
         let again = now.after(CANCEL_ANSWER_MICROS);
-        one.cancelling = Some(Cancelling { again, times: 1 });
+        one.cancelling = Some(Cancelling { again, is_accepted: false, times: 1 });
         let (queue, job) = (one.queue, one.job.clone());
         self.decided(queue, Verdict::Cancel { allocation: id }, reason);
         self.actions.push_back(Action::Cancel { queue, allocation: id, job });
@@ -273,6 +273,7 @@ impl Provisioner {
         let now = self.now;
         let Some(one) = self.allocations.get_mut(&id) else { return };
         let Some(cancelling) = &mut one.cancelling else { return };
+        cancelling.is_accepted = refused.is_none();
         if refused.is_some() {
             cancelling.again = now.after(pause_micros(cancelling.times));
         }

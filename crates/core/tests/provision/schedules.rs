@@ -1,0 +1,129 @@
+//! Random worlds over seeds: each policy, each mood.
+
+use crate::rng::Rng;
+use crate::world::{Mood, SECOND, World};
+use falkon_core::provision::{AcquireName, Event, QueueId, QueueOptions, ReleaseName};
+
+const SEEDS: u64 = 3;
+
+fn moods() -> Vec<(&'static str, Mood)> {
+    let fair = Mood { delay_max: 60 * SECOND, ..Mood::default() };
+    vec![
+        ("fair", fair),
+        ("refuses", Mood { refuses: 300, ..fair }),
+        ("unsure", Mood { unsure: 300, silent: 100, ..fair }),
+        ("hangs", Mood { silent: 300, query_fails: 200, cancel_refused: 300, ..fair }),
+        ("nonsense", Mood { nonsense: 500, ..fair }),
+        ("kills", Mood { kills: 400, barren: 150, ..fair }),
+        ("forgets", Mood { forgets: 300, ..fair }),
+        ("down", Mood { down_until: 3600 * SECOND, ..fair }),
+    ]
+}
+
+fn options(rng: &mut Rng, release: ReleaseName) -> QueueOptions {
+    let executors_max = 1 + rng.below(12);
+    let request_nodes_min = 1 + rng.below(executors_max.min(3));
+    QueueOptions {
+        executors_max,
+        request_nodes_min,
+        request_nodes_max: request_nodes_min + rng.below(8),
+        pending_max: 1 + rng.below(4),
+        allocations_max: 1 + rng.below(8),
+        walltime_micros: [0, 600 * SECOND, 3600 * SECOND][rng.below(3) as usize],
+        idle_micros: Some(rng.below(90) * SECOND),
+        acquire: AcquireName::ALL[rng.below(5) as usize],
+        release,
+        preference: rng.below(3) as i32,
+        is_whole: rng.below(2) == 0,
+        ..QueueOptions::default()
+    }
+}
+
+fn releases() -> [ReleaseName; 4] {
+    [ReleaseName::Idle, ReleaseName::NoQueued, ReleaseName::FewQueued(3), ReleaseName::Predictive]
+}
+
+/// Work comes now and then while the LRM has its mood; then it is well, and
+/// somebody looks after queues that were paused.
+fn check(name: &str, mood: Mood, release: ReleaseName, seed: u64) {
+    println!("{name}, {release:?}, seed {seed}");
+    let mut world = World::new(seed, mood, 1);
+    for queue in 0..1 + seed as u32 % 2 {
+        let options = options(&mut world.rng, release);
+        world.add(queue, options);
+    }
+    let mut submitted = 0;
+    let restart = world.rng.below(1200);
+    for second in 0..1200 {
+        if world.rng.below(60) == 0 {
+            let (tasks, micros) = (1 + world.rng.below(20), world.rng.below(90) * SECOND);
+            submitted += tasks;
+            world.submit(tasks, micros);
+        }
+        if second == restart {
+            world.restart();
+        }
+        world.step();
+    }
+    world.mood = Mood { delay_max: 60 * SECOND, ..Mood::default() };
+    let mut steps = 0;
+    while world.ended < submitted || world.jobs_alive() > 0 {
+        steps += 1;
+        assert!(steps < 20_000, "{} of {submitted} tasks ended", world.ended);
+        if steps % 600 == 0 {
+            for queue in 0..2 {
+                world.handle(Event::Resume { queue: QueueId(queue) });
+            }
+        }
+        world.step();
+    }
+    assert_eq!(world.ended, submitted);
+}
+
+fn check_all(release: ReleaseName) {
+    for (name, mood) in moods() {
+        for seed in 0..SEEDS {
+            check(name, mood, release, seed);
+        }
+    }
+}
+
+#[test]
+fn whatever_an_lrm_answers_idle_keeps_bounds_and_forgets_nothing() {
+    check_all(releases()[0]);
+}
+
+#[test]
+fn whatever_an_lrm_answers_no_queued_keeps_bounds_and_forgets_nothing() {
+    check_all(releases()[1]);
+}
+
+#[test]
+fn whatever_an_lrm_answers_few_queued_keeps_bounds_and_forgets_nothing() {
+    check_all(releases()[2]);
+}
+
+#[test]
+fn whatever_an_lrm_answers_predictive_keeps_bounds_and_forgets_nothing() {
+    check_all(releases()[3]);
+}
+
+#[test]
+fn a_removed_queue_goes_when_nothing_of_it_is_left() {
+    for (name, mood) in moods() {
+        println!("{name}");
+        let mut world = World::new(7, mood, 1);
+        world.add(0, QueueOptions { executors_max: 8, ..QueueOptions::default() });
+        world.submit(40, 30 * SECOND);
+        for _ in 0..200 {
+            world.step();
+        }
+        world.mood = Mood::default();
+        world.handle(Event::Remove { queue: QueueId(0) });
+        for _ in 0..4000 {
+            world.step();
+        }
+        assert_eq!(world.jobs_alive(), 0);
+        assert!(world.provisioner.queue_view(QueueId(0)).is_none());
+    }
+}
