@@ -4,7 +4,8 @@
 # Starts munged, slurmctld and NODES slurmd on the loopback address, with all
 # their state in DIR, and prints `ready` once every node is idle. Ends all of it
 # when its standard input is closed, which also happens when the test that
-# started it dies. Needs root. Where the programs are missing and apt can
+# started it dies; until then, lines `stop DAEMON` and `start DAEMON` on it do
+# what they say, DAEMON being slurmctld, n1, n2, …. Needs root. Where the programs are missing and apt can
 # install them, it does; where it cannot, it prints `skipped: why`.
 set -uo pipefail
 dir=$1 nodes=${2:-4} cpus=${3:-2}
@@ -113,16 +114,31 @@ for ((i = 0; i < 200; i++)); do
     munge -n -S "$dir/munge/socket" >/dev/null 2>&1 && break
     sleep 0.05
 done
-slurmctld -D </dev/null >"$dir/log/slurmctld.out" 2>&1 &
-echo $! >"$dir/slurmctld.started"
+# start NAME, stop NAME: a daemon, slurmctld or the slurmd of a node.
+start() {
+    if [[ $1 == slurmctld ]]; then
+        slurmctld -D </dev/null >>"$dir/log/slurmctld.out" 2>&1 &
+    else
+        slurmd -D -N "$1" </dev/null >>"$dir/log/slurmd.$1.out" 2>&1 &
+    fi
+    started[$1]=$!
+}
+stop() {
+    kill -9 "${started[$1]}"
+    wait "${started[$1]}" 2>/dev/null
+}
+declare -A started
+start slurmctld
 for ((i = 1; i <= nodes; i++)); do
-    slurmd -D -N "n$i" </dev/null >"$dir/log/slurmd.n$i.out" 2>&1 &
-    echo $! >"$dir/slurmd.n$i.started"
+    start "n$i"
 done
 for ((i = 0; i < 300; i++)); do
     if [[ $(sinfo -h -N -p main -t idle -o %N 2>/dev/null | wc -l) == "$nodes" ]]; then
         echo ready
-        cat >/dev/null
+        while read -r command daemon; do
+            "$command" "$daemon"
+            echo done
+        done
         exit 0
     fi
     sleep 0.1

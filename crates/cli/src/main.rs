@@ -19,6 +19,7 @@ mod model;
 mod objects;
 mod plan;
 mod progress;
+mod provision;
 mod query;
 mod results;
 mod run;
@@ -69,6 +70,8 @@ enum Command {
     Cancel(query::CancelArgs),
     /// Free an instance with its tasks and results
     Destroy(query::DestroyArgs),
+    /// Get executors from batch schedulers, as tasks ask for them
+    Provision(Box<provision::ProvisionArgs>),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         Command::Results(args) => query::results(args),
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
+        Command::Provision(args) => provision::provision(*args),
         Command::Stop(args) => query::stop(args),
         Command::Sim(args) => sim::sim(&args),
         Command::Model(args) => model::model(&args),

@@ -12,6 +12,7 @@ mod functions;
 mod input;
 mod kill;
 mod network;
+mod provision;
 mod resume;
 mod run;
 mod security;

@@ -41,6 +41,9 @@ pub struct Description {
     /// where not, one CPU is asked for.
     #[serde(default)]
     pub whole_nodes: bool,
+    /// How long a command may take, in seconds, before it is killed.
+    #[serde(default)]
+    pub timeout_s: Option<u64>,
     /// How a job is submitted.
     pub submit: Submit,
     /// How jobs are listed.

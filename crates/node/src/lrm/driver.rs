@@ -191,6 +191,11 @@ impl Driver {
         template.words(&self.values()).ok().flatten().filter(|words| !words.is_empty())
     }
 
+    /// How long a command may take.
+    fn limit(&self, seconds: u64) -> Duration {
+        Duration::from_secs(self.description.timeout_s.unwrap_or(seconds))
+    }
+
     /// The kind of the LRM.
     #[must_use]
     pub fn kind(&self) -> &str {
@@ -341,7 +346,7 @@ impl Driver {
             let script = Template::new("{{node_script}}")?.words(&values)?.unwrap_or_default();
             self.write_script(request.allocation, &script.concat())?;
         }
-        let said = command::run(&words, &input, Duration::from_secs(SUBMIT_S_MAX)).await?;
+        let said = command::run(&words, &input, self.limit(SUBMIT_S_MAX)).await?;
         let job = self.description.submit.job.find(&said).map(str::to_owned);
         job.ok_or_else(|| {
             let row = said.chars().take(200).collect();
@@ -388,7 +393,7 @@ impl Driver {
         let values = self.values();
         let words = fill(&query.command, &values)?;
         let input = Template::new(&query.input)?.text(&values, Quoting::Shell)?;
-        let answer = match command::run(&words, &input, Duration::from_secs(COMMAND_S_MAX)).await {
+        let answer = match command::run(&words, &input, self.limit(COMMAND_S_MAX)).await {
             Ok(answer) => answer,
             Err(error @ CommandError::Failed { .. })
                 if holds_any(&error.to_string(), &query.empty) =>
@@ -412,7 +417,7 @@ impl Driver {
         values.set_list("jobs", jobs.to_vec());
         let words = fill(&cancel.command, &values)?;
         let input = Template::new(&cancel.input)?.text(&values, Quoting::Shell)?;
-        match command::run(&words, &input, Duration::from_secs(COMMAND_S_MAX)).await {
+        match command::run(&words, &input, self.limit(COMMAND_S_MAX)).await {
             Ok(_) => Ok(()),
             Err(error @ CommandError::Failed { .. })
                 if holds_any(&error.to_string(), &cancel.gone) =>
@@ -450,7 +455,7 @@ impl Driver {
         let values = self.values();
         let words = fill(&free.command, &values)?;
         let input = Template::new(&free.input)?.text(&values, Quoting::Shell)?;
-        let said = command::run(&words, &input, Duration::from_secs(COMMAND_S_MAX)).await?;
+        let said = command::run(&words, &input, self.limit(COMMAND_S_MAX)).await?;
         let number = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
         Ok(Some(said.lines().filter_map(number).fold(0, u64::saturating_add)))
     }

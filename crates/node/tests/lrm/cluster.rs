@@ -1,10 +1,10 @@
 //! Real schedulers, and executors that only say what they were given.
 
 use falkon_node::lrm::{Driver, Executor, Job, Request, Settings, State, Submission};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take on a slow and busy machine.
@@ -16,6 +16,7 @@ pub(crate) struct Daemons {
     process: Child,
     /// They live as long as this is open.
     stdin: Option<ChildStdin>,
+    said: BufReader<ChildStdout>,
 }
 
 impl Daemons {
@@ -31,13 +32,21 @@ impl Daemons {
         let mut said = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        let daemons = Daemons { process, stdin };
+        let daemons = Daemons { process, stdin, said };
         if line.trim() == "ready" {
             return Some(daemons);
         }
         assert!(line.contains("skipped: "), "{script} said {line:?}");
         println!("{}", line.trim());
         None
+    }
+
+    /// Has the script stop or start one of them.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+        let mut answer = String::new();
+        self.said.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "done\n");
     }
 }
 

@@ -4,14 +4,13 @@ use crate::cluster::{
     Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state,
 };
 use falkon_node::lrm::{Request, State, Submission};
-use std::process::Command;
 use std::time::Duration;
 
 #[test]
 fn a_real_slurm_does_as_it_is_told() {
     let site = Site::new();
     let home = site.path("slurm");
-    let Some(_daemons) = Daemons::start("slurm.sh", &[home.to_str().unwrap(), "3", "2"]) else {
+    let Some(mut daemons) = Daemons::start("slurm.sh", &[home.to_str().unwrap(), "3", "2"]) else {
         return;
     };
     // Slurm's programs find their daemons by it: a wrapper sets it for each.
@@ -76,8 +75,7 @@ fn a_real_slurm_does_as_it_is_told() {
     assert!(block_on(plain.query()).unwrap().iter().all(|(_, job)| job.state == State::Ended));
 
     // Daemons that are down are no refusal.
-    let pid = std::fs::read_to_string(home.join("slurmctld.started")).unwrap();
-    Command::new("kill").args(["-9", pid.trim()]).status().unwrap();
+    daemons.tell("stop slurmctld");
     let request = Request { allocation: 5, nodes: 1, walltime: None };
     match block_on(driver("").submit(&request)) {
         Submission::Unknown(words) => assert!(words.contains("contact slurm"), "{words}"),

@@ -1,6 +1,8 @@
 //! One example of every message and record, for the golden bytes and the
 //! fuzz corpus.
 
+mod provision;
+
 use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
@@ -329,6 +331,9 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
     ]
+    .into_iter()
+    .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
+    .collect()
 }
 
 fn refusals() -> Vec<(&'static str, Refusal)> {
@@ -353,6 +358,7 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("policy_ignored", policy(ignored)),
         ("not_allowed", Refusal::NotAllowed),
         ("journal", Refusal::Journal("no space left".to_owned())),
+        ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
     ]
 }
 
@@ -403,6 +409,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("results", ToClient::Results(delivery)),
         ("status", ToClient::Status { request, status }),
         ("tasks", ToClient::Tasks { request, tasks }),
+        ("provision", ToClient::Provision { request, status: provision::status() }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals().into_iter().map(refused));

@@ -3,6 +3,7 @@
 //! value need not make sense: the codec does not judge.
 
 mod data;
+mod provision;
 
 use crate::examples;
 use data::{
@@ -439,6 +440,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         request_error().prop_map(Refusal::Request),
         Just(Refusal::NotAllowed),
         text().prop_map(Refusal::Journal),
+        text().prop_map(Refusal::Provision),
     ]
 }
 
@@ -472,6 +474,8 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
             FromClient::Tasks { request, instance, first, count }
         }),
         number().prop_map(|request| FromClient::Stop { request }),
+        (number(), provision::ask())
+            .prop_map(|(request, ask)| FromClient::Provision { request, ask }),
     ]
 }
 
@@ -491,6 +495,8 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
+        (number(), provision::status())
+            .prop_map(|(request, status)| ToClient::Provision { request, status }),
     ]
 }
 
@@ -631,6 +637,7 @@ fn every_variant_is_drawn() {
     draws_every_variant(outcome());
     draws_every_variant(selection());
     draws_every_variant(refusal());
+    draws_every_variant(provision::ask());
     draws_every_variant(request_error());
     draws_every_variant(policy_name());
     draws_every_variant(policy_error());
