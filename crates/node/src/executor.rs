@@ -8,7 +8,7 @@ mod tasks;
 mod workers;
 
 use crate::clock::Clock;
-use crate::process::{Ended, HostError};
+use crate::process::{Ended, HostError, Outcome};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
@@ -16,6 +16,7 @@ use falkon_core::task::{AllocationId, Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use objects::{FromObjects, Objects};
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +29,9 @@ pub use workers::WorkerOptions;
 
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// How long the end of a task by a signal is kept back in a batch scheduler's
+/// job: the scheduler may be ending the job, this process next.
+const DOUBT_MS: u64 = 250;
 /// Messages waiting for the writer of a session that does not get through;
 /// more wait in the core.
 const SESSION_MESSAGES_MAX: usize = 64;
@@ -176,6 +180,7 @@ pub async fn run(
         left: false,
         tenure: options.tenure,
         idle_since: None,
+        doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
     let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
@@ -198,7 +203,7 @@ pub async fn run(
                 None => break,
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
-            () = tokio::time::sleep_until(due) => driver.tasks.hear_workers(&driver.clock),
+            () = tokio::time::sleep_until(due) => driver.take_ended(&mut ended, None),
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
         if driver.was_idle_for_long() && !leaving {
@@ -243,6 +248,8 @@ struct Driver {
     tenure: Tenure,
     /// Since when there is nothing to do, if its idle time is limited.
     idle_since: Option<tokio::time::Instant>,
+    /// Ends that may be the scheduler's doing, and when they are believed.
+    doubtful: VecDeque<(tokio::time::Instant, Ended)>,
 }
 
 impl Driver {
@@ -273,7 +280,8 @@ impl Driver {
         let look = self.tasks.next_look();
         let due = due.into_iter().chain(look).min().map_or(far, Into::into);
         let idle = self.idle_since.zip(self.tenure.idle).map(|(since, limit)| since + limit);
-        idle.map_or(due, |idle| due.min(idle))
+        let doubt = self.doubtful.front().map(|(until, _)| *until);
+        idle.into_iter().chain(doubt).fold(due, tokio::time::Instant::min)
     }
 
     fn hear(&mut self, said: FromSession) {
@@ -318,10 +326,29 @@ impl Driver {
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(said)) {
             self.core.handle(now, event);
         }
+        self.doubt(ended);
         for ended in ended.drain(..) {
             if let Some(event) = self.tasks.ended(ended, &self.clock) {
                 self.core.handle(now, event);
             }
+        }
+    }
+
+    /// In a scheduler's job, keeps back ends by the signals that schedulers end
+    /// jobs with. If this process is still there a moment later they were not
+    /// meant for all of the job, and are believed.
+    fn doubt(&mut self, ended: &mut Vec<Ended>) {
+        if self.tenure.allocation.is_none() {
+            return;
+        }
+        let now = tokio::time::Instant::now();
+        let until = now + Duration::from_millis(DOUBT_MS);
+        let is_doubtful = |ended: &mut Ended| {
+            matches!(ended.outcome, Outcome::Signal(libc::SIGTERM | libc::SIGKILL))
+        };
+        self.doubtful.extend(ended.extract_if(.., is_doubtful).map(|ended| (until, ended)));
+        while self.doubtful.front().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.doubtful.pop_front().map(|(_, ended)| ended));
         }
     }
 

@@ -140,7 +140,13 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let result = loop {
         tokio::select! {
             result = &mut running => break result,
-            () = interrupts.next() => match leave.take() {
+            terminates = interrupts.next_terminates() => match leave.take() {
+                // The scheduler ends the whole job, tasks included: what they
+                // make of that is no result. They run again elsewhere.
+                _ if terminates && tenure.allocation.is_some() => {
+                    say("the batch scheduler ends this job: leaving at once");
+                    break Ok(());
+                }
                 Some(leave) => {
                     say("leaving when what runs has ended (once more to leave at once)");
                     // It hears this unless it has ended, which the other branch sees.

@@ -156,10 +156,10 @@ fn slurm_that_refuses_hangs_or_starts_nothing_is_told_of_and_left_in_peace() {
     access.run("provision", &["plan"]).exits(0);
     access.run("provision", &["remove", "refused"]).exits(0);
 
-    // Jobs that come to nothing say why, and the queue is paused.
+    // Jobs that come to nothing say why, and are not asked for again at once.
     access.run("provision", &["add", &barren]).exits(0);
-    dispatcher.service().wait_for("there is no program /nowhere/falkon");
-    dispatcher.service().wait_for("queue barren: paused until it is resumed");
+    let said = dispatcher.service().wait_for("there is no program /nowhere/falkon");
+    assert!(said.contains("queue barren: ask for nothing for a while"), "{said}");
     access.run("provision", &["remove", "barren"]).exits(0);
     dispatcher.service().wait_for("queue barren: is removed");
 
