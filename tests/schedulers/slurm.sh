@@ -124,7 +124,7 @@ start() {
     started[$1]=$!
 }
 stop() {
-    kill -9 "${started[$1]}"
+    kill "${started[$1]}"
     wait "${started[$1]}" 2>/dev/null
 }
 declare -A started

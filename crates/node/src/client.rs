@@ -10,8 +10,8 @@ use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, co
 use falkon_core::dispatch::{Delivery, InstanceOptions, Selection};
 use falkon_core::task::{InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
-use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, ToClient};
+use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -24,7 +24,7 @@ mod template;
 pub use answer::{AnswerError, Job, State, jobs};
 pub use command::CommandError;
 pub use description::{
-    Cancel, Description, DescriptionError, Format, Free, Found, KINDS, Query, States, Submit, Word,
+    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Query, States, Submit, Word,
     detect,
 };
 pub use driver::{Driver, LrmError, Request, Submission};

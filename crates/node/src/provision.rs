@@ -7,9 +7,9 @@
 //! allocations, outlive a restart in a file; the jobs are found again by their
 //! names.
 
-pub mod config;
 mod ask;
 mod carry;
+pub mod config;
 mod record;
 
 use crate::dispatcher::Log;

@@ -197,7 +197,8 @@ impl QueueArgs {
             ("hosts", list(&self.host)),
             ("environment", self.variables()?),
         ];
-        let said: Vec<_> = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+        let said: Vec<_> =
+            said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
         if said.is_empty() {
             return Ok(());
         }

@@ -169,7 +169,10 @@ pub(super) fn plan(status: &ProvisionStatus, as_json: bool) -> Exit {
             Some(_) => line.insert_str(line.len() - 1, " (but it is paused)"),
             None if queue.not_before > status.now => {
                 let left = queue.not_before.since(status.now).div_ceil(1_000_000);
-                line.insert_str(line.len() - 1, &format!(" (but not for {left} s, after a refusal)"));
+                line.insert_str(
+                    line.len() - 1,
+                    &format!(" (but not for {left} s, after a refusal)"),
+                );
             }
             None => {}
         }

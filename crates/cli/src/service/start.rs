@@ -168,12 +168,6 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         .map_err(|error| Exit::failure(format!("cannot tell the port in use: {error}")))?;
     let addresses = advertised(&args, address);
     identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
-    log(&format!(
-        "dispatcher at {} ({level:?} security), access file {}",
-        addresses.join(", "),
-        access_path.display()
-    ));
-    let serving = tokio::spawn(handle.clone().serve(listener, acceptor));
     if !args.no_journal {
         let access = identity.access_file(level, &addresses, &[Role::Executor]);
         handle.provision(provisioner(&identity, &dir, &access, queues)?).await.map_err(
@@ -183,6 +177,12 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
             },
         )?;
     }
+    log(&format!(
+        "dispatcher at {} ({level:?} security), access file {}",
+        addresses.join(", "),
+        access_path.display()
+    ));
+    let serving = tokio::spawn(handle.clone().serve(listener, acceptor));
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
     let how = tokio::select! {
@@ -210,8 +210,9 @@ fn provisioner(
 ) -> Result<Setup, Exit> {
     let binary = std::env::current_exe()
         .map_err(|error| Exit::failure(format!("cannot tell where this program is: {error}")))?;
-    let dir = std::path::absolute(dir.join("provision"))
-        .map_err(|error| Exit::failure(format!("cannot tell where {} is: {error}", dir.display())))?;
+    let dir = std::path::absolute(dir.join("provision")).map_err(|error| {
+        Exit::failure(format!("cannot tell where {} is: {error}", dir.display()))
+    })?;
     let access = String::from_utf8_lossy(&access.text()).into_owned();
     let dispatcher = identity.dispatcher().0;
     let tag = dispatcher.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));

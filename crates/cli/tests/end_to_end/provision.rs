@@ -1,10 +1,12 @@
 //! Executors that the provisioner gets by itself: from this machine, and from
 //! real batch schedulers.
 
+mod gridengine;
 mod slurm;
 
 use crate::fixture::{Access, Dispatcher, Site, poll};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// What `falkon provision list --json` says.
 #[track_caller]
@@ -75,14 +77,31 @@ fn processes_of_this_machine_come_and_go() {
     assert_eq!(access.results(&id)[0]["attempts"], 1);
     wait_for_none(&access);
 
-    // When the dispatcher does not come back, executors end by themselves.
+    // Before a walltime ends executors leave, and others go on with what is
+    // left.
     access.run("provision", &["remove", "here"]).exits(0);
     dispatcher.service().wait_for("is removed, and nothing of it is left");
+    let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 2\nquery_interval = 0.2\ndelay = 1\n";
+    let queue = site.write("brief.toml", queue);
+    access.run("provision", &["add", &queue]).exits(0);
+    let id = access.submit(&["--range", "1-8", "--", "sleep", "0.7"]);
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    let results = access.results(&id);
+    assert!(results.iter().all(|result| result["attempts"] == 1));
+    let names: BTreeSet<&str> =
+        results.iter().filter_map(|result| result["executor"].as_str()).collect();
+    assert!(names.len() > 1, "{names:?}");
+
+    // When the dispatcher does not come back, executors end by themselves.
+    access.run("provision", &["remove", "brief"]).exits(0);
+    dispatcher.service().wait_for("queue brief: is removed");
     let queue = site.write("short.toml", "kind = \"local\"\nnodes_max = 1\ngive_up = 2\n");
     access.run("provision", &["add", &queue]).exits(0);
     access.run("provision", &["add", &queue]).exits(2).says_only(1, "another --name");
     access.run("provision", &["once", "short", "--nodes", "1"]).exits(0);
-    dispatcher.service().wait_for_count(" joined with ", 2);
+    poll("the executor has come", || {
+        allocations(&access).iter().any(|one| one["executors"] == 1).then_some(())
+    });
     dispatcher.kill();
     site.left().wait_for_none();
 }
@@ -107,7 +126,8 @@ fn what_cannot_be_is_said_at_once() {
     refused(&["add", "./none.toml"], "cannot read ./none.toml");
     // A scheduler whose programs are not here says so, and is not asked again
     // and again.
-    let other = site.write("other.toml", "kind = \"local\"\n[lrm.query]\ncommand = [\"nowhere\"]\n");
+    let other =
+        site.write("other.toml", "kind = \"local\"\n[lrm.query]\ncommand = [\"nowhere\"]\n");
     access.run("provision", &["add", &other]).exits(0);
     dispatcher.service().wait_for("is it installed, and in PATH?");
     // Others than the owner have no business here.

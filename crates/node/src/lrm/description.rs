@@ -13,8 +13,9 @@ use std::path::PathBuf;
 
 /// The descriptions that this release has, in the order in which they are
 /// looked for.
-pub const KINDS: [(&str, &str); 2] = [
+pub const KINDS: [(&str, &str); 3] = [
     ("slurm", include_str!("kinds/slurm.toml")),
+    ("gridengine", include_str!("kinds/gridengine.toml")),
     ("local", include_str!("kinds/local.toml")),
 ];
 
@@ -31,6 +32,9 @@ pub struct Description {
     /// Settings without which nothing can be submitted.
     #[serde(default)]
     pub requires: Vec<String>,
+    /// Settings of its own that it can do without.
+    #[serde(default)]
+    pub optional: Vec<String>,
     /// A job has one node unless the queue's settings have this one.
     #[serde(default)]
     pub several_nodes_with: Option<String>,
@@ -217,9 +221,7 @@ impl States {
             (&self.ended, State::Ended),
             (&self.dead, State::Dead),
         ];
-        all.into_iter()
-            .find(|(words, _)| has(words))
-            .map_or(State::Unknown, |(_, state)| state)
+        all.into_iter().find(|(words, _)| has(words)).map_or(State::Unknown, |(_, state)| state)
     }
 }
 

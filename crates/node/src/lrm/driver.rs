@@ -249,6 +249,9 @@ impl Driver {
         for name in PLACEHOLDERS {
             values.set_some(name, None);
         }
+        for name in &self.description.optional {
+            values.set_some(name, None);
+        }
         let whole = self.description.whole_nodes && self.settings.cpus.is_none();
         self.settings.fill(&mut values, whole);
         values.set("name_prefix", self.prefix.clone());

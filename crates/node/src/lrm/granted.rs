@@ -32,7 +32,8 @@ pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted
         let own = words.chunks_exact(2).find(|pair| short(pair[0]) == short(host))?;
         own[1].parse().ok()
     };
-    let cpus = [number("SLURM_CPUS_ON_NODE"), slots(), number("NCPUS"), number("PBS_NUM_PPN"), lsf()];
+    let cpus =
+        [number("SLURM_CPUS_ON_NODE"), slots(), number("NCPUS"), number("PBS_NUM_PPN"), lsf()];
     let cpus = cpus.into_iter().flatten().min();
     let mib = |mib: u64| mib.saturating_mul(1 << 20);
     let per_cpu = number("SLURM_MEM_PER_CPU");
@@ -94,7 +95,10 @@ mod tests {
     #[track_caller]
     fn check(environment: &[(&str, &str)], cpus: Option<u32>, gpus: Option<u32>, mib: Option<u64>) {
         let look = |name: &str| {
-            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            environment
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
         };
         let found = granted(look, "n7.example.org");
         let unlimited = granted(|_| None, "x").memory_bytes;

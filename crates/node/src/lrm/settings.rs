@@ -116,9 +116,12 @@ impl Settings {
             }
         }
         let mut own = Values::default();
-        self.fill(&mut own, false);
+        Settings::default().fill(&mut own, false);
         for name in self.settings.keys() {
-            if !is_name(name) || own.knows(name) || super::driver::PLACEHOLDERS.contains(&name.as_str()) {
+            if !is_name(name)
+                || own.knows(name)
+                || super::driver::PLACEHOLDERS.contains(&name.as_str())
+            {
                 return Err(SettingsError::Setting(name.clone()));
             }
         }

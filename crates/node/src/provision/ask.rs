@@ -3,8 +3,8 @@
 use super::config::ConfigError;
 use super::record::{RecordError, StoredQueue};
 use super::{Provision, Queue};
-use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView};
 use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
+use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView};
 use falkon_core::task::Time;
 use falkon_wire::provision::{
     AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
@@ -133,8 +133,7 @@ impl Provision {
         if self.queues.len() >= QUEUES_MAX {
             return Err(AskError::TooMany);
         }
-        let stored =
-            StoredQueue { name: name.to_owned(), config, paused: false, removing: false };
+        let stored = StoredQueue { name: name.to_owned(), config, paused: false, removing: false };
         // Checked before it is recorded, and recorded before it is used.
         self.checked(&stored).map_err(AskError::Config)?;
         let written = self.recorded(|record| record.set(name, Some(stored.clone())));

@@ -17,7 +17,8 @@ impl Provision {
     pub(super) fn carry_out(&mut self, now: Time, action: Action) {
         match action {
             Action::Submit { queue, allocation, nodes, walltime_micros } => {
-                let walltime = (walltime_micros > 0).then(|| Duration::from_micros(walltime_micros));
+                let walltime =
+                    (walltime_micros > 0).then(|| Duration::from_micros(walltime_micros));
                 let request = Request { allocation: allocation.0, nodes, walltime };
                 self.submit(queue, request);
             }
@@ -63,7 +64,10 @@ impl Provision {
                 Ok(jobs) => {
                     cancel_dead(&driver, queue, &jobs, &tell).await;
                     let then = now.after(began.elapsed().as_micros() as u64);
-                    Event::States { queue, found: jobs.into_iter().map(|job| found(job, then)).collect() }
+                    Event::States {
+                        queue,
+                        found: jobs.into_iter().map(|job| found(job, then)).collect(),
+                    }
                 }
             };
             let _ = tell.send(Heard::Event(event)).await;

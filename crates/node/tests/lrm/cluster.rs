@@ -26,8 +26,7 @@ impl Daemons {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schedulers");
         let mut command = Command::new("bash");
         command.arg(scripts.join(script)).args(args);
-        let mut process =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = process.stdin.take();
         let mut said = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();

@@ -21,7 +21,8 @@ fn a_real_slurm_does_as_it_is_told() {
     let mut site_says = String::new();
     for table in ["submit", "query", "cancel", "free"] {
         let words = own[table]["command"].as_array().unwrap();
-        let words: Vec<String> = words.iter().map(|word| format!("{:?}", word.as_str().unwrap())).collect();
+        let words: Vec<String> =
+            words.iter().map(|word| format!("{:?}", word.as_str().unwrap())).collect();
         site_says.push_str(&format!("[{table}]\n{}", with_conf(&words.join(", "))));
     }
     let driver = |settings: &str| site.driver("slurm", &site_says, settings);

@@ -160,7 +160,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         let mut lists: [&[u8]; 3] = [b"\x90"; 3];
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x98\x00\x90\x90\x00\x90\x90\x90\x93"[..], &lists.concat()].concat();
+            [&b"\x92\x01\x99\x00\x90\x90\x00\x90\x90\x90\x93"[..], &lists.concat(), b"\xc2"]
+                .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
     }
@@ -175,7 +176,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let holders = [&b"\x91\x92"[..], &object, b"\x92", &list_of(b"\x00"), b"\xc2"].concat();
     let held = [&b"\x91"[..], &assigned(&holders)].concat();
     for assign in [many, held] {
-        let order = [&b"\x92\x01\x98\x00\x90"[..], &assign, b"\x00\x90\x90\x90\xc0"].concat();
+        let order = [&b"\x92\x01\x99\x00\x90"[..], &assign, b"\x00\x90\x90\x90\xc0\xc2"].concat();
         assert!(ToExecutor::from_bytes(&order).is_ok());
         all_bounded(&order);
     }

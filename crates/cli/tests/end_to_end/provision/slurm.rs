@@ -70,6 +70,12 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     wait_for_none(&access);
     slurm.wait_for_no_jobs();
 
+    // Nodes that are drained are done without.
+    slurm.run("scontrol", &["update", "nodename=n1,n2", "state=drain", "reason=test"]);
+    run_some(&access, 4);
+    slurm.run("scontrol", &["update", "nodename=n1,n2", "state=resume"]);
+    wait_for_none(&access);
+
     // A job that somebody cancels costs nothing but its time.
     let id = access.submit(&["--range", "1-6", "--retries", "0", "--", "sleep", "1.5"]);
     let job = poll("a job runs", || {
@@ -104,11 +110,17 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     let shown = access.run("provision", &["show", "q"]).exits(0);
     assert!(shown.text().contains("stays until its walltime ends"), "{shown}");
 
-    // The controller goes away and comes back: nobody is any the worse.
+    // The controller goes away while more is asked for than there is, and comes
+    // back: nobody is any the worse.
+    access.run("provision", &["once", "q", "--nodes", "3"]).exits(0);
+    poll("the second request is known to Slurm", || {
+        allocations(&access).iter().any(|one| one["state"] == "pending").then_some(())
+    });
     slurm.daemons.tell("stop slurmctld");
     dispatcher.service().wait_for("queries in a row failed");
     run_some(&access, 4);
     slurm.daemons.tell("start slurmctld");
+    access.run("provision", &["resume", "q"]).exits(0);
     poll("Slurm answers again", || {
         (provisioned(&access)["queues"][0]["state"] == "ready").then_some(())
     });

@@ -17,10 +17,7 @@ pub(super) fn asks() -> Vec<(&'static str, ProvisionAsk)> {
         ("provision_pause", ProvisionAsk::Pause { queue: queue.clone() }),
         ("provision_resume", ProvisionAsk::Resume { queue: queue.clone() }),
         ("provision_remove", ProvisionAsk::Remove { queue: queue.clone() }),
-        (
-            "provision_once",
-            ProvisionAsk::Once { queue, nodes: 16, walltime_micros: 3_600_000_000 },
-        ),
+        ("provision_once", ProvisionAsk::Once { queue, nodes: 16, walltime_micros: 3_600_000_000 }),
         ("provision_drop", ProvisionAsk::Drop { allocation: AllocationId(9) }),
     ]
 }

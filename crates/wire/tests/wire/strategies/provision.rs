@@ -15,8 +15,7 @@ fn allocation() -> impl Strategy<Value = AllocationId> {
 
 pub(crate) fn ask() -> impl Strategy<Value = ProvisionAsk> {
     prop_oneof![
-        (option::of(text()), number())
-            .prop_map(|(queue, log)| ProvisionAsk::Status { queue, log }),
+        (option::of(text()), number()).prop_map(|(queue, log)| ProvisionAsk::Status { queue, log }),
         (text(), text()).prop_map(|(name, config)| ProvisionAsk::Add { name, config }),
         text().prop_map(|queue| ProvisionAsk::Pause { queue }),
         text().prop_map(|queue| ProvisionAsk::Resume { queue }),
@@ -63,23 +62,13 @@ fn one_allocation() -> impl Strategy<Value = AllocationStatus> {
     let how = (time(), option::of(time()), number(), any::<bool>(), any::<bool>());
     (what, how).prop_map(|((id, queue, nodes, job, state), how)| {
         let (asked, started, executors, ending, fixed) = how;
-        AllocationStatus {
-            id,
-            queue,
-            nodes,
-            job,
-            state,
-            asked,
-            started,
-            executors,
-            ending,
-            fixed,
-        }
+        AllocationStatus { id, queue, nodes, job, state, asked, started, executors, ending, fixed }
     })
 }
 
 pub(crate) fn status() -> impl Strategy<Value = ProvisionStatus> {
-    let line = (time(), text(), text()).prop_map(|(at, queue, text)| ProvisionLine { at, queue, text });
+    let line =
+        (time(), text(), text()).prop_map(|(at, queue, text)| ProvisionLine { at, queue, text });
     (time(), vec(queue(), 0..3), vec(one_allocation(), 0..3), vec(line, 0..3)).prop_map(
         |(now, queues, allocations, log)| ProvisionStatus { now, queues, allocations, log },
     )
