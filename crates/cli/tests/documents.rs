@@ -96,10 +96,11 @@ fn commands_and_options_in_documents_exist() {
             else {
                 continue;
             };
-            // `falkon bench` has commands of its own.
+            // These have commands of their own.
+            let has_below = ["bench", "provision"].contains(command);
             let below = words
                 .get(1)
-                .filter(|word| *command == "bench" && word.chars().all(|c| c.is_ascii_lowercase()));
+                .filter(|word| has_below && word.chars().all(|c| c.is_ascii_lowercase()));
             let command = below.map_or_else(|| (*command).to_owned(), |b| format!("{command} {b}"));
             let help = helps.entry(command.clone()).or_insert_with(|| help(&command));
             for option in words.iter().filter(|word| word.starts_with("--")) {

@@ -81,7 +81,8 @@ fn processes_of_this_machine_come_and_go() {
     // left.
     access.run("provision", &["remove", "here"]).exits(0);
     dispatcher.service().wait_for("is removed, and nothing of it is left");
-    let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 2\nquery_interval = 0.2\ndelay = 1\n";
+    let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 60\nquery_interval = 0.2\ndelay = 1\n\
+                 [job]\nexecutor_options = [\"--leave-before\", \"58s\"]\n";
     let queue = site.write("brief.toml", queue);
     access.run("provision", &["add", &queue]).exits(0);
     let id = access.submit(&["--range", "1-8", "--", "sleep", "0.7"]);

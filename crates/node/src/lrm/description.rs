@@ -13,9 +13,15 @@ use std::path::PathBuf;
 
 /// The descriptions that this release has, in the order in which they are
 /// looked for.
-pub const KINDS: [(&str, &str); 3] = [
+pub const KINDS: [(&str, &str); 9] = [
     ("slurm", include_str!("kinds/slurm.toml")),
+    ("flux", include_str!("kinds/flux.toml")),
+    ("lsf", include_str!("kinds/lsf.toml")),
     ("gridengine", include_str!("kinds/gridengine.toml")),
+    ("torque", include_str!("kinds/torque.toml")),
+    ("pbs", include_str!("kinds/pbs.toml")),
+    ("htcondor", include_str!("kinds/htcondor.toml")),
+    ("ssh", include_str!("kinds/ssh.toml")),
     ("local", include_str!("kinds/local.toml")),
 ];
 
@@ -38,6 +44,13 @@ pub struct Description {
     /// A job has one node unless the queue's settings have this one.
     #[serde(default)]
     pub several_nodes_with: Option<String>,
+    /// Nobody but the executors themselves keeps to `cpus`, `gpus` and
+    /// `memory_mib`.
+    #[serde(default)]
+    pub executor_limits: bool,
+    /// A job has one node, whatever is set.
+    #[serde(default)]
+    pub one_node: bool,
     /// Nodes are given back only together, when the job ends.
     #[serde(default = "yes")]
     pub whole: bool,
@@ -334,6 +347,17 @@ impl Description {
             }
         }
         Ok(description)
+    }
+
+    /// Whether what is submitted depends on a placeholder.
+    #[must_use]
+    pub fn submits(&self, name: &str) -> bool {
+        let hole = format!("{{{{{name}}}}}");
+        let words = self.submit.command.iter().flat_map(|word| match word {
+            Word::One(word) => std::slice::from_ref(word),
+            Word::Group(words) => words.as_slice(),
+        });
+        words.chain([&self.submit.input]).any(|text| text.contains(&hole))
     }
 
     /// Checks that everything in it can be filled with `values`.

@@ -183,7 +183,30 @@ impl Driver {
                 return Err(SettingsError::Missing { kind, what }.into());
             }
         }
+        driver.check_placed()?;
         Ok(driver)
+    }
+
+    /// What is set must have a place in what is submitted: nobody is to think
+    /// that a limit holds which nobody was told of.
+    fn check_placed(&self) -> Result<(), SettingsError> {
+        let settings = &self.settings;
+        let set = [
+            ("partition", settings.partition.is_some(), &["partition"][..]),
+            ("account", settings.account.is_some(), &["account"]),
+            ("qos", settings.qos.is_some(), &["qos"]),
+            ("cpus", settings.cpus.is_some(), &["cpus", "cpus_or_one", "total_cpus"]),
+            ("gpus", settings.gpus.is_some_and(|gpus| gpus > 0), &["gpus"]),
+            ("memory_mib", settings.memory_mib.is_some(), &["memory_mib"]),
+        ];
+        for (what, is_set, places) in set {
+            let has_place = places.iter().any(|place| self.description.submits(place));
+            let limits = ["cpus", "gpus", "memory_mib"].contains(&what);
+            if is_set && !has_place && !(limits && self.description.executor_limits) {
+                return Err(SettingsError::NoPlace { kind: self.kind.clone(), what });
+            }
+        }
+        Ok(())
     }
 
     fn template_value(&self, name: &str) -> Option<Vec<String>> {
@@ -211,6 +234,9 @@ impl Driver {
     /// Nodes of one job at most, where there is such a limit.
     #[must_use]
     pub fn nodes_max(&self) -> Option<u64> {
+        if self.description.one_node {
+            return Some(1);
+        }
         if let Some(setting) = &self.description.several_nodes_with {
             return self.template_value(setting).is_none().then_some(1);
         }
@@ -300,8 +326,8 @@ impl Driver {
             &self.executor,
             &self.settings,
             &name,
-            request.allocation,
-            request.walltime,
+            request,
+            self.description.executor_limits,
         );
         values.set("job_name", name);
         values.set("node_script", script);
@@ -317,8 +343,11 @@ impl Driver {
         let values = self.request_values(request);
         let submit = &self.description.submit;
         let words = fill(&submit.command, &values)?;
-        let input = Template::new(&submit.input)?.text(&values, submit.quoting)?;
-        Ok((words, input))
+        let input = match submit.quoting {
+            Quoting::Shell => Template::new(&submit.input)?.text(&values, Quoting::Shell)?,
+            Quoting::Line => lines(&submit.input, &values)?,
+        };
+        Ok((words, input.trim_start().to_owned()))
     }
 
     /// Asks for an allocation.
@@ -344,7 +373,7 @@ impl Driver {
 
     async fn try_submit(&self, request: &Request) -> Result<String, LrmError> {
         let (words, input) = self.submission(request)?;
-        if self.uses_script_file() {
+        if self.description.submits("script_file") {
             let values = self.request_values(request);
             let script = Template::new("{{node_script}}")?.words(&values)?.unwrap_or_default();
             self.write_script(request.allocation, &script.concat())?;
@@ -355,16 +384,6 @@ impl Driver {
             let row = said.chars().take(200).collect();
             AnswerError::Lacks { what: "job", row }.into()
         })
-    }
-
-    fn uses_script_file(&self) -> bool {
-        let submit = &self.description.submit;
-        let hole = "{{script_file}}";
-        submit.input.contains(hole)
-            || submit.command.iter().any(|word| match word {
-                Word::One(word) => word.contains(hole),
-                Word::Group(words) => words.iter().any(|word| word.contains(hole)),
-            })
     }
 
     fn write_script(&self, allocation: u64, script: &str) -> Result<(), LrmError> {
@@ -483,6 +502,20 @@ fn fill(command: &[Word], values: &Values) -> Result<Vec<String>, LrmError> {
         words.extend(filled.into_iter().flatten());
     }
     Ok(words)
+}
+
+/// Fills a text line by line; a line with a placeholder that has no value is
+/// left out.
+fn lines(text: &str, values: &Values) -> Result<String, LrmError> {
+    let mut filled = String::new();
+    for line in text.lines() {
+        match Template::new(line)?.text(values, Quoting::Line) {
+            Ok(line) => filled.push_str(&format!("{line}\n")),
+            Err(FillError::Unset(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
 }
 
 fn holds_any(words: &str, parts: &[String]) -> bool {

@@ -5,6 +5,7 @@
 //! the access file to the executor on its standard input. It holds no other
 //! text of anybody's than quoted values, and the prologue, which is shell.
 
+use super::driver::Request;
 use super::settings::Settings;
 use super::template::quoted;
 use std::fmt::Write;
@@ -33,13 +34,14 @@ const ACCESS_END: &str = "END_OF_THE_ACCESS_FILE";
 
 /// The script for the nodes of one allocation. `FALKON_SLOTS` in its
 /// environment says how many slots the node was granted, where the LRM says
-/// that to nobody but the job's first process.
+/// that to nobody but the job's first process; `limits` if the LRM does not
+/// know what a node is to offer.
 pub(super) fn node_script(
     executor: &Executor,
     settings: &Settings,
     job_name: &str,
-    allocation: u64,
-    walltime: Option<Duration>,
+    request: &Request,
+    limits: bool,
 ) -> String {
     let mut script = String::from("umask 077\n");
     for (name, value) in &settings.environment {
@@ -66,8 +68,19 @@ pub(super) fn node_script(
          --give-up {}s ${{FALKON_SLOTS:+--slots \"$FALKON_SLOTS\"}}",
         quoted(job_name),
         executor.give_up.as_secs(),
+        allocation = request.allocation,
     );
-    if let Some(walltime) = walltime {
+    let limit = |number: Option<u64>| number.filter(|_| limits);
+    if let Some(cpus) = limit(settings.cpus.map(u64::from)) {
+        let _ = write!(script, " --slots {cpus}");
+    }
+    if let Some(gpus) = limit(settings.gpus.map(u64::from)) {
+        let _ = write!(script, " --gpus {gpus}");
+    }
+    if let Some(memory) = limit(settings.memory_mib) {
+        let _ = write!(script, " --memory {memory}MiB");
+    }
+    if let Some(walltime) = request.walltime {
         let _ = write!(script, " --walltime {}s", walltime.as_secs());
     }
     if let Some(scratch) = &settings.scratch {

@@ -60,6 +60,13 @@ pub enum SettingsError {
     },
     /// A number must not be 0.
     Zero(&'static str),
+    /// The LRM's description has no place for it.
+    NoPlace {
+        /// Which kind of LRM.
+        kind: String,
+        /// What is set.
+        what: &'static str,
+    },
     /// The LRM's description asks for it.
     Missing {
         /// Which kind of LRM.
@@ -84,6 +91,11 @@ impl fmt::Display for SettingsError {
                 write!(f, "{what} must not hold control characters")
             }
             SettingsError::Zero(what) => write!(f, "{what} must not be 0"),
+            SettingsError::NoPlace { kind, what } => write!(
+                f,
+                "job.{what} has no place in what is submitted to {kind}: say it in job.options, \
+                 in the scheduler's own words"
+            ),
             SettingsError::Missing { kind, what } => {
                 write!(f, "{kind} needs job.{what}: say which")
             }

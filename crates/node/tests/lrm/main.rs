@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
+mod answers;
 mod cluster;
 mod local;
 mod slurm;

@@ -53,7 +53,8 @@ impl Slurm {
 #[test]
 fn nodes_of_slurm_come_and_go_with_the_tasks() {
     let Some(mut slurm) = Slurm::start("3") else { return };
-    let queue = slurm.queue("q.toml", "");
+    // One at a time, so that a node is of use where two are not to be had.
+    let queue = slurm.queue("q.toml", "acquire = \"one-at-a-time\"\n");
     let site = &slurm.site;
     let mut dispatcher = site.dispatcher("d", &["--provision", &queue]);
     let access = dispatcher.access();
