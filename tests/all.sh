@@ -20,6 +20,8 @@ step cargo clippy --locked --workspace --all-targets -- -D warnings
 step cargo test --locked --package falkon-tidy
 step cargo test --locked --workspace --exclude falkon-tidy --no-fail-fast
 
+step tests/python.sh target/debug/falkon
+
 skipped="libFuzzer (it needs a nightly compiler; its target ran over the corpus and $FALKON_FUZZ_ITERATIONS mutations of each file)"
 if command -v cargo-deny >/dev/null; then
     step cargo deny --locked check
@@ -40,6 +42,7 @@ while read -r reason; do
 done < <(sed -n 's/.*skipped: //p' "$log" | sort -u)
 
 awk -v seconds="$SECONDS" '
+    /^Ran [0-9]+ tests/ { passed += $2 }  # Python's
     /^test result: / { passed += $4; failed += $6; ignored += $8 }
     END {
         printf "\nmake test: %d tests passed, %d failed, %d ignored, in %d s\n", passed, failed, ignored, seconds

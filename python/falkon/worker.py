@@ -131,14 +131,36 @@ def _pickle(payload):
     return pickle.loads(memoryview(payload)[1:])
 
 
-ARGUMENTS = {ord("s"): _strings, ord("j"): _json, ord("p"): _pickle}
+PICKLED = ord("p")
+ARGUMENTS = {ord("s"): _strings, ord("j"): _json, PICKLED: _pickle}
 """From the first byte of a payload to how it is read."""
+
+
+def _dump(value):
+    """A pickle; what has no name that others could find it by goes by value, if
+    that can be done here."""
+    try:
+        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        if b"__main__" not in data:
+            return data
+        import cloudpickle
+    except ImportError:
+        return data
+    except Exception:
+        try:
+            import cloudpickle
+        except ImportError:
+            pass
+        else:
+            return cloudpickle.dumps(value)
+        raise
+    return cloudpickle.dumps(value)
 
 
 def encode_value(value, form):
     """What a call with a payload of this form returned, as bytes."""
-    if form == 112:  # p
-        return b"p" + pickle.dumps(value, protocol=4)
+    if form == PICKLED:
+        return b"p" + _dump(value)
     try:
         return b"j" + json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except Exception:
@@ -400,6 +422,7 @@ class Worker:
             except BaseException as exception:
                 kind = DETAILED
                 code, body = failure(exception)
+                raised = encode_raised(exception, form)
             if getpid() != pid:
                 os._exit(0)  # A child that the call made and did not end.
             at = end
@@ -409,11 +432,11 @@ class Worker:
             except (ValueError, OSError):
                 _flush(self.streams)
             if kind or lseek(out.fd, 0, 2) or lseek(err.fd, 0, 2):
-                text, value = (body, b"") if kind else ("", body)
+                text, value = (body, raised) if kind else ("", body)
                 code = code if kind else 0
-                kind, value = DETAILED, value
+                kind = DETAILED
                 body = pack([code, value, text] + out.take() + err.take())
-                value = None
+                value = raised = None
             now = clock() // 1000
             end = used + size + len(body)
             if end > room:
@@ -447,6 +470,19 @@ def failure(exception):
             return code & 0xFF, ""
         return 1, str(code)
     return 1, describe(exception)
+
+
+def encode_raised(exception, form):
+    """What a call raised, as bytes; empty if its caller cannot make use of it."""
+    if form != PICKLED:
+        return b""
+    try:
+        data = _dump(exception)
+        # Many exceptions are pickled and cannot be made from that.
+        pickle.loads(data)
+    except BaseException:
+        return b""
+    return b"p" + data
 
 
 def describe(exception):

@@ -1,22 +1,60 @@
 //! A dispatcher and an executor within this process.
 
-use falkon_core::task::Resources;
+use clap::Args;
+use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
 use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Bytes on their way between the parts.
 const LINK_BYTES: usize = 1 << 20;
 
-/// Everything that `falkon run` needs, in one place.
+/// What this machine offers to its tasks.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct OfferArgs {
+    /// Tasks side by side [default: one per CPU]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    jobs: Option<u32>,
+    /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES]
+    #[arg(long, value_name = "N")]
+    offer_gpus: Option<u32>,
+    /// Custom resources that tasks may use; may be repeated
+    #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
+    offer: Vec<(String, u64)>,
+}
+
+impl OfferArgs {
+    /// As an executor announces it.
+    pub(crate) fn capacity(&self) -> Resources {
+        let jobs = self.jobs.unwrap_or_else(cpus);
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible =
+            visible.map_or(0, |list| list.split(',').filter(|gpu| !gpu.is_empty()).count());
+        let mut custom = self.offer.clone();
+        custom.sort();
+        Resources {
+            cpus_milli: jobs.saturating_mul(MILLI),
+            gpus: self.offer_gpus.unwrap_or(visible as u32),
+            memory_bytes: memory(),
+            custom,
+        }
+    }
+}
+
+/// Bytes of memory of this machine; 0 if it does not say.
+pub(crate) fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
+}
+
+/// A dispatcher and an executor, of one process.
 pub(crate) struct Embedded {
-    pub(crate) client: Client,
-    pub(crate) deliveries: Deliveries,
     pub(crate) executor: JoinHandle<Result<(), ExecutorError>>,
     leave: oneshot::Sender<()>,
     dispatcher: Handle,
@@ -36,11 +74,6 @@ impl Embedded {
         let (dispatcher, _) = dispatcher::start(options)?;
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
-        dispatcher.attach(Role::Owner, "here", reader, writer);
-        let (reader, writer) = plain(ours);
-        let (client, deliveries) = Client::over(reader, writer);
-        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
-        let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
         let (leave, leaving) = oneshot::channel();
         let options = executor::Options {
@@ -56,7 +89,21 @@ impl Embedded {
         };
         let executor =
             tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
-        Ok(Embedded { client, deliveries, executor, leave, dispatcher })
+        Ok(Embedded { executor, leave, dispatcher })
+    }
+
+    /// A client in this process.
+    pub(crate) fn client(&self) -> (Client, Deliveries) {
+        let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
+        self.attach(theirs);
+        let (reader, writer) = plain(ours);
+        Client::over(reader, writer)
+    }
+
+    /// Serves a client at the other end of `stream`.
+    pub(crate) fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + 'static) {
+        let (reader, writer) = plain(stream);
+        self.dispatcher.attach(Role::Owner, "here", reader, writer);
     }
 
     /// Ends everything, once what runs has ended or at once; no process of a

@@ -17,6 +17,7 @@ mod embedded;
 mod exit;
 mod model;
 mod objects;
+mod pipe;
 mod plan;
 mod progress;
 mod provision;
@@ -74,6 +75,8 @@ enum Command {
     Provision(Box<provision::ProvisionArgs>),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
+    /// Speak the protocol with the program that started this one
+    Pipe(pipe::PipeArgs),
     /// Estimate how a workload would do on a machine (the abstract model)
     Model(model::ModelArgs),
     /// Run a scenario on a simulated machine
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Provision(args) => provision::provision(*args),
         Command::Stop(args) => query::stop(args),
         Command::Sim(args) => sim::sim(&args),
+        Command::Pipe(args) => pipe::pipe(args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(args),
         Command::Completions { shell } => {

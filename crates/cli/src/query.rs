@@ -123,7 +123,7 @@ async fn receive(
             }
             continue;
         };
-        let Some(delivery) = delivery else { return Err(ClientError::Lost) };
+        let delivery = delivery?;
         if receiver.wants_names() {
             let names = names_of(client, instance, &delivery).await?;
             receiver.name_tasks(names);

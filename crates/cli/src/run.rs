@@ -2,7 +2,7 @@
 
 use crate::campaign::{self, Receiver};
 use crate::data::{CacheArgs, PolicyArgs};
-use crate::embedded::{self, Embedded, cpus};
+use crate::embedded::{self, Embedded, OfferArgs};
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
@@ -15,14 +15,13 @@ use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
-use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::ClientError;
 use falkon_node::executor::CacheSetup;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Bytes of each output stream kept in memory, by default.
-const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
+pub(crate) const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
 
 /// What happens to results.
 #[derive(Args, Debug, Clone, Default)]
@@ -70,15 +69,8 @@ pub(crate) struct FailureArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     plan: PlanArgs,
-    /// Tasks side by side [default: one per CPU]
-    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    jobs: Option<u32>,
-    /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES]
-    #[arg(long, value_name = "N")]
-    offer_gpus: Option<u32>,
-    /// Custom resources that tasks may use; may be repeated
-    #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
-    offer: Vec<(String, u64)>,
+    #[command(flatten)]
+    offer: OfferArgs,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -224,27 +216,6 @@ impl Sink for Box<dyn Sink + '_> {
     }
 }
 
-/// What this machine offers to its tasks.
-fn capacity(args: &RunArgs) -> Resources {
-    let jobs = args.jobs.unwrap_or_else(cpus);
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let visible = visible.map_or(0, |list| list.split(',').filter(|gpu| !gpu.is_empty()).count());
-    let mut custom = args.offer.clone();
-    custom.sort();
-    Resources {
-        cpus_milli: jobs.saturating_mul(MILLI),
-        gpus: args.offer_gpus.unwrap_or(visible as u32),
-        memory_bytes: memory(),
-        custom,
-    }
-}
-
-/// Bytes of memory of this machine; 0 if it does not say.
-pub(crate) fn memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit)
-}
-
 /// A directory of our own for output that is too long to be kept in memory.
 fn make_scratch(directory: Option<&Directory>) -> Result<PathBuf, Exit> {
     let Some(directory) = directory else { return new_scratch("falkon") };
@@ -297,7 +268,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     let started = Instant::now();
     let (capture, workers) = (args.output.capture, args.workers.options());
     let embedded =
-        Embedded::start(capacity(&args), scratch.clone(), capture, workers, cache.clone());
+        Embedded::start(args.offer.capacity(), scratch.clone(), capture, workers, cache.clone());
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -397,7 +368,7 @@ async fn drive(
     receiver: &mut Receiver<'_>,
     (fail_fast, policy): (bool, PolicyOptions),
 ) -> Ending {
-    let client = embedded.client.clone();
+    let (client, mut deliveries) = embedded.client();
     let options = InstanceOptions {
         name: String::new(),
         keep_results: false,
@@ -430,8 +401,11 @@ async fn drive(
                     return Ending::Client(error);
                 }
             }
-            delivery = embedded.deliveries.recv() => {
-                let Some(delivery) = delivery else { return Ending::Client(ClientError::Lost) };
+            delivery = deliveries.recv() => {
+                let delivery = match delivery {
+                    Ok(delivery) => delivery,
+                    Err(error) => return Ending::Client(error),
+                };
                 receiver.take(delivery);
                 if let Err(error) = client.acknowledge(instance, receiver.position).await {
                     return Ending::Client(error);

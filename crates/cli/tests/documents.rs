@@ -46,7 +46,9 @@ fn documents() -> Vec<PathBuf> {
         .iter()
         .map(|name| root.join(name))
         .collect();
-    documents.push(root.join("examples/stacking/README.md"));
+    for example in ["stacking", "all-pairs"] {
+        documents.push(root.join("examples").join(example).join("README.md"));
+    }
     for entry in std::fs::read_dir(root.join("docs")).unwrap() {
         documents.push(entry.unwrap().path());
     }

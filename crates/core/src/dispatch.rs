@@ -160,7 +160,7 @@ impl Dispatcher {
                 self.reply_done(connection, request, result);
             }
             Event::Destroy { connection, request, instance } => {
-                let result = self.destroy(instance);
+                let result = self.destroy(instance, connection);
                 self.reply_done(connection, request, result);
             }
             Event::Join { connection, join } => self.join(connection, join),

@@ -7,7 +7,7 @@
 //! stopped.
 
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect};
-use falkon_core::dispatch::{Delivery, InstanceOptions, Selection};
+use falkon_core::dispatch::{Delivery, InstanceOptions, RequestError, Selection};
 use falkon_core::task::{InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, ToClient};
@@ -89,7 +89,21 @@ pub struct Client {
 }
 
 /// Results as they come.
-pub type Deliveries = mpsc::Receiver<Delivery>;
+#[derive(Debug)]
+pub struct Deliveries(mpsc::Receiver<Result<Delivery, InstanceId>>);
+
+impl Deliveries {
+    /// The next results of an instance that was subscribed to. May be given up
+    /// half-way; nothing is lost by that.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] with the connection, and [`ClientError::Refused`]
+    /// once for each instance that another client has destroyed.
+    pub async fn recv(&mut self) -> Result<Delivery, ClientError> {
+        let next = self.0.recv().await.ok_or(ClientError::Lost)?;
+        next.map_err(|gone| ClientError::Refused(Refusal::Request(RequestError::NoInstance(gone))))
+    }
+}
 
 impl Client {
     /// Connects as `role`.
@@ -121,7 +135,7 @@ impl Client {
             waiting.over = true;
             waiting.answers.clear();
         });
-        (client, deliveries)
+        (client, Deliveries(deliveries))
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
@@ -329,7 +343,7 @@ fn unexpected(answer: ToClient) -> ClientError {
 async fn read(
     mut reader: FrameReader,
     waiting: Arc<Mutex<Waiting>>,
-    deliver: mpsc::Sender<Delivery>,
+    deliver: mpsc::Sender<Result<Delivery, InstanceId>>,
 ) {
     // Whatever ends the connection, callers learn of it as Lost.
     while let Ok(Some(batch)) = reader.read_batch().await {
@@ -346,8 +360,12 @@ async fn read(
                 | ToClient::Provision { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
-                        deliveries.push(delivery);
+                        deliveries.push(Ok(delivery));
                     }
+                    continue;
+                }
+                ToClient::Gone { instance } => {
+                    deliveries.push(Err(*instance));
                     continue;
                 }
             };

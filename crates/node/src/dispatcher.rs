@@ -512,6 +512,9 @@ impl Driver {
                 Action::Deliver { connection, delivery } => {
                     self.push(connection, ToClient::Results(delivery));
                 }
+                Action::Gone { connection, instance } => {
+                    self.push(connection, ToClient::Gone { instance });
+                }
                 Action::Order { connection, order } => {
                     let message = Outgoing::Executor(ToExecutor::Order(order));
                     self.outgoing.push((connection, message));

@@ -192,6 +192,22 @@ fn what_is_read_in_a_row_is_fetched_once() {
 }
 
 #[test]
+fn what_is_on_its_way_ahead_of_tasks_is_not_fetched_by_others_too() {
+    // The store is slow, so that the first tasks have run, and it is known how
+    // long they take, while most objects are still coming.
+    for choice in [Choice::Sequential(5), Choice::Uniform] {
+        let mut scenario = mi(policies()[6], 40);
+        scenario.workload.tasks = 300;
+        scenario.workload.arrivals = Arrivals::AtOnce;
+        scenario.workload.run = Durations::Fixed(Nanos::from_seconds(0.1));
+        let inputs = scenario.workload.inputs.as_mut().unwrap();
+        (inputs.objects, inputs.choice) = (60, choice);
+        let figures = outcome(&scenario, 1);
+        assert_eq!(figures.store.objects, figures.different_objects, "{choice:?}");
+    }
+}
+
+#[test]
 fn what_is_popular_is_read_more() {
     let mut scenario = mi(policies()[4], 20);
     let uniform = outcome(&scenario, 1);

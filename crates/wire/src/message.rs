@@ -176,6 +176,12 @@ pub enum ToClient {
         /// One entry each.
         tasks: Vec<TaskInfo>,
     },
+    /// No more results come of an instance that was subscribed to: another
+    /// client has destroyed it.
+    Gone {
+        /// Its number.
+        instance: InstanceId,
+    },
     /// How the provisioner is.
     Provision {
         /// Of the question.
@@ -192,7 +198,8 @@ wire_enum!(ToClient {
     4 => Results(delivery),
     5 => Status { request, status },
     6 => Tasks { request, tasks },
-    7 => Provision { request, status },
+    7 => Gone { instance },
+    8 => Provision { request, status },
 });
 
 /// Why a request is refused.

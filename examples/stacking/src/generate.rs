@@ -99,7 +99,7 @@ pub(crate) fn generate(folder: &Path, size: SurveySize) -> Result<Generated, Gen
     if cuts.is_empty() {
         return Err(GenerateError::NoCuts);
     }
-    make_folder(&folder.join("cuts")).map_err(GenerateError::File)?;
+    make_folder(folder).map_err(GenerateError::File)?;
     let folder = folder.canonicalize().map_err(failed("find", folder));
     let folder = folder.map_err(GenerateError::File)?;
     let program = std::env::current_exe()

@@ -177,9 +177,7 @@ pub(crate) async fn receive(
 ) -> Result<u64, BenchError> {
     let (mut position, mut done, mut bytes) = (0, 0, 0);
     loop {
-        let Some(delivery) = deliveries.recv().await else {
-            return Err(BenchError::Client(falkon_node::client::ClientError::Lost));
-        };
+        let delivery = deliveries.recv().await?;
         if delivery.instance != instance {
             continue;
         }

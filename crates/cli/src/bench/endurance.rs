@@ -10,7 +10,7 @@ use crate::service::start::SecurityLevel;
 use clap::Args;
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
-use falkon_node::client::{Client, ClientError, Deliveries};
+use falkon_node::client::{Client, Deliveries};
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
@@ -169,7 +169,7 @@ async fn receive(
     let (mut position, mut done, mut freed) = (0, 0, 0);
     let (mut parted, mut parts) = (0, 1);
     loop {
-        let delivery = deliveries.recv().await.ok_or(ClientError::Lost)?;
+        let delivery = deliveries.recv().await?;
         if delivery.instance != instance {
             continue;
         }

@@ -11,7 +11,7 @@ use crate::service::start::SecurityLevel;
 use clap::Args;
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
-use falkon_node::client::{Client, ClientError, Deliveries};
+use falkon_node::client::{Client, Deliveries};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -113,7 +113,7 @@ impl Line {
         let pending = self.client.submit(self.instance, TaskId(self.next), submission).await?;
         self.next += 1;
         let delivery = loop {
-            let delivery = self.deliveries.recv().await.ok_or(ClientError::Lost)?;
+            let delivery = self.deliveries.recv().await?;
             if !delivery.results.is_empty() {
                 break delivery;
             }

@@ -33,7 +33,7 @@ impl Machine {
             cpu,
             cores: crate::embedded::cpus(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            memory_bytes: crate::run::memory(),
+            memory_bytes: crate::embedded::memory(),
             load_before: load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
         }
     }

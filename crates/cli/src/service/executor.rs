@@ -3,9 +3,10 @@
 use super::log_to_stderr;
 use crate::access::AccessArgs;
 use crate::data::CacheArgs;
+use crate::embedded::memory;
 use crate::embedded::{cpus, hostname};
 use crate::exit::{Exit, runtime, say};
-use crate::run::{Interrupts, leave_cache, memory, new_scratch};
+use crate::run::{Interrupts, leave_cache, new_scratch};
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::task::{AllocationId, MILLI, Resources};

@@ -1,8 +1,8 @@
 //! What the tests share: a place to work in, the program as a child process,
 //! and waiting for things to happen.
 //!
-//! Nothing here waits by sleeping: every wait is for an event (output, the end
-//! of a process, a line through a named pipe) and has a deadline.
+//! Every wait is for an event (output, the end of a process, a line through a
+//! named pipe) and has a deadline; what makes no event is polled.
 
 mod daemons;
 mod left;
@@ -24,7 +24,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long anything may take on a slow and busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -146,6 +146,17 @@ impl Drop for Site {
     fn drop(&mut self) {
         // A test that fails must not leave its processes to the others.
         self.left().kill();
+    }
+}
+
+/// Waits for what makes no event: asks again and again, with short pauses.
+#[track_caller]
+pub(crate) fn poll(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        // It sleeps because nothing tells of what is asked for.
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

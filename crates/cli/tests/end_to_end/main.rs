@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod data;
+mod examples;
 mod fixture;
 mod functions;
 mod input;

@@ -354,6 +354,24 @@ fn results_are_streamed_to_everyone_who_asks() {
 }
 
 #[test]
+fn who_waits_for_results_learns_that_their_instance_was_destroyed() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let mut started = site.signals("started");
+    let script = format!("test {{}} -gt 1 && {{ echo > {}; sleep 1000; }}; echo", started.path());
+    let _executor = dispatcher.executor("worker", &["--slots", "2"]);
+    let id = access.submit(&["--range", "1-9", "--", "sh", "-c", &script]);
+    let readers: Vec<_> = (0..3).map(|_| access.start("results", &[&id])).collect();
+    readers.iter().for_each(|reader| reader.wait_for_lines(1));
+    started.take(2);
+    access.run("destroy", &[&id]).exits(0);
+    for reader in readers {
+        reader.finish().exits(2).says("there is no instance");
+    }
+}
+
+#[test]
 fn a_restarted_dispatcher_goes_on_and_running_tasks_do_not_notice() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);

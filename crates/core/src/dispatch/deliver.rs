@@ -118,7 +118,7 @@ impl Results {
 /// A client that receives an instance's results.
 #[derive(Debug)]
 pub(super) struct Subscriber {
-    connection: ConnectionId,
+    pub(super) connection: ConnectionId,
     /// The next result to send.
     cursor: u64,
     /// Messages sent and not acknowledged: where each ends, its runs, its

@@ -381,6 +381,14 @@ pub enum Action {
         /// What.
         delivery: Delivery,
     },
+    /// Tell a client that no more results come: another client has destroyed
+    /// the instance.
+    Gone {
+        /// To whom.
+        connection: ConnectionId,
+        /// Which.
+        instance: InstanceId,
+    },
     /// Tell an executor.
     Order {
         /// To whom.

@@ -1,7 +1,9 @@
 //! Instances and submissions: what comes in from clients.
 
 use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun, Told};
-use super::{BatchId, Dispatcher, Held, InstanceOptions, Record, RequestError};
+use super::{
+    Action, BatchId, ConnectionId, Dispatcher, Held, InstanceOptions, Record, RequestError,
+};
 use crate::data::index::Index;
 use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
 use crate::result::{Outcome, Tries};
@@ -234,7 +236,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    pub(super) fn destroy(&mut self, id: InstanceId) -> Result<(), RequestError> {
+    pub(super) fn destroy(&mut self, id: InstanceId, by: ConnectionId) -> Result<(), RequestError> {
         self.settle_all_inputs(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
         for (key, queue) in &mut instance.queues {
@@ -270,6 +272,13 @@ impl Dispatcher {
         }
         self.unplaced = true;
         self.journal(Record::Destroyed { instance: id });
+        // Whoever destroys it knows; others would wait for ever.
+        for subscriber in instance.subscribers {
+            if subscriber.connection != by {
+                let connection = subscriber.connection;
+                self.actions.push_back(Action::Gone { connection, instance: id });
+            }
+        }
         Ok(())
     }
 }

@@ -493,6 +493,8 @@ impl World {
                     let at = self.arrival(connection.0, false);
                     self.plan(at, Due::Down(connection.0, order));
                 }
+                // Instances are destroyed by whoever has subscribed.
+                Action::Gone { .. } => {}
                 Action::Close { connection, .. } => {
                     self.links.remove(&connection.0);
                     let at = self.arrival(connection.0, false);

@@ -425,6 +425,8 @@ impl World {
             Action::Deliver { connection, delivery } => {
                 self.send_down(connection.0, Down::Delivery(delivery));
             }
+            // A client has one connection, and destroys what it has created.
+            Action::Gone { .. } => {}
             Action::Order { connection, order } => self.send_down(connection.0, Down::Order(order)),
             Action::Close { connection, .. } => {
                 if let Some(link) = self.links.get_mut(&connection.0) {

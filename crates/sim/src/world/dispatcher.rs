@@ -259,6 +259,10 @@ impl Dispatching {
                     let bytes = ToClient::Results(delivery).to_bytes();
                     Outgoing { connection, rank: 1, entries, bytes }
                 }
+                Action::Gone { connection, instance } => {
+                    let bytes = ToClient::Gone { instance }.to_bytes();
+                    Outgoing { connection, rank: 1, entries: 0, bytes }
+                }
                 Action::Order { connection, order } => {
                     let entries = order.assign.len() as u64;
                     let rank = if entries > 0 { 0 } else { 2 };

@@ -409,6 +409,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("results", ToClient::Results(delivery)),
         ("status", ToClient::Status { request, status }),
         ("tasks", ToClient::Tasks { request, tasks }),
+        ("gone", ToClient::Gone { instance: INSTANCE }),
         ("provision", ToClient::Provision { request, status: provision::status() }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });

@@ -495,6 +495,7 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
         (number(), status()).prop_map(|(request, status)| ToClient::Status { request, status }),
         (number(), vec(task_info(), 0..5))
             .prop_map(|(request, tasks)| ToClient::Tasks { request, tasks }),
+        instance().prop_map(|instance| ToClient::Gone { instance }),
         (number(), provision::status())
             .prop_map(|(request, status)| ToClient::Provision { request, status }),
     ]

@@ -8,7 +8,7 @@ use serde_json::Value;
 const OBJECTS: u64 = 8;
 
 /// A dispatcher, and files `files/1`, `files/2`, ….
-fn with_files(site: &Site) -> Dispatcher<'_> {
+pub(super) fn with_files(site: &Site) -> Dispatcher<'_> {
     std::fs::create_dir(site.path("files")).unwrap();
     for number in 1..=OBJECTS {
         site.write(&format!("files/{number}"), format!("{number}\n").repeat(1000));
@@ -18,7 +18,17 @@ fn with_files(site: &Site) -> Dispatcher<'_> {
 
 /// An executor with a cache that alone can run tasks that need its name.
 fn executor(site: &Site, dispatcher: &Dispatcher<'_>, name: &str) -> Running {
-    let cache = format!("{}=1MiB", site.text(&format!("cache-{name}")));
+    executor_with(site, dispatcher, name, "1MiB")
+}
+
+/// The same, with a cache of a size.
+pub(super) fn executor_with(
+    site: &Site,
+    dispatcher: &Dispatcher<'_>,
+    name: &str,
+    size: &str,
+) -> Running {
+    let cache = format!("{}={size}", site.text(&format!("cache-{name}")));
     let offer = format!("{name}=100");
     dispatcher.executor(name, &["--slots", "2", "--cache", &cache, "--resource", &offer])
 }
@@ -39,7 +49,7 @@ fn read_all_on(access: &Access<'_>, name: &str) -> Vec<Value> {
 }
 
 /// Asks them to leave, and waits until they have.
-fn end(executors: impl IntoIterator<Item = Running>) {
+pub(super) fn end(executors: impl IntoIterator<Item = Running>) {
     for executor in executors {
         executor.signal(Signal::TERM);
         executor.finish().exits(0);

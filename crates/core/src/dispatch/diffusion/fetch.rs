@@ -22,7 +22,8 @@ const OLDEST_EACH: u64 = 16;
 /// Among which objects an object is, and how much it is wanted there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Wish {
-    /// Nobody waits for it, or it was just given out.
+    /// Nobody waits for it, it was just given out, or it is on its way to the
+    /// first who will hold it.
     #[default]
     None,
     /// Nobody holds it, and it is on no way.
@@ -51,12 +52,17 @@ impl Wishes {
         }
         let object = lists.object(local);
         let waiting = lists.waiting(local) as u64;
-        let holders = index.holders(object).len() + index.coming_count(object);
-        let wish = match (waiting, holders as u64) {
-            (0, _) => Wish::None,
-            (_, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
-            (_, holders) => {
-                Wish::Held((waiting / holders).checked_ilog2().map_or(0, |log| 1 << log))
+        let (held, coming) =
+            (index.holders(object).len() as u64, index.coming_count(object) as u64);
+        let wish = match (waiting, held, coming) {
+            (0, _, _) => Wish::None,
+            (_, 0, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
+            // Another executor could only read it from where it is kept, once
+            // more, and have it later than the first.
+            (_, 0, _) => Wish::None,
+            (_, held, coming) => {
+                let each = waiting / (held + coming);
+                Wish::Held(each.checked_ilog2().map_or(0, |log| 1 << log))
             }
         };
         self.put(local, wish);

@@ -1,0 +1,184 @@
+//! `falkon pipe`: the protocol for programs that start this one.
+//!
+//! A program of any language holds one end of a socket pair, starts
+//! `falkon pipe` with the other end as its standard input, and has a client's
+//! conversation of docs/protocol.md over it in plain frames: without preamble
+//! and handshake, because nobody else has that socket. It needs no TLS and no
+//! hashes of its own, and whatever was started for it ends when its end is
+//! closed, also because it was killed.
+
+use crate::access::{AccessArgs, role_for};
+use crate::data::CacheArgs;
+use crate::embedded::{self, Embedded, OfferArgs};
+use crate::exit::{Exit, runtime};
+use crate::run::{CAPTURE_BYTES_DEFAULT, leave_cache, new_scratch};
+use crate::workers::WorkerArgs;
+use clap::Args;
+use falkon_node::secure::{FrameReader, FrameWriter, connect, plain};
+use falkon_wire::message::PROTOCOL_VERSION;
+use std::io;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+
+/// `falkon pipe`
+#[derive(Args, Debug)]
+pub(crate) struct PipeArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Talk to no dispatcher elsewhere: run tasks on this machine, until
+    /// standard input ends
+    #[arg(long, conflicts_with = "access")]
+    here: bool,
+    #[command(flatten)]
+    offer: OfferArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
+    /// Bytes of each output stream kept with a result; what is longer goes to
+    /// a file
+    #[arg(long, value_name = "BYTES", default_value_t = CAPTURE_BYTES_DEFAULT)]
+    capture: u64,
+}
+
+/// Runs the command.
+pub(crate) fn pipe(args: PipeArgs) -> Exit {
+    let runtime = match runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    runtime.block_on(async {
+        let stream = match standard_input() {
+            Ok(stream) => stream,
+            Err(error) => {
+                return Exit::usage(format!(
+                    "standard input is not a connected stream socket ({error}): falkon pipe is \
+                     for programs, which give it one end of a socket pair"
+                ));
+            }
+        };
+        if args.here { here(args, stream).await } else { elsewhere(args, stream).await }
+    })
+}
+
+/// The socket that is standard input.
+fn standard_input() -> io::Result<UnixStream> {
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let stream = std::os::unix::net::UnixStream::from(socket);
+    // Refused by whatever is no connected socket.
+    stream.peer_addr()?;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
+}
+
+/// Serves a client with a dispatcher and an executor of its own.
+async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
+    let scratch = match new_scratch("falkon") {
+        Ok(scratch) => scratch,
+        Err(exit) => return exit,
+    };
+    let cache = match args.cache.setup(&scratch) {
+        Ok(cache) => cache,
+        Err(exit) => return exit,
+    };
+    let (capacity, workers) = (args.offer.capacity(), args.workers.options());
+    let embedded =
+        Embedded::start(capacity, scratch.clone(), args.capture, workers, Some(cache.clone()));
+    let mut embedded = match embedded {
+        Ok(embedded) => embedded,
+        Err(error) => return Exit::failure(error),
+    };
+    let (over, ended) = oneshot::channel();
+    embedded.attach(Watched { stream, over: Some(over) });
+    let failed = tokio::select! {
+        // Its sender is dropped with the connection.
+        _ = ended => None,
+        failed = embedded::failure(&mut embedded.executor) => failed,
+    };
+    embedded.stop(true).await;
+    leave_cache(Some(cache), &scratch);
+    // Nobody is left who could read what is in it.
+    let _ = std::fs::remove_dir_all(&scratch);
+    failed.map_or(Exit::Success, Exit::failure)
+}
+
+/// Passes frames on to a dispatcher, and from it.
+async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
+    let access = match args.access.load_or_exit() {
+        Ok(access) => access,
+        Err(exit) => return exit,
+    };
+    let session = match connect(&access, role_for(&access, None), PROTOCOL_VERSION).await {
+        Ok(session) => session,
+        Err(error) if error.is_transient() => return Exit::failure(error),
+        Err(error) => return Exit::usage(error),
+    };
+    let (reader, writer) = plain(stream);
+    tokio::select! {
+        passed = pass_on(reader, session.writer) => passed.map_or_else(Exit::failure, |()| Exit::Success),
+        passed = pass_on(session.reader, writer) => {
+            passed.map_or_else(Exit::failure, |()| {
+                Exit::failure("the connection to the dispatcher was lost")
+            })
+        }
+    }
+}
+
+/// Passes frames on until there are no more.
+async fn pass_on(mut from: FrameReader, mut to: FrameWriter) -> Result<(), String> {
+    while let Some(batch) = from.read_batch().await.map_err(|error| error.to_string())? {
+        for frame in batch {
+            to.queue(frame).map_err(|error| error.to_string())?;
+        }
+        to.flush().await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// A stream that tells when the other side has closed it.
+struct Watched<S> {
+    stream: S,
+    over: Option<oneshot::Sender<()>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let ended = match &polled {
+            Poll::Ready(Ok(())) => buffer.remaining() > 0 && buffer.filled().len() == before,
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        if ended {
+            self.over = None;
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

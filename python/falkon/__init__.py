@@ -1,0 +1,31 @@
+"""Falkon: very many short calls, on whatever machines there are.
+
+>>> import falkon
+>>> with falkon.Executor() as executor:
+...     print(list(executor.map(abs, [-1, 2, -3])))
+[1, 2, 3]
+"""
+
+from ._errors import (
+    CallTimeout,
+    FalkonError,
+    InitializerFailed,
+    RemoteError,
+    SessionLost,
+    TaskFailed,
+    WorkerDied,
+)
+from ._executor import Executor
+from ._futures import Future
+
+__all__ = [
+    "CallTimeout",
+    "Executor",
+    "FalkonError",
+    "Future",
+    "InitializerFailed",
+    "RemoteError",
+    "SessionLost",
+    "TaskFailed",
+    "WorkerDied",
+]

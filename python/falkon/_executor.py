@@ -1,0 +1,298 @@
+"""``falkon.Executor``."""
+
+import itertools
+import os
+import sys
+import threading
+import weakref
+from concurrent.futures import Executor as StandardExecutor
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+from . import _remote
+from ._calls import PICKLED, Functions, dumps
+from ._futures import Future
+from ._session import Kind, Session, write_output
+
+CHUNKS_PER_WORKER = 64
+"""Automatic chunks of ``map``: enough for the last ones to be short."""
+CHUNK_CALLS_MAX = 256
+
+_FUNCTION = 3
+"""The kind of task that a call is."""
+
+
+def _seconds(value: Optional[float]) -> int:
+    """As the protocol has times: microseconds, 0 for none."""
+    if value is None:
+        return 0
+    if value <= 0:
+        raise ValueError("a time must be positive: %r" % (value,))
+    return max(1, round(value * 1e6))
+
+
+def _task_class(
+    cpus: float = 1,
+    gpus: int = 0,
+    memory: int = 0,
+    resources: Optional[Dict[str, int]] = None,
+    priority: int = 0,
+    retries: int = 0,
+    timeout: Optional[float] = None,
+    runtime_estimate: Optional[float] = None,
+) -> list:
+    needs = [round(cpus * 1000), gpus, memory, sorted((resources or {}).items())]
+    return [
+        [_FUNCTION],
+        needs,
+        priority,
+        retries,
+        _seconds(timeout),
+        _seconds(runtime_estimate),
+    ]
+
+
+class Executor(StandardExecutor):
+    """Makes calls in other processes, here or on many machines.
+
+    A :class:`concurrent.futures.Executor`. Without ``access`` it starts what it
+    needs on this machine, and nothing of it outlives this process; with it, calls
+    go to the dispatcher that the access file opens.
+
+    ``max_workers``
+        Calls made side by side on this machine; one per CPU by default.
+    ``initializer``, ``initargs``
+        Called once in each worker before its first call.
+    ``preload``
+        Modules that workers load before their first call.
+    ``output``
+        What becomes of what calls write: by default it is written where this
+        process writes. A function is given the number of the stream (1 or 2) and
+        bytes; ``None`` drops it.
+    """
+
+    def __init__(
+        self,
+        access: Union[None, str, "os.PathLike[str]"] = None,
+        *,
+        max_workers: Optional[int] = None,
+        initializer: Optional[Callable[..., Any]] = None,
+        initargs: Tuple[Any, ...] = (),
+        preload: Sequence[str] = (),
+        output: Optional[Callable[[int, bytes], None]] = write_output,
+        _shared: Optional["_Shared"] = None,
+        _class: Optional[list] = None,
+    ):
+        self._class = _class or _task_class()
+        if _shared is not None:
+            self._shared = _shared
+            return
+        if max_workers is not None and max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        options: List[str] = []
+        if access is not None:
+            if max_workers is not None or preload:
+                raise ValueError(
+                    "max_workers and preload are for workers that are started here; those of a "
+                    "dispatcher are set where its executors are started"
+                )
+            options += ["--access", os.fspath(access)]
+        else:
+            options += ["--here", "--worker", "python=" + sys.executable]
+            if max_workers is not None:
+                options += ["--jobs", str(max_workers)]
+            for module in preload:
+                options += ["--preload", module]
+        wrap = None
+        if initializer is not None:
+            wrap = _Wrap(initializer, tuple(initargs))
+        self._shared = _Shared(options, output, wrap, max_workers or os.cpu_count() or 1)
+        # As with the standard executors: one that nobody refers to any more
+        # takes no calls, and ends when those it has have ended.
+        self._shared.finalizer = weakref.finalize(self, _Shared.leave, self._shared)
+        self._shared.finalizer.atexit = False
+
+    def options(self, **options: Any) -> "Executor":
+        """The same executor, for calls with these options.
+
+        ``cpus``, ``gpus``, ``memory`` (bytes), ``resources`` (name to count): what
+        a call needs. ``timeout`` (seconds; the call is ended), ``retries`` (how
+        often it is tried again), ``priority`` (higher first), ``runtime_estimate``
+        (seconds).
+        """
+        return Executor(_shared=self._shared, _class=_task_class(**options))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future:
+        shared = self._shared
+        future = Future()
+        try:
+            kind = shared.kind(fn, self._class)
+            if args or kwargs:
+                payload = PICKLED + dumps((args, kwargs))
+            else:
+                payload = _NOTHING
+        except Exception as exception:
+            # As with the standard executors, it is the call that fails.
+            shared.session()
+            future.set_exception(exception)
+            return future
+        shared.session().submit(kind, payload, future)
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: Optional[float] = None,
+        chunksize: Optional[int] = None,
+    ) -> Iterator[Any]:
+        """Calls a function for each set of arguments; yields what it returns, in
+        their order.
+
+        ``chunksize`` calls travel together as one task; by default so many that
+        each worker still gets many chunks.
+        """
+        if chunksize is not None and chunksize < 1:
+            raise ValueError("chunksize must be >= 1.")
+        arguments = list(zip(*iterables))
+        if chunksize is None:
+            chunks = self._shared.workers * CHUNKS_PER_WORKER
+            chunksize = min(max(len(arguments) // chunks, 1), CHUNK_CALLS_MAX)
+        if chunksize == 1:
+            return super().map(fn, *zip(*arguments), timeout=timeout) if arguments else iter(())
+        shared = self._shared
+        kind = shared.chunk_kind(fn, self._class)
+        session = shared.session()
+        futures = []
+        for at in range(0, len(arguments), chunksize):
+            payload = PICKLED + dumps(((arguments[at : at + chunksize],), {}))
+            future = Future()
+            session.submit(kind, payload, future)
+            futures.append(future)
+        return _unchunk(futures, timeout)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._shared.shutdown(wait, cancel_futures)
+
+
+_NOTHING = PICKLED + dumps(((), {}))
+
+
+def _unchunk(futures: List[Future], timeout: Optional[float]) -> Iterator[Any]:
+    import time
+
+    deadline = None if timeout is None else time.monotonic() + timeout
+
+    def results() -> Iterator[Any]:
+        try:
+            futures.reverse()
+            while futures:
+                future = futures.pop()
+                left = None if deadline is None else deadline - time.monotonic()
+                values, raised = future.result(left)
+                values.reverse()
+                while values:
+                    yield values.pop()
+                if raised is not None:
+                    raise raised
+        finally:
+            for future in futures:
+                future.cancel()
+
+    return results()
+
+
+class _Wrap:
+    """Puts an initializer around functions."""
+
+    _keys = itertools.count()
+
+    def __init__(self, initializer: Callable[..., Any], arguments: Tuple[Any, ...]):
+        self.initializer = initializer
+        self.arguments = arguments
+        self.key = "%d-%d" % (os.getpid(), next(self._keys))
+
+    def __call__(self, function: Any) -> Any:
+        return _remote.Initialised(function, self.initializer, self.arguments, self.key)
+
+
+class _Shared:
+    """What an executor and those that differ from it in options have in common."""
+
+    def __init__(
+        self,
+        options: List[str],
+        output: Optional[Callable[[int, bytes], None]],
+        wrap: Optional[_Wrap],
+        workers: int,
+    ):
+        self.workers = workers
+        self.finalizer: Any = None
+        self._wrap = wrap
+        self._functions = Functions()
+        self._kinds: Dict[Any, Kind] = {}
+        self._down = False
+        self._session = Session(options, output)
+        _open.add(self)
+
+    def session(self) -> Session:
+        if self._down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if _exiting:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        return self._session
+
+    def kind(self, function: Any, task_class: list) -> Kind:
+        """The kind of calls of a function with these options."""
+        if not callable(function):
+            raise TypeError("%r is no function: it cannot be called" % (function,))
+        code = self._functions.code(function, self._wrap)
+        key = (code, id(task_class))
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= 1024:
+                self._kinds.clear()
+            kind = Kind(_name(function), code, task_class)
+            self._kinds[key] = kind
+        return kind
+
+    def chunk_kind(self, function: Any, task_class: list) -> Kind:
+        """The kind of calls of many tuples of arguments each."""
+        return Kind(_name(function), self._functions.chunk_code(function, self._wrap), task_class)
+
+    def leave(self) -> None:
+        """Takes no more calls; ends when those there are have ended."""
+        self._down = True
+        self._session.close_when_done()
+
+    def shutdown(self, wait: bool, cancel: bool) -> None:
+        self.leave()
+        if cancel:
+            self._session.cancel_waiting(self.workers)
+            self._session.close_when_done()
+        if wait:
+            self._session.join()
+
+
+def _name(function: Any) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return "%s:%s" % (getattr(function, "__module__", None) or "", name)
+
+
+_open: "weakref.WeakSet[_Shared]" = weakref.WeakSet()
+_exiting = False
+
+
+def _at_exit() -> None:
+    """Calls that are under way end before the interpreter does."""
+    global _exiting
+    _exiting = True
+    for shared in list(_open):
+        shared._session.close_when_done()
+    for shared in list(_open):
+        shared._session.join()
+
+
+# Before threads are joined, as the standard executors do.
+getattr(threading, "_register_atexit")(_at_exit)

@@ -1,0 +1,211 @@
+"""Futures that are small: a million of them may be pending."""
+
+import threading
+from concurrent.futures import CancelledError, TimeoutError
+from concurrent.futures import Future as StandardFuture
+from concurrent.futures import InvalidStateError
+from concurrent.futures._base import (
+    CANCELLED,
+    CANCELLED_AND_NOTIFIED,
+    FINISHED,
+    LOGGER,
+    PENDING,
+    RUNNING,
+)
+from time import monotonic
+from typing import Any, Callable, Optional
+
+_lock = threading.Lock()
+"""Guards the state of every future, for a few instructions at a time."""
+
+_OVER = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
+
+
+class Future(StandardFuture):
+    """The outcome of a call, as with :class:`concurrent.futures.Future`.
+
+    A condition is made only for a future that somebody waits for; otherwise one
+    takes some hundred bytes.
+    """
+
+    __slots__ = (
+        "_state",
+        "_result",
+        "_exception",
+        "_callbacks",
+        "_wakers",
+        "_cond",
+        "_session",
+        "_task",
+    )
+
+    def __init__(self) -> None:  # The base class's would make a condition.
+        self._state = PENDING
+        self._result = None
+        self._exception = None
+        self._callbacks = None
+        self._wakers = None
+        self._cond = None
+        # What makes the call, and the number that it has there once it is sent.
+        self._session = None
+        self._task = None
+
+    # What `concurrent.futures.wait` and `as_completed` use of a future.
+
+    @property
+    def _condition(self) -> threading.Condition:
+        condition = self._cond
+        if condition is None:
+            with _lock:
+                condition = self._cond
+                if condition is None:
+                    condition = self._cond = threading.Condition()
+        return condition
+
+    @property
+    def _waiters(self) -> list:
+        if self._wakers is None:
+            self._wakers = []
+        return self._wakers
+
+    @property
+    def _done_callbacks(self) -> list:
+        if self._callbacks is None:
+            self._callbacks = []
+        return self._callbacks
+
+    # Ending.
+
+    def _end(self, state: str, result: Any, exception: Optional[BaseException]) -> bool:
+        """Ends it, if it has not ended. Returns whether it had not."""
+        with _lock:
+            condition = self._cond
+            if condition is None:
+                if self._state in _OVER:
+                    return False
+                self._result = result
+                self._exception = exception
+                self._state = state
+        if condition is not None:
+            with condition:
+                if self._state in _OVER:
+                    return False
+                self._result = result
+                self._exception = exception
+                self._state = state
+                for waker in self._wakers or () if state is not CANCELLED else ():
+                    if state is FINISHED:
+                        if exception is None:
+                            waker.add_result(self)
+                        else:
+                            waker.add_exception(self)
+                    else:
+                        waker.add_cancelled(self)
+                condition.notify_all()
+        self._session = None
+        if self._callbacks:
+            self._invoke_callbacks()
+        return True
+
+    def set_result(self, result: Any) -> None:
+        if not self._end(FINISHED, result, None):
+            raise InvalidStateError("{}: {!r}".format(self._state, self))
+
+    def set_exception(self, exception: Optional[BaseException]) -> None:
+        if not self._end(FINISHED, None, exception):
+            raise InvalidStateError("{}: {!r}".format(self._state, self))
+
+    def cancel(self) -> bool:
+        """Cancels the call; one that is being made is ended.
+
+        Returns whether it is cancelled: ``False`` if it had ended before.
+        """
+        if self._state is RUNNING:
+            return False
+        session = self._session
+        # As with the standard ones, whoever was to make the call notifies.
+        if self._end(CANCELLED if session is None else CANCELLED_AND_NOTIFIED, None, None):
+            if session is not None:
+                session.cancel(self)
+            return True
+        return self._state is not FINISHED
+
+    def set_running_or_notify_cancel(self) -> bool:
+        with _lock:
+            if self._state is PENDING:
+                self._state = RUNNING
+                return True
+            notifies = self._state is CANCELLED
+            if notifies:
+                self._state = CANCELLED_AND_NOTIFIED
+        if notifies:
+            for waker in self._wakers or ():
+                waker.add_cancelled(self)
+            return False
+        LOGGER.critical("Future %s in unexpected state: %s", id(self), self._state)
+        raise RuntimeError("Future in unexpected state")
+
+    # Asking.
+
+    def cancelled(self) -> bool:
+        return self._state in (CANCELLED, CANCELLED_AND_NOTIFIED)
+
+    def running(self) -> bool:
+        return self._state is RUNNING
+
+    def done(self) -> bool:
+        return self._state in _OVER
+
+    def add_done_callback(self, fn: Callable[[Any], Any]) -> None:
+        with _lock:
+            condition = self._cond
+            if condition is None and self._state not in _OVER:
+                self._done_callbacks.append(fn)
+                return
+        if condition is not None:
+            with condition:
+                if self._state not in _OVER:
+                    self._done_callbacks.append(fn)
+                    return
+        try:
+            fn(self)
+        except Exception:
+            LOGGER.exception("exception calling callback for %r", self)
+
+    def _invoke_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for callback in callbacks or ():
+            try:
+                callback(self)
+            except Exception:
+                LOGGER.exception("exception calling callback for %r", self)
+
+    def _wait(self, timeout: Optional[float]) -> None:
+        if self._state in _OVER:
+            return
+        condition = self._condition
+        with condition:
+            deadline = None if timeout is None else monotonic() + timeout
+            while self._state not in _OVER:
+                left = None if deadline is None else deadline - monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError()
+                condition.wait(left)
+
+    def result(self, timeout: Optional[float] = None) -> Any:
+        try:
+            self._wait(timeout)
+            if self._state is not FINISHED:
+                raise CancelledError()
+            if self._exception is not None:
+                raise self._exception
+            return self._result
+        finally:
+            # The traceback of the exception refers to this frame.
+            self = None  # type: ignore[assignment]
+
+    def exception(self, timeout: Optional[float] = None) -> Optional[BaseException]:
+        self._wait(timeout)
+        if self._state is not FINISHED:
+            raise CancelledError()
+        return self._exception

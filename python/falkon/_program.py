@@ -1,0 +1,88 @@
+"""The program ``falkon``: where it is, and how it is started."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from typing import IO, List, Tuple
+
+from ._errors import FalkonError
+
+
+def find() -> str:
+    """Where the program is: what ``FALKON_BINARY`` names, else beside this
+    interpreter, where ``pip`` puts it, else in the search path."""
+    named = os.environ.get("FALKON_BINARY")
+    if named:
+        return named
+    for scheme in (None, "posix_user"):
+        try:
+            folder = sysconfig.get_path("scripts", *([scheme] if scheme else []))
+        except KeyError:
+            continue
+        path = os.path.join(folder, "falkon")
+        if os.access(path, os.X_OK):
+            return path
+    path = shutil.which("falkon")
+    if path is None:
+        raise FalkonError(
+            "the program falkon is not there: install it with `pip install .`, or name it with "
+            "FALKON_BINARY"
+        )
+    return path
+
+
+def module_path() -> str:
+    """``PYTHONPATH`` for workers: they find modules where this process does."""
+    paths = sysconfig.get_paths()
+    own = {os.path.realpath(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found: List[str] = []
+    for entry in sys.path:
+        path = os.path.realpath(entry or os.getcwd())
+        standard = path in own or os.path.dirname(path) in own or path.endswith(".zip")
+        if not standard and path not in found:
+            found.append(path)
+    return os.pathsep.join(found)
+
+
+class Program:
+    """A running ``falkon pipe`` and this end of the connection to it. It ends
+    when that is closed, also because this process was killed."""
+
+    def __init__(self, options: List[str]):
+        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        for end in (self.socket, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self._said: IO[bytes] = tempfile.TemporaryFile()
+        environment = dict(os.environ, PYTHONPATH=module_path())
+        command = [find(), "pipe", *options]
+        try:
+            # A session of its own: what the terminal tells this process
+            # (Ctrl-C) is for this process alone.
+            self.process = subprocess.Popen(
+                command,
+                stdin=theirs,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self.socket.close()
+            raise FalkonError("cannot start %s: %s" % (command[0], error)) from None
+        finally:
+            theirs.close()
+
+    def wait(self) -> None:
+        """Waits until it has ended and nothing of it is left."""
+        self.process.wait()
+
+    def last_words(self) -> str:
+        """Why it has ended."""
+        code = self.process.wait()
+        self._said.seek(0)
+        text = self._said.read().decode("utf-8", "replace").strip()
+        return text or "falkon ended with exit code %d" % code

@@ -1,0 +1,476 @@
+"""A client's conversation with a dispatcher (docs/protocol.md)."""
+
+import itertools
+import os
+import struct
+import sys
+import threading
+import weakref
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+import msgspec
+
+from . import _futures
+from ._calls import exception_of, value_of
+from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
+from ._futures import Future
+from ._program import Program
+
+# What is said to a dispatcher, and by it.
+CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
+CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
+# Outcomes.
+EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
+OUTCOMES = {
+    NOT_RUN: "it could not be run",
+    LOST: "executors were lost while they ran it, as often as it was tried",
+    UPSTREAM_FAILED: "a call that it depends on failed",
+    UNSCHEDULABLE: "no executor offers what it needs",
+    8: "an output that was promised is not there",
+    9: "an input could not be had",
+}
+MAX_COMPUTE_UTIL = [0, 0, 900, 0]
+"""The dispatch policy: name, window, threshold, replicas."""
+
+BATCH_CALLS = 8192
+"""Calls that are submitted together at most; in one message as well."""
+BATCH_BYTES = 4 << 20
+"""Payloads that are submitted together, beyond the last."""
+BATCHES_UNDER_WAY = 4
+"""Batches that are not accepted yet, before more wait to become larger ones."""
+FRAME_BYTES = 16 << 20
+"""The longest message."""
+BUSY_SECONDS = 0.05
+"""Pause before a submission that there was no room for is made again."""
+READ_BYTES = 1 << 18
+
+_LENGTH = struct.Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Call = Tuple[Any, bytes, Future]
+"""Which function with which options, the arguments, and the outcome."""
+
+
+class Kind:
+    """What calls have in common: a function and options, as the protocol has
+    them."""
+
+    __slots__ = ("template", "task_class")
+
+    def __init__(self, name: str, code: bytes, task_class: list):
+        function = ["python", name.encode(), code]
+        self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
+        self.task_class = task_class
+
+
+class Session:
+    """One instance at a dispatcher, and the calls that are made through it."""
+
+    def __init__(self, options: List[str], output: Optional[Callable[[int, bytes], None]]):
+        self._program = Program(options)
+        self._socket = self._program.socket
+        self._output = output
+        self._lock = threading.Lock()
+        self._queue: Deque[Call] = deque()
+        self._sent: Dict[int, List[Call]] = {}
+        """Submissions that are not accepted yet, by their requests."""
+        self._pending: Dict[int, Future] = {}
+        self._answers: Dict[int, "deque[Any]"] = {}
+        self._answered = threading.Condition(self._lock)
+        self._requests = itertools.count()
+        self._next_task = 0
+        self._received = 0
+        self._closing = False
+        self.error: Optional[BaseException] = None
+        self._instance: Optional[int] = None
+        self._receiver = threading.Thread(target=_receive, args=(self,), daemon=True, name="falkon")
+        _sessions.add(self)
+        self._receiver.start()
+        try:
+            options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
+            created = self.ask(CREATE, options_of_instance)
+            self._instance = created[2]
+            self.ask(SUBSCRIBE, self._instance, 0)
+        except BaseException:
+            self.close()
+            raise
+
+    # Saying.
+
+    def _send(self, message: list) -> None:
+        body = _encode(message)
+        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+
+    def ask(self, tag: int, *fields: Any) -> list:
+        """Makes a request and waits for its answer."""
+        with self._lock:
+            self._check()
+            request = next(self._requests)
+            self._answers[request] = answer = deque()
+            try:
+                self._send([tag, request, *fields])
+            except OSError:
+                pass  # The receiver finds out as well, and knows why.
+            while not answer:
+                if self.error is not None:
+                    raise self.error
+                self._answered.wait()
+            del self._answers[request]
+        if answer[0][0] == REFUSED:
+            raise TaskFailed("the dispatcher refused: %s" % (answer[0][2],))
+        return answer[0]
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def submit(self, kind: Kind, payload: bytes, future: Future) -> None:
+        """Has a call made."""
+        if len(payload) > FRAME_BYTES - 4096:
+            raise TaskFailed(
+                "the arguments are %d bytes as a pickle; at most %d bytes travel with a call: "
+                "write them to a file and pass its name" % (len(payload), FRAME_BYTES - 4096)
+            )
+        future._session = self
+        with self._lock:
+            self._check()
+            self._queue.append((kind, payload, future))
+            if not self._sent:
+                self._submit_queued()
+
+    def submit_all(self, calls: List[Call]) -> None:
+        """Has calls made, in order."""
+        with self._lock:
+            self._check()
+            self._queue.extend(calls)
+            if len(self._sent) < BATCHES_UNDER_WAY:
+                self._submit_queued()
+
+    def _submit_queued(self) -> None:
+        """Sends what waits to be sent; the lock is held."""
+        queue = self._queue
+        while queue and len(self._sent) < BATCHES_UNDER_WAY:
+            groups: Dict[Any, List[Call]] = {}
+            room = BATCH_BYTES
+            for _ in range(min(len(queue), BATCH_CALLS)):
+                call = queue.popleft()
+                if call[2]._state is not _futures.PENDING:
+                    continue
+                group = groups.get(call[0])
+                if group is None:
+                    groups[call[0]] = group = []
+                group.append(call)
+                room -= len(call[1])
+                if room < 0:
+                    break
+            for kind, calls in groups.items():
+                self._submit_group(kind, calls)
+
+    def _submit_group(self, kind: Kind, calls: List[Call]) -> None:
+        first, count = self._next_task, len(calls)
+        self._next_task = first + count
+        payloads = [call[1] for call in calls]
+        task, pending = first, self._pending
+        for _, _, future in calls:
+            future._task = task
+            pending[task] = future
+            task += 1
+        request = next(self._requests)
+        self._sent[request] = calls
+        lengths = struct.pack("<%dI" % count, *map(len, payloads))
+        submission = [
+            count,
+            kind.template,
+            [1, [b"".join(payloads), lengths]],
+            [kind.task_class],
+            [[count, 0]],
+            None,
+            [],
+            None,
+        ]
+        try:
+            self._send([SUBMIT, request, self._instance, first, submission])
+        except OSError:
+            pass  # The receiver finds out as well, and knows why.
+
+    def cancel(self, future: Future) -> None:
+        """Ends a call whose outcome nobody wants any more."""
+        with self._lock:
+            task = future._task
+            if task is not None and self.error is None and task in self._pending:
+                self._cancel_runs([[task, 1]])
+
+    def cancel_waiting(self, started: int) -> None:
+        """Cancels every call that is not on its way to be made; the first
+        ``started`` are."""
+        with self._lock:
+            tasks = sorted(self._pending)[started:]
+            keep = max(0, started - len(self._pending))
+            waiting = [self._queue.pop()[2] for _ in range(len(self._queue) - keep)]
+        for future in waiting:
+            future.cancel()
+        at = 0
+        while at < len(tasks):
+            try:
+                answer = self.ask(TASKS, self._instance, tasks[at], tasks[-1] - tasks[at] + 1)
+            except (SessionLost, TaskFailed):
+                return
+            infos = answer[2]
+            if not infos:
+                return
+            for info in infos:
+                if info[2] in ("waiting", "ready"):
+                    future = self._pending.get(info[0])
+                    if future is not None:
+                        future.cancel()
+            last = infos[-1][0]
+            while at < len(tasks) and tasks[at] <= last:
+                at += 1
+
+    def _cancel_runs(self, runs: List[List[int]]) -> None:
+        try:
+            self._send([CANCEL, next(self._requests), self._instance, [1, runs]])
+        except OSError:
+            pass
+
+    # Ending.
+
+    def pending(self) -> int:
+        """Calls that have not ended."""
+        with self._lock:
+            return len(self._pending) + len(self._queue)
+
+    def close_when_done(self) -> None:
+        """Takes no more calls, and ends when those there are have ended."""
+        with self._lock:
+            self._closing = True
+            if self._pending or self._queue:
+                return
+        self._hang_up()
+
+    def close(self) -> None:
+        """Ends, whatever is going on, and waits until nothing is left."""
+        self._hang_up()
+        self.join()
+
+    def join(self) -> None:
+        """Waits until it has ended."""
+        if threading.current_thread() is not self._receiver:
+            self._receiver.join()
+            self._program.wait()
+
+    def _hang_up(self) -> None:
+        try:
+            self._socket.shutdown(2)
+        except OSError:
+            pass
+
+    def forget(self) -> None:
+        """In a process that was forked: lets go of what belongs to the other."""
+        self._socket.close()
+        self._lock = threading.Lock()
+        self._answered = threading.Condition(self._lock)
+        self.error = SessionLost("this process was forked: it has no part in its parent's calls")
+
+    def _lost(self, reason: str, error: Optional[BaseException] = None) -> None:
+        with self._lock:
+            if self.error is None:
+                self.error = error or SessionLost(reason)
+            ended = list(self._pending.values()) + [call[2] for call in self._queue]
+            self._pending.clear()
+            self._queue.clear()
+            self._sent.clear()
+            self._answered.notify_all()
+        for future in ended:
+            future._end(_futures.FINISHED, None, self.error)
+
+    # Hearing.
+
+    def _heard(self, message: list) -> None:
+        tag = message[0]
+        if tag == RESULTS:
+            self._take_results(message[1])
+        elif tag == GONE:
+            self._lost("", SessionLost("another client has destroyed the instance"))
+            self._hang_up()
+        elif tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
+            self._answer_to_submission(message)
+        else:
+            with self._lock:
+                answer = self._answers.get(message[1])
+                if answer is not None:
+                    answer.append(message)
+                    self._answered.notify_all()
+
+    def _answer_to_submission(self, message: list) -> None:
+        if message[0] == REFUSED:
+            self._refused(message)
+            return
+        with self._lock:
+            del self._sent[message[1]]
+            if self._queue:
+                self._submit_queued()
+
+    def _refused(self, message: list) -> None:
+        """A submission was not taken, and nor are those behind it."""
+        reason = message[2]
+        with self._lock:
+            calls = self._sent.pop(message[1])
+            first = calls[0][2]._task
+            busy = reason[0] == 0 and reason[1][0] == 4
+            gap = reason[0] == 0 and reason[1][0] == 2
+            for _, _, future in calls:
+                self._pending.pop(future._task, None)
+                future._task = None
+            if busy or gap:
+                self._next_task = min(self._next_task, first)
+                self._queue.extendleft(reversed(calls))
+        if busy or gap:
+            timer = threading.Timer(BUSY_SECONDS, self._try_again)
+            timer.daemon = True
+            timer.start()
+        else:
+            for _, _, future in calls:
+                future._end(
+                    _futures.FINISHED, None, TaskFailed("the dispatcher refused: %s" % (reason,))
+                )
+
+    def _try_again(self) -> None:
+        with self._lock:
+            if not self._sent and self.error is None:
+                self._submit_queued()
+
+    def _take_results(self, delivery: list) -> None:
+        _, start, results, _, _, _ = delivery
+        pending = self._pending
+        ended = []
+        count = 0
+        with self._lock:
+            for run in results:
+                first, length = run[0], run[1]
+                count += length
+                for task in range(first, first + length):
+                    future = pending.pop(task, None)
+                    if future is not None:
+                        ended.append((future, run))
+            self._received = start + count
+            done = self._closing and not pending and not self._queue
+        for future, run in ended:
+            self._end(future, run)
+        try:
+            with self._lock:
+                self._send([ACKNOWLEDGE, self._instance, self._received])
+        except OSError:
+            pass
+        if done:
+            self._hang_up()
+
+    def _end(self, future: Future, run: list) -> None:
+        outcome, detail = run[2], run[9]
+        if detail is not None and self._output is not None:
+            for stream in (0, 1):
+                if detail[stream][1]:
+                    self._output(stream + 1, _written(detail[stream]))
+        tag = outcome[0]
+        if tag == EXIT and outcome[1] == 0:
+            try:
+                value = value_of(detail[3]) if detail is not None else None
+            except BaseException as exception:
+                future._end(_futures.FINISHED, None, exception)
+            else:
+                future._end(_futures.FINISHED, value, None)
+        elif tag == CANCELLED:
+            future._end(_futures.CANCELLED_AND_NOTIFIED, None, None)
+        else:
+            error = _error(outcome, detail)
+            if isinstance(error, InitializerFailed):
+                self._lost("", error)
+            future._end(_futures.FINISHED, None, error)
+
+
+def _written(captured: list) -> bytes:
+    """What a call wrote, whole if it can be read from here."""
+    head, total, file = captured
+    if total > len(head) and file:
+        try:
+            with open(file, "rb") as whole:
+                head = whole.read()
+            os.unlink(file)
+        except OSError:
+            pass
+    return head
+
+
+def _error(outcome: list, detail: Optional[list]) -> BaseException:
+    text = detail[2] if detail is not None else ""
+    value = detail[3] if detail is not None else b""
+    tag = outcome[0]
+    if tag == EXIT and (value or text.startswith("Traceback")):
+        marker = "RuntimeError: falkon initializer\n"
+        if marker in text:
+            return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
+        return exception_of(value, text)
+    if tag == EXIT and text.startswith("its worker"):
+        return WorkerDied(text, exit_code=outcome[1])
+    if tag == SIGNAL:
+        return WorkerDied(text, signal=outcome[1])
+    if tag == TIMED_OUT:
+        return CallTimeout(text or "the call took longer than its timeout")
+    return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
+
+
+def write_output(stream: int, data: bytes) -> None:
+    """Shows what a call wrote where this process writes."""
+    target = sys.stdout if stream == 1 else sys.stderr
+    if target is not None:
+        target.write(data.decode("utf-8", "replace"))
+        target.flush()
+
+
+def _receive(session: Session) -> None:
+    """Hears what is said until the connection ends."""
+    reason = ""
+    rest = bytearray()
+    receive = session._socket.recv
+    try:
+        while True:
+            data = receive(READ_BYTES)
+            if not data:
+                break
+            rest += data
+            at, end = 0, len(rest)
+            while end - at >= 4:
+                (length,) = _LENGTH.unpack_from(rest, at)
+                if end - at - 4 < length:
+                    break
+                message = _decode(memoryview(rest)[at + 4 : at + 4 + length])
+                at += 4 + length
+                session._heard(message)
+            if at:
+                del rest[:at]
+    except OSError as error:
+        reason = str(error)
+    except Exception as error:
+        reason = "%s: %s" % (type(error).__name__, error)
+    finally:
+        session._hang_up()
+        if not session._closing or session._pending:
+            said = session._program.last_words()
+            session._lost("the calls cannot be made any more: %s" % (said or reason))
+        else:
+            session._lost("the session has been closed")
+        session._socket.close()
+
+
+_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    _futures._lock = threading.Lock()
+    for session in list(_sessions):
+        session.forget()
+
+
+os.register_at_fork(after_in_child=_forked)

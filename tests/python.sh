@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# The Python package's tests, and CPython's own of concurrent.futures on it, with
+# the program that is named. Makes an environment with what the package needs.
+set -Eeuo pipefail
+cd "$(dirname "$0")/.."
+FALKON_BINARY=$(realpath "$1")
+export FALKON_BINARY PYTHONPATH=$PWD/python
+
+# The system's Python comes first: the standard library's tests that its
+# distribution packages are for that one.
+home=target/python-tests
+python=
+for candidate in /usr/bin/python3 python3; do
+    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [[ -z $python ]]; then
+    echo "skipped: the Python package (no Python of 3.10 or newer with venv is here)"
+    exit 0
+fi
+if ! "$home/bin/python" -c 'import msgspec, cloudpickle' 2>/dev/null; then
+    echo "making a Python environment in $home"
+    "$python" -m venv --clear "$home"
+    if ! "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 msgspec cloudpickle; then
+        echo "skipped: the Python package (msgspec and cloudpickle cannot be installed)"
+        exit 0
+    fi
+fi
+"$home/bin/python" -W ignore -m unittest discover -s python/tests
+
+version=$("$home/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+has_standard_tests() { "$home/bin/python" -c 'import test.test_concurrent_futures' 2>/dev/null; }
+if ! has_standard_tests && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+    echo "installing CPython's tests (libpython$version-testsuite)"
+    apt-get install -y -qq "libpython$version-testsuite" >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq "libpython$version-testsuite"; } >/dev/null 2>&1 || true
+fi
+if has_standard_tests; then
+    "$home/bin/python" -W ignore python/tests/standard_executor.py
+else
+    echo "skipped: CPython's tests of concurrent.futures (libpython$version-testsuite is not installed)"
+fi
