@@ -2,6 +2,7 @@
 
 mod fields;
 mod paper;
+mod provision;
 mod show;
 
 use crate::description;

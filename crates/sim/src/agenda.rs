@@ -5,6 +5,7 @@ use crate::rng::mix;
 use crate::time::Nanos;
 use crate::world::{Failure, Inbound, TransferId};
 use falkon_core::execute::TaskKey;
+use falkon_core::provision::{AllocationId, Event as ProvisionEvent};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -47,6 +48,12 @@ pub(crate) enum Event {
     ClientSubmits(u32),
     /// Something breaks.
     Fault,
+    /// The provisioner looks at what there is, or hears from the LRM.
+    Provisioner(Option<Box<ProvisionEvent>>),
+    /// The LRM looks at its queue.
+    LrmLooks,
+    /// An allocation's time is over, or the LRM kills it.
+    AllocationEnds(AllocationId),
 }
 
 #[derive(Debug)]
@@ -126,6 +133,9 @@ impl Event {
             Event::ClientConnects(client) => (13, *client, 0, &[]),
             Event::ClientSubmits(client) => (14, *client, 0, &[]),
             Event::Fault => (15, 0, 0, &[]),
+            Event::Provisioner(answer) => (21, u32::from(answer.is_some()), 0, &[]),
+            Event::LrmLooks => (22, 0, 0, &[]),
+            Event::AllocationEnds(allocation) => (23, 0, allocation.0, &[]),
             Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
             Event::TransfersDue => (17, 0, 0, &[]),
             Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),

@@ -63,10 +63,33 @@ pub struct Figures {
     pub store: Count,
     /// Different objects that were read.
     pub different_objects: u64,
+    /// What nodes that were acquired on demand cost.
+    pub provisioned: Option<Provisioned>,
     /// A fingerprint of every event with its time and its bytes.
     pub trace: u64,
     /// How it went.
     pub series: Vec<Sample>,
+}
+
+/// What nodes that were acquired on demand cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Provisioned {
+    /// Requests that the LRM was sent.
+    pub requests: u64,
+    /// Those of them that it started.
+    pub allocations: u64,
+    /// Time for which executors were registered, together, in seconds.
+    pub node_s: f64,
+    /// Time for which nodes were allocated to Falkon, together, in seconds:
+    /// from the LRM's start of an allocation until it has the node back.
+    pub allocated_s: f64,
+    /// The share of the slots' time on registered nodes in which tasks ran
+    /// (falkon-sc07 §4.5: resource utilization).
+    pub utilization: f64,
+    /// Queries that the LRM was sent.
+    pub queries: u64,
+    /// The most nodes that were allocated at a time.
+    pub nodes_peak: u64,
 }
 
 /// Objects and bytes.

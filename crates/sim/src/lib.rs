@@ -21,10 +21,12 @@ mod world;
 
 pub use falkon_core::data::cache::Eviction;
 pub use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
-pub use figures::{Count, Distribution, Figures, Sample};
+pub use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName};
+pub use figures::{Count, Distribution, Figures, Provisioned, Sample};
 pub use scenario::{
-    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
-    Network, NodeCache, NodeGroup, Scenario, ScenarioError, Store, TaskKind, Workload,
+    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs, Lrm,
+    Network, NodeCache, NodeGroup, Provision, Scenario, ScenarioError, Stage, Store, TaskKind,
+    Workload,
 };
 pub use time::Nanos;
 pub use world::{SimError, Unfinished, run};

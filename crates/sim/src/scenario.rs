@@ -2,16 +2,20 @@
 
 mod arrivals;
 mod error;
+mod provision;
 
 pub use arrivals::Arrivals;
 pub use error::ScenarioError;
+pub use provision::{Lrm, Provision};
 
 pub(crate) use arrivals::Arriving;
+pub(crate) use provision::Staging;
 
 use crate::rng::fraction_of;
 use crate::time::Nanos;
 use falkon_core::data::cache::Eviction;
 use falkon_core::dispatch::diffusion::PolicyOptions;
+use provision::check_stages;
 
 /// Tasks in one run: their states are kept one by one.
 const SCENARIO_TASKS_MAX: u64 = 1_000_000_000;
@@ -42,6 +46,8 @@ pub struct Scenario {
     pub nodes: Vec<NodeGroup>,
     /// Where the data objects are.
     pub store: Store,
+    /// The nodes are acquired on demand; `None`: they are there by themselves.
+    pub provision: Option<Provision>,
     /// The tasks.
     pub workload: Workload,
     /// What breaks.
@@ -224,6 +230,9 @@ pub struct Workload {
     pub from: Nanos,
     /// When they come.
     pub arrivals: Arrivals,
+    /// They come in stages, each when the client has all results of the one
+    /// before, with run times of their own; empty if not.
+    pub stages: Vec<Stage>,
     /// What they read before they compute; `None` is nothing.
     pub inputs: Option<Inputs>,
     /// Which tasks go where.
@@ -232,6 +241,27 @@ pub struct Workload {
     pub retries: u32,
     /// Whether dispatchers are told how long tasks run.
     pub estimates: bool,
+}
+
+/// Tasks that come together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stage {
+    /// How many.
+    pub tasks: u64,
+    /// How long each runs.
+    pub run: Nanos,
+}
+
+impl Workload {
+    /// How long task `index` runs.
+    pub(crate) fn run_of(&self, seed: u64, index: u64) -> Nanos {
+        let mut end = 0;
+        let stage = self.stages.iter().find(|stage| {
+            end += stage.tasks;
+            index < end
+        });
+        stage.map_or_else(|| self.run.of(seed, index), |stage| stage.run)
+    }
 }
 
 /// How long tasks run.
@@ -326,7 +356,13 @@ impl Scenario {
     /// How many tasks can run at once.
     #[must_use]
     pub fn slots(&self) -> u64 {
-        self.nodes.iter().map(|group| group.count * u64::from(group.slots)).sum()
+        let all: u64 = self.nodes.iter().map(|group| group.count * u64::from(group.slots)).sum();
+        match (&self.provision, self.nodes.first()) {
+            (Some(provision), Some(group)) => {
+                all.min(provision.queue.executors_max.saturating_mul(u64::from(group.slots)))
+            }
+            _ => all,
+        }
     }
 
     /// Checks that the scenario makes sense.
@@ -359,6 +395,13 @@ impl Scenario {
             return Err(ScenarioError::Durations { least, most });
         }
         self.workload.arrivals.check()?;
+        check_stages(&self.workload.stages, tasks, self.dispatchers)?;
+        if let Some(provision) = &self.provision {
+            provision.check()?;
+            if self.dispatchers != 1 || self.nodes.len() != 1 {
+                return Err(ScenarioError::Provisioned);
+            }
+        }
         self.check_data()?;
         self.faults.check()
     }

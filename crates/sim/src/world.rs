@@ -9,8 +9,10 @@ mod connections;
 mod dispatcher;
 mod error;
 mod faults;
+mod lrm;
 mod node;
 mod objects;
+mod provision;
 mod transfer;
 
 pub use error::{SimError, Unfinished};
@@ -22,12 +24,13 @@ use crate::agenda::{Agenda, Event};
 use crate::figures::{Count, Figures, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
-use crate::scenario::{Arriving, Scenario};
+use crate::scenario::{Arriving, Scenario, Staging};
 use crate::time::Nanos;
 use client::Client;
 use dispatcher::Dispatching;
 use error::Broken;
 use node::Node;
+use provision::Provisioning;
 use transfer::Transfers;
 
 /// Streams of random numbers that must not depend on one another.
@@ -35,6 +38,7 @@ const SEED_FAULTS: u64 = 1;
 const SEED_RUNS: u64 = 2;
 const SEED_SLOW: u64 = 3;
 const SEED_INPUTS: u64 = 4;
+const SEED_LRM: u64 = 5;
 
 /// Runs a scenario.
 ///
@@ -58,7 +62,9 @@ struct World<'a> {
     clients: Vec<Client>,
     ledgers: Vec<Ledger>,
     arriving: Arriving,
+    staging: Option<Staging>,
     transfers: Transfers,
+    provisioning: Option<Box<Provisioning>>,
     next_incarnation: u64,
     measured: Measured,
     /// Clients whose tasks have not all ended.
@@ -96,7 +102,8 @@ impl<'a> World<'a> {
         let shares = u64::from(scenario.dispatchers);
         let tasks = scenario.workload.tasks;
         let share = |at: u64| tasks / shares + u64::from(at < tasks % shares);
-        let faulty = scenario.faults.any();
+        let loses = scenario.provision.as_ref().is_some_and(crate::Provision::may_lose);
+        let faulty = scenario.faults.any() || loses;
         let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
         let may_crash = scenario.faults.dispatcher_crash.is_some();
         let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
@@ -121,6 +128,12 @@ impl<'a> World<'a> {
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
             arriving: Arriving::new(&scenario.workload.arrivals, scenario.workload.from, tasks),
+            staging: (!scenario.workload.stages.is_empty())
+                .then(|| Staging::new(&scenario.workload.stages)),
+            provisioning: scenario
+                .provision
+                .as_ref()
+                .map(|provision| Box::new(Provisioning::new(provision, scenario, seed))),
             measured: Measured {
                 series: Series::new(),
                 response: Spans::default(),
@@ -148,8 +161,12 @@ impl<'a> World<'a> {
     }
 
     fn begin(&mut self) {
+        if self.scenario.provision.is_some() {
+            self.begin_provisioning();
+        }
         let mut number = 0u32;
-        for group in &self.scenario.nodes {
+        let groups = self.scenario.nodes.iter().filter(|_| self.scenario.provision.is_none());
+        for group in groups {
             for _ in 0..group.count {
                 self.agenda.plan(group.from, Event::NodeConnects(number));
                 number += 1;
@@ -229,6 +246,9 @@ impl<'a> World<'a> {
             }
             Event::ClientSubmits(client) => self.client_submits(client),
             Event::Fault => self.fault(),
+            Event::Provisioner(answer) => self.provisioner_hears(answer),
+            Event::LrmLooks => self.lrm_looks(),
+            Event::AllocationEnds(allocation) => self.allocation_ends(allocation),
         }
     }
 
@@ -285,6 +305,11 @@ impl<'a> World<'a> {
                 .sum(),
             _ => self.scenario.slots() as f64,
         };
+        if !workload.stages.is_empty() {
+            let slots = self.scenario.slots();
+            let of = |stage: &crate::Stage| stage.run.0.saturating_mul(stage.tasks.div_ceil(slots));
+            return Nanos(workload.stages.iter().map(of).sum());
+        }
         let mut work = 0u128;
         let mut last_end = Nanos(0);
         let same = matches!(workload.run, crate::Durations::Fixed(_));
@@ -294,7 +319,7 @@ impl<'a> World<'a> {
             last_end = last.after(workload.run.mean());
         } else {
             for index in 0..workload.tasks {
-                let run = workload.run.of(self.seed ^ SEED_RUNS, index);
+                let run = workload.run_of(self.seed ^ SEED_RUNS, index);
                 work += u128::from(run.0);
                 last_end = last_end.max(self.arriving.at(index).after(run));
             }
@@ -311,6 +336,7 @@ impl<'a> World<'a> {
         let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
         let events = self.agenda.happened;
+        let provisioned = self.provisioned(end);
         self.sample();
         let measured = self.measured;
         Figures {
@@ -338,6 +364,7 @@ impl<'a> World<'a> {
             peer: measured.peer,
             store: measured.store,
             different_objects: measured.different,
+            provisioned,
             trace: self.agenda.trace,
             series: measured.series.finish(end, state),
         }

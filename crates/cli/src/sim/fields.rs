@@ -1,10 +1,11 @@
 //! The fields of a scenario file, and the scenarios they make.
 
+use super::provision::{LrmFields, ProvisionFields, StageFields, stages};
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
     Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, Eviction, ExecutorCosts, Faults,
-    Inputs, Nanos, Network, NodeCache, NodeGroup, PolicyError, PolicyName, PolicyOptions, Scenario,
-    Store, TaskKind, Workload,
+    Inputs, Nanos, Network, NodeCache, NodeGroup, OptionsError, PolicyError, PolicyName,
+    PolicyOptions, Scenario, Store, TaskKind, Workload,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -26,6 +27,15 @@ pub(crate) enum FieldError {
     Policy(PolicyError),
     /// There is no such eviction policy.
     Eviction(String),
+    /// There is no such strategy or policy for acquiring or releasing nodes.
+    Provision {
+        /// What is meant to be named.
+        what: &'static str,
+        /// What is.
+        name: String,
+    },
+    /// What the provisioner is told of its queue makes no sense.
+    Queue(OptionsError),
     /// The grid asks for too many runs.
     Grid(usize),
 }
@@ -41,6 +51,8 @@ impl fmt::Display for FieldError {
                 let names = names.join(", ");
                 write!(f, "there is no eviction policy `{name}`: choose one of {names}")
             }
+            FieldError::Provision { what, name } => write!(f, "there is no {what} `{name}`"),
+            FieldError::Queue(error) => write!(f, "provision: {error}"),
             FieldError::Grid(runs) => {
                 write!(f, "the grid asks for {runs} runs: at most {GRID_RUNS_MAX} are made")
             }
@@ -80,6 +92,8 @@ pub(crate) struct Description {
     client: ClientFields,
     #[serde(default)]
     faults: FaultFields,
+    provision: Option<ProvisionFields>,
+    lrm: Option<LrmFields>,
     #[serde(default)]
     grid: GridFields,
 }
@@ -101,6 +115,8 @@ struct WorkloadFields {
     estimates: bool,
     from: Option<Amount<Time>>,
     arrivals: Option<ArrivalFields>,
+    #[serde(default)]
+    stages: Vec<StageFields>,
     inputs: Option<InputFields>,
 }
 
@@ -270,13 +286,14 @@ struct GridFields {
     run: Vec<Amount<Time>>,
     dispatchers: Vec<u32>,
     cache: Vec<Amount<Size>>,
+    idle: Vec<Amount<Time>>,
 }
 
-fn nanos(amount: Amount<Time>) -> Nanos {
+pub(super) fn nanos(amount: Amount<Time>) -> Nanos {
     Nanos::from_seconds(amount.value)
 }
 
-fn span(amount: Option<Amount<Time>>) -> Nanos {
+pub(super) fn span(amount: Option<Amount<Time>>) -> Nanos {
     amount.map_or(Nanos(0), nanos)
 }
 
@@ -292,7 +309,8 @@ impl Description {
         let all = points(nodes.len())
             .saturating_mul(points(runs.len()))
             .saturating_mul(points(dispatchers.len()))
-            .saturating_mul(points(self.grid.cache.len()));
+            .saturating_mul(points(self.grid.cache.len()))
+            .saturating_mul(points(self.grid.idle.len()));
         if all > GRID_RUNS_MAX {
             return Err(FieldError::Grid(all));
         }
@@ -318,7 +336,11 @@ impl Description {
                         label.push(("run s", run.value));
                     }
                     self.count_tasks(&mut scenario);
-                    self.for_each_cache(scenario, label, &mut variants);
+                    let mut of_caches = Vec::new();
+                    self.for_each_cache(scenario, label, &mut of_caches);
+                    for variant in of_caches {
+                        self.for_each_idle(variant, &mut variants)?;
+                    }
                 }
             }
         }
@@ -344,6 +366,36 @@ impl Description {
             }
             variant.label.push(("cache GB", cache.value / 1e9));
             variants.push(variant);
+        }
+    }
+
+    /// One variant for each idle time that the grid asks for.
+    fn for_each_idle(&self, base: Variant, variants: &mut Vec<Variant>) -> Result<(), FieldError> {
+        if self.grid.idle.is_empty() {
+            variants.push(base);
+            return Ok(());
+        }
+        for idle in &self.grid.idle {
+            let mut variant =
+                Variant { scenario: base.scenario.clone(), label: base.label.clone() };
+            let Some(provision) = &mut variant.scenario.provision else {
+                return Err(FieldError::Fields("`grid.idle` needs `[provision]`"));
+            };
+            provision.queue.idle_micros = Some((idle.value * 1e6) as u64);
+            variant.label.push(("idle s", idle.value));
+            variants.push(variant);
+        }
+        Ok(())
+    }
+
+    fn provision(&self, slots: u32) -> Result<Option<falkon_sim::Provision>, FieldError> {
+        match (&self.provision, &self.lrm) {
+            (Some(provision), lrm) => {
+                let lrm = lrm.as_ref().map(LrmFields::lrm).unwrap_or_default();
+                Ok(Some(falkon_sim::Provision { queue: provision.queue(slots)?, lrm }))
+            }
+            (None, Some(_)) => Err(FieldError::Fields("`[lrm]` needs `[provision]`")),
+            (None, None) => Ok(None),
         }
     }
 
@@ -380,6 +432,7 @@ impl Description {
                 .map(|group| group.group(!self.grid.cache.is_empty()))
                 .collect::<Result<_, _>>()?,
             store: self.store()?,
+            provision: self.provision(self.nodes.first().map_or(1, |group| group.slots))?,
             workload: Workload {
                 policy: self.policy.policy()?,
                 ..self.workload.workload(!self.grid.run.is_empty())?
@@ -475,7 +528,11 @@ impl WorkloadFields {
             (Some(run), None, None, None) => Durations::Fixed(nanos(run)),
             (None, Some(min), Some(max), None) => Durations::Uniform(nanos(min), nanos(max)),
             (None, None, None, Some(mean)) => Durations::Exponential(nanos(mean)),
-            (None, None, None, None) if run_in_grid || matches!(self.kind, KindField::Noop) => {
+            (None, None, None, None)
+                if run_in_grid
+                    || matches!(self.kind, KindField::Noop)
+                    || !self.stages.is_empty() =>
+            {
                 Durations::Fixed(Nanos(0))
             }
             _ => {
@@ -484,12 +541,19 @@ impl WorkloadFields {
                 ));
             }
         };
-        if self.tasks.is_some() == self.tasks_per_slot.is_some() {
+        let stages = stages(&self.stages);
+        if !stages.is_empty() && (self.tasks.is_some() || self.run.is_some()) {
+            let what = "`workload.stages` have their own tasks and run times";
+            return Err(FieldError::Fields(what));
+        }
+        let staged = stages.iter().fold(0u64, |sum, stage| sum.saturating_add(stage.tasks));
+        let tasks = self.tasks.or((staged > 0).then_some(staged));
+        if tasks.is_some() == self.tasks_per_slot.is_some() {
             let what = "`workload` needs either `tasks` or `tasks_per_slot`";
             return Err(FieldError::Fields(what));
         }
         Ok(Workload {
-            tasks: self.tasks.unwrap_or_default(),
+            tasks: tasks.unwrap_or_default(),
             kind: match self.kind {
                 KindField::Noop => TaskKind::Noop,
                 KindField::Sleep => TaskKind::Sleep,
@@ -501,6 +565,7 @@ impl WorkloadFields {
                 .arrivals
                 .as_ref()
                 .map_or(Ok(Arrivals::AtOnce), ArrivalFields::arrivals)?,
+            stages,
             inputs: self.inputs.as_ref().map(InputFields::inputs).transpose()?,
             policy: PolicyOptions::default(),
             retries: self.retries,

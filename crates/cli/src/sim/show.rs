@@ -1,7 +1,7 @@
 //! A run's figures, for people and as JSON.
 
 use crate::amount::shown;
-use falkon_sim::{Count, Distribution, Figures, Nanos, Sample, Scenario};
+use falkon_sim::{Count, Distribution, Figures, Nanos, Provisioned, Sample, Scenario};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -55,6 +55,15 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
         line("  of bytes", figures.store.bytes as f64, "");
         line("  different ones", figures.different_objects as f64, "");
         line("  at, mean", figures.store.bytes as f64 * 8e-9 / makespan, "Gb/s");
+    }
+    if let Some(provisioned) = &figures.provisioned {
+        line("requests for nodes", provisioned.requests as f64, "");
+        line("  started", provisioned.allocations as f64, "allocations");
+        line("  most nodes at a time", provisioned.nodes_peak as f64, "nodes");
+        line("executors registered, together", provisioned.node_s, "s");
+        line("  of it tasks ran", provisioned.utilization * 100.0, "%");
+        line("nodes allocated, together", provisioned.allocated_s, "s");
+        line("queries of the scheduler", provisioned.queries as f64, "");
     }
     line("faults", figures.faults as f64, "");
     line("messages", figures.messages as f64, "");
@@ -175,6 +184,7 @@ struct JsonRun<'a> {
     store_objects: u64,
     store_bytes: u64,
     different_objects: u64,
+    provisioned: Option<JsonProvisioned>,
     trace: String,
     series: Vec<JsonSample>,
 }
@@ -205,6 +215,31 @@ struct JsonSample {
     store_bytes: u64,
     peer_bytes: u64,
     read_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct JsonProvisioned {
+    requests: u64,
+    allocations: u64,
+    nodes_peak: u64,
+    node_s: f64,
+    utilization: f64,
+    allocated_s: f64,
+    queries: u64,
+}
+
+impl From<Provisioned> for JsonProvisioned {
+    fn from(of: Provisioned) -> JsonProvisioned {
+        JsonProvisioned {
+            requests: of.requests,
+            allocations: of.allocations,
+            nodes_peak: of.nodes_peak,
+            node_s: of.node_s,
+            utilization: of.utilization,
+            allocated_s: of.allocated_s,
+            queries: of.queries,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -273,6 +308,7 @@ pub(super) fn json(
         store_objects: figures.store.objects,
         store_bytes: figures.store.bytes,
         different_objects: figures.different_objects,
+        provisioned: figures.provisioned.map(JsonProvisioned::from),
         trace: format!("{:016x}", figures.trace),
         series: figures
             .series

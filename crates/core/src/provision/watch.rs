@@ -45,7 +45,7 @@ impl Watch {
                     leaves_at: view.leaves_at(),
                 });
             }
-            if told.flatten() != idle {
+            if told != Some(idle) {
                 events.push(match idle {
                     Some(since) => Event::ExecutorIdle { executor, since },
                     None => Event::ExecutorBusy { executor },

@@ -26,7 +26,7 @@ pub(crate) enum Peer {
 
 #[derive(Debug)]
 enum Up {
-    Event(Event),
+    Event(Box<Event>),
     Closed,
 }
 
@@ -334,7 +334,7 @@ impl World {
             return;
         };
         let event = match up {
-            Up::Event(event) => event,
+            Up::Event(event) => *event,
             Up::Closed => Event::Closed { connection: ConnectionId(id) },
         };
         self.dispatcher.handle(self.now, event);
@@ -542,11 +542,17 @@ impl World {
             match action {
                 execute::Action::Join(join) => {
                     let connection = link.expect("joins when connected");
-                    self.send_up(connection.0, Up::Event(Event::Join { connection, join }));
+                    self.send_up(
+                        connection.0,
+                        Up::Event(Box::new(Event::Join { connection, join })),
+                    );
                 }
                 execute::Action::Update(update) => {
                     let connection = link.expect("speaks when connected");
-                    self.send_up(connection.0, Up::Event(Event::Update { connection, update }));
+                    self.send_up(
+                        connection.0,
+                        Up::Event(Box::new(Event::Update { connection, update })),
+                    );
                 }
                 execute::Action::Prepare { template, .. } => {
                     assert!(self.nodes[index].templates.insert(template));
@@ -670,7 +676,7 @@ impl World {
         }
         let Some(id) = self.clients[index].connection else { return };
         if let Some(event) = self.clients[index].request(&mut self.rng) {
-            self.send_up(id, Up::Event(event));
+            self.send_up(id, Up::Event(Box::new(event)));
         }
     }
 
@@ -693,7 +699,7 @@ impl World {
                 let instance = delivery.instance;
                 if last {
                     let event = Event::Acknowledge { connection, instance, upto };
-                    self.send_up(id, Up::Event(event));
+                    self.send_up(id, Up::Event(Box::new(event)));
                 }
             }
             Down::Closed => {

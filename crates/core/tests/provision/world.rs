@@ -389,12 +389,16 @@ impl World {
                 continue;
             }
             job.started = true;
+            let mut came = Vec::new();
             for _ in 0..job.nodes {
                 let executor = ExecutorId(self.next_executor);
                 self.next_executor += 1;
                 self.nodes
                     .insert(executor, Node { allocation: id, task_ends: None, leaving: false });
-                self.jobs.get_mut(&id).unwrap().executors.insert(executor);
+                job.executors.insert(executor);
+                came.push(executor);
+            }
+            for executor in came {
                 self.joined(executor, id);
             }
         }

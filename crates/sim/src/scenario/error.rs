@@ -60,6 +60,13 @@ pub enum ScenarioError {
     },
     /// Faults without a time between them.
     FaultsAtOnce,
+    /// Stages that are empty, are not all the tasks, or have several
+    /// dispatchers.
+    Stages,
+    /// Nodes on demand of several groups, or for several dispatchers.
+    Provisioned,
+    /// What the provisioner is told of its queue makes no sense.
+    Queue,
     /// There are no objects to read, or too many.
     Objects {
         /// How many.
@@ -132,6 +139,17 @@ impl fmt::Display for ScenarioError {
                 "the dispatch policy {policy} goes by what is in caches: let tasks read, and \
                  give the nodes caches"
             ),
+            ScenarioError::Stages => write!(
+                f,
+                "stages are for one dispatcher, have at least a task each, and are all the tasks"
+            ),
+            ScenarioError::Provisioned => write!(
+                f,
+                "nodes that are acquired on demand are of one group, and for one dispatcher"
+            ),
+            ScenarioError::Queue => {
+                write!(f, "what the provisioner is told of its queue makes no sense")
+            }
             ScenarioError::FaultsAtOnce => {
                 write!(f, "the time between two faults is 0: leave it out if there are none")
             }

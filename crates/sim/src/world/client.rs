@@ -165,7 +165,16 @@ impl World<'_> {
             (client.submitted, client.tasks)
         };
         let mut until = first;
-        while until < tasks {
+        if let Some(staging) = &mut self.staging {
+            let received = self.clients[number as usize].received;
+            until = staging.ready(received, self.scenario.workload.from, now).min(tasks);
+            let at = staging.began.last().copied().unwrap_or_default();
+            if at > now {
+                until = first;
+                self.agenda.plan(at, Event::ClientSubmits(number));
+            }
+        }
+        while self.staging.is_none() && until < tasks {
             let at = self.arriving.at(self.workload_index(number, until));
             if at > now {
                 let earliest = now.after(self.scenario.client.bundle);
@@ -268,6 +277,11 @@ impl World<'_> {
             self.unfinished -= 1;
             self.measured.end = self.measured.end.max(at);
         }
+        if let Some(staging) = &self.staging
+            && staging.began.len() < staging.stage_of(upto) + 1
+        {
+            self.agenda.plan(at, Event::ClientSubmits(number));
+        }
         if upto > delivery.from {
             self.ask(number, at, &FromClient::Acknowledge { instance, upto });
         }
@@ -277,7 +291,9 @@ impl World<'_> {
     fn measure(&mut self, number: u32, at: Nanos, run: &Finished, succeeded: bool) {
         let (started, ended) = (Nanos::of_core(run.started), Nanos::of_core(run.ended));
         for task in run.first.0..run.first.0 + run.count {
-            let arrived = self.arriving.at(self.workload_index(number, task));
+            let index = self.workload_index(number, task);
+            let staged = self.staging.as_ref().map(|staging| staging.arrived(index));
+            let arrived = staged.unwrap_or_else(|| self.arriving.at(index));
             self.measured.response.add(at.since(arrived));
             self.measured.wait.add(started.since(arrived));
             self.measured.execute.add(ended.since(started));

@@ -156,6 +156,7 @@ impl World<'_> {
             self.wake_dispatcher(dispatcher);
         }
         self.plan_dispatcher_timer(dispatcher);
+        self.plan_look();
         Ok(())
     }
 

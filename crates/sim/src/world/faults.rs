@@ -133,6 +133,7 @@ impl World<'_> {
         }
         core.recovered(back.core());
         host.core = core;
+        self.restart_provisioner();
         self.wake_dispatcher(number);
         Ok(())
     }

@@ -9,9 +9,10 @@ use crate::agenda::Event;
 use crate::scenario::{NodeCache, NodeGroup, TaskKind};
 use crate::time::Nanos;
 use falkon_core::data::stage::Event as StageEvent;
+use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
 use falkon_core::result::Outcome;
-use falkon_core::task::{Kind, Resources};
+use falkon_core::task::{AllocationId, Kind, Resources};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, ToExecutor};
 
@@ -56,6 +57,10 @@ pub(super) struct Node {
     pub(super) cut_off_until: Nanos,
     /// It has crashed and starts again then.
     pub(super) down_until: Nanos,
+    /// The allocation that it is part of, when that ends, and since when its
+    /// executor has been registered.
+    pub(super) lease: Option<(AllocationId, Option<Nanos>)>,
+    pub(super) registered: Option<Nanos>,
 }
 
 fn executor(incarnation: u64, number: u64, slots: u32, cache: Option<&NodeCache>) -> Executor {
@@ -88,6 +93,8 @@ impl Node {
             timer: None,
             cut_off_until: Nanos(0),
             down_until: Nanos(0),
+            lease: None,
+            registered: None,
         }
     }
 
@@ -121,7 +128,8 @@ impl World<'_> {
     pub(super) fn node_connects(&mut self, number: u32) {
         let now = self.agenda.now;
         let node = &self.nodes[number as usize];
-        if node.connection.is_some() || node.down_until > now {
+        let is_out = self.scenario.provision.is_some() && node.lease.is_none();
+        if node.connection.is_some() || node.down_until > now || is_out {
             return;
         }
         let dispatcher = node.dispatcher;
@@ -152,7 +160,13 @@ impl World<'_> {
         let event = match message {
             ToExecutor::Welcome { .. } => {
                 node.is_joined = true;
+                node.registered.get_or_insert(now);
                 self.measured.nodes += 1;
+                if let Some((allocation, until)) = node.lease {
+                    let left = until.map(|until| until.since(now).core().0);
+                    let lease = Lease { allocation: Some(allocation), leaves_in_micros: left };
+                    node.machine.handle(now.core(), CoreEvent::Lease(lease));
+                }
                 CoreEvent::Connected
             }
             ToExecutor::Order(order) => CoreEvent::Order(order),
@@ -251,7 +265,8 @@ impl World<'_> {
             }
             Action::Stage(action) => return self.act_on_stage(number, action),
             Action::Peers(peers) => return self.set_peers(number, peers),
-            Action::Prepare { .. } | Action::Forget(_) | Action::Clear(_) | Action::Left => {}
+            Action::Left => self.node_leaves(number)?,
+            Action::Prepare { .. } | Action::Forget(_) | Action::Clear(_) => {}
         }
         Ok(())
     }
@@ -295,7 +310,7 @@ impl World<'_> {
         let speed = node.speed;
         let index = self.workload_index(client, key.task.0);
         let workload = &self.scenario.workload;
-        let mut run = workload.run.of(self.seed ^ SEED_RUNS, index);
+        let mut run = workload.run_of(self.seed ^ SEED_RUNS, index);
         let mut started = now;
         if workload.kind == TaskKind::Compute {
             run = Nanos((run.0 as f64 / speed) as u64);
@@ -381,21 +396,37 @@ impl World<'_> {
     /// A node is gone with all that ran there; it may come back.
     pub(super) fn crash_node(&mut self, number: u32) -> Result<(), Broken> {
         let now = self.agenda.now;
-        let incarnation = self.next_incarnation;
         let down = self.scenario.faults.node_down;
         let node = &mut self.nodes[number as usize];
-        if node.down_until > now {
+        let is_out = self.scenario.provision.is_some() && node.lease.is_none();
+        if node.down_until > now || is_out {
             return Ok(());
         }
-        self.next_incarnation += 1;
         self.measured.faults += 1;
+        // The process died and its kernel says so; or the machine did, and
+        // nobody says anything.
+        let is_silent = self.rng.fraction() >= 0.5;
+        self.stop_node(number, is_silent)?;
+        self.nodes[number as usize].down_until = Nanos(u64::MAX);
+        if down > Nanos(0) {
+            self.nodes[number as usize].down_until = now.after(down);
+            self.agenda.plan(now.after(down), Event::NodeConnects(number));
+        }
+        Ok(())
+    }
+
+    /// A node's executor is gone with all that ran there.
+    pub(super) fn stop_node(&mut self, number: u32, is_silent: bool) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let incarnation = self.next_incarnation;
+        let node = &mut self.nodes[number as usize];
+        self.next_incarnation += 1;
         node.machine = executor(incarnation, node.number, node.slots, node.cache.as_ref());
         node.incarnation = incarnation;
         node.objects = Objects::default();
         node.waiting.clear();
         node.ended.clear();
         node.timer = None;
-        node.down_until = Nanos(u64::MAX);
         for process in std::mem::take(&mut node.processes) {
             self.measured.running -= 1;
             self.measured.busy += u128::from(now.since(process.started).0);
@@ -404,14 +435,7 @@ impl World<'_> {
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes -= 1;
         }
-        if down > Nanos(0) {
-            node.down_until = now.after(down);
-            self.agenda.plan(now.after(down), Event::NodeConnects(number));
-        }
         let (dispatcher, connection) = (node.dispatcher, node.connection.take());
-        // The process died and its kernel says so; or the machine did, and
-        // nobody says anything.
-        let is_silent = self.rng.fraction() >= 0.5;
         self.transfers_break(number, is_silent);
         if let Some(connection) = connection
             && !is_silent
