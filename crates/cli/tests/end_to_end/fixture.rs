@@ -12,7 +12,7 @@ mod running;
 mod services;
 mod watch;
 
-pub(crate) use daemons::{Daemons, poll};
+pub(crate) use daemons::{Daemons, poll_for};
 pub(crate) use left::Left;
 pub(crate) use pipes::{Gate, Signals};
 pub(crate) use ran::{Ran, indices, json_lines};

@@ -4,7 +4,7 @@
 mod gridengine;
 mod slurm;
 
-use crate::fixture::{Access, Dispatcher, Site, poll};
+use crate::fixture::{Access, Dispatcher, Site, poll_for};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn allocations(access: &Access<'_>) -> Vec<Value> {
 /// Waits until nothing is held or asked for.
 #[track_caller]
 fn wait_for_none(access: &Access<'_>) {
-    poll("no allocation is left", || allocations(access).is_empty().then_some(()));
+    poll_for("no allocation is left", || allocations(access).is_empty().then_some(()));
 }
 
 /// Runs so many tasks of a fraction of a second, all well.
@@ -100,7 +100,7 @@ fn processes_of_this_machine_come_and_go() {
     access.run("provision", &["add", &queue]).exits(0);
     access.run("provision", &["add", &queue]).exits(2).says_only(1, "another --name");
     access.run("provision", &["once", "short", "--nodes", "1"]).exits(0);
-    poll("the executor has come", || {
+    poll_for("the executor has come", || {
         allocations(&access).iter().any(|one| one["executors"] == 1).then_some(())
     });
     dispatcher.kill();

@@ -1,7 +1,7 @@
 //! Against a real Grid Engine.
 
 use super::{allocations, run_some, wait_for_none};
-use crate::fixture::{Daemons, Site, poll};
+use crate::fixture::{Daemons, Site, poll_for};
 
 #[test]
 fn slots_of_grid_engine_come_and_go_with_the_tasks() {
@@ -29,7 +29,7 @@ fn slots_of_grid_engine_come_and_go_with_the_tasks() {
     let said = dispatcher.service().said();
     assert!(said.contains(" joined with 2 cpus"), "{said}");
     wait_for_none(&access);
-    poll("no job is left", || jobs().trim().is_empty().then_some(()));
+    poll_for("no job is left", || jobs().trim().is_empty().then_some(()));
 
     // What runs is found again after a crash, and used.
     let mut signals = site.signals("signals");
@@ -39,14 +39,14 @@ fn slots_of_grid_engine_come_and_go_with_the_tasks() {
     assert_eq!(signals.next(), "on");
     dispatcher.kill();
     dispatcher.start();
-    poll("the allocation is there again", || (!allocations(&access).is_empty()).then_some(()));
+    poll_for("the allocation is there again", || (!allocations(&access).is_empty()).then_some(()));
     gate.let_through(1);
     access.run("wait", &[&id, "--quiet"]).exits(0);
     assert_eq!(access.results(&id)[0]["attempts"], 1);
 
     // A job that somebody deletes costs nothing but its time.
     let id = access.submit(&["--range", "1-4", "--retries", "0", "--", "sleep", "2"]);
-    let job = poll("a job has executors", || {
+    let job = poll_for("a job has executors", || {
         let all = allocations(&access);
         let here = all.iter().find(|one| one["executors"] != 0 && one["ending"] == false);
         here.and_then(|one| one["job"].as_str().map(str::to_owned))
@@ -65,5 +65,5 @@ fn slots_of_grid_engine_come_and_go_with_the_tasks() {
     dispatcher.service().wait_for("requests unknown queue");
     access.run("provision", &["remove", "bad"]).exits(0);
     dispatcher.service().wait_for("queue bad: is removed");
-    poll("no job is left", || jobs().trim().is_empty().then_some(()));
+    poll_for("no job is left", || jobs().trim().is_empty().then_some(()));
 }

@@ -1,7 +1,7 @@
 //! Against a real Slurm.
 
 use super::{allocations, prefix_of, provisioned, run_some, wait_for_none};
-use crate::fixture::{Daemons, Site, poll};
+use crate::fixture::{Daemons, Site, poll_for};
 use std::os::unix::fs::PermissionsExt;
 
 /// A site with a Slurm of its own.
@@ -33,7 +33,7 @@ impl Slurm {
 
     #[track_caller]
     fn wait_for_no_jobs(&self) {
-        poll("no job is left", || self.jobs(false).is_empty().then_some(()));
+        poll_for("no job is left", || self.jobs(false).is_empty().then_some(()));
     }
 
     fn run(&self, program: &str, args: &[&str]) {
@@ -79,7 +79,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
 
     // A job that somebody cancels costs nothing but its time.
     let id = access.submit(&["--range", "1-6", "--retries", "0", "--", "sleep", "1.5"]);
-    let job = poll("a job runs", || {
+    let job = poll_for("a job runs", || {
         let running = slurm.jobs(false).into_iter().find(|(_, state)| state == "RUNNING");
         running.filter(|_| allocations(&access).iter().any(|one| one["executors"] != 0))
     });
@@ -95,7 +95,9 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     let jobs = slurm.jobs(true).len();
     dispatcher.kill();
     dispatcher.start();
-    poll("the allocations are there again", || (!allocations(&access).is_empty()).then_some(()));
+    poll_for("the allocations are there again", || {
+        (!allocations(&access).is_empty()).then_some(())
+    });
     gate.let_through(2);
     access.run("wait", &[&id, "--quiet"]).exits(0);
     assert!(access.results(&id).iter().all(|result| result["attempts"] == 1));
@@ -105,7 +107,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
 
     // Static: so many nodes, whatever there is to do.
     access.run("provision", &["once", "q", "--nodes", "2", "--time", "3m"]).exits(0);
-    poll("both nodes have come", || {
+    poll_for("both nodes have come", || {
         allocations(&access).iter().any(|one| one["executors"] == 2).then_some(())
     });
     let shown = access.run("provision", &["show", "q"]).exits(0);
@@ -114,7 +116,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     // The controller goes away while more is asked for than there is, and comes
     // back: nobody is any the worse.
     access.run("provision", &["once", "q", "--nodes", "3"]).exits(0);
-    poll("the second request is known to Slurm", || {
+    poll_for("the second request is known to Slurm", || {
         allocations(&access).iter().any(|one| one["state"] == "pending").then_some(())
     });
     slurm.daemons.tell("stop slurmctld");
@@ -122,7 +124,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     run_some(&access, 4);
     slurm.daemons.tell("start slurmctld");
     access.run("provision", &["resume", "q"]).exits(0);
-    poll("Slurm answers again", || {
+    poll_for("Slurm answers again", || {
         (provisioned(&access)["queues"][0]["state"] == "ready").then_some(())
     });
 
