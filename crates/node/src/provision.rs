@@ -49,6 +49,8 @@ pub struct Setup {
     pub executor: Executor,
     /// Names the dispatcher in the names of its jobs: letters and digits.
     pub tag: String,
+    /// The dispatcher can be reached from its own machine alone.
+    pub loopback: bool,
     /// Queues to begin with, by name, where they are not known yet.
     pub queues: Vec<(String, String)>,
 }

@@ -50,8 +50,10 @@ fn papers() -> Lrm {
 }
 
 fn stages(queue: QueueOptions, lrm: Lrm) -> Scenario {
-    let stages: Vec<Stage> =
-        STAGES.iter().map(|(tasks, run)| Stage { tasks: *tasks, run: seconds(*run as f64) }).collect();
+    let stages: Vec<Stage> = STAGES
+        .iter()
+        .map(|(tasks, run)| Stage { tasks: *tasks, run: seconds(*run as f64) })
+        .collect();
     Scenario {
         name: "stages".to_owned(),
         dispatchers: 1,

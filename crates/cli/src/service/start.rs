@@ -170,12 +170,12 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
     if !args.no_journal {
         let access = identity.access_file(level, &addresses, &[Role::Executor]);
-        handle.provision(provisioner(&identity, &dir, &access, queues)?).await.map_err(
-            |error| match error {
-                SetupError::Queue { .. } => Exit::usage(error),
-                _ => Exit::failure(error),
-            },
-        )?;
+        let mut setup = provisioner(&identity, &dir, &access, queues)?;
+        setup.loopback = address.ip().is_loopback();
+        handle.provision(setup).await.map_err(|error| match error {
+            SetupError::Queue { .. } => Exit::usage(error),
+            _ => Exit::failure(error),
+        })?;
     }
     log(&format!(
         "dispatcher at {} ({level:?} security), access file {}",
@@ -217,7 +217,7 @@ fn provisioner(
     let dispatcher = identity.dispatcher().0;
     let tag = dispatcher.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));
     let executor = Executor { binary, access, give_up: Duration::ZERO };
-    Ok(Setup { dir, executor, tag: tag.collect(), queues })
+    Ok(Setup { dir, executor, tag: tag.collect(), loopback: false, queues })
 }
 
 /// Bytes of the dispatcher's number that are in the names of its jobs.

@@ -138,7 +138,13 @@ impl Provision {
         self.checked(&stored).map_err(AskError::Config)?;
         let written = self.recorded(|record| record.set(name, Some(stored.clone())));
         written.map_err(AskError::Record)?;
-        self.take_up(now, stored).map_err(AskError::Config)?;
+        let queue = self.take_up(now, stored).map_err(AskError::Config)?;
+        let is_local = self.queues.get(&queue).is_some_and(|queue| queue.driver.kind() == "local");
+        if self.setup.loopback && !is_local {
+            let text = "this dispatcher listens at this machine's own address alone: executors \
+                        elsewhere cannot reach it; start it with --listen 0.0.0.0:0";
+            self.say(now, name, text.to_owned());
+        }
         self.look_at = now;
         Ok(())
     }
