@@ -32,7 +32,7 @@ fi
 
 # The shepherd closes every descriptor there could be.
 ulimit -n 4096
-mkdir -p "$dir"/root/default/common "$dir"/spool/{qmaster/job_scripts,execd} "$dir/bin"
+mkdir -p "$dir/root/default/common" "$dir"/spool/{qmaster/job_scripts,execd} "$dir/bin"
 for name in bin lib utilbin; do
     ln -sfn "/var/lib/gridengine/$name" "$dir/root/$name"
 done

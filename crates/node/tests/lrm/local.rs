@@ -18,7 +18,7 @@ fn a_job_starts_its_executors_and_is_cancelled() {
     assert_eq!((found.job, found.nodes), (job.clone(), Some(2)));
     // Another dispatcher's jobs are not ours.
     assert_eq!(driver.allocation_of("falkon-other-7"), None);
-    block_on(driver.cancel(&[job.clone()])).unwrap();
+    block_on(driver.cancel(std::slice::from_ref(&job))).unwrap();
     wait_for_state(&driver, 7, is_over);
     block_on(driver.cancel(&[job])).unwrap();
 }

@@ -7,3 +7,4 @@ mod answers;
 mod cluster;
 mod local;
 mod slurm;
+mod ssh;
