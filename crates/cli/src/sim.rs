@@ -57,6 +57,26 @@ fn figures(seed: u64) -> Exit {
             return exit;
         }
     }
+    staged_figures(seed)
+}
+
+fn staged_figures(seed: u64) -> Exit {
+    let rows = match paper::staged_rows() {
+        Ok(rows) => rows,
+        Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
+    };
+    if let Some(exit) = print(&paper::staged_heading()) {
+        return exit;
+    }
+    for row in rows {
+        let figures = match run(&row.variant.scenario, seed) {
+            Ok(figures) => figures,
+            Err(error) => return Exit::failure(error),
+        };
+        if let Some(exit) = print(&row.line(&figures)) {
+            return exit;
+        }
+    }
     Exit::Success
 }
 
@@ -105,6 +125,11 @@ mod tests {
     fn every_row_of_the_papers_is_a_scenario() {
         let rows = paper::rows().unwrap();
         assert_eq!(rows.len(), 11);
+        for row in rows {
+            row.variant.scenario.check().unwrap();
+        }
+        let rows = paper::staged_rows().unwrap();
+        assert_eq!(rows.len(), 6);
         for row in rows {
             row.variant.scenario.check().unwrap();
         }

@@ -52,7 +52,9 @@ fn mi(policy: PolicyOptions, held: u64) -> Scenario {
             operation: Nanos(1_000_000),
             operations_per_s: None,
         },
+        provision: None,
         workload: Workload {
+            stages: Vec::new(),
             tasks: 500,
             kind: TaskKind::Compute,
             run: Durations::Fixed(Nanos(10_000_000)),

@@ -24,7 +24,9 @@ fn sleeps() -> Scenario {
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
         nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
+        provision: None,
         workload: Workload {
+            stages: Vec::new(),
             tasks: 400,
             kind: TaskKind::Sleep,
             run: Durations::Fixed(seconds(1.0)),

@@ -13,6 +13,9 @@ use std::cmp::Reverse;
 pub(super) struct Tally {
     submitted: u64,
     ended: u64,
+    /// Time for which executors have had tasks, up to `busy_upto`.
+    busy_micros: u64,
+    busy_upto: Time,
     /// Run times since they were last asked for.
     durations: Durations,
 }
@@ -21,6 +24,13 @@ impl Tally {
     /// Tasks were accepted.
     pub(super) fn submitted(&mut self, tasks: u64) {
         self.submitted = self.submitted.saturating_add(tasks);
+    }
+
+    /// So many executors have had tasks until now.
+    pub(super) fn were_busy(&mut self, now: Time, executors: u64) {
+        let micros = now.since(self.busy_upto).saturating_mul(executors);
+        self.busy_micros = self.busy_micros.saturating_add(micros);
+        self.busy_upto = now;
     }
 
     /// Tasks ran, and took so long each.
@@ -35,9 +45,11 @@ impl Dispatcher {
     pub fn demand(&mut self, now: Time) -> Demand {
         self.now = self.now.max(now);
         self.settle_hungry();
+        self.tally.were_busy(self.now, self.busy);
         let mut demand = Demand {
             submitted: self.tally.submitted,
             ended: self.tally.ended,
+            busy_micros: self.tally.busy_micros,
             durations: std::mem::take(&mut self.tally.durations),
             ..Demand::default()
         };

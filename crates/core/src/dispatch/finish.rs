@@ -433,6 +433,7 @@ impl Dispatcher {
     fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Option<Executor> {
         let executor = self.executors.remove(&id)?;
         self.forget_cache(id);
+        self.tally.were_busy(self.now, self.busy);
         self.busy -= u64::from(executor.is_busy);
         if let Some(connection) = executor.connection {
             self.by_connection.remove(&connection);

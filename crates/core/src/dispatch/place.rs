@@ -508,6 +508,7 @@ impl Dispatcher {
         let Some(executor) = self.executors.get_mut(&id) else { return };
         let is_busy = !executor.in_flight.is_empty();
         if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
+            self.tally.were_busy(self.now, self.busy);
             self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
             executor.idle_since = self.now;
         }

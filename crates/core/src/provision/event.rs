@@ -121,6 +121,9 @@ pub struct Demand {
     pub submitted: u64,
     /// Tasks that ended since the dispatcher began.
     pub ended: u64,
+    /// Time for which executors have had tasks, together, since the dispatcher
+    /// began: what tasks cost, with all that comes before and after them.
+    pub busy_micros: u64,
     /// Run times of those that ended since the last demand.
     pub durations: Durations,
 }

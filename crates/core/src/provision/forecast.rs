@@ -6,7 +6,7 @@
 //! ended. That trend counts as long as it has foretold most of the last
 //! stages. A stream has a rate, and the rate a trend.
 
-use super::limits::{ARRIVALS_MAX, BURSTS_MAX, LOOK_MICROS, PEAKS_MAX};
+use super::limits::{BURSTS_MAX, LOOK_MICROS, PEAKS_MAX, SAMPLES_MAX};
 use super::{Demand, Durations};
 use crate::task::Time;
 use std::collections::VecDeque;
@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 const BURST_GAP_MICROS: u64 = 500_000;
 /// What takes longer to arrive is no stage but a stream.
 const BURST_MICROS_MAX: u64 = 5_000_000;
+/// Nodes are behind if more waits than ends in this time.
+const BACKLOG_MICROS: u64 = 2_000_000;
 /// Stages that say whether the trend is to be relied on.
 const RECORD_STAGES: usize = 3;
 /// Tasks after which run times count half.
@@ -37,21 +39,34 @@ impl Burst {
     }
 }
 
+/// How things stood at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sample {
+    at: Time,
+    submitted: u64,
+    ended: u64,
+    busy_micros: u64,
+    /// Time for which executors have been there, together.
+    here_micros: u64,
+    queued: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Forecast {
     bursts: VecDeque<Burst>,
     durations: Durations,
     submitted: u64,
-    /// Tasks submitted up to then.
-    arrivals: VecDeque<(Time, u64)>,
+    /// One for each [`LOOK_MICROS`].
+    samples: VecDeque<Sample>,
+    latest: Sample,
     /// Nodes that had or wanted work: each until then the greatest since the
     /// one before it, falling.
     peaks: VecDeque<(Time, u64)>,
 }
 
 impl Forecast {
-    /// Takes in what dispatchers' queues hold.
-    pub(super) fn demand(&mut self, now: Time, demand: &Demand) {
+    /// Takes in what dispatchers' queues hold; so many executors are there.
+    pub(super) fn demand(&mut self, now: Time, demand: &Demand, executors: u64) {
         self.durations.merge(&demand.durations);
         if self.durations.tasks() > DURATIONS_TASKS_MAX {
             self.durations.halve();
@@ -59,11 +74,16 @@ impl Forecast {
         let came = demand.submitted.saturating_sub(self.submitted);
         let follows = demand.ended >= self.submitted;
         self.submitted = self.submitted.max(demand.submitted);
-        if self.arrivals.back().is_none_or(|(at, _)| now.since(*at) >= LOOK_MICROS) {
-            if self.arrivals.len() >= ARRIVALS_MAX {
-                self.arrivals.pop_front();
+        let Demand { submitted, ended, busy_micros, .. } = *demand;
+        let here = now.since(self.latest.at).saturating_mul(executors);
+        let here_micros = self.latest.here_micros.saturating_add(here);
+        let queued = demand.queued();
+        self.latest = Sample { at: now, submitted, ended, busy_micros, here_micros, queued };
+        if self.samples.back().is_none_or(|sample| now.since(sample.at) >= LOOK_MICROS) {
+            if self.samples.len() >= SAMPLES_MAX {
+                self.samples.pop_front();
             }
-            self.arrivals.push_back((now, demand.submitted));
+            self.samples.push_back(self.latest);
         }
         if came == 0 {
             return;
@@ -132,31 +152,59 @@ impl Forecast {
         Some((next, right * 2 >= judged))
     }
 
+    /// The last sample that is so old, or the oldest.
+    fn sample_before(&self, age_micros: u64) -> Option<Sample> {
+        let now = self.latest.at;
+        let old = self.samples.iter().rev().find(|sample| now.since(sample.at) >= age_micros);
+        old.or(self.samples.front()).copied()
+    }
+
+    /// Whether work comes as a stream.
+    pub(super) fn is_stream(&self) -> bool {
+        self.bursts.back().is_some_and(|burst| !burst.is_stage())
+    }
+
     /// Tasks per second that are to be expected after `ahead_micros`, if work
     /// comes as a stream: the rate of the last such span, and as much more or
     /// less as that is than the rate of the span before.
-    pub(super) fn rate_ahead(&self, now: Time, ahead_micros: u64) -> Option<f64> {
-        let is_stream = self.bursts.back().is_some_and(|burst| !burst.is_stage());
-        let span = ahead_micros.clamp(4 * LOOK_MICROS, LOOK_MICROS * (ARRIVALS_MAX as u64) / 2);
-        if !is_stream {
+    pub(super) fn rate_ahead(&self, ahead_micros: u64) -> Option<f64> {
+        if !self.is_stream() {
             return None;
         }
-        let upto = |at: u64| {
-            let before = self.arrivals.iter().rev().find(|(time, _)| time.0 <= at);
-            before.or(self.arrivals.front()).map(|(time, count)| (time.0, *count))
+        let span = ahead_micros.clamp(4 * LOOK_MICROS, LOOK_MICROS * (SAMPLES_MAX as u64) / 2);
+        let rate = |from: Sample, to: Sample| {
+            let tasks = to.submitted.saturating_sub(from.submitted);
+            let micros = to.at.since(from.at);
+            (micros > 0).then(|| tasks as f64 * 1e6 / micros as f64)
         };
-        let (last, tasks) = (now.0, self.submitted);
-        let (middle, before) = upto(last.saturating_sub(span))?;
-        let (first, at_first) = upto(last.saturating_sub(2 * span))?;
-        let rate = |tasks: u64, micros: u64| tasks as f64 * 1e6 / micros as f64;
-        if last <= middle {
-            return None;
-        }
-        let recent = rate(tasks - before, last - middle);
-        if middle <= first {
-            return Some(recent);
-        }
-        Some((2.0 * recent - rate(before - at_first, middle - first)).max(0.0))
+        let middle = self.sample_before(span)?;
+        let first = self.sample_before(span.saturating_mul(2))?;
+        let recent = rate(middle, self.latest)?;
+        let before = rate(first, middle).unwrap_or(recent);
+        Some((2.0 * recent - before).max(0.0))
+    }
+
+    /// Node time that a task of a stream has cost lately, with all that comes
+    /// before and after it, in microseconds: time for which nodes had tasks,
+    /// or, while tasks wait though nodes are there, all their time, as
+    /// something keeps them from doing more.
+    pub(super) fn node_micros(&self, window_micros: u64) -> Option<u64> {
+        let before = self.sample_before(window_micros)?;
+        let micros = match self.is_behind(window_micros) {
+            true => self.latest.here_micros.saturating_sub(before.here_micros),
+            false => self.latest.busy_micros.saturating_sub(before.busy_micros),
+        };
+        micros.checked_div(self.latest.ended.saturating_sub(before.ended))
+    }
+
+    /// Whether more waits than ends within a few seconds.
+    pub(super) fn is_behind(&self, window_micros: u64) -> bool {
+        self.sample_before(window_micros).is_some_and(|before| {
+            let ended = self.latest.ended.saturating_sub(before.ended);
+            let window = self.latest.at.since(before.at);
+            let few = u128::from(ended) * u128::from(BACKLOG_MICROS);
+            u128::from(self.latest.queued) * u128::from(window) > few
+        })
     }
 
     /// The run time of tasks that ended lately, on average.

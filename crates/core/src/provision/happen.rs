@@ -78,7 +78,7 @@ impl Provisioner {
         }
         let is_quiet = demand.queued() == 0 && demand.running == 0;
         self.quiet_since = is_quiet.then(|| self.quiet_since.unwrap_or(self.now));
-        self.forecast.demand(self.now, &demand);
+        self.forecast.demand(self.now, &demand, self.members.len() as u64);
         self.demand = demand;
     }
 

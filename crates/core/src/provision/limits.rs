@@ -56,7 +56,7 @@ pub const STRANGER_IDLE_MICROS: u64 = 300_000_000;
 /// Start-up delays that are remembered for each queue.
 pub const DELAYS_MAX: usize = 32;
 /// Samples of how many tasks had arrived.
-pub const ARRIVALS_MAX: usize = 512;
+pub const SAMPLES_MAX: usize = 512;
 /// Peaks of demand that are remembered.
 pub const PEAKS_MAX: usize = 1024;
 /// Bursts of arrivals that are remembered.

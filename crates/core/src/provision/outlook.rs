@@ -25,6 +25,8 @@ struct Coming {
     nodes: u64,
     tasks: u64,
     at: Time,
+    /// The next stage; otherwise the stream as it will be.
+    is_stage: bool,
 }
 
 impl Provisioner {
@@ -35,10 +37,15 @@ impl Provisioner {
         let options = &queue.options;
         let is_predictive = options.release == ReleaseName::Predictive;
         let queued = self.demand.queued();
+        let coming = self.coming(queue, useful).filter(|_| is_predictive);
         let mut wanted = 0u64;
+        // What a stream wants is counted as a whole.
+        let is_stream = coming.is_some_and(|coming| !coming.is_stage);
+        let unmet = if is_stream { &[] } else { unmet };
         for waiting in unmet.iter().filter(|one| queue.suits(&one.need, one.estimate_micros)) {
             let estimate = waiting.estimate_micros.filter(|_| is_predictive);
-            let nodes = nodes_for(queue, waiting, estimate, useful + wanted);
+            let is_learning = is_predictive && estimate.is_none();
+            let nodes = nodes_for(queue, waiting, estimate, useful + wanted, is_learning);
             wanted = wanted.saturating_add(nodes);
         }
         let total = useful.saturating_add(wanted);
@@ -51,9 +58,8 @@ impl Provisioner {
         if !is_predictive {
             return Outlook { useful, asking, surplus: (0, None) };
         }
-        let coming = self.coming(queue, useful);
         let there = self.nodes_there().saturating_add(asked);
-        if let Some(Coming { nodes, tasks, at }) = coming
+        if let Some(Coming { nodes, tasks, at, .. }) = coming
             && nodes > there.saturating_add(wanted)
             && at.since(self.now) <= queue.longest_delay_micros()
         {
@@ -79,21 +85,25 @@ impl Provisioner {
             let at = self.forecast.done_at(self.now, &self.demand, slots)?;
             let nodes = worth(tasks, mean, each, delay).max(u64::from(tasks > 0));
             let nodes = nodes.min(queue.options.executors_max);
-            return Some(Coming { nodes, tasks, at });
+            return Some(Coming { nodes, tasks, at, is_stage: true });
         }
-        let rate = self.forecast.rate_ahead(self.now, delay)?;
-        let nodes = rate * mean? as f64 / 1e6 / each as f64 / STREAM_BUSY;
+        let rate = self.forecast.rate_ahead(delay)?;
+        let micros = self.forecast.node_micros(delay)?.max(mean? / each) as f64;
+        // What waits is to be done when nodes that are asked for now are there
+        // and have been for as long.
+        let queued = self.demand.queued() as f64 / delay.max(1) as f64;
+        let nodes = micros * (rate / 1e6 / STREAM_BUSY + queued);
         let nodes = (nodes.ceil() as u64).min(queue.options.executors_max);
         let tasks = (rate * delay as f64 / 1e6) as u64;
-        Some(Coming { nodes, tasks, at: self.now.after(delay) })
+        Some(Coming { nodes, tasks, at: self.now.after(delay), is_stage: false })
     }
 
     /// Nodes that are better given back. Held are those that have work; those
     /// that what is coming wants, if it comes before they could be had again;
     /// and, where nothing is foreseen, as many as had work within the time that
     /// getting them again takes: held for longer, they would have cost more
-    /// than that. Where what runs is expected to end within that time, twice
-    /// as long: more work may follow it.
+    /// than that; or half as long again where what runs is expected to end by
+    /// then, as more work may follow it.
     fn surplus(
         &self,
         queue: &Queue,
@@ -102,19 +112,21 @@ impl Provisioner {
         coming: Option<Coming>,
     ) -> (u64, Option<Reason>) {
         let delay = queue.delay_micros();
+        if wanted > 0 || self.forecast.is_behind(delay) {
+            return (0, None);
+        }
         let busy = self.busy_nodes(queue.id);
         let each = self.slots_of(queue);
         let soon = self.forecast.done_at(self.now, &self.demand, useful.saturating_mul(each));
-        let soon = soon.map(|at| at.since(self.now)).filter(|left| *left < delay);
+        let soon = soon.map_or(0, |at| (delay + delay / 2).saturating_sub(at.since(self.now)));
+        let peak = || self.forecast.peak_within(self.now, delay.max(soon));
         let hold = match coming {
+            Some(coming) if !coming.is_stage => coming.nodes.max(peak()),
             Some(coming) if coming.at.since(self.now) <= delay => coming.nodes,
             Some(_) => 0,
-            None => {
-                let window = if soon.is_some() { delay.saturating_mul(2) } else { delay };
-                self.forecast.peak_within(self.now, window)
-            }
+            None => peak(),
         };
-        let hold = hold.max(busy.saturating_add(wanted)).max(queue.options.executors_min);
+        let hold = hold.max(busy).max(queue.options.executors_min);
         let surplus = useful.saturating_sub(hold);
         let until = coming.map_or(delay, |coming| coming.at.since(self.now)).max(delay);
         let reason = Reason::Dearer {
@@ -143,7 +155,7 @@ impl Provisioner {
     /// Nodes that tasks that wait now are worth.
     pub(super) fn wanted_now(&self, queue: &Queue) -> u64 {
         self.demand.waiting.iter().fold(0u64, |sum, waiting| {
-            let nodes = nodes_for(queue, waiting, waiting.estimate_micros, 1);
+            let nodes = nodes_for(queue, waiting, waiting.estimate_micros, 1, false);
             sum.saturating_add(nodes)
         })
     }
@@ -156,18 +168,35 @@ impl Provisioner {
 }
 
 /// Nodes that so many waiting tasks are worth asking for; some are there.
-fn nodes_for(queue: &Queue, waiting: &Waiting, estimate: Option<u64>, there: u64) -> u64 {
+fn nodes_for(
+    queue: &Queue,
+    waiting: &Waiting,
+    estimate: Option<u64>,
+    there: u64,
+    is_learning: bool,
+) -> u64 {
     let each = queue.node.count_of(&waiting.need, u64::from(u32::MAX)).max(1);
     let nodes = worth(waiting.tasks, estimate, each, queue.delay_micros());
+    // While nobody knows how long tasks run, what is there or comes will tell:
+    // more is asked for only when that is far too little.
+    if is_learning && nodes < there {
+        return 0;
+    }
+    // Short tasks that wait are done by those that are there, too.
+    if estimate.is_some_and(|micros| micros < queue.delay_micros() / 2) {
+        return nodes.saturating_sub(there).max(u64::from(there == 0));
+    }
     nodes.max(u64::from(there == 0))
 }
 
 /// Nodes that so many tasks are worth: one for each that can run at a time, but
-/// none that would have less to do than it takes to get it.
+/// none that would have to do for less than half the time that it takes to get
+/// it.
 fn worth(tasks: u64, estimate_micros: Option<u64>, each: u64, delay_micros: u64) -> u64 {
     let all = tasks.div_ceil(each);
-    let Some(micros) = estimate_micros.filter(|micros| *micros < delay_micros) else { return all };
+    let least = (delay_micros / 2).max(1);
+    let Some(micros) = estimate_micros.filter(|micros| *micros < least) else { return all };
     let work = u128::from(tasks) * u128::from(micros);
-    let nodes = work / (u128::from(each) * u128::from(delay_micros.max(1)));
+    let nodes = work / (u128::from(each) * u128::from(least));
     u64::try_from(nodes).unwrap_or(u64::MAX).min(all)
 }
