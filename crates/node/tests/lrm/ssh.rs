@@ -1,6 +1,8 @@
 //! Against a real sshd.
 
-use crate::cluster::{Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state};
+use crate::cluster::{
+    Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state,
+};
 
 #[test]
 fn a_host_takes_one_job_at_a_time() {
