@@ -4,14 +4,16 @@ use crate::exit::Exit;
 use clap::Args;
 use falkon_core::task::InstanceId;
 use falkon_node::client::{Client, ClientError, Deliveries};
-use falkon_node::secure::{AccessError, AccessFile, Places, Role};
-use std::path::PathBuf;
+use falkon_node::secure::{ACCESS_FILE_BYTES_MAX, AccessError, AccessFile, Places, Role};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
 
 /// Which dispatcher.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct AccessArgs {
-    /// The dispatcher's access file [default: $FALKON_ACCESS, else the one of a
-    /// dispatcher started without --dir]
+    /// The dispatcher's access file, or - for standard input [default:
+    /// $FALKON_ACCESS, else the one of a dispatcher started without --dir]
     #[arg(long, value_name = "FILE")]
     pub(crate) access: Option<PathBuf>,
 }
@@ -28,7 +30,15 @@ pub(crate) fn places() -> Places {
 impl AccessArgs {
     /// Reads the access file.
     pub(crate) fn load(&self) -> Result<AccessFile, AccessError> {
-        AccessFile::load(&AccessFile::find(self.access.as_deref(), &places())?)
+        let path = AccessFile::find(self.access.as_deref(), &places())?;
+        if path == Path::new("-") {
+            let mut bytes = Zeroizing::new(Vec::new());
+            let limit = ACCESS_FILE_BYTES_MAX as u64;
+            // What cannot be read is missing, and then it is no access file.
+            let _ = std::io::stdin().take(limit).read_to_end(&mut bytes);
+            return AccessFile::parse(&bytes, Path::new("standard input"));
+        }
+        AccessFile::load(&path)
     }
 
     /// Reads the access file, or says why that fails.

@@ -85,6 +85,7 @@ impl Embedded {
             give_up: None,
             log,
             cache,
+            tenure: executor::Tenure::default(),
         };
         let executor =
             tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));

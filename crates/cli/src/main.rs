@@ -21,6 +21,7 @@ mod objects;
 mod pipe;
 mod plan;
 mod progress;
+mod provision;
 mod query;
 mod results;
 mod run;
@@ -71,6 +72,8 @@ enum Command {
     Cancel(query::CancelArgs),
     /// Free an instance with its tasks and results
     Destroy(query::DestroyArgs),
+    /// Get executors from batch schedulers, as tasks ask for them
+    Provision(Box<provision::ProvisionArgs>),
     /// Stop a dispatcher; started again with the same directory it goes on
     Stop(query::StopArgs),
     /// See, put, get and drop data objects in executors' caches
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Results(args) => query::results(args),
         Command::Cancel(args) => query::cancel(args),
         Command::Destroy(args) => query::destroy(args),
+        Command::Provision(args) => provision::provision(*args),
         Command::Stop(args) => query::stop(args),
         Command::Data(args) => caches::data(args),
         Command::Sim(args) => sim::sim(&args),

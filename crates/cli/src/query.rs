@@ -195,7 +195,7 @@ async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<b
 }
 
 /// Connects, asks, and answers with an exit status.
-fn with_client<F>(access: &AccessArgs, instance: Option<u64>, ask: F) -> Exit
+pub(crate) fn with_client<F>(access: &AccessArgs, instance: Option<u64>, ask: F) -> Exit
 where
     F: AsyncFnOnce(Client) -> Result<Exit, ClientError>,
 {

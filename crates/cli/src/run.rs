@@ -461,11 +461,17 @@ impl Interrupts {
 
     /// Waits for the next one.
     pub(crate) async fn next(&mut self) {
+        self.next_terminates().await;
+    }
+
+    /// Waits for the next one. Whether it was SIGTERM, which schedulers send,
+    /// and not what people type.
+    pub(crate) async fn next_terminates(&mut self) -> bool {
         match &mut self.signals {
             Some([interrupt, terminate]) => {
                 tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => false,
+                    _ = terminate.recv() => true,
                 }
             }
             None => std::future::pending().await,

@@ -4,6 +4,7 @@ pub(crate) mod executor;
 pub(crate) mod start;
 
 use crate::exit::write_line;
+use falkon_core::task::Time;
 use falkon_node::dispatcher::Log;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,15 +13,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) fn log_to_stderr() -> Log {
     Arc::new(|line: &str| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = now.as_secs();
-        let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-        let (year, month, day) = date(seconds / 86_400);
-        write_line(format_args!(
-            "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{:03}Z {line}",
-            seconds % 60,
-            now.subsec_millis()
-        ));
+        let now = Time(now.as_micros() as u64);
+        write_line(format_args!("{} {line}", clock_text(now)));
     })
+}
+
+/// A time in UTC, to the millisecond.
+pub(crate) fn clock_text(at: Time) -> String {
+    let seconds = at.0 / 1_000_000;
+    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
+    let (year, month, day) = date(seconds / 86_400);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{:03}Z",
+        seconds % 60,
+        at.0 / 1000 % 1000
+    )
 }
 
 /// The civil date of a day counted from 1970-01-01 (Howard Hinnant's

@@ -56,7 +56,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// Commands that have commands of their own.
-const FAMILIES: [&str; 2] = ["bench", "data"];
+const FAMILIES: [&str; 3] = ["bench", "data", "provision"];
 
 /// The names of all commands, or of those below one.
 fn commands(family: Option<&str>) -> Vec<String> {

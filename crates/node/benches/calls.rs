@@ -110,6 +110,7 @@ impl Service {
         let (reader, writer) = attach(Role::Executor);
         let options = executor::Options {
             cache: None,
+            tenure: executor::Tenure::default(),
             name: "bench".to_owned(),
             capacity: Resources::cpus(WORKERS),
             scratch: std::env::temp_dir(),

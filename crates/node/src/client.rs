@@ -18,6 +18,7 @@ use falkon_wire::codec::Wire;
 use falkon_wire::message::{
     FromClient, PROTOCOL_VERSION, Refusal, Status, TaskInfo, Ticket, ToClient,
 };
+use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -277,6 +278,23 @@ impl Client {
         }
     }
 
+    /// Asks how the provisioner is: all its queues or one, with at most `log`
+    /// lines of its log.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn provision_status(
+        &self,
+        queue: Option<String>,
+        log: u64,
+    ) -> Result<ProvisionStatus, ClientError> {
+        let ask = ProvisionAsk::Status { queue, log };
+        match self.ask(|request| FromClient::Provision { request, ask }).await? {
+            ToClient::Provision { status, .. } => Ok(status),
+            other => Err(unexpected(other)),
+        }
+    }
+
     /// Which data objects there are, after one, as many as go into one answer;
     /// and from which to go on, if there may be more.
     ///
@@ -329,6 +347,14 @@ impl Client {
             ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
             other => Err(unexpected(other)),
         }
+    }
+
+    /// Has the provisioner do something.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn provision(&self, ask: ProvisionAsk) -> Result<(), ClientError> {
+        done(self.ask(|request| FromClient::Provision { request, ask }).await?)
     }
 
     /// Ends the dispatcher.
@@ -399,7 +425,8 @@ async fn read(
                 | ToClient::Tasks { request, .. }
                 | ToClient::Objects { request, .. }
                 | ToClient::Found { request, .. }
-                | ToClient::Reached { request, .. } => *request,
+                | ToClient::Reached { request, .. }
+                | ToClient::Provision { request, .. } => *request,
                 ToClient::Results(_) => {
                     if let ToClient::Results(delivery) = message {
                         deliveries.push(Ok(delivery));

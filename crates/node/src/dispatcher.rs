@@ -15,6 +15,7 @@ mod store;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
+use crate::provision::{Answer, AskError, Provision, Setup, SetupError};
 use crate::secure::{
     AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
 };
@@ -24,6 +25,7 @@ use falkon_core::task::Time;
 use falkon_wire::message::{
     FromClient, FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor,
 };
+use falkon_wire::provision::ProvisionAsk;
 use hold::Held;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -163,6 +165,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         connections: handle.connections.clone(),
         log: options.log,
         stopping: None,
+        provision: None,
     };
     tokio::spawn(async move {
         let how = driver.run(messages).await;
@@ -216,6 +219,18 @@ impl Handle {
         (self.log)(&format!("refused a connection: {error}"));
     }
 
+    /// Starts the provisioner.
+    ///
+    /// # Errors
+    /// It cannot be started, or a queue that it is to begin with cannot be.
+    pub async fn provision(&self, setup: Setup) -> Result<(), SetupError> {
+        let (answer, started) = oneshot::channel();
+        let setup = Box::new(setup);
+        // A dispatcher that has ended says so by itself.
+        let _ = self.inbox.send(Inbound::Provision { setup, answer }).await;
+        started.await.unwrap_or(Ok(()))
+    }
+
     /// Ends the dispatcher as if it had been asked to by its owner.
     pub async fn stop(&self) {
         // If the driver is gone, it has stopped.
@@ -250,6 +265,15 @@ struct Driver {
     connections: Arc<AtomicU64>,
     log: Log,
     stopping: Option<(ConnectionId, u64)>,
+    provision: Option<Provision>,
+}
+
+/// The next answer of a scheduler; waits for ever if there is no provisioner.
+async fn heard(provision: &mut Option<Provision>) -> Answer {
+    match provision {
+        Some(provision) => provision.hear().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Driver {
@@ -258,10 +282,13 @@ impl Driver {
         let mut awaited = None;
         let mut alarm = Alarm::new();
         loop {
-            let due = self.core.poll_timeout().map(|(at, _)| self.clock.instant(at).into());
+            let own = self.core.poll_timeout().map(|(at, _)| at);
+            let due = own.into_iter().chain(self.provision.as_ref().and_then(Provision::due));
+            let due = due.min().map(|at| self.clock.instant(at).into());
             let due = due.into_iter().chain(self.held.due()).min();
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
+            let mut answer = None;
             tokio::select! {
                 biased;
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
@@ -269,6 +296,7 @@ impl Driver {
                         return Stopped::Asked;
                     }
                 }
+                heard = heard(&mut self.provision) => answer = Some(heard),
                 () = alarm.wait(due) => {}
                 () = vigil.keep() => {}
             }
@@ -277,6 +305,10 @@ impl Driver {
             }
             let now = self.clock.now();
             let mut stop = false;
+            let busy = !batches.is_empty();
+            if let Some((provision, answer)) = self.provision.as_mut().zip(answer) {
+                provision.take(now, answer);
+            }
             for inbound in batches.drain(..) {
                 stop |= self.take(now, inbound);
             }
@@ -288,6 +320,7 @@ impl Driver {
                 self.core.handle_timeout(self.clock.now());
             }
             self.act();
+            self.provide(busy);
             if !self.settle().await {
                 return Stopped::JournalFailed;
             }
@@ -389,9 +422,42 @@ impl Driver {
                     }
                 }
             }
+            Inbound::Provision { setup, answer } => {
+                let opened = Provision::open(*setup, now, self.log.clone());
+                // Whoever asked may have given up waiting.
+                let _ = answer.send(opened.map(|opened| self.provision = Some(opened)));
+            }
             Inbound::Stop => return true,
         }
         false
+    }
+
+    /// Gives the provisioner its turn.
+    fn provide(&mut self, busy: bool) {
+        let Some(provision) = &mut self.provision else { return };
+        let now = self.clock.now();
+        let wishes = provision.turn(now, &mut self.core, busy);
+        if wishes.release.is_empty() {
+            return;
+        }
+        for executor in wishes.release {
+            self.core.handle(now, Event::Release { executor });
+        }
+        self.act();
+    }
+
+    fn ask_provisioner(&mut self, now: Time, request: u64, ask: ProvisionAsk) -> ToClient {
+        let asked = match &mut self.provision {
+            Some(provision) => provision.ask(now, ask),
+            None => Err(AskError::NoProvisioner),
+        };
+        match asked {
+            Ok(Some(status)) => ToClient::Provision { request, status },
+            Ok(None) => ToClient::Done { request },
+            Err(error) => {
+                ToClient::Refused { request, reason: Refusal::Provision(error.to_string()) }
+            }
+        }
     }
 
     fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
@@ -450,6 +516,11 @@ impl Driver {
             FromClient::Reach { request, instance, object, purpose } => {
                 let scope = permission::scope(peer.role, instance);
                 let answer = self.reach(request, scope, &object, purpose);
+                self.push(connection, answer);
+                return;
+            }
+            FromClient::Provision { request, ask } => {
+                let answer = self.ask_provisioner(now, request, ask);
                 self.push(connection, answer);
                 return;
             }

@@ -11,13 +11,15 @@ mod workers;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
-use crate::process::{Ended, HostError};
+use crate::process::{Ended, HostError, Outcome};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
+use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
-use falkon_core::task::{Resources, Time};
+use falkon_core::task::{AllocationId, Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use objects::{FromObjects, Objects};
+use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -31,6 +33,9 @@ pub use workers::WorkerOptions;
 
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// How long the end of a task by a signal is kept back in a batch scheduler's
+/// job: the scheduler may be ending the job, this process next.
+const DOUBT_MS: u64 = 250;
 /// Messages waiting for the writer of a session that does not get through;
 /// more wait in the core.
 const SESSION_MESSAGES_MAX: usize = 64;
@@ -53,6 +58,20 @@ pub struct Options {
     pub log: Log,
     /// The cache; without one, tasks with data objects fail here.
     pub cache: Option<CacheSetup>,
+    /// By whose leave it is here, and for how long.
+    pub tenure: Tenure,
+}
+
+/// By whose leave an executor is on its node, and for how long.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tenure {
+    /// The allocation that it runs in, if a provisioner asked for it.
+    pub allocation: Option<AllocationId>,
+    /// When it leaves, done or not; the dispatcher is told, and sends it
+    /// nothing that is known to take longer.
+    pub ends: Option<std::time::Instant>,
+    /// It leaves when it has had nothing to do for so long.
+    pub idle: Option<Duration>,
 }
 
 impl fmt::Debug for Options {
@@ -172,6 +191,9 @@ pub async fn run(
         say: Vec::new(),
         reported: false,
         left: false,
+        tenure: options.tenure,
+        idle_since: None,
+        doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
     let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
@@ -199,13 +221,18 @@ pub async fn run(
                 None => break,
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
-            () = alarm.wait(due) => driver.tasks.hear_workers(&driver.clock),
+            () = alarm.wait(due) => driver.take_ended(&mut ended, None),
             () = vigil.keep() => {}
         }
         if idle {
             awake.end(&vigil);
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
+        if driver.was_idle_for_long() && !leaving {
+            leaving = true;
+            driver.core.handle(driver.clock.now(), Event::Leave);
+            driver.turn().await.map_err(ExecutorError::Host)?;
+        }
     }
     driver.tasks.stop();
     if let Some(stage) = driver.core.stage() {
@@ -242,13 +269,41 @@ struct Driver {
     /// It has told of ends in this turn.
     reported: bool,
     left: bool,
+    tenure: Tenure,
+    /// Since when there is nothing to do, if its idle time is limited.
+    idle_since: Option<tokio::time::Instant>,
+    /// Ends that may be the scheduler's doing, and when they are believed.
+    doubtful: VecDeque<(tokio::time::Instant, Ended)>,
 }
 
 impl Driver {
+    /// Whether it has had nothing to do for as long as it may. An executor
+    /// without a dispatcher is not idle: it waits for one.
+    fn was_idle_for_long(&mut self) -> bool {
+        let Some(limit) = self.tenure.idle else { return false };
+        if self.session.is_none() || !self.core.is_idle() {
+            self.idle_since = None;
+            return false;
+        }
+        let since = *self.idle_since.get_or_insert_with(tokio::time::Instant::now);
+        since.elapsed() >= limit
+    }
+
+    /// What the dispatcher is to know of how long this executor stays.
+    fn lease(&self) -> Lease {
+        let left = |ends: std::time::Instant| {
+            ends.saturating_duration_since(std::time::Instant::now()).as_micros() as u64
+        };
+        Lease { allocation: self.tenure.allocation, leaves_in_micros: self.tenure.ends.map(left) }
+    }
+
     fn due(&self) -> Option<tokio::time::Instant> {
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
-        due.into_iter().chain(self.tasks.next_look()).min().map(Into::into)
+        let due = due.into_iter().chain(self.tasks.next_look()).min().map(Into::into);
+        let idle = self.idle_since.zip(self.tenure.idle).map(|(since, limit)| since + limit);
+        let doubt = self.doubtful.front().map(|(until, _)| *until);
+        [due, idle, doubt].into_iter().flatten().min()
     }
 
     fn hear(&mut self, said: FromSession) {
@@ -263,6 +318,7 @@ impl Driver {
                             {
                                 objects.set_secret(secret);
                             }
+                            self.core.handle(self.clock.now(), Event::Lease(self.lease()));
                             self.core.handle(self.clock.now(), Event::Connected);
                         }
                         ToExecutor::Order(order) => {
@@ -292,10 +348,29 @@ impl Driver {
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(now, said)) {
             self.core.handle(now, event);
         }
+        self.doubt(ended);
         for ended in ended.drain(..) {
             if let Some(event) = self.tasks.ended(ended, &self.clock) {
                 self.core.handle(now, event);
             }
+        }
+    }
+
+    /// In a scheduler's job, keeps back ends by the signals that schedulers end
+    /// jobs with. If this process is still there a moment later they were not
+    /// meant for all of the job, and are believed.
+    fn doubt(&mut self, ended: &mut Vec<Ended>) {
+        if self.tenure.allocation.is_none() {
+            return;
+        }
+        let now = tokio::time::Instant::now();
+        let until = now + Duration::from_millis(DOUBT_MS);
+        let is_doubtful = |ended: &mut Ended| {
+            matches!(ended.outcome, Outcome::Signal(libc::SIGTERM | libc::SIGKILL))
+        };
+        self.doubtful.extend(ended.extract_if(.., is_doubtful).map(|ended| (until, ended)));
+        while self.doubtful.front().is_some_and(|(until, _)| *until <= now) {
+            ended.extend(self.doubtful.pop_front().map(|(_, ended)| ended));
         }
     }
 

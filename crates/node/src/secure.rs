@@ -48,6 +48,7 @@ pub use handshake::{Breakdown, Stage};
 pub use identity::{Identity, IdentityError};
 pub use level::{Level, LevelError};
 pub use private_file::FileError;
+pub(crate) use private_file::{read as read_private, write as write_private};
 pub use read::{Batch, FrameReader, ReadError};
 pub use role::{Role, UnknownRole};
 pub use secret::{DispatcherId, Fingerprint, NotHex, Secret};

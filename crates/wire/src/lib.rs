@@ -5,3 +5,4 @@ pub mod command;
 mod core_types;
 pub mod declared;
 pub mod message;
+pub mod provision;

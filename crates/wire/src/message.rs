@@ -4,6 +4,7 @@
 //! number that comes back in the answer; a client may have many under way.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
+use crate::provision::{ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
@@ -136,6 +137,14 @@ pub enum FromClient {
         /// What for.
         purpose: Purpose,
     },
+    /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
+    /// [`ToClient::Done`].
+    Provision {
+        /// Comes back in the answer.
+        request: u64,
+        /// What.
+        ask: ProvisionAsk,
+    },
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
@@ -151,6 +160,7 @@ wire_enum!(FromClient {
     10 => Objects { request, instance, executor, prefix, after },
     11 => Find { request, instance, name },
     12 => Reach { request, instance, object, purpose },
+    13 => Provision { request, ask },
 });
 
 /// Tasks described in one answer.
@@ -236,6 +246,13 @@ pub enum ToClient {
         /// To whom, in this order.
         access: Vec<Access>,
     },
+    /// How the provisioner is.
+    Provision {
+        /// Of the question.
+        request: u64,
+        /// It and what it has.
+        status: ProvisionStatus,
+    },
 }
 
 /// What somebody proves to an executor that he may do something with one data
@@ -262,6 +279,7 @@ wire_enum!(ToClient {
     8 => Objects { request, objects, next },
     9 => Found { request, found },
     10 => Reached { request, ticket, access },
+    11 => Provision { request, status },
 });
 
 /// Why a request is refused.
@@ -275,12 +293,15 @@ pub enum Refusal {
     Journal(String),
     /// Nobody can be gone to with a data object; why.
     Access(AccessError),
+    /// The provisioner says no; why.
+    Provision(String),
 }
 wire_enum!(Refusal {
     0 => Request(error),
     1 => NotAllowed,
     2 => Journal(reason),
     3 => Access(error),
+    4 => Provision(reason),
 });
 
 impl std::fmt::Display for Refusal {
@@ -296,6 +317,7 @@ impl std::fmt::Display for Refusal {
                 write!(f, "the dispatcher cannot write its journal: {reason}")
             }
             Refusal::Access(error) => write!(f, "{error}"),
+            Refusal::Provision(reason) => f.write_str(reason),
         }
     }
 }

@@ -97,6 +97,7 @@ fn options(number: u32, slots: u32) -> Options {
         give_up: None,
         log: Arc::new(|_: &str| {}),
         cache: None,
+        tenure: falkon_node::executor::Tenure::default(),
     }
 }
 

@@ -9,11 +9,12 @@ use crate::exit::{Exit, runtime, say};
 use crate::run::{Interrupts, leave_cache, new_scratch};
 use crate::workers::WorkerArgs;
 use clap::Args;
-use falkon_core::task::{MILLI, Resources};
+use falkon_core::task::{AllocationId, MILLI, Resources};
 use falkon_node::client::ClientError;
 use falkon_node::executor::{self, ExecutorError, Link};
+use falkon_node::lrm::granted;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// `falkon executor`
@@ -21,13 +22,16 @@ use tokio::sync::oneshot;
 pub(crate) struct ExecutorArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Tasks of one CPU side by side [default: one per CPU]
+    /// Tasks of one CPU side by side [default: one per CPU that this process may
+    /// use, and that a batch scheduler has granted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     slots: Option<u32>,
-    /// GPUs offered [default: those of CUDA_VISIBLE_DEVICES]
+    /// GPUs offered [default: those of CUDA_VISIBLE_DEVICES or
+    /// ROCR_VISIBLE_DEVICES, or that a batch scheduler has granted]
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
-    /// Memory offered [default: all of this machine's]
+    /// Memory offered [default: this machine's, or what a batch scheduler or a
+    /// control group allows of it]
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     memory: Option<u64>,
     /// A custom resource offered; may be repeated
@@ -50,6 +54,39 @@ pub(crate) struct ExecutorArgs {
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
+    /// This machine is ours for so long: leave in good time before that, and
+    /// start nothing that is known to take longer
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    walltime: Option<u64>,
+    /// How long before the end of --walltime to leave [default: a tenth of it,
+    /// at most 1m]
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    leave_before: Option<u64>,
+    /// Leave when there was nothing to do for so long [default: never]
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    idle_exit: Option<u64>,
+    /// The provisioner's allocation that it runs in
+    #[arg(long, value_name = "NUMBER", hide = true)]
+    allocation: Option<u64>,
+}
+
+/// The longest time before the end of a walltime at which an executor leaves
+/// unless told otherwise.
+const LEAVE_BEFORE_MICROS_MAX: u64 = 60_000_000;
+
+impl ExecutorArgs {
+    fn tenure(&self) -> executor::Tenure {
+        let ends = self.walltime.map(|walltime| {
+            let before = (walltime / 10).min(LEAVE_BEFORE_MICROS_MAX);
+            let before = self.leave_before.unwrap_or(before);
+            Instant::now() + Duration::from_micros(walltime.saturating_sub(before))
+        });
+        executor::Tenure {
+            allocation: self.allocation.map(AllocationId),
+            ends,
+            idle: self.idle_exit.map(Duration::from_micros),
+        }
+    }
 }
 
 /// Runs the command.
@@ -62,14 +99,17 @@ pub(crate) fn executor(args: ExecutorArgs) -> Exit {
 
 async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-    let visible = visible.map_or(0, |list| list.split(',').filter(|gpu| !gpu.is_empty()).count());
+    let tenure = args.tenure();
+    let granted = granted(|name| std::env::var(name).ok(), &hostname());
     let mut custom = args.resource;
     custom.sort();
+    let slots = args.slots.unwrap_or_else(|| granted.cpus.unwrap_or(u32::MAX).min(cpus()));
     let capacity = Resources {
-        cpus_milli: args.slots.unwrap_or_else(cpus).saturating_mul(MILLI),
-        gpus: args.gpus.unwrap_or(visible as u32),
-        memory_bytes: args.memory.unwrap_or_else(memory),
+        cpus_milli: slots.saturating_mul(MILLI),
+        gpus: args.gpus.or(granted.gpus).unwrap_or(0),
+        memory_bytes: args
+            .memory
+            .unwrap_or_else(|| granted.memory_bytes.unwrap_or(u64::MAX).min(memory())),
         custom,
     };
     let scratch = match args.scratch {
@@ -91,6 +131,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         give_up: args.give_up.map(Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
+        tenure,
     };
     let (leave, leaving) = oneshot::channel();
     let link = Link::Access { access: Box::new(access), source: None };
@@ -100,7 +141,13 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let result = loop {
         tokio::select! {
             result = &mut running => break result,
-            () = interrupts.next() => match leave.take() {
+            terminates = interrupts.next_terminates() => match leave.take() {
+                // The scheduler ends the whole job, tasks included: what they
+                // make of that is no result. They run again elsewhere.
+                _ if terminates && tenure.allocation.is_some() => {
+                    say("the batch scheduler ends this job: leaving at once");
+                    break Ok(());
+                }
                 Some(leave) => {
                     say("leaving when what runs has ended (once more to leave at once)");
                     // It hears this unless it has ended, which the other branch sees.

@@ -4,13 +4,17 @@ use super::log_to_stderr;
 use crate::access::places;
 use crate::embedded::hostname;
 use crate::exit::{Exit, runtime};
+use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
 use falkon_node::dispatcher::{self, Stopped, StoreOptions};
-use falkon_node::secure::{AccessFile, Identity, Level};
+use falkon_node::lrm::Executor;
+use falkon_node::provision::{Setup, SetupError};
+use falkon_node::secure::{AccessFile, Identity, Level, Role};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 
 /// Connections that wait to be accepted; the system's own bound
@@ -79,6 +83,16 @@ pub(crate) struct StartArgs {
     /// Go on behind damage in the journal instead of refusing to start
     #[arg(long)]
     salvage: bool,
+    /// Get executors from this batch scheduler, as tasks ask for them (as
+    /// falkon provision add does, with defaults that are kind to the cluster);
+    /// may be repeated
+    ///
+    /// slurm, gridengine and so on, auto for the one that is here, or a queue's
+    /// file. Unless --listen says otherwise, the dispatcher then listens at all
+    /// of this machine's addresses, encrypted. Queues that were added before
+    /// are there without this.
+    #[arg(long, value_name = "SCHEDULER|FILE")]
+    provision: Vec<String>,
 }
 
 /// Allows as many connections as the system lets this process have.
@@ -106,7 +120,21 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     make_dir(&dir)?;
     let access_path = dir.join("access.json");
     let before = AccessFile::load(&access_path).ok();
-    let listen = resolve(&args, before.as_ref())?;
+    if args.no_journal && !args.provision.is_empty() {
+        return Err(Exit::usage(
+            "--provision needs a journal, to find its jobs again: leave --no-journal out",
+        ));
+    }
+    let queues = args.provision.iter().map(|what| from_name(what));
+    let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
+    let is_loopback = |access: &AccessFile| {
+        let first = access.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
+        first.is_some_and(|address| address.ip().is_loopback())
+    };
+    let had_queues = dir.join("provision/provision.json").exists();
+    let from_elsewhere = args.provision.iter().any(|what| what != "local")
+        || (had_queues && before.as_ref().is_some_and(|before| !is_loopback(before)));
+    let listen = resolve(&args, before.as_ref(), from_elsewhere)?;
     let level = args.security.map_or_else(|| Level::default_for(listen), Level::from);
     level.allowed(listen, args.force).map_err(Exit::usage)?;
     let log = log_to_stderr();
@@ -140,6 +168,15 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         .map_err(|error| Exit::failure(format!("cannot tell the port in use: {error}")))?;
     let addresses = advertised(&args, address);
     identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
+    if !args.no_journal {
+        let access = identity.access_file(level, &addresses, &[Role::Executor]);
+        let mut setup = provisioner(&identity, &dir, &access, queues)?;
+        setup.loopback = address.ip().is_loopback();
+        handle.provision(setup).await.map_err(|error| match error {
+            SetupError::Queue { .. } => Exit::usage(error),
+            _ => Exit::failure(error),
+        })?;
+    }
     log(&format!(
         "dispatcher at {} ({level:?} security), access file {}",
         addresses.join(", "),
@@ -164,6 +201,28 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     }
 }
 
+/// What the provisioner is started with.
+fn provisioner(
+    identity: &Identity,
+    dir: &Path,
+    access: &AccessFile,
+    queues: Vec<(String, String)>,
+) -> Result<Setup, Exit> {
+    let binary = std::env::current_exe()
+        .map_err(|error| Exit::failure(format!("cannot tell where this program is: {error}")))?;
+    let dir = std::path::absolute(dir.join("provision")).map_err(|error| {
+        Exit::failure(format!("cannot tell where {} is: {error}", dir.display()))
+    })?;
+    let access = String::from_utf8_lossy(&access.text()).into_owned();
+    let dispatcher = identity.dispatcher().0;
+    let tag = dispatcher.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));
+    let executor = Executor { binary, access, give_up: Duration::ZERO };
+    Ok(Setup { dir, executor, tag: tag.collect(), loopback: false, queues })
+}
+
+/// Bytes of the dispatcher's number that are in the names of its jobs.
+const TAG_BYTES: usize = 4;
+
 /// Listens with as long a queue of new connections as the system allows:
 /// thousands of executors may start in the same moment, and those that find
 /// the queue full try again seconds later.
@@ -187,15 +246,23 @@ fn make_dir(dir: &std::path::Path) -> Result<(), Exit> {
         .map_err(|error| Exit::usage(format!("cannot create {}: {error}", dir.display())))
 }
 
-/// The address to listen at.
-fn resolve(args: &StartArgs, before: Option<&AccessFile>) -> Result<SocketAddr, Exit> {
-    let fallback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// The address to listen at. `from_elsewhere`: executors come from other
+/// machines.
+fn resolve(
+    args: &StartArgs,
+    before: Option<&AccessFile>,
+    from_elsewhere: bool,
+) -> Result<SocketAddr, Exit> {
     let Some(listen) = &args.listen else {
         let last = before.and_then(|access| access.addresses.first());
-        return Ok(last
-            .and_then(|address| address.parse::<SocketAddr>().ok())
-            .filter(|address| address.ip().is_loopback())
-            .unwrap_or(fallback));
+        let here = last.and_then(|address| address.parse::<SocketAddr>().ok());
+        let here = here.filter(|address| address.ip().is_loopback());
+        // Executors of a dispatcher that comes back look for it at its port.
+        let port = last.and_then(|address| address.rsplit(':').next()?.parse::<u16>().ok());
+        if from_elsewhere {
+            return Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.unwrap_or(0)));
+        }
+        return Ok(here.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)));
     };
     let mut found = listen.to_socket_addrs().map_err(|error| {
         Exit::usage(format!("--listen {listen}: {error} (it takes HOST:PORT, as 0.0.0.0:7070)"))

@@ -4,6 +4,7 @@
 //! Every wait is for an event (output, the end of a process, a line through a
 //! named pipe) and has a deadline; what makes no event is polled.
 
+mod daemons;
 mod left;
 mod pipes;
 mod ran;
@@ -11,6 +12,7 @@ mod running;
 mod services;
 mod watch;
 
+pub(crate) use daemons::{Daemons, poll_for};
 pub(crate) use left::Left;
 pub(crate) use pipes::{Gate, Signals};
 pub(crate) use ran::{Ran, indices, json_lines};
@@ -35,6 +37,7 @@ pub(crate) const MARK_VARIABLE: &str = "FALKON_END_TO_END";
 pub(crate) struct Site {
     dir: tempfile::TempDir,
     mark: String,
+    variables: Vec<(String, String)>,
 }
 
 impl Site {
@@ -43,7 +46,13 @@ impl Site {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = tempfile::Builder::new().prefix("falkon-test-").tempdir().unwrap();
         std::fs::create_dir(dir.path().join("tmp")).unwrap();
-        Site { dir, mark: format!("{}-{number}", std::process::id()) }
+        let mark = format!("{}-{number}", std::process::id());
+        Site { dir, mark, variables: Vec::new() }
+    }
+
+    /// Sets a variable for all programs that are started from now on.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -81,6 +90,7 @@ impl Site {
             .env("XDG_STATE_HOME", self.dir.path().join("state"))
             .env("TMPDIR", self.dir.path().join("tmp"))
             .env(MARK_VARIABLE, &self.mark)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         command
     }

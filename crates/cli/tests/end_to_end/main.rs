@@ -14,6 +14,7 @@ mod input;
 mod kill;
 mod kill_at_speed;
 mod network;
+mod provision;
 mod resume;
 mod run;
 mod security;

@@ -314,6 +314,7 @@ impl Provisioner {
                 || one.ending
                 || one.missing > 0
                 || one.empty_since.is_some()
+                || one.coming() > 0
         };
         match all.any(awaited) {
             true => Some(queue.query_after),

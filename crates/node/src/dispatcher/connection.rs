@@ -1,5 +1,6 @@
 //! One connection of a dispatcher: its reader and its writer.
 
+use crate::provision::{Setup, SetupError};
 use crate::secure::{FrameReader, FrameWriter, QueueError, Role, WRITE_QUEUE_BYTES_MAX};
 use falkon_core::dispatch::ConnectionId;
 use falkon_core::task::InstanceId;
@@ -26,9 +27,23 @@ pub(super) enum Message {
 /// What readers hand to the driver.
 #[derive(Debug)]
 pub(super) enum Inbound {
-    Opened { connection: ConnectionId, peer: Peer },
-    Messages { connection: ConnectionId, messages: Vec<Message> },
-    Closed { connection: ConnectionId, why: Option<String> },
+    Opened {
+        connection: ConnectionId,
+        peer: Peer,
+    },
+    Messages {
+        connection: ConnectionId,
+        messages: Vec<Message>,
+    },
+    Closed {
+        connection: ConnectionId,
+        why: Option<String>,
+    },
+    /// Start a provisioner; the answer says whether that worked.
+    Provision {
+        setup: Box<Setup>,
+        answer: oneshot::Sender<Result<(), SetupError>>,
+    },
     Stop,
 }
 

@@ -20,7 +20,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Objects { instance, .. }
         | FromClient::Find { instance, .. }
         | FromClient::Reach { instance, .. } => *instance,
-        FromClient::Create { .. } | FromClient::Stop { .. } => None,
+        FromClient::Create { .. } | FromClient::Stop { .. } | FromClient::Provision { .. } => None,
     }
 }
 
@@ -38,6 +38,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
         | FromClient::Reach { request, .. }
+        | FromClient::Provision { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } => None,
     }

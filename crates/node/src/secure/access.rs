@@ -215,14 +215,22 @@ impl AccessFile {
     /// # Errors
     /// All of [`AccessError`] but `NotFound` and `NoSecret`.
     pub fn load(path: &Path) -> Result<AccessFile, AccessError> {
-        let bytes = private_file::read(path)?;
+        AccessFile::parse(&private_file::read(path)?, path)
+    }
+
+    /// Reads an access file's content; `path` says where it comes from, for
+    /// messages.
+    ///
+    /// # Errors
+    /// As of [`AccessFile::load`].
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<AccessFile, AccessError> {
         let malformed = |source| AccessError::Malformed { path: path.to_owned(), source };
         // The format first: the rest of another format may look different.
-        let Format { format } = serde_json::from_slice(&bytes).map_err(malformed)?;
+        let Format { format } = serde_json::from_slice(bytes).map_err(malformed)?;
         if format != u64::from(ACCESS_FILE_FORMAT) {
             return Err(AccessError::Format { path: path.to_owned(), format });
         }
-        let stored: Stored = serde_json::from_slice(&bytes).map_err(malformed)?;
+        let stored: Stored = serde_json::from_slice(bytes).map_err(malformed)?;
         let incomplete = |field| AccessError::Incomplete { path: path.to_owned(), field };
         if stored.addresses.is_empty() {
             return Err(incomplete("addresses"));
@@ -246,7 +254,14 @@ impl AccessFile {
     /// # Errors
     /// [`AccessError::File`] if the system refuses.
     pub fn write(&self, path: &Path) -> Result<(), AccessError> {
-        let stored = Stored {
+        private_file::write(path, &self.text())?;
+        Ok(())
+    }
+
+    /// What the file holds.
+    #[must_use]
+    pub fn text(&self) -> Zeroizing<Vec<u8>> {
+        to_json(&Stored {
             format: ACCESS_FILE_FORMAT,
             dispatcher: self.dispatcher,
             addresses: self.addresses.clone(),
@@ -257,9 +272,7 @@ impl AccessFile {
                 .iter()
                 .map(|(role, secret)| (StoredRole(*role), StoredSecret(secret.clone())))
                 .collect(),
-        };
-        private_file::write(path, &to_json(&stored))?;
-        Ok(())
+        })
     }
 
     /// The secret of a role.

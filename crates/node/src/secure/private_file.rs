@@ -90,7 +90,7 @@ impl std::error::Error for FileError {
 
 /// Reads a file after checking, on the opened file itself, that only its owner
 /// can.
-pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
     let unreadable = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => FileError::Missing { path: path.to_owned() },
         _ => FileError::Read { path: path.to_owned(), source },
@@ -120,7 +120,7 @@ pub(super) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
 
 /// Writes a file of mode 0600, whole or not at all: under another name first,
 /// to disk, then renamed. Directories that are missing are made with mode 0700.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -2,6 +2,7 @@
 //! fuzz corpus.
 
 mod data;
+mod provision;
 
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::data::declared::{
@@ -375,6 +376,9 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             },
         ),
     ]
+    .into_iter()
+    .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
+    .collect()
 }
 
 fn refusals() -> Vec<(&'static str, Refusal)> {
@@ -403,6 +407,7 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
         ("taken", Refusal::Access(AccessError::Taken(placed().id))),
         ("needed", Refusal::Access(AccessError::Needed { tasks: 300 })),
         ("no_cache", Refusal::Access(AccessError::NoCache)),
+        ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
     ]
 }
 
@@ -476,6 +481,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
                 }],
             },
         ),
+        ("provision", ToClient::Provision { request, status: provision::status() }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
     messages.extend(refusals().into_iter().map(refused));

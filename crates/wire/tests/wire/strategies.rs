@@ -3,6 +3,7 @@
 //! value need not make sense: the codec does not judge.
 
 mod data;
+mod provision;
 
 use crate::examples;
 use data::{
@@ -452,6 +453,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::NotAllowed),
         text().prop_map(Refusal::Journal),
         access_error().prop_map(Refusal::Access),
+        text().prop_map(Refusal::Provision),
     ]
 }
 
@@ -503,6 +505,8 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
                 purpose
             }
         ),
+        (number(), provision::ask())
+            .prop_map(|(request, ask)| FromClient::Provision { request, ask }),
     ]
 }
 
@@ -529,6 +533,8 @@ pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
             .prop_map(|(request, found)| ToClient::Found { request, found }),
         (number(), ticket(), vec(access(), 0..5))
             .prop_map(|(request, ticket, access)| ToClient::Reached { request, ticket, access }),
+        (number(), provision::status())
+            .prop_map(|(request, status)| ToClient::Provision { request, status }),
     ]
 }
 
@@ -669,6 +675,7 @@ fn every_variant_is_drawn() {
     draws_every_variant(outcome());
     draws_every_variant(selection());
     draws_every_variant(refusal());
+    draws_every_variant(provision::ask());
     draws_every_variant(request_error());
     draws_every_variant(policy_name());
     draws_every_variant(policy_error());

@@ -1,0 +1,195 @@
+//! Against a real Slurm.
+
+use super::{allocations, prefix_of, provisioned, run_some, wait_for_none};
+use crate::fixture::{Daemons, Site, poll_for};
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+/// A site with a Slurm of its own.
+struct Slurm {
+    site: Site,
+    daemons: Daemons,
+}
+
+impl Slurm {
+    fn start(nodes: &str) -> Option<Slurm> {
+        let mut site = Site::new();
+        let home = site.text("slurm");
+        let daemons = Daemons::start(&site, "slurm.sh", &[&home, nodes, "2"])?;
+        site.set("SLURM_CONF", &format!("{home}/slurm.conf"));
+        Some(Slurm { site, daemons })
+    }
+
+    /// Its jobs that are not over: number and state.
+    fn jobs(&self) -> Vec<(String, String)> {
+        let mut squeue = self.site.program("/usr/bin/squeue");
+        squeue.args(["--noheader", "--format=%i %T"]);
+        let said = String::from_utf8(squeue.output().unwrap().stdout).unwrap();
+        let words = said.lines().filter_map(|line| line.split_once(' '));
+        words.map(|(job, state)| (job.to_owned(), state.to_owned())).collect()
+    }
+
+    #[track_caller]
+    fn wait_for_no_jobs(&self) {
+        poll_for("no job is left", || self.jobs().is_empty().then_some(()));
+    }
+
+    fn run(&self, program: &str, args: &[&str]) {
+        let mut command = self.site.program(program);
+        assert!(command.args(args).status().unwrap().success());
+    }
+
+    fn queue(&self, name: &str, more: &str) -> String {
+        let text = format!(
+            "kind = \"slurm\"\nnodes_max = 3\nidle = 2\nrelease = \"idle\"\nquery_interval = 0.5\n\
+             delay = 1\nwalltime = 600\n{more}"
+        );
+        self.site.write(name, text)
+    }
+}
+
+#[test]
+fn nodes_of_slurm_come_and_go_with_the_tasks() {
+    let Some(mut slurm) = Slurm::start("3") else { return };
+    // One at a time, so that a node is of use where two are not to be had.
+    let queue = slurm.queue("q.toml", "acquire = \"one-at-a-time\"\n");
+    let site = &slurm.site;
+    let mut dispatcher = site.dispatcher("d", &["--provision", &queue]);
+    let access = dispatcher.access();
+
+    // It grows as tasks come, and shrinks when they have ended.
+    let results = run_some(&access, 40);
+    let prefix = prefix_of(&dispatcher);
+    for result in &results {
+        assert!(result["executor"].as_str().unwrap().starts_with(&prefix), "{result}");
+    }
+    // No more than was granted: two CPUs of each node.
+    let said = dispatcher.service().said();
+    assert!(said.contains(" joined with 2 cpus"), "{said}");
+    wait_for_none(&access);
+    slurm.wait_for_no_jobs();
+
+    // Nodes that are drained are done without.
+    slurm.run("scontrol", &["update", "nodename=n1,n2", "state=drain", "reason=test"]);
+    run_some(&access, 4);
+    slurm.run("scontrol", &["update", "nodename=n1,n2", "state=resume"]);
+    wait_for_none(&access);
+
+    // A job that somebody cancels costs nothing but its time.
+    let id = access.submit(&["--range", "1-6", "--retries", "0", "--", "sleep", "1.5"]);
+    let job = poll_for("a job runs", || {
+        let running = slurm.jobs().into_iter().find(|(_, state)| state == "RUNNING");
+        running.filter(|_| allocations(&access).iter().any(|one| one["executors"] != 0))
+    });
+    slurm.run("scancel", &[&job.0]);
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+
+    // What runs is found again after a crash, and used: no task runs twice.
+    let mut signals = site.signals("signals");
+    let mut gate = site.gate("gate");
+    let command = format!("echo on > {}; read line < {}", signals.path(), gate.path());
+    let id = access.submit(&["--range", "1-2", "--", "sh", "-c", &command]);
+    assert_eq!(signals.take(2), ["on", "on"]);
+    let before = allocations(&access);
+    dispatcher.kill();
+    dispatcher.start();
+    poll_for("the allocations are there again", || {
+        (!allocations(&access).is_empty()).then_some(())
+    });
+    gate.let_through(2);
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    for result in access.results(&id) {
+        let name = result["executor"].as_str().unwrap();
+        let is_of = |one: &Value| name.starts_with(&format!("{prefix}{}/", one["id"]));
+        assert!(before.iter().any(is_of), "{name} is of none of {before:?}");
+        assert_eq!(result["attempts"], 1);
+    }
+    wait_for_none(&access);
+    slurm.wait_for_no_jobs();
+
+    // Static: so many nodes, whatever there is to do.
+    access.run("provision", &["once", "q", "--nodes", "2", "--time", "3m"]).exits(0);
+    poll_for("both nodes have come", || {
+        allocations(&access).iter().any(|one| one["executors"] == 2).then_some(())
+    });
+    let shown = access.run("provision", &["show", "q"]).exits(0);
+    assert!(shown.text().contains("stays until its walltime ends"), "{shown}");
+
+    // The controller goes away while more is asked for than there is, and comes
+    // back: nobody is any the worse.
+    access.run("provision", &["once", "q", "--nodes", "3"]).exits(0);
+    poll_for("the second request is known to Slurm", || {
+        allocations(&access).iter().any(|one| one["state"] == "pending").then_some(())
+    });
+    slurm.daemons.tell("stop slurmctld");
+    dispatcher.service().wait_for("queries in a row failed");
+    run_some(&access, 4);
+    slurm.daemons.tell("start slurmctld");
+    access.run("provision", &["resume", "q"]).exits(0);
+    poll_for("Slurm answers again", || {
+        (provisioned(&access)["queues"][0]["state"] == "ready").then_some(())
+    });
+
+    // A queue that is removed leaves nothing behind.
+    access.run("provision", &["remove", "q"]).exits(0);
+    dispatcher.service().wait_for("is removed, and nothing of it is left");
+    slurm.wait_for_no_jobs();
+    access.run("stop", &[]).exits(0);
+    dispatcher.running.take().unwrap().finish().exits(0);
+    site.left().wait_for_none();
+}
+
+#[test]
+fn slurm_that_refuses_hangs_or_starts_nothing_is_told_of_and_left_in_peace() {
+    let Some(slurm) = Slurm::start("2") else { return };
+    // A squeue that hangs while a file is there, and counts its calls.
+    let bin = slurm.site.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let hang = slurm.site.text("hang");
+    let calls = slurm.site.text("calls");
+    let script = format!(
+        "#!/bin/sh\necho >>'{calls}'\n[ -e '{hang}' ] && exec sleep 1000\n\
+         exec /usr/bin/squeue \"$@\"\n"
+    );
+    std::fs::write(bin.join("squeue"), script).unwrap();
+    std::fs::set_permissions(bin.join("squeue"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut slurm = slurm;
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    slurm.site.set("PATH", &path);
+
+    let refused = slurm.queue("refused.toml", "[job]\npartition = \"nonesuch\"\n");
+    let barren = slurm.queue(
+        "barren.toml",
+        "preference = -1\n[job]\nbinary = \"/nowhere/falkon\"\npartition = \"main\"\n",
+    );
+    let site = &slurm.site;
+    let dispatcher = site.dispatcher("d", &["--provision", &refused]);
+    let access = dispatcher.access();
+    let id = access.submit(&["--", "true"]);
+    let said = dispatcher.service().wait_for("Invalid partition name specified");
+    assert!(said.contains("refused 1 times in a row"), "{said}");
+    let shown = access.run("provision", &["show", "refused", "--json"]).exits(0);
+    assert!(shown.text().contains("Invalid partition name specified"), "{shown}");
+    access.run("provision", &["plan"]).exits(0);
+    access.run("provision", &["remove", "refused"]).exits(0);
+
+    // Jobs that come to nothing say why, and are not asked for again at once.
+    access.run("provision", &["add", &barren]).exits(0);
+    let said = dispatcher.service().wait_for("there is no program /nowhere/falkon");
+    assert!(said.contains("queue barren: ask for nothing for a while"), "{said}");
+    access.run("provision", &["remove", "barren"]).exits(0);
+    dispatcher.service().wait_for("queue barren: is removed");
+
+    // One that does not answer is asked less and less, and never twice at once.
+    let hanging = slurm.queue("hanging.toml", "[lrm]\ntimeout_s = 1\n");
+    std::fs::write(&hang, "").unwrap();
+    std::fs::remove_file(&calls).unwrap();
+    access.run("provision", &["add", &hanging]).exits(0);
+    dispatcher.service().wait_for("squeue did not answer within 1 s");
+    assert_eq!(std::fs::read(&calls).unwrap().len(), 1);
+    std::fs::remove_file(&hang).unwrap();
+    access.run("provision", &["resume", "hanging"]).exits(0);
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    wait_for_none(&access);
+    slurm.wait_for_no_jobs();
+}

@@ -1,0 +1,34 @@
+//! Local resource managers (LRMs): the batch schedulers that nodes come from.
+//!
+//! What differs from one LRM to the next is data, a [`Description`]: how a job
+//! is submitted, which command lists the jobs and how its answer is read, how a
+//! job is cancelled. The descriptions of the well-known ones are files in
+//! `lrm/kinds`; each of their fields can be replaced by a site's own. What is
+//! the same for all is here once: a command runs with a time limit and bounded
+//! output ([`command`]), templates are filled so that no value breaks out of
+//! its place ([`template`]), and one query answers for all jobs of a queue.
+//!
+//! One allocation is one job of so many nodes, with one executor on each. The
+//! job's name is [`Driver::job_name`]: it names the dispatcher and the
+//! allocation, so that jobs are found again by whoever lost their numbers.
+
+mod answer;
+mod command;
+mod description;
+mod driver;
+mod granted;
+mod script;
+mod settings;
+mod template;
+
+pub use answer::{AnswerError, Job, State, jobs};
+pub use command::CommandError;
+pub use description::{
+    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Query, States, Submit, Word,
+    detect,
+};
+pub use driver::{Driver, LrmError, Request, Submission};
+pub use granted::{Granted, granted};
+pub use script::Executor;
+pub use settings::{Settings, SettingsError};
+pub use template::{FillError, Quoting, Template, TemplateError, Value, Values, quoted};

@@ -1,0 +1,232 @@
+//! What an LRM answers when it is asked for its jobs.
+//!
+//! An answer is text with columns, JSON, or XML; a [`Query`] says which, and
+//! where in it is what. Everything else of the answer is passed over.
+
+mod xml;
+
+use super::description::{Field, Format, Query, States};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What an LRM says of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It is over, or about to be.
+    Ended,
+    /// The LRM keeps it, and will never run it: it is to be cancelled.
+    Dead,
+    /// A word that the description does not list.
+    Unknown,
+    /// It waits for nodes.
+    Pending,
+    /// It has nodes.
+    Running,
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The LRM's name for it.
+    pub job: String,
+    /// The name that it was submitted with.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+    /// The LRM's word for its state, and why, if it says so.
+    pub words: String,
+    /// Its nodes, if the LRM says so.
+    pub nodes: Option<u64>,
+    /// How long it may still run, if the LRM says so.
+    pub left: Option<Duration>,
+}
+
+/// Why an answer was not understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AnswerError {
+    /// It is not JSON.
+    Json(String),
+    /// It is not XML.
+    Xml(String),
+    /// A row lacks what every job has.
+    Lacks {
+        /// What.
+        what: &'static str,
+        /// The row, shortened.
+        row: String,
+    },
+}
+
+impl fmt::Display for AnswerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AnswerError::Json(why) => write!(f, "the answer is not JSON: {why}"),
+            AnswerError::Xml(why) => write!(f, "the answer is not XML: {why}"),
+            AnswerError::Lacks { what, row } => {
+                write!(f, "the answer was not understood: no {what} in `{row}`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AnswerError {}
+
+/// Reads the jobs out of an answer. Several rows of one job are one job, with
+/// the most alive of their states.
+///
+/// # Errors
+/// The answer is not of the query's format, or a row has no job or no state.
+pub fn jobs(answer: &str, query: &Query, states: &States) -> Result<Vec<Job>, AnswerError> {
+    let rows = match query.format {
+        Format::Columns => columns(answer, query),
+        Format::Json => json(answer, query)?,
+        Format::Xml => xml::rows(answer, query)?,
+    };
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for row in rows {
+        let lacks = |what| AnswerError::Lacks { what, row: row.shown() };
+        let job = row.at(Field::Job).ok_or_else(|| lacks("job"))?.to_owned();
+        let word = row.at(Field::State).ok_or_else(|| lacks("state"))?;
+        let reason = row.at(Field::Reason).filter(|reason| !matches!(*reason, "" | "None"));
+        let found = Job {
+            name: row.at(Field::Name).unwrap_or_default().to_owned(),
+            state: states.of(word),
+            words: reason.map_or_else(|| word.to_owned(), |reason| format!("{word}, {reason}")),
+            nodes: row.at(Field::Nodes).and_then(|nodes| nodes.parse().ok()),
+            left: row.at(Field::Left).and_then(duration),
+            job: job.clone(),
+        };
+        let Some(at) = places.get(&job) else {
+            places.insert(job, jobs.len());
+            let nodes = found.nodes.or(query.row_per_node.then_some(1));
+            jobs.push(Job { nodes, ..found });
+            continue;
+        };
+        let known = &mut jobs[*at];
+        if query.row_per_node {
+            known.nodes = known.nodes.map(|nodes| nodes.saturating_add(1));
+        }
+        if found.state > known.state {
+            (known.state, known.words) = (found.state, found.words);
+        }
+    }
+    Ok(jobs)
+}
+
+/// A row of an answer: what was found where the query said.
+#[derive(Debug, Default)]
+struct Row(BTreeMap<Field, String>);
+
+impl Row {
+    fn at(&self, field: Field) -> Option<&str> {
+        self.0.get(&field).map(String::as_str)
+    }
+
+    fn shown(&self) -> String {
+        let values: Vec<&str> = self.0.values().map(String::as_str).collect();
+        values.join(" ").chars().take(200).collect()
+    }
+}
+
+fn columns(answer: &str, query: &Query) -> Vec<Row> {
+    let last = query.fields.values().filter_map(|place| place.parse::<usize>().ok()).max();
+    let lines = answer.lines().skip(query.skip_lines).filter(|line| !line.trim().is_empty());
+    let rows = lines.map(|line| {
+        let cells: Vec<&str> = match &query.separator {
+            None => line.split_whitespace().collect(),
+            // The last column may hold the separator.
+            Some(separator) => line.splitn(last.unwrap_or(0) + 1, separator.as_str()).collect(),
+        };
+        let mut row = Row::default();
+        for (field, place) in &query.fields {
+            if let Some(cell) = place.parse().ok().and_then(|place: usize| cells.get(place)) {
+                row.0.insert(*field, cell.trim().to_owned());
+            }
+        }
+        row
+    });
+    rows.collect()
+}
+
+fn json(answer: &str, query: &Query) -> Result<Vec<Row>, AnswerError> {
+    // Some programs say nothing at all where there are no jobs.
+    if answer.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let value: Value =
+        serde_json::from_str(answer).map_err(|error| AnswerError::Json(error.to_string()))?;
+    let row = |key: Option<&str>, value: &Value| {
+        let mut row = Row::default();
+        for (field, place) in &query.fields {
+            let found = match place.as_str() {
+                "@key" => key.map(str::to_owned),
+                place => walk(value, place).and_then(text),
+            };
+            row.0.extend(found.map(|found| (*field, found)));
+        }
+        row
+    };
+    Ok(match walk(&value, &query.rows) {
+        Some(Value::Array(rows)) => rows.iter().map(|value| row(None, value)).collect(),
+        Some(Value::Object(rows)) => {
+            rows.iter().map(|(key, value)| row(Some(key), value)).collect()
+        }
+        _ => Vec::new(),
+    })
+}
+
+/// The value at a path of names with points between; the empty path is the
+/// value itself.
+fn walk<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| match value {
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        other => other.get(name),
+    })
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// A length of time as LRMs write it: seconds, `[[days-]hours:]minutes:seconds`.
+fn duration(text: &str) -> Option<Duration> {
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+        None => (0, text),
+    };
+    let parts: Vec<&str> = clock.split(':').collect();
+    if parts.len() > 3 {
+        return None;
+    }
+    let mut seconds = 0_u64;
+    for part in &parts {
+        seconds = seconds.checked_mul(60)?.checked_add(part.parse().ok()?)?;
+    }
+    Some(Duration::from_secs(days.checked_mul(86_400)?.checked_add(seconds)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+    use std::time::Duration;
+
+    #[test]
+    fn lengths_of_time_are_read() {
+        let of = |text: &str| duration(text).map(|time| time.as_secs());
+        assert_eq!(of("59:59"), Some(3599));
+        assert_eq!(of("1-02:03:04"), Some(93_784));
+        assert_eq!(of("90"), Some(90));
+        for text in ["UNLIMITED", "INVALID", "", "1:2:3:4", "-", "99999999999999999999"] {
+            assert_eq!(of(text), None, "{text}");
+        }
+        assert_eq!(duration("0:00"), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,413 @@
+//! What distinguishes one LRM from another, as data.
+//!
+//! A description is a TOML file; [`KINDS`] has those of this release. A site's
+//! own may replace any field of one, or be a whole one: see
+//! `docs/provisioning.md`.
+
+use super::answer::State;
+use super::template::{Quoting, Template, TemplateError, Values};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// The descriptions that this release has, in the order in which they are
+/// looked for.
+pub const KINDS: [(&str, &str); 9] = [
+    ("slurm", include_str!("kinds/slurm.toml")),
+    ("flux", include_str!("kinds/flux.toml")),
+    ("lsf", include_str!("kinds/lsf.toml")),
+    ("gridengine", include_str!("kinds/gridengine.toml")),
+    ("torque", include_str!("kinds/torque.toml")),
+    ("pbs", include_str!("kinds/pbs.toml")),
+    ("htcondor", include_str!("kinds/htcondor.toml")),
+    ("ssh", include_str!("kinds/ssh.toml")),
+    ("local", include_str!("kinds/local.toml")),
+];
+
+/// How an LRM is spoken to.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// For people.
+    pub title: String,
+    /// Programs that are there where this LRM is; none if it is not to be
+    /// found by itself.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    /// Settings without which nothing can be submitted.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// Settings of its own that it can do without.
+    #[serde(default)]
+    pub optional: Vec<String>,
+    /// A job has one node unless the queue's settings have this one.
+    #[serde(default)]
+    pub several_nodes_with: Option<String>,
+    /// Nobody but the executors themselves keeps to `cpus`, `gpus` and
+    /// `memory_mib`.
+    #[serde(default)]
+    pub executor_limits: bool,
+    /// A job has one node, whatever is set.
+    #[serde(default)]
+    pub one_node: bool,
+    /// Nodes are given back only together, when the job ends.
+    #[serde(default = "yes")]
+    pub whole: bool,
+    /// Executors get all CPUs of their nodes unless `cpus` says otherwise;
+    /// where not, one CPU is asked for.
+    #[serde(default)]
+    pub whole_nodes: bool,
+    /// How long a command may take, in seconds, before it is killed.
+    #[serde(default)]
+    pub timeout_s: Option<u64>,
+    /// How a job is submitted.
+    pub submit: Submit,
+    /// How jobs are listed.
+    pub query: Query,
+    /// The words for states.
+    #[serde(default)]
+    pub states: States,
+    /// How jobs are cancelled.
+    pub cancel: Cancel,
+    /// How free nodes are counted, if they can be.
+    #[serde(default)]
+    pub free: Option<Free>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A word of a command, or several that belong together.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Word {
+    /// An argument; left out if a placeholder in it has no value.
+    One(String),
+    /// Arguments that are left out together.
+    Group(Vec<String>),
+}
+
+/// How a job is submitted.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Submit {
+    /// The command.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+    /// Who reads that input.
+    #[serde(default)]
+    pub quoting: Quoting,
+    /// Where the LRM's name for the job is in the command's output.
+    #[serde(default)]
+    pub job: Found,
+    /// What a failed command says when it is not known whether the job was
+    /// submitted, or when trying again later may help.
+    #[serde(default)]
+    pub transient: Vec<String>,
+}
+
+/// Where something is in a text: behind the first `after`, up to one of the
+/// characters of `until` or a blank. If there is no `after`, at the beginning
+/// of the last line that is not empty.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// What stands before it.
+    #[serde(default)]
+    pub after: String,
+    /// The characters that end it.
+    #[serde(default)]
+    pub until: String,
+}
+
+impl Found {
+    /// Finds it.
+    #[must_use]
+    pub fn find<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let from = if self.after.is_empty() {
+            text.lines().rev().find(|line| !line.trim().is_empty())?.trim_start()
+        } else {
+            text.split_once(&self.after)?.1
+        };
+        let ends = |c: char| c.is_whitespace() || self.until.contains(c);
+        let found = from.split(ends).next()?;
+        (!found.is_empty() && !found.chars().any(char::is_control)).then_some(found)
+    }
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// A line per job, with columns.
+    #[default]
+    Columns,
+    /// JSON.
+    Json,
+    /// XML.
+    Xml,
+}
+
+/// What is known of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Field {
+    /// The LRM's name for it.
+    Job,
+    /// The name that it was submitted with.
+    Name,
+    /// The word for its state.
+    State,
+    /// Why it is in that state.
+    Reason,
+    /// Its nodes.
+    Nodes,
+    /// How long it may still run.
+    Left,
+}
+
+/// How jobs are listed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// The command; it lists all jobs of the user.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+    /// The form of its output.
+    #[serde(default)]
+    pub format: Format,
+    /// Between columns; white space, if it is not said. The last column that
+    /// is looked at may hold it.
+    #[serde(default)]
+    pub separator: Option<String>,
+    /// Lines at the beginning that are no jobs.
+    #[serde(default)]
+    pub skip_lines: usize,
+    /// JSON: the path of the array or object of jobs, names with points
+    /// between. XML: the name of a job's element.
+    #[serde(default)]
+    pub rows: String,
+    /// Where what is: the number of a column from 0, a path in a job's JSON
+    /// (`@key` for its name in an object), or the name of an element.
+    pub fields: BTreeMap<Field, String>,
+    /// A job has a row for each of its nodes.
+    #[serde(default)]
+    pub row_per_node: bool,
+    /// What a failed command says when there are no jobs.
+    #[serde(default)]
+    pub empty: Vec<String>,
+}
+
+/// The words for states.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct States {
+    /// It waits for nodes.
+    #[serde(default)]
+    pub pending: Vec<String>,
+    /// It has nodes.
+    #[serde(default)]
+    pub running: Vec<String>,
+    /// It is over, or about to be.
+    #[serde(default)]
+    pub ended: Vec<String>,
+    /// It will never run, and never end by itself.
+    #[serde(default)]
+    pub dead: Vec<String>,
+}
+
+impl States {
+    /// The state of a word: of all that the LRM says, or of its beginning.
+    #[must_use]
+    pub fn of(&self, said: &str) -> State {
+        let first = said.split_whitespace().next().unwrap_or_default();
+        let has = |words: &[String]| words.iter().any(|word| word == said || word == first);
+        let all = [
+            (&self.running, State::Running),
+            (&self.pending, State::Pending),
+            (&self.ended, State::Ended),
+            (&self.dead, State::Dead),
+        ];
+        all.into_iter().find(|(words, _)| has(words)).map_or(State::Unknown, |(_, state)| state)
+    }
+}
+
+/// How jobs are cancelled.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// The command; `{{jobs}}` stands for the jobs.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+    /// What a failed command says when a job is over already.
+    #[serde(default)]
+    pub gone: Vec<String>,
+}
+
+/// How free nodes are counted: the numbers that the command writes, one at the
+/// beginning of each line, are added up.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Free {
+    /// The command.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+}
+
+/// Why there is no such description.
+#[derive(Debug)]
+pub enum DescriptionError {
+    /// No LRM is known by that name.
+    Kind(String),
+    /// None of the known LRMs is here.
+    NoneFound,
+    /// It is not what a description is.
+    Toml {
+        /// Of which kind.
+        kind: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A template in it is none.
+    Template(TemplateError),
+    /// A placeholder in it is not known.
+    Placeholder(String),
+    /// It does not say where a job's number, name or state is.
+    Fields(Field),
+}
+
+impl fmt::Display for DescriptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = || KINDS.map(|(kind, _)| kind).join(", ");
+        match self {
+            DescriptionError::Kind(kind) => {
+                write!(f, "no batch scheduler `{kind}` is known: choose {}", kinds())
+            }
+            DescriptionError::NoneFound => write!(
+                f,
+                "no batch scheduler was found here (its programs are not in PATH): name one of {}",
+                kinds()
+            ),
+            DescriptionError::Toml { kind, why } => write!(f, "description of {kind}: {why}"),
+            DescriptionError::Template(error) => write!(f, "{error}"),
+            DescriptionError::Placeholder(name) => {
+                write!(
+                    f,
+                    "there is no placeholder {{{{{name}}}}}; settings of the queue's own are \
+                     placeholders too, once they are set"
+                )
+            }
+            DescriptionError::Fields(field) => {
+                write!(f, "query.fields does not say where the {field:?} is")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DescriptionError {}
+
+impl From<TemplateError> for DescriptionError {
+    fn from(error: TemplateError) -> DescriptionError {
+        DescriptionError::Template(error)
+    }
+}
+
+impl Description {
+    /// The description of `kind`, with what `site` says in the place of its
+    /// own. A kind that is not known needs a site that says everything.
+    ///
+    /// # Errors
+    /// The kind is not known, or the whole makes no description.
+    pub fn of(kind: &str, site: &toml::Table) -> Result<Description, DescriptionError> {
+        let wrong = |why: String| DescriptionError::Toml { kind: kind.to_owned(), why };
+        let known = KINDS.iter().find(|(name, _)| *name == kind);
+        let mut whole = match known {
+            Some((_, text)) => {
+                text.parse::<toml::Table>().map_err(|error| wrong(error.to_string()))?
+            }
+            None if site.contains_key("query") => toml::Table::new(),
+            None => return Err(DescriptionError::Kind(kind.to_owned())),
+        };
+        overlay(&mut whole, site);
+        let description: Description =
+            whole.try_into().map_err(|error: toml::de::Error| wrong(error.to_string()))?;
+        for field in [Field::Job, Field::Name, Field::State] {
+            if !description.query.fields.contains_key(&field) {
+                return Err(DescriptionError::Fields(field));
+            }
+        }
+        Ok(description)
+    }
+
+    /// Whether what is submitted depends on a placeholder.
+    #[must_use]
+    pub fn submits(&self, name: &str) -> bool {
+        let hole = format!("{{{{{name}}}}}");
+        let words = self.submit.command.iter().flat_map(|word| match word {
+            Word::One(word) => std::slice::from_ref(word),
+            Word::Group(words) => words.as_slice(),
+        });
+        words.chain([&self.submit.input]).any(|text| text.contains(&hole))
+    }
+
+    /// Checks that everything in it can be filled with `values`.
+    ///
+    /// # Errors
+    /// Names what cannot.
+    pub fn check(&self, values: &Values) -> Result<(), DescriptionError> {
+        let commands = [&self.submit.command, &self.query.command, &self.cancel.command];
+        let free = self.free.iter().map(|free| &free.command);
+        let words = commands.into_iter().chain(free).flatten().flat_map(|word| match word {
+            Word::One(word) => std::slice::from_ref(word),
+            Word::Group(words) => words.as_slice(),
+        });
+        let inputs = [&self.submit.input, &self.query.input, &self.cancel.input];
+        let free = self.free.iter().map(|free| &free.input);
+        for text in words.chain(inputs).chain(free) {
+            let template = Template::new(text)?;
+            if let Some(unknown) = template.names().find(|name| !values.knows(name)) {
+                return Err(DescriptionError::Placeholder(unknown.to_owned()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts what `over` says in the place of what `under` says, table by table.
+fn overlay(under: &mut toml::Table, over: &toml::Table) {
+    for (key, value) in over {
+        match (under.get_mut(key), value) {
+            (Some(toml::Value::Table(under)), toml::Value::Table(over)) => overlay(under, over),
+            _ => {
+                under.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// The kind of the LRM that is here: the first whose programs are all in
+/// `path`, as the environment's `PATH` lists directories.
+///
+/// # Errors
+/// None is.
+pub fn detect(path: &std::ffi::OsStr) -> Result<&'static str, DescriptionError> {
+    let dirs: Vec<PathBuf> = std::env::split_paths(path).collect();
+    let is_there = |program: &String| dirs.iter().any(|dir| dir.join(program).is_file());
+    for (kind, _) in KINDS {
+        let description = Description::of(kind, &toml::Table::new())?;
+        if !description.programs.is_empty() && description.programs.iter().all(is_there) {
+            return Ok(kind);
+        }
+    }
+    Err(DescriptionError::NoneFound)
+}

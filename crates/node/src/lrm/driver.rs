@@ -1,0 +1,540 @@
+//! A queue of an LRM, ready to be used.
+
+use super::answer::{self, AnswerError, Job, State};
+use super::command::{self, CommandError};
+use super::description::{Description, DescriptionError, Word};
+use super::script::{Executor, node_script};
+use super::settings::{Settings, SettingsError};
+use super::template::{FillError, Quoting, Template, TemplateError, Values};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Placeholders that a driver fills besides the settings.
+pub(super) const PLACEHOLDERS: [&str; 17] = [
+    "job_name",
+    "name_prefix",
+    "nodes",
+    "total_cpus",
+    "walltime_seconds",
+    "walltime_seconds_or_0",
+    "walltime_minutes",
+    "walltime_hms",
+    "walltime_hm",
+    "log",
+    "user",
+    "jobs",
+    "node_script",
+    "script_file",
+    "state_dir",
+    "allocation",
+    "binary",
+];
+
+/// How long a command that submits may take. An LRM that is busy answers late,
+/// and has the job all the same.
+const SUBMIT_S_MAX: u64 = 90;
+/// How long any other command may take.
+const COMMAND_S_MAX: u64 = 45;
+
+/// What is asked of an LRM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The allocation's number; it travels in the job's name.
+    pub allocation: u64,
+    /// Nodes, an executor on each.
+    pub nodes: u64,
+    /// For how long; `None` leaves it to the LRM.
+    pub walltime: Option<Duration>,
+}
+
+/// How a submission ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Submission {
+    /// The LRM has it, under this name.
+    Accepted(String),
+    /// The LRM does not want it. Nothing was submitted.
+    Refused(String),
+    /// Nobody knows, or the LRM cannot be reached: a query will tell.
+    Unknown(String),
+}
+
+/// Why an LRM could not be asked.
+#[derive(Debug)]
+pub enum LrmError {
+    /// Its description is none.
+    Description(DescriptionError),
+    /// The queue's settings cannot be.
+    Settings(SettingsError),
+    /// A template is none.
+    Template(TemplateError),
+    /// A template cannot be filled.
+    Fill(FillError),
+    /// A command failed.
+    Command(CommandError),
+    /// An answer was not understood.
+    Answer(AnswerError),
+    /// A file for the LRM cannot be written.
+    File {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for LrmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LrmError::Description(error) => write!(f, "{error}"),
+            LrmError::Settings(error) => write!(f, "{error}"),
+            LrmError::Template(error) => write!(f, "{error}"),
+            LrmError::Fill(error) => write!(f, "{error}"),
+            LrmError::Command(error) => write!(f, "{error}"),
+            LrmError::Answer(error) => write!(f, "{error}"),
+            LrmError::File { path, source } => {
+                write!(f, "cannot write {}: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for LrmError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LrmError::Description(error) => Some(error),
+            LrmError::Settings(error) => Some(error),
+            LrmError::Template(error) => Some(error),
+            LrmError::Fill(error) => Some(error),
+            LrmError::Command(error) => Some(error),
+            LrmError::Answer(error) => Some(error),
+            LrmError::File { source, .. } => Some(source),
+        }
+    }
+}
+
+macro_rules! from_errors {
+    ($($variant:ident($error:ty)),* $(,)?) => {$(
+        impl From<$error> for LrmError {
+            fn from(error: $error) -> LrmError {
+                LrmError::$variant(error)
+            }
+        }
+    )*};
+}
+from_errors!(
+    Description(DescriptionError),
+    Settings(SettingsError),
+    Template(TemplateError),
+    Fill(FillError),
+    Command(CommandError),
+    Answer(AnswerError),
+);
+
+/// A queue of an LRM.
+#[derive(Debug, Clone)]
+pub struct Driver {
+    kind: String,
+    description: Description,
+    settings: Settings,
+    executor: Executor,
+    /// What all names of this dispatcher's jobs begin with.
+    prefix: String,
+    /// A directory for files that the LRM reads, and for what jobs write.
+    dir: PathBuf,
+    user: String,
+}
+
+impl Driver {
+    /// A queue of the LRM of `kind`; `site` replaces parts of its description.
+    /// `tag` names the dispatcher, in letters and digits, and `dir` is where
+    /// files for the LRM may be written.
+    ///
+    /// # Errors
+    /// The description or the settings cannot be used.
+    pub fn new(
+        kind: &str,
+        site: &toml::Table,
+        settings: Settings,
+        executor: Executor,
+        tag: &str,
+        dir: &Path,
+    ) -> Result<Driver, LrmError> {
+        let description = Description::of(kind, site)?;
+        settings.check()?;
+        let driver = Driver {
+            kind: kind.to_owned(),
+            description,
+            settings,
+            executor,
+            prefix: format!("falkon-{tag}-"),
+            dir: dir.to_owned(),
+            user: user_name(),
+        };
+        let mut values = driver.values();
+        for name in PLACEHOLDERS {
+            values.set(name, "");
+        }
+        driver.description.check(&values)?;
+        for what in &driver.description.requires {
+            if driver.template_value(what).is_none() {
+                let (kind, what) = (kind.to_owned(), what.clone());
+                return Err(SettingsError::Missing { kind, what }.into());
+            }
+        }
+        driver.check_placed()?;
+        Ok(driver)
+    }
+
+    /// What is set must have a place in what is submitted: nobody is to think
+    /// that a limit holds which nobody was told of.
+    fn check_placed(&self) -> Result<(), SettingsError> {
+        let settings = &self.settings;
+        let set = [
+            ("partition", settings.partition.is_some(), &["partition"][..]),
+            ("account", settings.account.is_some(), &["account"]),
+            ("qos", settings.qos.is_some(), &["qos"]),
+            ("cpus", settings.cpus.is_some(), &["cpus", "cpus_or_one", "total_cpus"]),
+            ("gpus", settings.gpus.is_some_and(|gpus| gpus > 0), &["gpus"]),
+            ("memory_mib", settings.memory_mib.is_some(), &["memory_mib"]),
+        ];
+        for (what, is_set, places) in set {
+            let has_place = places.iter().any(|place| self.description.submits(place));
+            let limits = ["cpus", "gpus", "memory_mib"].contains(&what);
+            if is_set && !has_place && !(limits && self.description.executor_limits) {
+                return Err(SettingsError::NoPlace { kind: self.kind.clone(), what });
+            }
+        }
+        Ok(())
+    }
+
+    fn template_value(&self, name: &str) -> Option<Vec<String>> {
+        let template = Template::new(&format!("{{{{{name}}}}}")).ok()?;
+        template.words(&self.values()).ok().flatten().filter(|words| !words.is_empty())
+    }
+
+    /// How long a command may take.
+    fn limit(&self, seconds: u64) -> Duration {
+        Duration::from_secs(self.description.timeout_s.unwrap_or(seconds))
+    }
+
+    /// The kind of the LRM.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// The LRM's name, for people.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.description.title
+    }
+
+    /// Nodes of one job at most, where there is such a limit.
+    #[must_use]
+    pub fn nodes_max(&self) -> Option<u64> {
+        if self.description.one_node {
+            return Some(1);
+        }
+        if let Some(setting) = &self.description.several_nodes_with {
+            return self.template_value(setting).is_none().then_some(1);
+        }
+        None
+    }
+
+    /// Whether nodes are given back only together.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.description.whole
+    }
+
+    /// Whether the LRM says how many nodes are free.
+    #[must_use]
+    pub fn tells_free(&self) -> bool {
+        self.description.free.is_some()
+    }
+
+    /// The name of an allocation's job.
+    #[must_use]
+    pub fn job_name(&self, allocation: u64) -> String {
+        format!("{}{allocation}", self.prefix)
+    }
+
+    /// The allocation that a job is of, if it is one of this dispatcher's.
+    #[must_use]
+    pub fn allocation_of(&self, name: &str) -> Option<u64> {
+        let number = name.strip_prefix(&self.prefix)?;
+        // One number has one name.
+        number.parse().ok().filter(|found: &u64| found.to_string() == number)
+    }
+
+    /// What is the same for all commands.
+    fn values(&self) -> Values {
+        let mut values = Values::default();
+        for name in PLACEHOLDERS {
+            values.set_some(name, None);
+        }
+        for name in &self.description.optional {
+            values.set_some(name, None);
+        }
+        let whole = self.description.whole_nodes && self.settings.cpus.is_none();
+        self.settings.fill(&mut values, whole);
+        values.set("name_prefix", self.prefix.clone());
+        values.set("user", self.user.clone());
+        values.set("state_dir", self.dir.to_string_lossy());
+        let binary = self.settings.binary.as_ref().unwrap_or(&self.executor.binary);
+        values.set("binary", binary.to_string_lossy());
+        values
+    }
+
+    /// Where an allocation's script for its nodes is kept for the LRM.
+    fn script_file(&self, allocation: u64) -> PathBuf {
+        self.dir.join(format!("{}.sh", self.job_name(allocation)))
+    }
+
+    /// Where an allocation's job writes.
+    #[must_use]
+    pub fn log(&self, allocation: u64) -> Option<PathBuf> {
+        let file = format!("{}.log", self.job_name(allocation));
+        match self.settings.log.as_deref() {
+            Some("none") => None,
+            Some(dir) => Some(Path::new(dir).join(file)),
+            None => Some(self.dir.join(file)),
+        }
+    }
+
+    fn request_values(&self, request: &Request) -> Values {
+        let mut values = self.values();
+        let name = self.job_name(request.allocation);
+        let cpus = u64::from(self.settings.cpus.unwrap_or(1));
+        values.set("nodes", request.nodes.to_string());
+        values.set("total_cpus", request.nodes.saturating_mul(cpus).to_string());
+        values.set("allocation", request.allocation.to_string());
+        let log = self.log(request.allocation).unwrap_or_else(|| PathBuf::from("/dev/null"));
+        values.set("log", log.to_string_lossy());
+        let seconds = request.walltime.map(|walltime| walltime.as_secs().max(1));
+        values.set_some("walltime_seconds", seconds.map(|seconds| seconds.to_string()));
+        values.set("walltime_seconds_or_0", seconds.unwrap_or(0).to_string());
+        let minutes = seconds.map(|seconds| seconds.div_ceil(60));
+        values.set_some("walltime_minutes", minutes.map(|minutes| minutes.to_string()));
+        let hms = |s: u64| format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+        values.set_some("walltime_hms", seconds.map(hms));
+        let hm = |minutes: u64| format!("{:02}:{:02}", minutes / 60, minutes % 60);
+        values.set_some("walltime_hm", minutes.map(hm));
+        let script = node_script(
+            &self.executor,
+            &self.settings,
+            &name,
+            request,
+            self.description.executor_limits,
+        );
+        values.set("job_name", name);
+        values.set("node_script", script);
+        values.set("script_file", self.script_file(request.allocation).to_string_lossy());
+        values
+    }
+
+    /// The command and the input that submit a request.
+    ///
+    /// # Errors
+    /// A template cannot be filled with this queue's settings.
+    pub fn submission(&self, request: &Request) -> Result<(Vec<String>, String), LrmError> {
+        let values = self.request_values(request);
+        let submit = &self.description.submit;
+        let words = fill(&submit.command, &values)?;
+        let input = match submit.quoting {
+            Quoting::Shell => Template::new(&submit.input)?.text(&values, Quoting::Shell)?,
+            Quoting::Line => lines(&submit.input, &values)?,
+        };
+        Ok((words, input.trim_start().to_owned()))
+    }
+
+    /// Asks for an allocation.
+    pub async fn submit(&self, request: &Request) -> Submission {
+        match self.try_submit(request).await {
+            Ok(job) => Submission::Accepted(job),
+            Err(LrmError::Command(error)) => {
+                let words = error.to_string();
+                let transient = &self.description.submit.transient;
+                match error {
+                    CommandError::Failed { .. } if !holds_any(&words, transient) => {
+                        self.forget(request.allocation);
+                        Submission::Refused(words)
+                    }
+                    CommandError::Start { .. } => Submission::Refused(words),
+                    _ => Submission::Unknown(words),
+                }
+            }
+            Err(LrmError::Answer(error)) => Submission::Unknown(error.to_string()),
+            Err(error) => Submission::Refused(error.to_string()),
+        }
+    }
+
+    async fn try_submit(&self, request: &Request) -> Result<String, LrmError> {
+        let (words, input) = self.submission(request)?;
+        if self.description.submits("script_file") {
+            let values = self.request_values(request);
+            let script = Template::new("{{node_script}}")?.words(&values)?.unwrap_or_default();
+            self.write_script(request.allocation, &script.concat())?;
+        }
+        let said = command::run(&words, &input, self.limit(SUBMIT_S_MAX)).await?;
+        let job = self.description.submit.job.find(&said).map(str::to_owned);
+        job.ok_or_else(|| {
+            let row = said.chars().take(200).collect();
+            AnswerError::Lacks { what: "job", row }.into()
+        })
+    }
+
+    fn write_script(&self, allocation: u64, script: &str) -> Result<(), LrmError> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.script_file(allocation);
+        let write = || {
+            // Made anew, so that its mode is ours whatever was there.
+            let _ = std::fs::remove_file(&path);
+            let mut options = std::fs::OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(0o700).open(&path)?;
+            io::Write::write_all(&mut file, format!("#!/bin/sh\n{script}").as_bytes())
+        };
+        write().map_err(|source| LrmError::File { path: path.clone(), source })
+    }
+
+    /// Removes the files that were written for an allocation and are of no use
+    /// once it has ended. What its job wrote stays.
+    pub fn forget(&self, allocation: u64) {
+        // There is none for most LRMs.
+        let _ = std::fs::remove_file(self.script_file(allocation));
+    }
+
+    /// Lists this dispatcher's jobs, all with one command.
+    ///
+    /// # Errors
+    /// The LRM does not answer, or not understandably: nothing follows from it.
+    pub async fn query(&self) -> Result<Vec<(u64, Job)>, LrmError> {
+        let query = &self.description.query;
+        let values = self.values();
+        let words = fill(&query.command, &values)?;
+        let input = Template::new(&query.input)?.text(&values, Quoting::Shell)?;
+        let answer = match command::run(&words, &input, self.limit(COMMAND_S_MAX)).await {
+            Ok(answer) => answer,
+            Err(error @ CommandError::Failed { .. })
+                if holds_any(&error.to_string(), &query.empty) =>
+            {
+                String::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let jobs = answer::jobs(&answer, query, &self.description.states)?;
+        let own = jobs.into_iter().filter_map(|job| Some((self.allocation_of(&job.name)?, job)));
+        Ok(own.collect())
+    }
+
+    /// Ends jobs, or takes them from the queue.
+    ///
+    /// # Errors
+    /// The LRM refuses, for other reasons than that they are over already.
+    pub async fn cancel(&self, jobs: &[String]) -> Result<(), LrmError> {
+        let cancel = &self.description.cancel;
+        let mut values = self.values();
+        values.set_list("jobs", jobs.to_vec());
+        let words = fill(&cancel.command, &values)?;
+        let input = Template::new(&cancel.input)?.text(&values, Quoting::Shell)?;
+        match command::run(&words, &input, self.limit(COMMAND_S_MAX)).await {
+            Ok(_) => Ok(()),
+            Err(error @ CommandError::Failed { .. })
+                if holds_any(&error.to_string(), &cancel.gone) =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Cancels an allocation whose job's name is not known.
+    ///
+    /// # Errors
+    /// The LRM cannot be asked, or refuses.
+    pub async fn cancel_by_name(&self, allocation: u64) -> Result<(), LrmError> {
+        let jobs: Vec<String> = self
+            .query()
+            .await?
+            .into_iter()
+            .filter(|(found, job)| *found == allocation && job.state != State::Ended)
+            .map(|(_, job)| job.job)
+            .collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        self.cancel(&jobs).await
+    }
+
+    /// Nodes that the LRM could give now; `None` if it does not say.
+    ///
+    /// # Errors
+    /// It could not be asked.
+    pub async fn free(&self) -> Result<Option<u64>, LrmError> {
+        let Some(free) = &self.description.free else { return Ok(None) };
+        let values = self.values();
+        let words = fill(&free.command, &values)?;
+        let input = Template::new(&free.input)?.text(&values, Quoting::Shell)?;
+        let said = command::run(&words, &input, self.limit(COMMAND_S_MAX)).await?;
+        let number = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
+        Ok(Some(said.lines().filter_map(number).fold(0, u64::saturating_add)))
+    }
+}
+
+/// The words of a command.
+fn fill(command: &[Word], values: &Values) -> Result<Vec<String>, LrmError> {
+    let mut words = Vec::new();
+    for word in command {
+        let group = match word {
+            Word::One(word) => std::slice::from_ref(word),
+            Word::Group(group) => group.as_slice(),
+        };
+        let mut filled = Some(Vec::new());
+        for word in group {
+            let more = Template::new(word)?.words(values)?;
+            filled = filled.zip(more).map(|(mut filled, more)| {
+                filled.extend(more);
+                filled
+            });
+        }
+        words.extend(filled.into_iter().flatten());
+    }
+    Ok(words)
+}
+
+/// Fills a text line by line; a line with a placeholder that has no value is
+/// left out.
+fn lines(text: &str, values: &Values) -> Result<String, LrmError> {
+    let mut filled = String::new();
+    for line in text.lines() {
+        match Template::new(line)?.text(values, Quoting::Line) {
+            Ok(line) => filled.push_str(&format!("{line}\n")),
+            Err(FillError::Unset(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(filled)
+}
+
+fn holds_any(words: &str, parts: &[String]) -> bool {
+    parts.iter().any(|part| words.contains(part.as_str()))
+}
+
+/// The name of the user whose jobs these are: the LRM sees who asks, and not
+/// what the environment says.
+fn user_name() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let listed = names.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
+    });
+    // Users that a directory service knows are not in that file.
+    listed
+        .or_else(|| std::env::var("USER").ok())
+        .or_else(|| std::env::var("LOGNAME").ok())
+        .unwrap_or_else(|| uid.to_string())
+}

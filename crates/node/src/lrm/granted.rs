@@ -1,0 +1,130 @@
+//! What an LRM has granted a process on this node, as its environment says.
+
+use std::path::{Path, PathBuf};
+
+/// What a process may use. What an LRM does not say is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// CPUs.
+    pub cpus: Option<u32>,
+    /// GPUs.
+    pub gpus: Option<u32>,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Reads what LRMs tell their jobs. `variable` looks into the environment and
+/// `host` is this machine's name; of several values the least counts.
+///
+/// Slurm: `SLURM_CPUS_ON_NODE`, `SLURM_MEM_PER_NODE`, `SLURM_MEM_PER_CPU`,
+/// `SLURM_GPUS_ON_NODE` (sbatch and srun manuals). Grid Engine: `NSLOTS` where
+/// `NHOSTS` is 1. PBS: `NCPUS`; Torque: `PBS_NUM_PPN`. LSF: this host's share
+/// in `LSB_MCPU_HOSTS`. GPUs otherwise from `CUDA_VISIBLE_DEVICES` or
+/// `ROCR_VISIBLE_DEVICES`.
+#[must_use]
+pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted {
+    let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|n| *n > 0);
+    let slots = || number("NSLOTS").filter(|_| number("NHOSTS") == Some(1));
+    let lsf = || {
+        let hosts = variable("LSB_MCPU_HOSTS")?;
+        let words: Vec<&str> = hosts.split_whitespace().collect();
+        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        let own = words.chunks_exact(2).find(|pair| short(pair[0]) == short(host))?;
+        own[1].parse().ok()
+    };
+    let cpus =
+        [number("SLURM_CPUS_ON_NODE"), slots(), number("NCPUS"), number("PBS_NUM_PPN"), lsf()];
+    let cpus = cpus.into_iter().flatten().min();
+    let mib = |mib: u64| mib.saturating_mul(1 << 20);
+    let per_cpu = number("SLURM_MEM_PER_CPU");
+    let per_cpu = per_cpu.and_then(|memory| Some(memory.saturating_mul(cpus?)));
+    let memory = number("SLURM_MEM_PER_NODE").into_iter().chain(per_cpu).map(mib).min();
+    let listed = |name: &str| {
+        let list = variable(name)?;
+        Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
+    };
+    let gpus = listed("CUDA_VISIBLE_DEVICES")
+        .or_else(|| listed("ROCR_VISIBLE_DEVICES"))
+        .or_else(|| number("SLURM_GPUS_ON_NODE").and_then(|gpus| u32::try_from(gpus).ok()));
+    Granted {
+        cpus: cpus.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
+        gpus,
+        memory_bytes: memory.into_iter().chain(cgroup_memory_bytes()).min(),
+    }
+}
+
+/// The least memory limit of this process's control groups, if there is one.
+fn cgroup_memory_bytes() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mut limits = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            some if some.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        limits.extend(limits_up(Path::new(root), path.trim_start_matches('/'), file));
+    }
+    limits.into_iter().min()
+}
+
+/// The limits of a group and all above it. Version 1 writes a huge number
+/// where there is none.
+fn limits_up(root: &Path, path: &str, file: &str) -> Vec<u64> {
+    let mut limits = Vec::new();
+    let mut dir: PathBuf = root.join(path);
+    while dir.starts_with(root) {
+        let limit = std::fs::read_to_string(dir.join(file)).ok();
+        let limit = limit.and_then(|limit| limit.trim().parse::<u64>().ok());
+        limits.extend(limit.filter(|limit| *limit < 1 << 60));
+        if !dir.pop() {
+            break;
+        }
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Granted, granted, limits_up};
+
+    #[track_caller]
+    fn check(environment: &[(&str, &str)], cpus: Option<u32>, gpus: Option<u32>, mib: Option<u64>) {
+        let look = |name: &str| {
+            environment
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
+        let found = granted(look, "n7.example.org");
+        let unlimited = granted(|_| None, "x").memory_bytes;
+        let memory = mib.map(|mib| mib << 20).into_iter().chain(unlimited).min();
+        assert_eq!(found, Granted { cpus, gpus, memory_bytes: memory });
+    }
+
+    #[test]
+    fn schedulers_say_what_they_grant() {
+        check(&[], None, None, None);
+        check(&[("SLURM_CPUS_ON_NODE", "2"), ("SLURM_MEM_PER_CPU", "3")], Some(2), None, Some(6));
+        check(&[("SLURM_CPUS_ON_NODE", "4"), ("SLURM_MEM_PER_NODE", "1")], Some(4), None, Some(1));
+        check(&[("NSLOTS", "8"), ("NHOSTS", "1")], Some(8), None, None);
+        check(&[("NSLOTS", "8"), ("NHOSTS", "2")], None, None, None);
+        check(&[("LSB_MCPU_HOSTS", "n6 4 n7 3")], Some(3), None, None);
+        check(&[("NCPUS", "5"), ("CUDA_VISIBLE_DEVICES", "0,3")], Some(5), Some(2), None);
+        check(&[("SLURM_CPUS_ON_NODE", "many"), ("CUDA_VISIBLE_DEVICES", "")], None, Some(0), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("a/b")).unwrap();
+        std::fs::write(root.path().join("a/limit"), "4096\n").unwrap();
+        std::fs::write(root.path().join("a/b/limit"), "max\n").unwrap();
+        std::fs::write(root.path().join("limit"), "9223372036854771712\n").unwrap();
+        assert_eq!(limits_up(root.path(), "a/b", "limit"), [4096]);
+    }
+}

@@ -1,0 +1,94 @@
+//! The shell script that starts an executor on a node.
+//!
+//! It reaches the node on the standard input of a shell, so that neither the
+//! dispatcher's secret nor anything else stands in a command line, and hands
+//! the access file to the executor on its standard input. It holds no other
+//! text of anybody's than quoted values, and the prologue, which is shell.
+
+use super::driver::Request;
+use super::settings::Settings;
+use super::template::quoted;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What executors are started with.
+#[derive(Clone)]
+pub struct Executor {
+    /// This program, where the queue's settings say nothing else.
+    pub binary: PathBuf,
+    /// The access file's text, with the executors' secret and no other.
+    pub access: String,
+    /// How long an executor goes on without a dispatcher.
+    pub give_up: Duration,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").field("binary", &self.binary).finish_non_exhaustive()
+    }
+}
+
+/// Ends the access file in the script: no line of JSON is like it.
+const ACCESS_END: &str = "END_OF_THE_ACCESS_FILE";
+
+/// The script for the nodes of one allocation. `FALKON_SLOTS` in its
+/// environment says how many slots the node was granted, where the LRM says
+/// that to nobody but the job's first process; `limits` if the LRM does not
+/// know what a node is to offer.
+pub(super) fn node_script(
+    executor: &Executor,
+    settings: &Settings,
+    job_name: &str,
+    request: &Request,
+    limits: bool,
+) -> String {
+    let mut script = String::from("umask 077\n");
+    for (name, value) in &settings.environment {
+        // Into a String writing succeeds.
+        let _ = writeln!(script, "export {name}={}", quoted(value));
+    }
+    for module in &settings.modules {
+        let _ = writeln!(script, "module load {} || exit 1", quoted(module));
+    }
+    for line in &settings.prologue {
+        script.push_str(line);
+        script.push('\n');
+    }
+    let binary = settings.binary.as_ref().unwrap_or(&executor.binary);
+    let binary = quoted(&binary.to_string_lossy());
+    let _ = writeln!(
+        script,
+        "[ -x {binary} ] || {{ echo \"$(hostname): there is no program \"{binary}\": say in \
+         job.binary where it is on the nodes\" >&2; exit 127; }}"
+    );
+    let _ = write!(
+        script,
+        "exec {binary} executor --access - --name {}/\"$(hostname)\" --allocation {allocation} \
+         --give-up {}s ${{FALKON_SLOTS:+--slots \"$FALKON_SLOTS\"}}",
+        quoted(job_name),
+        executor.give_up.as_secs(),
+        allocation = request.allocation,
+    );
+    let limit = |number: Option<u64>| number.filter(|_| limits);
+    if let Some(cpus) = limit(settings.cpus.map(u64::from)) {
+        let _ = write!(script, " --slots {cpus}");
+    }
+    if let Some(gpus) = limit(settings.gpus.map(u64::from)) {
+        let _ = write!(script, " --gpus {gpus}");
+    }
+    if let Some(memory) = limit(settings.memory_mib) {
+        let _ = write!(script, " --memory {memory}MiB");
+    }
+    if let Some(walltime) = request.walltime {
+        let _ = write!(script, " --walltime {}s", walltime.as_secs());
+    }
+    if let Some(scratch) = &settings.scratch {
+        let _ = write!(script, " --scratch {}", quoted(scratch));
+    }
+    for option in &settings.executor_options {
+        let _ = write!(script, " {}", quoted(option));
+    }
+    let _ = write!(script, " <<'{ACCESS_END}'\n{}\n{ACCESS_END}\n", executor.access.trim_end());
+    script
+}

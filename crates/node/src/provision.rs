@@ -1,0 +1,337 @@
+//! The provisioner's shell, within a dispatcher's process.
+//!
+//! The core decides what is asked of which scheduler
+//! ([`falkon_core::provision`]); here its actions are carried out by drivers,
+//! each in a task of its own so that a scheduler that hangs holds up nobody,
+//! and what comes of them goes back as events. Queues, and the numbers of
+//! allocations, outlive a restart in a file; the jobs are found again by their
+//! names.
+
+mod ask;
+mod carry;
+pub mod config;
+mod record;
+
+use crate::dispatcher::Log;
+use crate::lrm::{Driver, Executor};
+use ask::Line;
+use config::{ConfigError, QueueConfig};
+use falkon_core::dispatch::Dispatcher;
+use falkon_core::provision::{Action, Decision, Event, Provisioner, QueueId, Verdict, Watch};
+use falkon_core::task::{AllocationId, ExecutorId, Time};
+use record::{Record, StoredQueue};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Semaphore, mpsc};
+
+pub use ask::AskError;
+pub use record::RecordError;
+
+/// Answers of drivers waiting to be taken in; drivers wait beyond that.
+const ANSWERS_MAX: usize = 256;
+/// Commands that change something, of one queue at a time.
+const QUEUE_COMMANDS_MAX: usize = 4;
+/// Lines of the log that are kept.
+const LOG_LINES_MAX: usize = 1000;
+/// What jobs wrote is kept of so many allocations.
+const JOB_LOGS_MAX: u64 = 100;
+/// How often the dispatcher is looked at when nothing happens.
+const LOOK_MICROS_MAX: u64 = 1_000_000;
+
+/// What a provisioner is started with.
+#[derive(Debug)]
+pub struct Setup {
+    /// Its directory: the record, files for schedulers, what jobs write.
+    pub dir: PathBuf,
+    /// What executors are started with.
+    pub executor: Executor,
+    /// Names the dispatcher in the names of its jobs: letters and digits.
+    pub tag: String,
+    /// The dispatcher can be reached from its own machine alone.
+    pub loopback: bool,
+    /// Queues to begin with, by name, where they are not known yet.
+    pub queues: Vec<(String, String)>,
+}
+
+/// Why a provisioner cannot be started.
+#[derive(Debug)]
+pub enum SetupError {
+    /// Its directory cannot be made.
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Its record cannot be used.
+    Record(RecordError),
+    /// A queue to begin with cannot be.
+    Queue {
+        /// Which.
+        name: String,
+        /// Why.
+        source: AskError,
+    },
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetupError::Directory { path, source } => {
+                write!(f, "cannot make {}: {source}", path.display())
+            }
+            SetupError::Record(error) => write!(f, "{error}"),
+            SetupError::Queue { name, source } => write!(f, "queue {name}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for SetupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SetupError::Directory { source, .. } => Some(source),
+            SetupError::Record(error) => Some(error),
+            SetupError::Queue { source, .. } => Some(source),
+        }
+    }
+}
+
+/// A queue.
+#[derive(Debug)]
+struct Queue {
+    stored: StoredQueue,
+    driver: Arc<Driver>,
+    /// Commands of it that change something.
+    commands: Arc<Semaphore>,
+}
+
+/// What tasks that carry actions out hand back.
+#[derive(Debug)]
+enum Heard {
+    /// An answer.
+    Event(Event),
+    /// Something for the log.
+    Note(QueueId, String),
+}
+
+/// A provisioner and what belongs to it.
+pub(crate) struct Provision {
+    machine: Provisioner,
+    watch: Watch,
+    /// When the dispatcher is next looked at if nothing happens before.
+    look_at: Time,
+    queues: BTreeMap<QueueId, Queue>,
+    next_queue: u32,
+    record: Arc<Mutex<Record>>,
+    setup: Setup,
+    lines: VecDeque<Line>,
+    /// Allocations of which an executor has come.
+    joined: BTreeSet<AllocationId>,
+    tell: mpsc::Sender<Heard>,
+    answers: mpsc::Receiver<Heard>,
+    log: Log,
+}
+
+impl fmt::Debug for Provision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provision").field("queues", &self.queues).finish_non_exhaustive()
+    }
+}
+
+/// What the provisioner wants of the dispatcher.
+pub(crate) struct Wishes {
+    /// Executors that are to leave.
+    pub(crate) release: Vec<ExecutorId>,
+}
+
+impl Provision {
+    /// Opens the record, and takes up the queues that it names.
+    pub(crate) fn open(setup: Setup, now: Time, log: Log) -> Result<Provision, SetupError> {
+        std::fs::create_dir_all(&setup.dir)
+            .map_err(|source| SetupError::Directory { path: setup.dir.clone(), source })?;
+        let record = Record::open(&setup.dir).map_err(SetupError::Record)?;
+        let (tell, answers) = mpsc::channel(ANSWERS_MAX);
+        let stored = record.queues().to_vec();
+        let mut provision = Provision {
+            machine: Provisioner::new(AllocationId(record.next())),
+            watch: Watch::default(),
+            look_at: now,
+            queues: BTreeMap::new(),
+            next_queue: 0,
+            record: Arc::new(Mutex::new(record)),
+            setup,
+            lines: VecDeque::new(),
+            joined: BTreeSet::new(),
+            tell,
+            answers,
+            log,
+        };
+        for queue in stored {
+            let name = queue.name.clone();
+            // What another release wrote may not do here: that is no reason to
+            // end, and the queue stays in the record.
+            if let Err(error) = provision.take_up(now, queue) {
+                provision.say(now, &name, format!("cannot be used: {error}"));
+            }
+        }
+        for (name, config) in std::mem::take(&mut provision.setup.queues) {
+            if provision.find(&name).is_ok() {
+                provision.say(now, &name, "is there already, as it was".to_owned());
+                continue;
+            }
+            let added = provision.add(now, &name, config);
+            added.map_err(|source| SetupError::Queue { name, source })?;
+        }
+        Ok(provision)
+    }
+
+    /// Makes a queue of what is known of it.
+    fn take_up(&mut self, now: Time, stored: StoredQueue) -> Result<QueueId, ConfigError> {
+        let config = QueueConfig::parse(&stored.config)?;
+        let driver = config.driver(&self.setup.executor, &self.setup.tag, &self.setup.dir)?;
+        let options = config.options(&stored.name, &driver)?;
+        let queue = QueueId(self.next_queue);
+        self.next_queue += 1;
+        self.machine.handle(now, Event::Add { queue, options: Box::new(options) });
+        if stored.paused {
+            self.machine.handle(now, Event::Pause { queue });
+        }
+        if stored.removing {
+            self.machine.handle(now, Event::Remove { queue });
+        }
+        let commands = Arc::new(Semaphore::new(QUEUE_COMMANDS_MAX));
+        self.queues.insert(queue, Queue { stored, driver: Arc::new(driver), commands });
+        Ok(queue)
+    }
+
+    /// The next answer of a driver. Nothing is lost if nobody waits for it any
+    /// more.
+    pub(crate) async fn hear(&mut self) -> Answer {
+        match self.answers.recv().await {
+            Some(heard) => Answer(heard),
+            // There is always a sender: ours.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes in an answer.
+    pub(crate) fn take(&mut self, now: Time, answer: Answer) {
+        match answer.0 {
+            Heard::Event(event) => self.machine.handle(now, event),
+            Heard::Note(queue, text) => {
+                let name = self.name(queue);
+                self.say(now, &name, text);
+            }
+        }
+    }
+
+    /// When it next wants its turn.
+    pub(crate) fn due(&self) -> Option<Time> {
+        if self.queues.is_empty() {
+            return None;
+        }
+        let timeout = self.machine.poll_timeout().map(|(at, _)| at);
+        Some(timeout.map_or(self.look_at, |at| at.min(self.look_at)))
+    }
+
+    /// Looks at the dispatcher, lets the core decide, and begins to carry out
+    /// what it wants. `busy`: something has happened at the dispatcher.
+    pub(crate) fn turn(&mut self, now: Time, dispatcher: &mut Dispatcher, busy: bool) -> Wishes {
+        let mut wishes = Wishes { release: Vec::new() };
+        if self.queues.is_empty() {
+            return wishes;
+        }
+        if self.watch.due() <= now {
+            for event in self.watch.look(now, dispatcher) {
+                if let Event::ExecutorJoined { allocation: Some(allocation), .. } = &event {
+                    self.joined.insert(*allocation);
+                }
+                self.machine.handle(now, event);
+            }
+            self.look_at = now.after(LOOK_MICROS_MAX);
+        } else if busy {
+            // What has changed since the last look is seen soon.
+            self.look_at = self.look_at.min(self.watch.due());
+        }
+        if self.machine.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            self.machine.handle_timeout(now);
+        }
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Release { executor } => wishes.release.push(executor),
+                Action::Decided(decision) => self.decided(now, &decision),
+                Action::Removed { queue } => self.removed(now, queue),
+                other => self.carry_out(now, other),
+            }
+        }
+        wishes
+    }
+
+    fn name(&self, queue: QueueId) -> String {
+        self.queues.get(&queue).map_or_else(String::new, |queue| queue.stored.name.clone())
+    }
+
+    fn find(&self, name: &str) -> Result<QueueId, AskError> {
+        let found = self.queues.iter().find(|(_, queue)| queue.stored.name == name);
+        found.map(|(id, _)| *id).ok_or_else(|| AskError::NoQueue(name.to_owned()))
+    }
+
+    /// Logs a line about a queue.
+    fn say(&mut self, now: Time, queue: &str, text: String) {
+        (self.log)(&format!("provisioner: queue {queue}: {text}"));
+        if self.lines.len() >= LOG_LINES_MAX {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(Line { at: now, queue: queue.to_owned(), text });
+    }
+
+    fn decided(&mut self, now: Time, decision: &Decision) {
+        let name = self.name(decision.queue);
+        self.say(now, &name, format!("{}: {}", decision.verdict, decision.reason));
+        let queue = decision.queue;
+        match &decision.verdict {
+            Verdict::Ended { allocation } => self.ended(queue, *allocation),
+            // A queue that paused itself stays so until somebody resumes it,
+            // also over a restart.
+            Verdict::Pause => self.keep(now, queue, |stored| stored.paused = true),
+            Verdict::Resume => self.keep(now, queue, |stored| stored.paused = false),
+            _ => {}
+        }
+    }
+
+    /// Changes what is kept of a queue.
+    fn keep(&mut self, now: Time, id: QueueId, change: impl FnOnce(&mut StoredQueue)) {
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        let before = queue.stored.clone();
+        change(&mut queue.stored);
+        let (name, stored) = (queue.stored.name.clone(), queue.stored.clone());
+        if stored == before {
+            return;
+        }
+        let written = self.recorded(|record| record.set(&name, Some(stored)));
+        if let Err(error) = written {
+            self.say(now, &name, format!("this is forgotten with the dispatcher: {error}"));
+        }
+    }
+
+    fn recorded<R>(&self, change: impl FnOnce(&mut Record) -> R) -> R {
+        change(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn removed(&mut self, now: Time, id: QueueId) {
+        let name = self.name(id);
+        self.queues.remove(&id);
+        let written = self.recorded(|record| record.set(&name, None));
+        let text = match written {
+            Ok(()) => "is removed, and nothing of it is left".to_owned(),
+            Err(error) => format!("is removed, and comes back with a restart: {error}"),
+        };
+        self.say(now, &name, text);
+    }
+}
+
+/// An answer of a driver.
+#[derive(Debug)]
+pub(crate) struct Answer(Heard);

@@ -1,0 +1,221 @@
+//! What clients ask of the provisioner.
+
+use super::config::ConfigError;
+use super::record::{RecordError, StoredQueue};
+use super::{Provision, Queue};
+use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
+use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView};
+use falkon_core::task::Time;
+use falkon_wire::provision::{
+    AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
+};
+use std::fmt;
+
+/// A line of the provisioner's log.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) at: Time,
+    pub(super) queue: String,
+    pub(super) text: String,
+}
+
+/// Why something that was asked is not done.
+#[derive(Debug)]
+pub enum AskError {
+    /// This dispatcher has no provisioner.
+    NoProvisioner,
+    /// There is no such queue.
+    NoQueue(String),
+    /// There is such a queue already.
+    Exists(String),
+    /// There are too many queues.
+    TooMany,
+    /// There is no such allocation.
+    NoAllocation(u64),
+    /// Nodes: none at all, or too many.
+    Nodes(u64),
+    /// The queue cannot be.
+    Config(ConfigError),
+    /// It cannot be recorded.
+    Record(RecordError),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::NoProvisioner => write!(
+                f,
+                "this dispatcher has no provisioner: it was started with --no-journal, or within \
+                 another program"
+            ),
+            AskError::NoQueue(name) => {
+                write!(f, "there is no queue {name}; falkon provision list shows those there are")
+            }
+            AskError::Exists(name) => write!(
+                f,
+                "there is a queue {name} already: give the new one another --name, or remove \
+                 that one first"
+            ),
+            AskError::TooMany => write!(f, "there are {QUEUES_MAX} queues already: remove one"),
+            AskError::NoAllocation(id) => write!(f, "there is no allocation {id}"),
+            AskError::Nodes(nodes) => {
+                write!(f, "{nodes} nodes cannot be asked for: choose 1 to {QUEUE_EXECUTORS_MAX}")
+            }
+            AskError::Config(error) => write!(f, "{error}"),
+            AskError::Record(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for AskError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AskError::Config(error) => Some(error),
+            AskError::Record(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Provision {
+    /// Does what is asked; the status, if it was that.
+    pub(crate) fn ask(
+        &mut self,
+        now: Time,
+        ask: ProvisionAsk,
+    ) -> Result<Option<ProvisionStatus>, AskError> {
+        match ask {
+            ProvisionAsk::Status { queue, log } => {
+                if let Some(name) = &queue {
+                    self.find(name)?;
+                }
+                return Ok(Some(self.status(now, queue.as_deref(), log)));
+            }
+            ProvisionAsk::Add { name, config } => self.add(now, &name, config)?,
+            ProvisionAsk::Pause { queue } => {
+                let queue = self.find(&queue)?;
+                self.machine.handle(now, Event::Pause { queue });
+            }
+            ProvisionAsk::Resume { queue } => {
+                let queue = self.find(&queue)?;
+                self.machine.handle(now, Event::Resume { queue });
+            }
+            ProvisionAsk::Remove { queue } => {
+                let id = self.find(&queue)?;
+                self.keep(now, id, |stored| stored.removing = true);
+                self.machine.handle(now, Event::Remove { queue: id });
+            }
+            ProvisionAsk::Once { queue, nodes, walltime_micros } => {
+                let id = self.find(&queue)?;
+                let most = self.queues.get(&id).and_then(|queue| queue.driver.nodes_max());
+                if nodes == 0 || nodes > most.unwrap_or(QUEUE_EXECUTORS_MAX) {
+                    return Err(AskError::Nodes(nodes));
+                }
+                self.machine.handle(now, Event::Once { queue: id, nodes, walltime_micros });
+            }
+            ProvisionAsk::Drop { allocation } => {
+                if !self.machine.allocation_views().any(|view| view.id() == allocation) {
+                    return Err(AskError::NoAllocation(allocation.0));
+                }
+                self.machine.handle(now, Event::Drop { allocation });
+            }
+        }
+        // What follows from it is wanted now.
+        self.look_at = now;
+        Ok(None)
+    }
+
+    /// Adds a queue, and records it.
+    pub(super) fn add(&mut self, now: Time, name: &str, config: String) -> Result<(), AskError> {
+        if self.recorded(|record| record.queues().iter().any(|queue| queue.name == name)) {
+            return Err(AskError::Exists(name.to_owned()));
+        }
+        if self.queues.len() >= QUEUES_MAX {
+            return Err(AskError::TooMany);
+        }
+        let stored = StoredQueue { name: name.to_owned(), config, paused: false, removing: false };
+        // Checked before it is recorded, and recorded before it is used.
+        self.checked(&stored).map_err(AskError::Config)?;
+        let written = self.recorded(|record| record.set(name, Some(stored.clone())));
+        written.map_err(AskError::Record)?;
+        let queue = self.take_up(now, stored).map_err(AskError::Config)?;
+        let is_local = self.queues.get(&queue).is_some_and(|queue| queue.driver.kind() == "local");
+        if self.setup.loopback && !is_local {
+            let text = "this dispatcher listens at this machine's own address alone: executors \
+                        elsewhere cannot reach it; start it with --listen 0.0.0.0:0";
+            self.say(now, name, text.to_owned());
+        }
+        self.look_at = now;
+        Ok(())
+    }
+
+    fn checked(&self, stored: &StoredQueue) -> Result<(), ConfigError> {
+        let config = super::QueueConfig::parse(&stored.config)?;
+        let driver = config.driver(&self.setup.executor, &self.setup.tag, &self.setup.dir)?;
+        config.options(&stored.name, &driver).map(drop)
+    }
+
+    fn status(&self, now: Time, only: Option<&str>, log: u64) -> ProvisionStatus {
+        let wanted = |name: &str| only.is_none_or(|only| only == name);
+        let plan = self.machine.plan(now);
+        let mut queues = Vec::new();
+        let mut allocations = Vec::new();
+        for line in &plan.queues {
+            let view = self.machine.queue_view(line.queue);
+            let Some((queue, view)) = self.queues.get(&line.queue).zip(view) else { continue };
+            if !wanted(&queue.stored.name) {
+                continue;
+            }
+            queues.push(queue_status(queue, &view, line));
+            allocations.extend(view.allocations().map(|one| allocation_status(queue, &one)));
+        }
+        let count = usize::try_from(log).unwrap_or(usize::MAX);
+        let lines = self.lines.iter().rev().filter(|line| wanted(&line.queue)).take(count);
+        let mut log: Vec<ProvisionLine> = lines
+            .map(|line| ProvisionLine {
+                at: line.at,
+                queue: line.queue.clone(),
+                text: line.text.clone(),
+            })
+            .collect();
+        log.reverse();
+        ProvisionStatus { now, queues, allocations, log }
+    }
+}
+
+fn queue_status(queue: &Queue, view: &QueueView<'_>, plan: &PlanLine) -> QueueStatus {
+    let (refusals, query_failures) = view.failures();
+    QueueStatus {
+        name: queue.stored.name.clone(),
+        kind: queue.driver.kind().to_owned(),
+        config: queue.stored.config.clone(),
+        paused: view.paused().map(str::to_owned),
+        removing: view.is_removing(),
+        known: view.is_known(),
+        not_before: view.not_before(),
+        refusals: refusals.into(),
+        query_failures: query_failures.into(),
+        delay_micros: view.delay_micros(),
+        executors_min: view.options().executors_min,
+        executors_max: view.options().executors_max,
+        node: view.options().node.clone(),
+        requests: plan.requests.clone(),
+        releases: plan.releases,
+        reason: plan.reason.as_ref().map(ToString::to_string),
+    }
+}
+
+fn allocation_status(queue: &Queue, view: &AllocationView<'_>) -> AllocationStatus {
+    AllocationStatus {
+        id: view.id(),
+        queue: queue.stored.name.clone(),
+        nodes: view.nodes(),
+        job: view.job().map(str::to_owned),
+        state: view.state().name().to_owned(),
+        asked: view.asked_at(),
+        started: view.started_at(),
+        executors: view.executors(),
+        ending: view.is_ending(),
+        fixed: view.is_fixed(),
+    }
+}

@@ -1,0 +1,197 @@
+//! Carrying out what the core wants of schedulers.
+
+use super::record::Record;
+use super::{Heard, JOB_LOGS_MAX, Provision};
+use crate::lrm::{Driver, Job, Request, State, Submission};
+use falkon_core::provision::{Action, Event, Found, JobState, QueueId, Submitted};
+use falkon_core::task::{AllocationId, Time};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// What is shown of what a job wrote that no executor came of.
+const JOB_WORDS_BYTES_MAX: u64 = 1024;
+
+impl Provision {
+    /// Begins to carry out an action; its answer comes as an event.
+    pub(super) fn carry_out(&mut self, now: Time, action: Action) {
+        match action {
+            Action::Submit { queue, allocation, nodes, walltime_micros } => {
+                let walltime =
+                    (walltime_micros > 0).then(|| Duration::from_micros(walltime_micros));
+                let request = Request { allocation: allocation.0, nodes, walltime };
+                self.submit(queue, request);
+            }
+            Action::Query { queue } => self.query(now, queue),
+            Action::Cancel { queue, allocation, job } => self.cancel(queue, allocation, job),
+            Action::AskFree { queue } => self.ask_free(queue),
+            Action::Release { .. } | Action::Removed { .. } | Action::Decided(_) => {}
+        }
+    }
+
+    fn submit(&self, id: QueueId, request: Request) {
+        let Some(queue) = self.queues.get(&id) else { return };
+        let (driver, commands) = (queue.driver.clone(), queue.commands.clone());
+        let (tell, record) = (self.tell.clone(), self.record.clone());
+        let allocation = AllocationId(request.allocation);
+        tokio::spawn(async move {
+            // The number is on disk before the scheduler hears it.
+            let answer = match numbered(record, allocation.0).await {
+                Err(words) => Submitted::Refused { words },
+                Ok(()) => {
+                    // It is closed never.
+                    let _turn = commands.acquire().await;
+                    match driver.submit(&request).await {
+                        Submission::Accepted(job) => Submitted::Accepted { job },
+                        Submission::Refused(words) => Submitted::Refused { words },
+                        Submission::Unknown(words) => Submitted::Unknown { words },
+                    }
+                }
+            };
+            let event = Event::SubmitAnswer { allocation, answer };
+            // Nobody listens any more when the dispatcher ends.
+            let _ = tell.send(Heard::Event(event)).await;
+        });
+    }
+
+    fn query(&self, now: Time, queue: QueueId) {
+        let Some(driver) = self.driver(queue) else { return };
+        let tell = self.tell.clone();
+        let began = std::time::Instant::now();
+        tokio::spawn(async move {
+            let event = match driver.query().await {
+                Err(error) => Event::QueryFailed { queue, words: error.to_string() },
+                Ok(jobs) => {
+                    cancel_dead(&driver, queue, &jobs, &tell).await;
+                    let then = now.after(began.elapsed().as_micros() as u64);
+                    Event::States {
+                        queue,
+                        found: jobs.into_iter().map(|job| found(job, then)).collect(),
+                    }
+                }
+            };
+            let _ = tell.send(Heard::Event(event)).await;
+        });
+    }
+
+    fn cancel(&self, id: QueueId, allocation: AllocationId, job: Option<String>) {
+        let Some(queue) = self.queues.get(&id) else { return };
+        let (driver, commands) = (queue.driver.clone(), queue.commands.clone());
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            let _turn = commands.acquire().await;
+            let cancelled = match job {
+                Some(job) => driver.cancel(&[job]).await,
+                None => driver.cancel_by_name(allocation.0).await,
+            };
+            let refused = cancelled.err().map(|error| error.to_string());
+            let _ = tell.send(Heard::Event(Event::CancelAnswer { allocation, refused })).await;
+        });
+    }
+
+    fn ask_free(&self, queue: QueueId) {
+        let Some(driver) = self.driver(queue) else { return };
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            let nodes = match driver.free().await {
+                Ok(nodes) => nodes,
+                Err(error) => {
+                    let _ = tell.send(Heard::Note(queue, format!("what is free: {error}"))).await;
+                    None
+                }
+            };
+            let _ = tell.send(Heard::Event(Event::Free { queue, nodes })).await;
+        });
+    }
+
+    fn driver(&self, queue: QueueId) -> Option<Arc<Driver>> {
+        self.queues.get(&queue).map(|queue| queue.driver.clone())
+    }
+
+    /// An allocation is over: what was written for it goes, and if no executor
+    /// has come of it, what its job wrote says why.
+    pub(super) fn ended(&mut self, queue: QueueId, allocation: AllocationId) {
+        let came = self.joined.remove(&allocation);
+        let Some(driver) = self.driver(queue) else { return };
+        let tell = self.tell.clone();
+        tokio::task::spawn_blocking(move || {
+            driver.forget(allocation.0);
+            let old = allocation.0.checked_sub(JOB_LOGS_MAX).and_then(|old| driver.log(old));
+            if let Some(old) = old {
+                // There may be none.
+                let _ = std::fs::remove_file(old);
+            }
+            let log = driver.log(allocation.0).filter(|_| !came);
+            let words = log.and_then(|log| last_words(&log).ok()).unwrap_or_default();
+            if !words.is_empty() {
+                let text = format!("allocation {allocation}: its job wrote: {words}");
+                let _ = tell.blocking_send(Heard::Note(queue, text));
+            }
+        });
+    }
+}
+
+/// Sees to it that the number is never given again.
+async fn numbered(record: Arc<Mutex<Record>>, number: u64) -> Result<(), String> {
+    let write = move || {
+        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.take(number).map_err(|error| error.to_string())
+    };
+    match tokio::task::spawn_blocking(write).await {
+        Ok(written) => written,
+        Err(_) => Err("the dispatcher is ending".to_owned()),
+    }
+}
+
+/// Jobs that the scheduler keeps and will never run are cancelled.
+async fn cancel_dead(
+    driver: &Driver,
+    queue: QueueId,
+    jobs: &[(u64, Job)],
+    tell: &mpsc::Sender<Heard>,
+) {
+    let dead: Vec<&Job> =
+        jobs.iter().map(|(_, job)| job).filter(|job| job.state == State::Dead).collect();
+    if dead.is_empty() {
+        return;
+    }
+    let names: Vec<String> = dead.iter().map(|job| job.job.clone()).collect();
+    let cancelled = driver.cancel(&names).await;
+    for job in dead {
+        let text = match &cancelled {
+            Ok(()) => format!("job {} would never run ({}): cancelled", job.job, job.words),
+            Err(error) => format!("job {} never runs ({}): {error}", job.job, job.words),
+        };
+        let _ = tell.send(Heard::Note(queue, text)).await;
+    }
+}
+
+fn found((allocation, job): (u64, Job), now: Time) -> Found {
+    Found {
+        allocation: AllocationId(allocation),
+        job: job.job,
+        state: match job.state {
+            State::Pending => JobState::Pending,
+            State::Running => JobState::Running,
+            State::Ended | State::Dead => JobState::Ended,
+            State::Unknown => JobState::Unknown,
+        },
+        nodes: job.nodes.unwrap_or(0),
+        until: job.left.map(|left| now.after(left.as_micros() as u64)),
+    }
+}
+
+/// The end of a file, in one line.
+fn last_words(path: &std::path::Path) -> std::io::Result<String> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(JOB_WORDS_BYTES_MAX)))?;
+    let mut bytes = Vec::new();
+    file.take(JOB_WORDS_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut words = lines.collect::<Vec<_>>().join("; ");
+    words.retain(|c| !c.is_control());
+    Ok(words)
+}

@@ -1,0 +1,278 @@
+//! A queue's file: which scheduler, how much of it, and how its jobs are.
+
+use crate::lrm::{Driver, Executor, LrmError, Settings};
+use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName};
+use falkon_core::task::{MILLI, Resources};
+use serde::Deserialize;
+use std::fmt;
+use std::path::Path;
+
+/// Nodes that a queue has at most unless its owner says otherwise: enough to
+/// be of use, and few enough for a cluster not to notice.
+const EXECUTORS_MAX: u64 = 8;
+/// Jobs that a queue has waiting at most, likewise.
+const PENDING_MAX: u64 = 2;
+/// How long a job may run, likewise.
+const WALLTIME_S: f64 = 3600.0;
+/// How long a node may be idle, likewise.
+const IDLE_S: f64 = 60.0;
+/// How long an executor goes on without its dispatcher, likewise.
+const GIVE_UP_S: f64 = 600.0;
+/// The longest name of a queue.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What a queue is like: the text of its file, which is TOML. Times are in
+/// seconds. What is not said has a value that is kind to the cluster.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueConfig {
+    /// The kind of the scheduler.
+    pub kind: String,
+    /// Nodes that are held whatever the demand.
+    pub nodes_min: u64,
+    /// Nodes at most.
+    pub nodes_max: u64,
+    /// Nodes of one request at least.
+    pub request_min: u64,
+    /// Nodes of one request at most.
+    pub request_max: Option<u64>,
+    /// Jobs that wait at most.
+    pub pending_max: u64,
+    /// Jobs at most.
+    pub jobs_max: u64,
+    /// How long a job may run; 0 leaves it to the scheduler.
+    pub walltime: f64,
+    /// How long a node may be idle before it is given back; below 0 for ever.
+    pub idle: f64,
+    /// How nodes are asked for.
+    pub acquire: String,
+    /// When they are given back.
+    pub release: String,
+    /// For release = "few-queued": fewer than how many.
+    pub few_queued: u64,
+    /// Queues with more of it are asked first.
+    pub preference: i32,
+    /// What a job costs at least, as time for which its nodes are paid for.
+    pub billing: f64,
+    /// How long nodes are taken to take to come, until that was measured.
+    pub delay: f64,
+    /// The least time between two queries.
+    pub query_interval: f64,
+    /// CPUs that a node is taken to have, until one has come.
+    pub node_cpus: Option<u32>,
+    /// How long an executor goes on without its dispatcher.
+    pub give_up: f64,
+    /// How its jobs are.
+    pub job: Settings,
+    /// Parts of the scheduler's description that are different here.
+    pub lrm: toml::Table,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        let options = QueueOptions::default();
+        QueueConfig {
+            kind: String::new(),
+            nodes_min: 0,
+            nodes_max: EXECUTORS_MAX,
+            request_min: 1,
+            request_max: None,
+            pending_max: PENDING_MAX,
+            jobs_max: options.allocations_max,
+            walltime: WALLTIME_S,
+            idle: IDLE_S,
+            acquire: options.acquire.name().to_owned(),
+            release: options.release.name().to_owned(),
+            few_queued: 1,
+            preference: 0,
+            billing: 0.0,
+            delay: options.delay_micros as f64 / 1e6,
+            query_interval: options.query_micros as f64 / 1e6,
+            node_cpus: None,
+            give_up: GIVE_UP_S,
+            job: Settings::default(),
+            lrm: toml::Table::new(),
+        }
+    }
+}
+
+/// Why a queue cannot be.
+#[derive(Debug)]
+pub enum ConfigError {
+    /// Its text is no queue's file.
+    Toml(String),
+    /// Its name cannot be one.
+    Name(String),
+    /// No strategy has that name.
+    Acquire(String),
+    /// No policy has that name.
+    Release(String),
+    /// A time is none.
+    Time(&'static str),
+    /// Its numbers make no sense together.
+    Options(OptionsError),
+    /// Its scheduler cannot be used so.
+    Lrm(LrmError),
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Toml(why) => write!(f, "{why}"),
+            ConfigError::Name(name) => write!(
+                f,
+                "`{name}` is no name for a queue: use letters, digits, -, _ and ., at most \
+                 {NAME_BYTES_MAX}"
+            ),
+            ConfigError::Acquire(name) => {
+                let names = AcquireName::ALL.map(AcquireName::name).join(", ");
+                write!(f, "acquire: there is no strategy `{name}`: choose {names}")
+            }
+            ConfigError::Release(name) => write!(
+                f,
+                "release: there is no policy `{name}`: choose idle, no-queued, few-queued, \
+                 predictive"
+            ),
+            ConfigError::Time(what) => write!(f, "{what} must be seconds, 0 or more"),
+            ConfigError::Options(error) => write!(f, "{error}"),
+            ConfigError::Lrm(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ConfigError::Options(error) => Some(error),
+            ConfigError::Lrm(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Seconds as whole microseconds.
+fn micros(what: &'static str, seconds: f64) -> Result<u64, ConfigError> {
+    let micros = seconds * 1e6;
+    // 2^63 is exact in a double; everything below it converts.
+    match (0.0..9_223_372_036_854_775_808.0).contains(&micros) {
+        true => Ok(micros as u64),
+        false => Err(ConfigError::Time(what)),
+    }
+}
+
+impl QueueConfig {
+    /// Reads a queue's file.
+    ///
+    /// # Errors
+    /// It is not TOML, or says what a queue's file does not.
+    pub fn parse(text: &str) -> Result<QueueConfig, ConfigError> {
+        toml::from_str(text).map_err(|error| ConfigError::Toml(error.to_string()))
+    }
+
+    /// What the core is to know of it.
+    ///
+    /// # Errors
+    /// Something in it makes no sense.
+    pub fn options(&self, name: &str, driver: &Driver) -> Result<QueueOptions, ConfigError> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+            return Err(ConfigError::Name(name.to_owned()));
+        }
+        let acquire = AcquireName::named(&self.acquire)
+            .ok_or_else(|| ConfigError::Acquire(self.acquire.clone()))?;
+        let release = ReleaseName::named(&self.release, self.few_queued)
+            .ok_or_else(|| ConfigError::Release(self.release.clone()))?;
+        let request_max = self.request_max.into_iter().chain(driver.nodes_max());
+        let request_max = request_max.chain([self.nodes_max]).min().unwrap_or(self.nodes_max);
+        let mut node = Resources::cpus(1);
+        let cpus = self.node_cpus.or(self.job.cpus).unwrap_or(1);
+        node.cpus_milli = cpus.saturating_mul(MILLI);
+        node.gpus = self.job.gpus.unwrap_or(0);
+        // Tasks that ask for memory are tried on any node until one is known.
+        node.memory_bytes = self.job.memory_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
+        let options = QueueOptions {
+            name: name.to_owned(),
+            executors_min: self.nodes_min,
+            executors_max: self.nodes_max,
+            request_nodes_min: self.request_min,
+            request_nodes_max: request_max,
+            pending_max: self.pending_max,
+            allocations_max: self.jobs_max,
+            walltime_micros: micros("walltime", self.walltime)?,
+            idle_micros: match self.idle < 0.0 {
+                true => None,
+                false => Some(micros("idle", self.idle)?),
+            },
+            acquire,
+            release,
+            preference: self.preference,
+            node,
+            is_whole: driver.is_whole(),
+            billing_micros: micros("billing", self.billing)?,
+            delay_micros: micros("delay", self.delay)?,
+            query_micros: micros("query_interval", self.query_interval)?,
+        };
+        options.check().map_err(ConfigError::Options)?;
+        Ok(options)
+    }
+
+    /// Its driver. `executor` has what all executors of a dispatcher have.
+    ///
+    /// # Errors
+    /// Its scheduler's description, or its jobs' settings, cannot be used.
+    pub fn driver(
+        &self,
+        executor: &Executor,
+        tag: &str,
+        dir: &Path,
+    ) -> Result<Driver, ConfigError> {
+        let give_up = micros("give_up", self.give_up)?;
+        let give_up = std::time::Duration::from_micros(give_up);
+        let executor = Executor { give_up, ..executor.clone() };
+        let settings = self.job.clone();
+        Driver::new(&self.kind, &self.lrm, settings, executor, tag, dir).map_err(ConfigError::Lrm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(text: &str) -> Result<QueueOptions, ConfigError> {
+        let config = QueueConfig::parse(text)?;
+        let executor = Executor {
+            binary: "falkon".into(),
+            access: String::new(),
+            give_up: std::time::Duration::ZERO,
+        };
+        let driver = config.driver(&executor, "tag", Path::new("/nowhere"))?;
+        config.options("name", &driver)
+    }
+
+    #[test]
+    fn what_is_not_said_is_kind_to_the_cluster() {
+        let options = options("kind = \"slurm\"").unwrap();
+        assert_eq!((options.executors_min, options.executors_max), (0, 8));
+        assert_eq!((options.pending_max, options.query_micros), (2, 5_000_000));
+        assert_eq!(options.idle_micros, Some(60_000_000));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_says_what_would() {
+        for (text, part) in [
+            ("kind = \"slrm\"", "choose slurm, "),
+            ("kind = \"slurm\"\nnodes = 4", "unknown field `nodes`"),
+            ("kind = \"slurm\"\nnodes_max = 0", "at most 0 executors"),
+            ("kind = \"slurm\"\nacquire = \"all\"", "choose all-at-once, one-at-a-time"),
+            ("kind = \"slurm\"\nrelease = \"x\"", "choose idle, no-queued"),
+            ("kind = \"slurm\"\nwalltime = -1", "walltime must be seconds"),
+            ("kind = \"slurm\"\n[job]\nenvironment = { \"a b\" = \"\" }", "environment variable"),
+            ("kind = \"slurm\"\n[job]\npartition = \"a\\nb\"", "control characters"),
+            ("kind = \"slurm\"\n[lrm.query]\ncommand = [\"{{x}}\"]", "no placeholder {{x}}"),
+            ("kind = \"slurm\"\n[lrm.submit]\ninput = \"{{x\"", "a placeholder is"),
+        ] {
+            let error = options(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What schedulers answer, as their programs print it, and what they are told.
+//!
+//! The answers of Slurm 22.05 and Grid Engine 8.1.9 were taken from the real
+//! programs, as the tests beside this one start them. The others have the form
+//! that the programs' makers document: PBS Professional Reference Guide
+//! (`qstat -F json`; OpenPBS prints the same), the Torque Administrator Guide
+//! (`qstat -x`), IBM Spectrum LSF Command Reference (`bjobs -o`, `bsub`),
+//! flux-jobs(1) and flux-batch(1) of flux-core, and the HTCondor Manual
+//! (`condor_q -json`, `condor_submit -terse`).
+
+use crate::cluster::Site;
+use falkon_node::lrm::{Description, Job, KINDS, Request, State, jobs};
+use std::time::Duration;
+
+fn description(kind: &str) -> Description {
+    Description::of(kind, &toml::Table::new()).unwrap()
+}
+
+#[track_caller]
+fn read(kind: &str, answer: &str) -> Vec<Job> {
+    let description = description(kind);
+    jobs(answer, &description.query, &description.states).unwrap()
+}
+
+/// Checks numbers, names and states of the jobs of an answer.
+#[track_caller]
+fn check(kind: &str, answer: &str, expected: &[(&str, &str, State)]) {
+    let found = read(kind, answer);
+    let found: Vec<(&str, &str, State)> =
+        found.iter().map(|job| (job.job.as_str(), job.name.as_str(), job.state)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn answers_of_slurm() {
+    let answer = "\
+1|COMPLETED|2|9:59|None|falkon-ab-1\n\
+3|PENDING|99|1:00:00|PartitionConfig|a|b\n\
+2|RUNNING|1|1-00:59:50|None|falkon-ab-2\n\
+7|MARVELLOUS|1|UNLIMITED|None|falkon-ab-7\n";
+    check(
+        "slurm",
+        answer,
+        &[
+            ("1", "falkon-ab-1", State::Ended),
+            ("3", "a|b", State::Pending),
+            ("2", "falkon-ab-2", State::Running),
+            ("7", "falkon-ab-7", State::Unknown),
+        ],
+    );
+    let found = read("slurm", answer);
+    assert_eq!((found[2].nodes, found[2].left), (Some(1), Some(Duration::from_secs(89_990))));
+    assert_eq!((found[3].left, found[1].words.as_str()), (None, "PENDING, PartitionConfig"));
+    assert_eq!(description("slurm").submit.job.find("4711;cluster\n"), Some("4711"));
+    check("slurm", "", &[]);
+}
+
+#[test]
+fn answers_of_grid_engine() {
+    let answer = r#"<?xml version='1.0'?>
+<job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/util/resources/schemas/qstat/qstat.xsd">
+  <queue_info>
+    <job_list state="running">
+      <JB_job_number>1</JB_job_number>
+      <JAT_prio>0.50000</JAT_prio>
+      <JB_name>falkon-ab-1</JB_name>
+      <JB_owner>root</JB_owner>
+      <state>r</state>
+      <JAT_start_time>2026-11-21T17:24:55</JAT_start_time>
+      <queue_name>all.q@vm</queue_name>
+      <slots>2</slots>
+    </job_list>
+  </queue_info>
+  <job_info>
+    <job_list state="pending">
+      <JB_job_number>2</JB_job_number>
+      <JB_name>a &lt;&amp;gt; b</JB_name>
+      <state>Eqw</state>
+      <queue_name></queue_name>
+      <slots>1</slots>
+    </job_list>
+  </job_info>
+</job_info>
+"#;
+    let expected = [("1", "falkon-ab-1", State::Running), ("2", "a <&gt; b", State::Dead)];
+    check("gridengine", answer, &expected);
+    let description = description("gridengine");
+    let broken = &answer[..answer.len() - 20];
+    assert!(jobs(broken, &description.query, &description.states).is_err());
+    assert_eq!(description.submit.job.find("17\n"), Some("17"));
+}
+
+#[test]
+fn answers_of_pbs_and_torque() {
+    let answer = r#"{
+    "timestamp":1618432467,
+    "pbs_version":"20.0.1",
+    "pbs_server":"head",
+    "Jobs":{
+        "1008.head":{
+            "Job_Name":"falkon-ab-3",
+            "Job_Owner":"me@head",
+            "job_state":"R",
+            "queue":"workq",
+            "Resource_List":{ "ncpus":8, "nodect":2, "walltime":"01:00:00" }
+        },
+        "1009.head":{
+            "Job_Name":"other",
+            "job_state":"Q",
+            "comment":"Not Running: Insufficient amount of resource: ncpus"
+        }
+    }
+}"#;
+    let expected =
+        [("1008.head", "falkon-ab-3", State::Running), ("1009.head", "other", State::Pending)];
+    check("pbs", answer, &expected);
+    assert_eq!(read("pbs", answer)[0].nodes, Some(2));
+    check(
+        "pbs",
+        "{\"timestamp\":1788909619,\"pbs_version\":\"2024.1.2\",\"pbs_server\":\"head\"}\n",
+        &[],
+    );
+    let answer = "<Data><Job><Job_Id>12.head</Job_Id><Job_Name>falkon-ab-1</Job_Name>\
+                  <job_state>C</job_state><Resource_List><nodect>1</nodect></Resource_List></Job>\
+                  <Job><Job_Id>13.head</Job_Id><Job_Name>falkon-ab-2</Job_Name>\
+                  <job_state>R</job_state></Job></Data>";
+    let expected =
+        [("12.head", "falkon-ab-1", State::Ended), ("13.head", "falkon-ab-2", State::Running)];
+    check("torque", answer, &expected);
+    check("torque", "", &[]);
+}
+
+#[test]
+fn answers_of_lsf_flux_and_htcondor() {
+    check(
+        "lsf",
+        "101|RUN|2|falkon-ab-1\n102|PEND|-|falkon-ab-2\n99|EXIT|1|falkon-ab-0\n",
+        &[
+            ("101", "falkon-ab-1", State::Running),
+            ("102", "falkon-ab-2", State::Pending),
+            ("99", "falkon-ab-0", State::Ended),
+        ],
+    );
+    let said = "Job <4711> is submitted to queue <normal>.\n";
+    assert_eq!(description("lsf").submit.job.find(said), Some("4711"));
+    check(
+        "flux",
+        "ƒ2aRt6TqhWb|RUN|2|falkon-ab-1\nƒ2aRt6TqhWc|SCHED|1|falkon-ab-2\n",
+        &[
+            ("ƒ2aRt6TqhWb", "falkon-ab-1", State::Running),
+            ("ƒ2aRt6TqhWc", "falkon-ab-2", State::Pending),
+        ],
+    );
+    assert_eq!(description("flux").submit.job.find("ƒ2aRt6TqhWb\n"), Some("ƒ2aRt6TqhWb"));
+    let answer = r#"[
+{ "ClusterId": 12, "JobBatchName": "falkon-ab-1", "JobStatus": 2, "ProcId": 0 }
+,
+{ "ClusterId": 13, "HoldReason": "no such file", "JobBatchName": "falkon-ab-2", "JobStatus": 5, "ProcId": 0 }
+]
+"#;
+    let expected = [("12", "falkon-ab-1", State::Running), ("13", "falkon-ab-2", State::Dead)];
+    check("htcondor", answer, &expected);
+    check("htcondor", "", &[]);
+    assert_eq!(description("htcondor").submit.job.find("12.0 - 12.0\n"), Some("12"));
+}
+
+/// What every kind would be told, with settings that try to break out.
+#[test]
+fn no_setting_breaks_out_of_what_a_scheduler_is_told() {
+    let site = Site::new();
+    let evil = "x'; : >broken; echo \\\"";
+    for (kind, _) in KINDS {
+        let settings = format!(
+            "environment = {{ A = \"{evil}$(: >broken)\" }}\nhosts = [\"{evil}\"]\n\
+             modules = [\"{evil}\"]\nbinary = \"/x/{evil}\"\nscratch = \"{evil}\"\n\
+             options = [\"{evil}\"]\nexecutor_options = [\"{evil}\"]\nlog = \"/{evil}\"\n"
+        );
+        let driver = site.driver(kind, "", &settings);
+        let request = Request { allocation: 3, nodes: 1, walltime: Some(Duration::from_secs(61)) };
+        let (words, input) = driver.submission(&request).unwrap();
+        assert!(words.iter().all(|word| !word.contains("{{")), "{kind}: {words:?}");
+        if kind == "htcondor" {
+            assert!(input.lines().all(|line| line == "queue" || line.contains(" = ")), "{input}");
+            assert!(!input.contains("request_gpus"), "{input}");
+            continue;
+        }
+        // A shell takes it for one program, whatever it would do.
+        let checked = std::process::Command::new("sh")
+            .current_dir(site.dir.path())
+            .args(["-n", "-c", &input])
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{kind}: {checked:?}\n{input}");
+        // Run as far as the scheduler's own programs, which are not there.
+        let _ = std::process::Command::new("sh")
+            .current_dir(site.dir.path())
+            .env("PATH", "/nowhere")
+            .args(["-c", &input])
+            .output();
+        assert!(!site.path("broken").exists(), "{kind}: {input}");
+    }
+}
+
+#[test]
+fn what_a_scheduler_would_not_hear_of_is_refused() {
+    let refused = |kind: &str, settings: &str| {
+        let site = toml::Table::new();
+        let settings = toml::from_str(settings).unwrap();
+        let executor = falkon_node::lrm::Executor {
+            binary: "falkon".into(),
+            access: String::new(),
+            give_up: Duration::ZERO,
+        };
+        let dir = std::path::Path::new("/nowhere");
+        let driver = falkon_node::lrm::Driver::new(kind, &site, settings, executor, "test", dir);
+        driver.unwrap_err().to_string()
+    };
+    assert!(refused("pbs", "gpus = 2").contains("job.gpus has no place"));
+    assert!(refused("gridengine", "qos = \"high\"").contains("job.qos has no place"));
+    assert!(refused("ssh", "").contains("ssh needs job.hosts"));
+}

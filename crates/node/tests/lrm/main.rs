@@ -1,0 +1,10 @@
+//! Drivers of batch schedulers: against the real daemons, which the tests
+//! start, and against recorded answers.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
+
+mod answers;
+mod cluster;
+mod local;
+mod slurm;
+mod ssh;

@@ -1,0 +1,37 @@
+//! Against a real sshd.
+
+use crate::cluster::{
+    Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state,
+};
+
+#[test]
+fn a_host_takes_one_job_at_a_time() {
+    let site = Site::new();
+    let home = site.path("ssh");
+    let Some(_daemons) = Daemons::start("ssh.sh", &[home.to_str().unwrap()]) else { return };
+    let settings = format!(
+        "hosts = [\"near\"]\noptions = [\"-F\", \"{}/config\"]\ncpus = 3\n\
+         environment = {{ A_VARIABLE = \"it's \\\"$HOME\\\" and \\\\ more\" }}",
+        home.display()
+    );
+    let driver = site.driver("ssh", "", &settings);
+    assert_eq!(driver.nodes_max(), Some(1));
+    let job = submit(&driver, 7, 1);
+    let started = site.wait_for_started(1);
+    assert!(started[0].starts_with("executor|--access|-|--name|falkon-test-7/"), "{started:?}");
+    assert!(started[0].contains("|--slots|3|"), "{started:?}");
+    assert!(started[0].contains("|A_VARIABLE=it's \"$HOME\" and \\ more|"), "{started:?}");
+    assert!(started[0].ends_with("stdin={\"the access\": \"file's text\"}"), "{started:?}");
+    wait_for_state(&driver, 7, is_running);
+
+    // The host is in use.
+    let words = refusal(&driver, 8, 1);
+    assert!(words.contains("no host takes it"), "{words}");
+
+    block_on(driver.cancel(&[job])).unwrap();
+    wait_for_state(&driver, 7, is_over);
+    let job = submit(&driver, 9, 1);
+    site.wait_for_started(2);
+    block_on(driver.cancel(&[job])).unwrap();
+    wait_for_state(&driver, 9, is_over);
+}

@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# A Grid Engine of its own, for tests: gridengine.sh DIR [SLOTS]
+#
+# Starts sge_qmaster and one sge_execd, which offers SLOTS slots, on this
+# machine, with all their state in DIR, writes wrappers of the client programs
+# into DIR/bin, and prints `ready` once the queue is up. Ends all of it when its
+# standard input is closed, which also happens when the test that started it
+# dies. Needs root. Where the programs are missing and apt can install them, it
+# does; where it cannot, it prints `skipped: why`.
+set -uo pipefail
+dir=$1 slots=${2:-4}
+
+skip() {
+    echo "skipped: Grid Engine ($*)"
+    exit 0
+}
+
+here=$(dirname "$0")
+. "$here/install.sh"
+installed gridengine-master gridengine-exec gridengine-client
+host=$(hostname)
+
+# Grid Engine wants to find this machine's name under its address again. It
+# gets a file of hosts of its own, in a mount namespace of its own.
+if [[ -z ${FALKON_GRIDENGINE_INSIDE:-} ]]; then
+    mkdir -p "$dir"
+    echo "127.0.0.1 $host localhost" >"$dir/hosts"
+    FALKON_GRIDENGINE_INSIDE=1 exec unshare --mount bash -c \
+        'mount --bind "$1/hosts" /etc/hosts || { echo "skipped: Grid Engine (mounts are not allowed)"; exit 0; }; shift; exec bash "$@"' \
+        bash "$dir" "$0" "$@"
+fi
+
+# The shepherd closes every descriptor there could be.
+ulimit -n 4096
+mkdir -p "$dir/root/default/common" "$dir"/spool/{qmaster/job_scripts,execd} "$dir/bin"
+for name in bin lib utilbin; do
+    ln -sfn "/var/lib/gridengine/$name" "$dir/root/$name"
+done
+ln -sfn /usr/share/gridengine/util "$dir/root/util"
+port=0
+free_port() {
+    while :; do
+        port=$((10000 + (RANDOM * 32768 + RANDOM) % 10000))
+        (exec 7<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 0
+    done
+}
+export PATH=/usr/lib/gridengine:$PATH SGE_ROOT=$dir/root SGE_CELL=default SGE_ARCH=lx-amd64
+free_port
+export SGE_QMASTER_PORT=$port
+free_port
+export SGE_EXECD_PORT=$port
+
+# The clients live in this namespace, whoever calls them.
+for program in qsub qstat qdel qrsh qconf qhost; do
+    cat >"$dir/bin/$program" <<WRAPPER
+#!/bin/sh
+export SGE_ROOT=$SGE_ROOT SGE_CELL=default SGE_ARCH=lx-amd64
+export SGE_QMASTER_PORT=$SGE_QMASTER_PORT SGE_EXECD_PORT=$SGE_EXECD_PORT
+exec nsenter --mount=/proc/$$/ns/mnt --wd="\$PWD" /usr/lib/gridengine/$program "\$@"
+WRAPPER
+    chmod +x "$dir/bin/$program"
+done
+
+left() {
+    local process
+    for process in /proc/[0-9]*; do
+        if [[ ${process#/proc/} != "$$" ]] && tr '\0' '\n' <"$process/environ" 2>/dev/null | grep -q "^SGE_ROOT=$SGE_ROOT$"; then
+            echo "${process#/proc/}"
+        fi
+    done 2>/dev/null
+}
+finish() {
+    trap '' TERM INT HUP
+    timeout 10 qdel -f -u '*' >/dev/null 2>&1
+    local pids
+    pids=$(left)
+    [[ -n $pids ]] && kill -9 $pids 2>/dev/null
+    wait 2>/dev/null
+    exit 0
+}
+trap finish TERM INT HUP EXIT
+
+cat >"$dir/root/default/common/bootstrap" <<CONF
+admin_user              none
+default_domain          none
+ignore_fqdn             false
+spooling_method         classic
+spooling_lib            libspoolc
+spooling_params         $dir/root/default/common;$dir/spool/qmaster
+binary_path             /usr/sbin
+qmaster_spool_dir       $dir/spool/qmaster
+security_mode           none
+listener_threads        2
+worker_threads          2
+scheduler_threads       1
+CONF
+echo "$host" >"$dir/root/default/common/act_qmaster"
+sed -e "s#^login_shells.*#login_shells none#
+    s#^execd_spool_dir.*#execd_spool_dir $dir/spool/execd#
+    s/^min_uid.*/min_uid 0/
+    s/^min_gid.*/min_gid 0/
+    s/^load_report_time.*/load_report_time 00:00:05/
+    s/^gid_range.*/gid_range $((30000 + RANDOM))-64999/
+    s#^mailer.*#mailer /bin/true#
+    s/flush_time=00:00:15/flush_time=00:00:01/
+    s/^shell_start_mode.*/shell_start_mode unix_behavior/" \
+    /usr/share/gridengine/default-configuration >"$dir/configuration"
+{
+    spoolinit classic libspoolc "$dir/root/default/common;$dir/spool/qmaster" init
+    spooldefaults configuration "$dir/configuration"
+    spooldefaults complexes /usr/share/gridengine/util/resources/centry
+    spooldefaults usersets /usr/share/gridengine/util/resources/usersets
+    spooldefaults managers root
+} >"$dir/spool.out" 2>&1 </dev/null || skip "it cannot be set up: $(tail -n 1 "$dir/spool.out")"
+SGE_ND=1 /usr/sbin/sge_qmaster </dev/null >"$dir/qmaster.out" 2>&1 &
+for ((i = 0; i < 200; i++)); do
+    qconf -sss >/dev/null 2>&1 && break
+    sleep 0.1
+done
+{
+    qconf -as "$host"
+    qconf -am root
+    qconf -ah "$host"
+} >/dev/null 2>&1
+SGE_ND=1 /usr/sbin/sge_execd </dev/null >"$dir/execd.out" 2>&1 &
+
+printf 'group_name @allhosts\nhostlist %s\n' "$host" >"$dir/group"
+cat >"$dir/environment" <<CONF
+pe_name            smp
+slots              999
+user_lists         NONE
+xuser_lists        NONE
+start_proc_args    NONE
+stop_proc_args     NONE
+allocation_rule    \$pe_slots
+control_slaves     TRUE
+job_is_first_task  FALSE
+urgency_slots      min
+accounting_summary FALSE
+qsort_args         NONE
+CONF
+cat >"$dir/queue" <<CONF
+qname                 all.q
+hostlist              @allhosts
+seq_no                0
+load_thresholds       NONE
+suspend_thresholds    NONE
+nsuspend              1
+suspend_interval      00:05:00
+priority              0
+min_cpu_interval      00:05:00
+processors            UNDEFINED
+qtype                 BATCH INTERACTIVE
+ckpt_list             NONE
+pe_list               smp
+rerun                 FALSE
+slots                 $slots
+tmpdir                /tmp
+shell                 /bin/sh
+prolog                NONE
+epilog                NONE
+shell_start_mode      unix_behavior
+starter_method        NONE
+suspend_method        NONE
+resume_method         NONE
+terminate_method      NONE
+notify                00:00:02
+owner_list            NONE
+user_lists            NONE
+xuser_lists           NONE
+subordinate_list      NONE
+complex_values        NONE
+projects              NONE
+xprojects             NONE
+calendar              NONE
+initial_state         default
+s_rt                  INFINITY
+h_rt                  INFINITY
+s_cpu                 INFINITY
+h_cpu                 INFINITY
+s_fsize               INFINITY
+h_fsize               INFINITY
+s_data                INFINITY
+h_data                INFINITY
+s_stack               INFINITY
+h_stack               INFINITY
+s_core                INFINITY
+h_core                INFINITY
+s_rss                 INFINITY
+h_rss                 INFINITY
+s_vmem                INFINITY
+h_vmem                INFINITY
+CONF
+{
+    qconf -Ahgrp "$dir/group"
+    qconf -Ap "$dir/environment"
+    qconf -Aq "$dir/queue"
+    qconf -ssconf | sed 's/^schedule_interval.*/schedule_interval 0:0:1/
+        s/^flush_submit_sec.*/flush_submit_sec 1/
+        s/^flush_finish_sec.*/flush_finish_sec 1/
+        s/^job_load_adjustments.*/job_load_adjustments NONE/' >"$dir/scheduling"
+    qconf -Msconf "$dir/scheduling"
+} >"$dir/conf.out" 2>&1
+for ((i = 0; i < 300; i++)); do
+    if qstat -f 2>/dev/null | grep -qE 'all.q@.*lx-amd64 *$'; then
+        echo ready
+        while read -r; do :; done
+        exit 0
+    fi
+    sleep 0.1
+done
+skip "its daemons did not come up: $(tail -n 1 "$dir/conf.out")"

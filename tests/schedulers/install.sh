@@ -1,0 +1,22 @@
+# Read by the scripts beside it: installs packages where they are missing.
+
+# installed PACKAGE...: they are there, or the script ends with `skipped: why`.
+installed() {
+    if dpkg-query -W -f '${db:Status-Abbrev}\n' "$@" 2>/dev/null | grep -c '^ii' | grep -qx "$#"; then
+        [[ $(id -u) == 0 ]] || skip "its daemons need root"
+        return 0
+    fi
+    [[ $(id -u) == 0 ]] || skip "not installed, and installing it needs root: apt-get install $*"
+    command -v apt-get >/dev/null || skip "not installed, and there is no apt-get"
+    [[ -z ${FALKON_NO_INSTALL:-} ]] || skip "not installed, and FALKON_NO_INSTALL is set"
+    local lock=/tmp/falkon-install.lock log=/tmp/falkon-install.log
+    exec 9>"$lock"
+    flock 9
+    echo "installing $* with apt-get" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    apt-cache policy "$1" | grep -q 'Candidate: [0-9]' || timeout 120 apt-get update -qq >"$log" 2>&1
+    # Its packages start their services where there is a system to start them.
+    timeout 300 apt-get -o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends "$@" >"$log" 2>&1 </dev/null ||
+        skip "apt-get cannot install it: $(grep -m 1 '^E:' "$log")"
+    exec 9>&-
+}
