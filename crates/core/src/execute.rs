@@ -9,6 +9,7 @@
 mod ahead;
 mod bundle;
 mod check;
+mod load;
 mod obey;
 mod outbox;
 mod staging;
@@ -402,21 +403,6 @@ impl Executor {
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.outbox.heartbeat();
         }
-    }
-
-    /// Tasks queued, and tasks running, here.
-    #[must_use]
-    pub fn load(&self) -> (u64, u64) {
-        let queued: u64 = self.queue.iter().map(|run| run.count).sum();
-        let started: u64 = self.running.values().map(|run| run.count).sum();
-        let waiting = self.waiting.len() as u64;
-        (queued + waiting, started - waiting)
-    }
-
-    /// What is free of the capacity.
-    #[must_use]
-    pub fn free(&self) -> &Resources {
-        &self.free
     }
 
     /// Whether nothing is queued, running or unreported.

@@ -1,4 +1,4 @@
-//! A local resource manager that does not exist: a queue of jobs, looked at
+//! A local resource queue that does not exist: a queue of jobs, looked at
 //! now and then, first come, first served; and the moods of real ones.
 
 use super::World;
@@ -21,7 +21,7 @@ struct Job {
 
 /// The LRM's books.
 #[derive(Debug)]
-pub(super) struct Manager {
+pub(super) struct JobQueue {
     jobs: BTreeMap<AllocationId, Job>,
     /// Nodes that no job has.
     free: BTreeSet<u32>,
@@ -30,10 +30,10 @@ pub(super) struct Manager {
     looks_at: Option<Nanos>,
 }
 
-impl Manager {
-    pub(super) fn new(nodes: u64, phase: Nanos) -> Manager {
+impl JobQueue {
+    pub(super) fn new(nodes: u64, phase: Nanos) -> JobQueue {
         let free = (0..u32::try_from(nodes).unwrap_or(u32::MAX)).collect();
-        Manager { jobs: BTreeMap::new(), free, phase, looks_at: None }
+        JobQueue { jobs: BTreeMap::new(), free, phase, looks_at: None }
     }
 
     pub(super) fn free(&self) -> u64 {
@@ -93,7 +93,7 @@ impl World<'_> {
         let walltime = (walltime_micros > 0).then(|| Nanos(walltime_micros.saturating_mul(1000)));
         let Some(own) = &mut self.provisioning else { return };
         let job = Job { nodes, walltime, given: Vec::new(), began: None };
-        own.manager.jobs.insert(id, job);
+        own.queue.jobs.insert(id, job);
         if !hangs {
             let answer = Submitted::Accepted { job: id.to_string() };
             self.lrm_answers(ProvisionEvent::SubmitAnswer { allocation: id, answer });
@@ -105,16 +105,16 @@ impl World<'_> {
     fn plan_lrm_look(&mut self) {
         let (lrm, now) = (self.lrm(), self.agenda.now);
         let Some(own) = &mut self.provisioning else { return };
-        if own.manager.looks_at.is_some_and(|at| at > now) {
+        if own.queue.looks_at.is_some_and(|at| at > now) {
             return;
         }
-        let since = now.since(own.manager.phase).0;
+        let since = now.since(own.queue.phase).0;
         let at = match since.checked_div(lrm.poll.0) {
             None => now,
-            Some(_) if own.manager.phase > now => own.manager.phase,
-            Some(rounds) => own.manager.phase.after(Nanos((rounds + 1) * lrm.poll.0)),
+            Some(_) if own.queue.phase > now => own.queue.phase,
+            Some(rounds) => own.queue.phase.after(Nanos((rounds + 1) * lrm.poll.0)),
         };
-        own.manager.looks_at = Some(at);
+        own.queue.looks_at = Some(at);
         self.agenda.plan(at, Event::LrmLooks);
     }
 
@@ -122,14 +122,14 @@ impl World<'_> {
     pub(super) fn lrm_looks(&mut self) -> Result<(), Broken> {
         let now = self.agenda.now;
         if let Some(own) = &mut self.provisioning {
-            own.manager.looks_at = None;
+            own.queue.looks_at = None;
         }
         loop {
             let Some(own) = &mut self.provisioning else { return Ok(()) };
-            let manager = &mut own.manager;
-            let next = manager.jobs.iter_mut().find(|(_, job)| job.began.is_none());
+            let queue = &mut own.queue;
+            let next = queue.jobs.iter_mut().find(|(_, job)| job.began.is_none());
             let Some((&id, job)) = next else { return Ok(()) };
-            if job.nodes > manager.free.len() as u64 {
+            if job.nodes > queue.free.len() as u64 {
                 // Those that are there first wait for nodes.
                 if self.lrm().poll > Nanos(0) {
                     self.plan_lrm_look();
@@ -138,12 +138,12 @@ impl World<'_> {
             }
             job.began = Some(now);
             for _ in 0..job.nodes {
-                job.given.extend(manager.free.pop_first());
+                job.given.extend(queue.free.pop_first());
             }
             own.allocations += 1;
             let nodes = job.given.clone();
             let ends = job.walltime.map(|walltime| now.after(walltime));
-            let all: u64 = manager.jobs.values().map(|job| job.given.len() as u64).sum();
+            let all: u64 = queue.jobs.values().map(|job| job.given.len() as u64).sum();
             own.nodes_peak = own.nodes_peak.max(all);
             self.start_allocation(id, &nodes, ends);
         }
@@ -188,7 +188,7 @@ impl World<'_> {
         let is_nonsense = self.lrm_draws(lrm.nonsense);
         let Some(own) = &self.provisioning else { return };
         let mut found = Vec::new();
-        for (id, job) in &own.manager.jobs {
+        for (id, job) in &own.queue.jobs {
             let state = match job.began {
                 Some(_) => JobState::Running,
                 None => JobState::Pending,
@@ -226,7 +226,7 @@ impl World<'_> {
     pub(super) fn allocation_ends(&mut self, id: AllocationId) -> Result<(), Broken> {
         let now = self.agenda.now;
         let Some(own) = &mut self.provisioning else { return Ok(()) };
-        let Some(job) = own.manager.jobs.remove(&id) else { return Ok(()) };
+        let Some(job) = own.queue.jobs.remove(&id) else { return Ok(()) };
         let since = job.began.unwrap_or(now);
         own.allocated += u128::from(now.since(since).0) * job.given.len() as u128;
         for number in job.given {
@@ -245,7 +245,7 @@ impl World<'_> {
         let registered = node.registered.take();
         if let Some(own) = &mut self.provisioning {
             own.registered += registered.map_or(0, |since| u128::from(now.since(since).0));
-            own.manager.free.insert(number);
+            own.queue.free.insert(number);
         }
         Ok(())
     }
@@ -257,7 +257,7 @@ impl World<'_> {
         let is_whole =
             self.scenario.provision.as_ref().is_some_and(|provision| provision.queue.is_whole);
         let Some(own) = &mut self.provisioning else { return Ok(()) };
-        let Some(id) = own.manager.job_of(number) else { return Ok(()) };
+        let Some(id) = own.queue.job_of(number) else { return Ok(()) };
         if is_whole {
             self.stop_node(number, false)?;
             // Nobody starts there again, and the node is paid for on.
@@ -265,17 +265,17 @@ impl World<'_> {
             let nodes = &self.nodes;
             let Some(own) = &self.provisioning else { return Ok(()) };
             let has_left = |one: &u32| nodes[*one as usize].down_until == Nanos(u64::MAX);
-            if own.manager.jobs.get(&id).is_some_and(|job| job.given.iter().all(has_left)) {
+            if own.queue.jobs.get(&id).is_some_and(|job| job.given.iter().all(has_left)) {
                 return self.allocation_ends(id);
             }
             return Ok(());
         }
-        if let Some(job) = own.manager.jobs.get_mut(&id) {
+        if let Some(job) = own.queue.jobs.get_mut(&id) {
             job.given.retain(|one| *one != number);
             let since = job.began.unwrap_or(now);
             own.allocated += u128::from(now.since(since).0);
             if job.given.is_empty() {
-                own.manager.jobs.remove(&id);
+                own.queue.jobs.remove(&id);
             }
         }
         self.node_ends(number)?;

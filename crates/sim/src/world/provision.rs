@@ -2,7 +2,7 @@
 //! answers, and does what it wants.
 
 use super::error::Broken;
-use super::lrm::Manager;
+use super::lrm::JobQueue;
 use super::{SEED_LRM, World};
 use crate::agenda::Event;
 use crate::figures::Provisioned;
@@ -22,7 +22,7 @@ pub(super) struct Provisioning {
     watch: Watch,
     /// When it is next looked at what there is to do.
     timer: Option<Nanos>,
-    pub(super) manager: Manager,
+    pub(super) queue: JobQueue,
     pub(super) rng: Rng,
     pub(super) requests: u64,
     pub(super) queries: u64,
@@ -40,7 +40,7 @@ impl Provisioning {
             machine: Provisioner::new(AllocationId(1)),
             watch: Watch::default(),
             timer: None,
-            manager: Manager::new(scenario.nodes_count(), rng.span(provision.lrm.poll)),
+            queue: JobQueue::new(scenario.nodes_count(), rng.span(provision.lrm.poll)),
             rng,
             requests: 0,
             queries: 0,
@@ -139,7 +139,7 @@ impl World<'_> {
                 self.wake_dispatcher(0);
             }
             Action::AskFree { queue } => {
-                let nodes = self.provisioning.as_ref().map(|own| own.manager.free());
+                let nodes = self.provisioning.as_ref().map(|own| own.queue.free());
                 self.lrm_answers(ProvisionEvent::Free { queue, nodes });
             }
             Action::Removed { .. } | Action::Decided(_) => {}
@@ -154,7 +154,7 @@ impl World<'_> {
         for node in &self.nodes {
             registered += node.registered.map_or(0, |since| u128::from(end.since(since).0));
         }
-        allocated += own.manager.allocated_now(end);
+        allocated += own.queue.allocated_now(end);
         let seconds = |nanos: u128| nanos as f64 / 1e9;
         let utilization = self.measured.busy as f64 / (registered as f64 * slots as f64).max(1.0);
         Some(Provisioned {
