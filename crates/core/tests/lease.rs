@@ -1,0 +1,101 @@
+//! Executors that have to leave: by their lease, or because they are released.
+
+use falkon_core::dispatch::{
+    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Order,
+};
+use falkon_core::task::{
+    AllocationId, ExecutorId, InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId,
+    Time,
+};
+use std::sync::Arc;
+
+const CLIENT: ConnectionId = ConnectionId(0);
+const SECOND: u64 = 1_000_000;
+
+fn join(dispatcher: &mut Dispatcher, connection: u64, leaves_in_s: u64) {
+    let lease = Lease {
+        allocation: Some(AllocationId(connection)),
+        leaves_in_micros: Some(leaves_in_s * SECOND),
+    };
+    let join = Join {
+        incarnation: connection,
+        name: connection.to_string(),
+        capacity: Resources::cpus(4),
+        held: Vec::new(),
+        reports: Vec::new(),
+        serves: None,
+        lease,
+    };
+    dispatcher.handle(Time(0), Event::Join { connection: ConnectionId(connection), join });
+}
+
+fn submit(dispatcher: &mut Dispatcher, first: u64, tasks: u64, estimate_s: u64) {
+    let class = TaskClass { estimate_micros: estimate_s * SECOND, ..TaskClass::default() };
+    let submission = Submission {
+        data: None,
+        count: tasks,
+        template: Arc::new(Vec::new()),
+        rows: Rows::Computed {
+            factors: vec![Range { start: 0, step: 1, count: tasks }],
+            offset: 0,
+        },
+        classes: vec![TaskClass { resources: Resources::cpus(1), ..class }],
+        class_runs: vec![(tasks, 0)],
+        names: None,
+        after: Vec::new(),
+    };
+    let (instance, first) = (InstanceId(0), TaskId(first));
+    let event = Event::Submit { connection: CLIENT, request: 1, instance, first, submission };
+    dispatcher.handle(Time(0), event);
+}
+
+fn orders(dispatcher: &mut Dispatcher) -> Vec<(u64, Order)> {
+    let actions = std::iter::from_fn(|| dispatcher.poll_action());
+    let orders = actions.filter_map(|action| match action {
+        Action::Order { connection, order } => Some((connection.0, order)),
+        _ => None,
+    });
+    orders.collect()
+}
+
+fn assigned(orders: &[(u64, Order)], connection: u64) -> u64 {
+    let mine = orders.iter().filter(|(to, _)| *to == connection);
+    mine.flat_map(|(_, order)| &order.assign).map(|assigned| assigned.count).sum()
+}
+
+fn with_instance() -> Dispatcher {
+    let mut dispatcher = Dispatcher::new();
+    let options = InstanceOptions::default();
+    dispatcher.handle(Time(0), Event::Create { connection: CLIENT, request: 0, options });
+    dispatcher
+}
+
+#[test]
+fn a_task_is_not_started_where_it_cannot_end() {
+    let mut dispatcher = with_instance();
+    join(&mut dispatcher, 1, 10);
+    submit(&mut dispatcher, 0, 2, 20);
+    let found = orders(&mut dispatcher);
+    assert_eq!(assigned(&found, 1), 0);
+    // Of unknown length, they go anywhere.
+    submit(&mut dispatcher, 2, 1, 0);
+    join(&mut dispatcher, 2, 3600);
+    let found = orders(&mut dispatcher);
+    assert_eq!(assigned(&found, 1) + assigned(&found, 2), 3);
+    assert!(assigned(&found, 2) >= 2, "{found:?}");
+    dispatcher.check().unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn what_is_released_gets_no_more_and_is_told_to_leave() {
+    let mut dispatcher = with_instance();
+    join(&mut dispatcher, 1, 3600);
+    orders(&mut dispatcher);
+    dispatcher.handle(Time(1), Event::Release { executor: ExecutorId(0) });
+    submit(&mut dispatcher, 0, 2, 1);
+    let found = orders(&mut dispatcher);
+    assert_eq!(assigned(&found, 1), 0);
+    assert!(found.iter().any(|(to, order)| *to == 1 && order.leave), "{found:?}");
+    let demand = dispatcher.demand(Time(2));
+    assert_eq!((demand.queued(), demand.running, demand.submitted), (2, 0, 2));
+}
