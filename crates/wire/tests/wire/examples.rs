@@ -3,6 +3,7 @@
 
 mod data;
 mod provision;
+mod refusals;
 
 use data::{cache_state, found_object, object_status, placed};
 use falkon_core::data::declared::{
@@ -12,8 +13,8 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order,
-    Prepare, Purpose, Record, RequestError, Selection, Update,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare,
+    Purpose, Record, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -25,8 +26,8 @@ use falkon_wire::command::{
     Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
 };
 use falkon_wire::message::{
-    CacheStatus, ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status,
-    TaskInfo, Ticket, ToClient, ToExecutor,
+    CacheStatus, ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Status, TaskInfo,
+    Ticket, ToClient, ToExecutor,
 };
 use std::sync::Arc;
 
@@ -381,36 +382,6 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     .collect()
 }
 
-fn refusals() -> Vec<(&'static str, Refusal)> {
-    let submission = |error| Refusal::Request(RequestError::Submission(error));
-    let policy = |error| Refusal::Request(RequestError::Policy(error));
-    let ignored =
-        PolicyError::NotWith { option: "replication_max", policy: PolicyName::MaxCacheHit };
-    let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
-    vec![
-        ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
-        ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
-        ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
-        ("empty", submission(SubmissionError::Empty)),
-        ("mismatch", submission(mismatch)),
-        ("malformed", submission(SubmissionError::Malformed("class run"))),
-        ("too_many", submission(SubmissionError::TooMany)),
-        ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
-        ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
-        ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
-        ("policy_unknown", policy(PolicyError::Unknown("best".to_owned()))),
-        ("policy_threshold", policy(PolicyError::Threshold { milli: 1001 })),
-        ("policy_ignored", policy(ignored)),
-        ("not_allowed", Refusal::NotAllowed),
-        ("journal", Refusal::Journal("no space left".to_owned())),
-        ("not_held", Refusal::Access(AccessError::NotHeld)),
-        ("taken", Refusal::Access(AccessError::Taken(placed().id))),
-        ("needed", Refusal::Access(AccessError::Needed { tasks: 300 })),
-        ("no_cache", Refusal::Access(AccessError::NoCache)),
-        ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
-    ]
-}
-
 fn to_client() -> Vec<(&'static str, ToClient)> {
     let request = 42;
     let delivery = Delivery {
@@ -484,7 +455,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("provision", ToClient::Provision { request, status: provision::status() }),
     ];
     let refused = |(name, reason)| (name, ToClient::Refused { request, reason });
-    messages.extend(refusals().into_iter().map(refused));
+    messages.extend(refusals::all().into_iter().map(refused));
     messages
 }
 

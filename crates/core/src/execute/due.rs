@@ -1,0 +1,38 @@
+//! What an executor does at a time, rather than because something happened.
+
+use super::{Executor, Killed};
+use crate::limits::{HEARTBEAT_MICROS, KILL_GRACE_MICROS};
+use crate::task::Time;
+
+impl Executor {
+    /// When [`Executor::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
+        let heartbeat =
+            self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
+        let lease = self.leaves_at.filter(|_| !self.leaving).map(|at| (at, "end of the lease"));
+        let reports = self.reports_held_until().map(|at| (at, "reports"));
+        let (leave, stage) = (self.leave_timeout(), self.stage_timeout());
+        [deadline, heartbeat, lease, reports, leave, stage].into_iter().flatten().min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        while let Some(&(at, key)) = self.deadlines.first() {
+            if at > self.now {
+                break;
+            }
+            self.deadlines.remove(&(at, key));
+            self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
+        }
+        if self.leaves_at.is_some_and(|at| at <= self.now) {
+            self.leave();
+        }
+        self.handle_stage_timeout();
+        if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
+            self.outbox.heartbeat();
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One example of every refusal.
+
+use super::{INSTANCE, placed};
+use falkon_core::dispatch::diffusion::{PolicyError, PolicyName};
+use falkon_core::dispatch::{AccessError, RequestError};
+use falkon_core::task::{SubmissionError, TaskId};
+use falkon_wire::message::Refusal;
+
+pub(super) fn all() -> Vec<(&'static str, Refusal)> {
+    let submission = |error| Refusal::Request(RequestError::Submission(error));
+    let policy = |error| Refusal::Request(RequestError::Policy(error));
+    let ignored =
+        PolicyError::NotWith { option: "replication_max", policy: PolicyName::MaxCacheHit };
+    let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
+    vec![
+        ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
+        ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
+        ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
+        ("empty", submission(SubmissionError::Empty)),
+        ("mismatch", submission(mismatch)),
+        ("malformed", submission(SubmissionError::Malformed("class run"))),
+        ("too_many", submission(SubmissionError::TooMany)),
+        ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
+        ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
+        ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
+        ("policy_unknown", policy(PolicyError::Unknown("best".to_owned()))),
+        ("policy_threshold", policy(PolicyError::Threshold { milli: 1001 })),
+        ("policy_ignored", policy(ignored)),
+        ("not_allowed", Refusal::NotAllowed),
+        ("journal", Refusal::Journal("no space left".to_owned())),
+        ("not_held", Refusal::Access(AccessError::NotHeld)),
+        ("taken", Refusal::Access(AccessError::Taken(placed().id))),
+        ("needed", Refusal::Access(AccessError::Needed { tasks: 300 })),
+        ("no_cache", Refusal::Access(AccessError::NoCache)),
+        ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
+    ]
+}
