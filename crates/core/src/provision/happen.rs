@@ -47,7 +47,9 @@ impl Provisioner {
         queue.barren = 0;
         queue.query_failures = 0;
         queue.not_before = Time::default();
-        queue.query_after = queue.query_after.min(self.now);
+        // A pause that has grown is over; no query comes earlier than always.
+        let soon = self.now.after(queue.options.query_micros);
+        queue.query_after = queue.query_after.min(soon);
         self.decided(id, Verdict::Resume, Reason::Asked);
     }
 

@@ -155,9 +155,6 @@ impl Stage {
 
     /// The source has another version: tasks that wait get that one.
     fn redirect(&mut self, old: ObjectId, new: &Arc<Object>) {
-        if new.is_unversioned() {
-            self.fleeting.insert(new.id);
-        }
         let states = [State::Resolving, State::Waiting, State::Staging];
         for key in self.users(old, &states) {
             let Some(task) = self.tasks.get_mut(&key) else { continue };
@@ -179,18 +176,25 @@ impl Stage {
         }
     }
 
-    /// A task gets another object instead of one.
+    /// A task gets another object instead of one, if it still wants that.
     pub(super) fn replace_input(
         &mut self,
         key: crate::execute::TaskKey,
         old: ObjectId,
         new: &Arc<Object>,
     ) {
+        let Some(task) = self.tasks.get_mut(&key) else { return };
+        let mut wanted = task.inputs.iter_mut().filter(|input| input.object.id == old).peekable();
+        if wanted.peek().is_none() {
+            return;
+        }
+        if new.is_unversioned() {
+            self.fleeting.insert(new.id);
+        }
         if old == new.id {
             return;
         }
-        let Some(task) = self.tasks.get_mut(&key) else { return };
-        for input in task.inputs.iter_mut().filter(|input| input.object.id == old) {
+        for input in wanted {
             input.object = Arc::clone(new);
         }
         self.use_item(key, new, &Sources { peers: Vec::new(), store: true });

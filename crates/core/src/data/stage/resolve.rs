@@ -95,9 +95,6 @@ impl Stage {
         let Some(resolving) = self.resolving.get_mut(&old) else { return };
         resolving.pauses = 0;
         let asked = std::mem::take(&mut resolving.asked);
-        if new.is_unversioned() && !asked.is_empty() {
-            self.fleeting.insert(new.id);
-        }
         for key in asked {
             self.replace_input(key, old, new);
             let Some(task) = self.tasks.get_mut(&key) else { continue };
