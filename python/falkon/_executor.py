@@ -64,6 +64,7 @@ def _task_class(
         retries,
         _seconds(timeout),
         _seconds(runtime_estimate),
+        1,  # Copies of what it leaves in caches: nothing.
     ]
 
 

@@ -12,6 +12,10 @@ from typing import IO, List, Tuple
 from ._errors import FalkonError
 
 
+PROTOCOL_VERSION = 3
+"""What this package speaks (docs/protocol.md)."""
+
+
 def find() -> str:
     """Where the program is: what ``FALKON_BINARY`` names, else beside this
     interpreter, where ``pip`` puts it, else in the search path."""
@@ -54,7 +58,7 @@ class Program:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._said: IO[bytes] = tempfile.TemporaryFile()
         environment = dict(os.environ, PYTHONPATH=module_path())
-        command = [find(), "pipe", *options]
+        command = [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
         try:
             # A session of its own: what the terminal tells this process
             # (Ctrl-C) is for this process alone.

@@ -16,6 +16,7 @@ import time
 import unittest
 
 import falkon
+from falkon import _program
 
 
 class Picklable(Exception):
@@ -280,6 +281,15 @@ class Ends(unittest.TestCase):
                 falkon.Executor()
         finally:
             os.environ["FALKON_BINARY"] = before
+
+    def test_a_program_of_another_release(self):
+        before = _program.PROTOCOL_VERSION
+        _program.PROTOCOL_VERSION = before + 1
+        try:
+            with self.assertRaisesRegex(falkon.SessionLost, "speaks protocol %d" % (before + 1)):
+                falkon.Executor()
+        finally:
+            _program.PROTOCOL_VERSION = before
 
     def test_a_forked_child_has_no_part_in_it(self):
         with falkon.Executor(max_workers=1) as executor:

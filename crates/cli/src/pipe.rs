@@ -33,6 +33,10 @@ pub(crate) struct PipeArgs {
     /// standard input ends
     #[arg(long, conflicts_with = "access")]
     here: bool,
+    /// The version of the protocol that the other side speaks; another one than
+    /// this program's is refused
+    #[arg(long, value_name = "N")]
+    protocol: Option<u16>,
     #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
@@ -47,6 +51,12 @@ pub(crate) struct PipeArgs {
 
 /// Runs the command.
 pub(crate) fn pipe(args: PipeArgs) -> Exit {
+    if let Some(theirs) = args.protocol.filter(|theirs| *theirs != PROTOCOL_VERSION) {
+        return Exit::usage(format!(
+            "the program at the other end speaks protocol {theirs}, and this one speaks \
+             {PROTOCOL_VERSION}: use the same release of both"
+        ));
+    }
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
