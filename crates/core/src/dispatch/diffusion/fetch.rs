@@ -132,7 +132,11 @@ impl Waiting {
         let wait = |each: u64| {
             u128::from(each) * u128::from(costs.task_micros) / u128::from(costs.slots.max(1))
         };
+        // A transfer that brings more tasks their first copy comes before one
+        // that only spreads fewer over more executors.
+        let rival = self.wishes.absent.last().map_or(0, |(waiting, ..)| *waiting);
         let most = self.wishes.held.iter().rev().take(CROWDED_SEARCH);
+        let most = most.take_while(|(each, _)| *each > rival);
         let mut waited = most
             .map(|(each, local)| (wait(*each), self.lists.object(*local)))
             .take_while(|(wait, _)| *wait > TRANSFER_MICROS_MIN);
