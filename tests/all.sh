@@ -42,7 +42,7 @@ while read -r reason; do
 done < <(sed -n 's/.*skipped: //p' "$log" | sort -u)
 
 awk -v seconds="$SECONDS" '
-    /^Ran [0-9]+ tests/ { passed += $2 }  # Python's
+    /^Ran [0-9]+ tests/ { passed += $2 }
     /^test result: / { passed += $4; failed += $6; ignored += $8 }
     END {
         printf "\nmake test: %d tests passed, %d failed, %d ignored, in %d s\n", passed, failed, ignored, seconds
