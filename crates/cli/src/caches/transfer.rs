@@ -45,7 +45,7 @@ pub(super) struct GetArgs {
     /// The object: a path, URL, cache:KEY, or an id as falkon data ls shows it
     #[arg(value_name = "OBJECT")]
     object: String,
-    /// Where it goes, whole or not at all [default: standard output]
+    /// Where it goes, whole or not at all; - is standard output, the default
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -175,7 +175,8 @@ pub(super) fn get(args: &GetArgs) -> Exit {
         let asked = caches.client.reach(caches.instance, &object, Purpose::Get).await;
         let (ticket, access) = asked.map_err(|error| refused(&args.object, error))?;
         let visitor = Visitor::new(caches.level, Purpose::Get.into(), object.id, &ticket);
-        let target = file::Target::new(args.file.as_deref())?;
+        let path = args.file.as_deref().filter(|path| *path != Path::new("-"));
+        let target = file::Target::new(path)?;
         fetch::fetch(&visitor, &access, &object, target.file(), &args.object).await?;
         target.finish()
     })
