@@ -17,6 +17,7 @@ skip() {
 
 here=$(dirname "$0")
 . "$here/install.sh"
+. "$here/processes.sh"
 installed gridengine-master gridengine-exec gridengine-client
 host=$(hostname)
 
@@ -61,19 +62,11 @@ WRAPPER
     chmod +x "$dir/bin/$program"
 done
 
-left() {
-    local process
-    for process in /proc/[0-9]*; do
-        if [[ ${process#/proc/} != "$$" ]] && tr '\0' '\n' <"$process/environ" 2>/dev/null | grep -q "^SGE_ROOT=$SGE_ROOT$"; then
-            echo "${process#/proc/}"
-        fi
-    done 2>/dev/null
-}
 finish() {
     trap '' TERM INT HUP
     timeout 10 qdel -f -u '*' >/dev/null 2>&1
     local pids
-    pids=$(left)
+    pids=$(left_with "SGE_ROOT=$SGE_ROOT")
     [[ -n $pids ]] && kill -9 $pids 2>/dev/null
     wait 2>/dev/null
     exit 0

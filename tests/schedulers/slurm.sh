@@ -17,6 +17,7 @@ skip() {
 
 here=$(dirname "$0")
 . "$here/install.sh"
+. "$here/processes.sh"
 installed slurmctld slurmd slurm-client munge
 host=$(hostname -s)
 getent hosts "$host" >/dev/null || skip "the name $host of this machine does not resolve"
@@ -84,22 +85,12 @@ PartitionName=main Nodes=n[1-$nodes] Default=YES MaxTime=INFINITE DefaultTime=60
 PartitionName=short Nodes=n[1-$nodes] MaxTime=00:02:00 DefaultTime=1 State=UP
 CONF
 
-# What is left of jobs and daemons: everything that knows of this directory.
-left() {
-    local process
-    for process in /proc/[0-9]*; do
-        if [[ ${process#/proc/} != "$$" ]] && tr '\0' '\n' <"$process/environ" 2>/dev/null | grep -q "^SLURM_CONF=$SLURM_CONF$"; then
-            echo "${process#/proc/}"
-        fi
-    done 2>/dev/null
-}
-
 finish() {
     trap '' TERM INT HUP
     timeout 10 scancel --full --user=root 2>/dev/null
     kill $(jobs -p) 2>/dev/null
     local pids
-    pids=$(left)
+    pids=$(left_with "SLURM_CONF=$SLURM_CONF")
     [[ -n $pids ]] && kill -9 $pids 2>/dev/null
     wait 2>/dev/null
     exit 0
