@@ -26,6 +26,7 @@ mod provision;
 mod query;
 mod results;
 mod run;
+mod scratch;
 mod service;
 mod sim;
 mod submit;
