@@ -64,6 +64,9 @@ pub(super) struct Tasks {
     host: Option<(HostSender, HostReceiver)>,
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
+    /// Tasks that were to come after others and cannot be launched: what comes
+    /// after them comes after these.
+    passed: BTreeMap<TaskKey, u64>,
     next_launch: u64,
     /// Not with the host yet.
     launches: VecDeque<Launch>,
@@ -98,6 +101,7 @@ impl Tasks {
             host: None,
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
+            passed: BTreeMap::new(),
             next_launch: 0,
             launches: VecDeque::new(),
             launched: 0,
@@ -220,6 +224,11 @@ impl Tasks {
                 Ok(())
             }
         };
+        if result.is_err()
+            && let Some(before) = self.launch_after(&start)
+        {
+            self.passed.insert(start.key, before);
+        }
         match result {
             Ok(()) => {}
             Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
@@ -228,6 +237,18 @@ impl Tasks {
                 self.events.push_back(Event::Unstarted(Box::new(start)));
             }
         }
+    }
+
+    /// The launch that a task is to come after, if that has not ended.
+    fn launch_after(&self, start: &Start) -> Option<u64> {
+        let before = start.after?;
+        self.launch_keys.get(&before).or_else(|| self.passed.get(&before)).copied()
+    }
+
+    /// A launch is over: nothing can come after it any more.
+    fn forget_launch(&mut self, process: &Process, launch: u64) {
+        self.launch_keys.remove(&process.key);
+        self.passed.retain(|_, before| *before != launch);
     }
 
     fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, error: String) {
@@ -418,7 +439,7 @@ impl Tasks {
                     continue;
                 }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
-                self.launch_keys.remove(&process.key);
+                self.forget_launch(&process, launch.key);
                 let error = error.to_string();
                 self.events.push_back(Event::Ended {
                     key: process.key,
@@ -442,8 +463,8 @@ impl Tasks {
             self.workers.ended(lost(key), clock);
         }
         if let Some(process) = self.processes.remove(&key) {
-            self.launch_keys.remove(&process.key);
             self.close_gap(key, process.after);
+            self.forget_launch(&process, key);
             self.events.push_back(Event::TakenBack(process.key));
         }
         true
@@ -456,6 +477,11 @@ impl Tasks {
         }
         for launch in self.launches.iter_mut().filter(|one| one.after == Some(taken)) {
             launch.after = before;
+        }
+        if let Some(before) = before {
+            for after in self.passed.values_mut().filter(|after| **after == taken) {
+                *after = before;
+            }
         }
     }
 
@@ -472,7 +498,7 @@ impl Tasks {
                 continue;
             }
             let Some(process) = self.processes.remove(&key) else { continue };
-            self.launch_keys.remove(&process.key);
+            self.forget_launch(&process, key);
             self.launched -= 1;
             if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
                 self.events.push_back(Event::TakenBack(process.key));
@@ -505,7 +531,6 @@ impl Tasks {
             return None;
         }
         let process = self.processes.remove(&ended.key)?;
-        self.launch_keys.remove(&process.key);
         self.launched -= 1;
         let mut error = String::new();
         let outcome = match ended.outcome {
@@ -526,6 +551,7 @@ impl Tasks {
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
             ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
                 self.close_gap(ended.key, process.after);
+                self.forget_launch(&process, ended.key);
                 return Some(Event::TakenBack(process.key));
             }
             ProcessOutcome::NotStarted { stage, errno } => {
@@ -533,6 +559,7 @@ impl Tasks {
                 Outcome::NotRun
             }
         };
+        self.forget_launch(&process, ended.key);
         let stdout = captured(ended.stdout, "stdout", &mut error);
         let stderr = captured(ended.stderr, "stderr", &mut error);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
@@ -550,10 +577,13 @@ impl Tasks {
             .objects
             .iter()
             .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
-        self.putting.insert(process.key, (sizes.collect(), event));
-        if let Some(objects) = &mut self.objects {
-            objects.put(process.key, process.objects);
+        let sizes: Vec<u64> = sizes.collect();
+        let Some(objects) = &mut self.objects else { return Some(event) };
+        if objects.put(process.key, process.objects) {
+            self.events.push_back(event);
+            return Some(Event::Wrote { key: process.key, sizes });
         }
+        self.putting.insert(process.key, (sizes, event));
         None
     }
 

@@ -67,7 +67,7 @@ impl Tasks {
             .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
             .into_os_string()
             .into_vec();
-        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
+        let after = self.launch_after(start);
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
@@ -123,7 +123,7 @@ impl Tasks {
         })?;
         for (name, _) in declared::objects(&command.outputs) {
             let path = folder.join(OsStr::from_bytes(name));
-            if let Some(parent) = path.parent()
+            if let Some(parent) = path.parent().filter(|parent| *parent != folder)
                 && let Err(error) = std::fs::create_dir_all(parent)
             {
                 let error = format!("cannot create {}: {error}", parent.display());
