@@ -7,7 +7,9 @@
 //! all messages that are there, lets the core act, writes the journal,
 //! and only then passes on what the core wants sent.
 
+mod concentrated;
 mod connection;
+mod crew;
 mod hold;
 mod inspect;
 mod permission;
@@ -17,10 +19,9 @@ mod store;
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
 use crate::provision::{Answer, AskError, Provision, Setup, SetupError};
-use crate::secure::{
-    AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
-};
+use crate::secure::{Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role, Session};
 use connection::{Inbound, Message, Outgoing, Peer};
+use crew::{Crew, OwnPlace};
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Reply};
 use falkon_core::task::Time;
 use falkon_wire::message::{
@@ -37,6 +38,7 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+pub use crew::Concentrators;
 pub use store::{StoreError, StoreOptions};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.
@@ -178,13 +180,40 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
 impl Handle {
     /// Adds a connection whose peer has proved to be of `role`.
     pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
-        let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone());
+        self.attach_at(None, role, peer, reader, writer);
     }
 
-    /// Accepts connections for ever.
-    pub async fn serve(self, listener: TcpListener, acceptor: Arc<Acceptor>) {
+    fn attach_at(
+        &self,
+        place: Option<OwnPlace>,
+        role: Role,
+        peer: &str,
+        reader: FrameReader,
+        writer: FrameWriter,
+    ) {
+        let id = self.new_connection();
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone(), place);
+    }
+
+    fn new_connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn knows_instance(&self, id: u64) -> bool {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    /// Accepts connections for ever. They are held by this process or by
+    /// others, as `concentrators` says.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        acceptor: Arc<Acceptor>,
+        concentrators: Concentrators,
+    ) {
+        let mut crew = Crew::new(self.clone(), acceptor.clone(), concentrators);
+        crew.begin();
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -197,17 +226,15 @@ impl Handle {
             if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
                 continue;
             }
-            let place = acceptor.place().await;
+            let Some((place, stream)) = crew.place(stream).await else { continue };
+            let handshake = acceptor.place().await;
             let handle = self.clone();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let instances = handle.instances.clone();
-                let known = move |id: u64| {
-                    instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
-                };
-                match acceptor.accept_at(place, stream, known).await {
-                    Ok(session) => {
-                        handle.attach(session.role, &session.peer, session.reader, session.writer)
+                let known = |id| std::future::ready(handle.knows_instance(id));
+                match acceptor.accept_at(handshake, stream, known).await {
+                    Ok(Session { role, peer, reader, writer, .. }) => {
+                        handle.attach_at(Some(place), role, &peer, reader, writer);
                     }
                     Err(error) => handle.refused(&error),
                 }
@@ -215,7 +242,7 @@ impl Handle {
         }
     }
 
-    fn refused(&self, error: &AcceptError) {
+    fn refused(&self, error: &dyn fmt::Display) {
         (self.log)(&format!("refused a connection: {error}"));
     }
 
@@ -425,6 +452,13 @@ impl Driver {
                         }
                     }
                 }
+            }
+            Inbound::Bundle(bundle) => {
+                let mut stop = false;
+                for inbound in bundle {
+                    stop |= self.take(now, inbound);
+                }
+                return stop;
             }
             Inbound::Provision { setup, answer } => {
                 let opened = Provision::open(*setup, now, self.log.clone());
