@@ -13,6 +13,7 @@ from ._errors import (
     RemoteError,
     SessionLost,
     TaskFailed,
+    VersionMismatch,
     WorkerDied,
 )
 from ._executor import Executor
@@ -27,5 +28,6 @@ __all__ = [
     "RemoteError",
     "SessionLost",
     "TaskFailed",
+    "VersionMismatch",
     "WorkerDied",
 ]

@@ -16,6 +16,7 @@ from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
+from ._versions import mismatch
 
 # What is said to a dispatcher, and by it.
 CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
@@ -422,6 +423,9 @@ def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
         marker = "RuntimeError: falkon initializer\n"
         if marker in text:
             return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
+        mismatched = mismatch(text)
+        if mismatched is not None:
+            return mismatched
         return exception_of(value, text)
     if tag == EXIT and text.startswith("its worker"):
         return WorkerDied(text, exit_code=outcome[1])
