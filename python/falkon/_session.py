@@ -430,9 +430,11 @@ def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
     if tag == EXIT and text.startswith("its worker"):
         return WorkerDied(text, exit_code=outcome[1])
     if tag == SIGNAL:
-        return WorkerDied(text, signal=outcome[1])
+        return WorkerDied(text or "it was ended by signal %d" % outcome[1], signal=outcome[1])
     if tag == TIMED_OUT:
         return CallTimeout(text or "the call took longer than its timeout")
+    if tag == EXIT:
+        return TaskFailed(text or "it exited with code %d" % outcome[1])
     return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
 
 

@@ -34,10 +34,6 @@ def other_python():
 OTHER, OTHER_VERSION = other_python()
 
 
-class Callable:
-    pass
-
-
 class Versions(unittest.TestCase):
     own = "this client Python %d.%d with cloudpickle %s" % (
         *sys.version_info[:2],
@@ -51,10 +47,14 @@ class Versions(unittest.TestCase):
             with falkon.Executor(dispatcher.access) as executor:
                 # What both can import is none of its business.
                 self.assertEqual(executor.submit(abs, -1).result(60), 1)
+
+                class Local:
+                    pass
+
                 local = lambda: 1  # noqa: E731
                 for future in (
                     executor.submit(local),
-                    executor.submit(type, Local(1)),
+                    executor.submit(type, Local()),
                     executor.submit(map, local, [1]),
                 ):
                     with self.assertRaises(falkon.VersionMismatch) as caught:
@@ -88,11 +88,6 @@ class Versions(unittest.TestCase):
         with falkon.Executor(max_workers=1) as executor:
             with self.assertRaises(ZeroDivisionError):
                 executor.submit(lambda: 0, Bad()).result(60)
-
-
-class Local:
-    def __init__(self, value):
-        self.value = value
 
 
 class Bad:
