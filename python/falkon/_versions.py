@@ -11,7 +11,6 @@ import functools
 import re
 import struct
 import sys
-from importlib.metadata import version
 from typing import Optional, Tuple
 
 from ._errors import VersionMismatch
@@ -68,10 +67,11 @@ def _text(value: str) -> bytes:
 def _operations() -> Tuple[bytes, bytes]:
     """Operations of a pickle: those that make the module with the function, if
     the worker does not have it, and those that put the function on the stack."""
+    import cloudpickle
+
     python = "%d.%d" % sys.version_info[:2]
-    cloudpickle = version("cloudpickle")
-    module = "falkon_loader_" + re.sub(r"\W", "_", python + "_" + cloudpickle)
-    values = {"python": python, "cloudpickle": cloudpickle, "module": module}
+    module = "falkon_loader_" + re.sub(r"\W", "_", python + "_" + cloudpickle.__version__)
+    values = {"python": python, "cloudpickle": cloudpickle.__version__, "module": module}
     source = _LOADER % values
     # What this process pickles, it can load as well.
     exec(source, {})

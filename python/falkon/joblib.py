@@ -76,7 +76,12 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         return n_jobs
 
     def configure(
-        self, n_jobs: int = 1, parallel: Any = None, prefer: Any = None, require: Any = None, **_: Any
+        self,
+        n_jobs: int = 1,
+        parallel: Any = None,
+        prefer: Any = None,
+        require: Any = None,
+        **_: Any,
     ) -> int:
         n_jobs = self.effective_n_jobs(n_jobs)
         if n_jobs == 1 and self._access is None and self._given is None:
@@ -85,7 +90,9 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self._executor = self._given or _executor(self._access, n_jobs)
         return n_jobs
 
-    def submit(self, func: Callable[[], Any], callback: Optional[Callable[[Any], Any]] = None) -> Any:
+    def submit(
+        self, func: Callable[[], Any], callback: Optional[Callable[[Any], Any]] = None
+    ) -> Any:
         if self._executor is None:
             raise RuntimeError("the backend has not been configured")
         future = self._executor.submit(func)

@@ -35,7 +35,7 @@ _SPECIFIED: Dict[str, Callable[[Any], Dict[str, Any]]] = {
 Parsl's other executors."""
 
 
-class FalkonExecutor(ParslExecutor, RepresentationMixin):  # type: ignore[misc]
+class FalkonExecutor(ParslExecutor, RepresentationMixin):
     """A Parsl executor that makes calls with :class:`falkon.Executor`.
 
     ``label``
