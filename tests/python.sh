@@ -28,6 +28,19 @@ if ! "$home/bin/python" -c 'import msgspec, cloudpickle' 2>/dev/null; then
         exit 0
     fi
 fi
+# The other sides of the package's integrations, and another cloudpickle to meet.
+if ! "$home/bin/python" -c 'import joblib, dask, pandas, parsl, snakemake' 2>/dev/null; then
+    echo "installing Parsl, Snakemake, joblib, Dask and pandas"
+    "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 joblib dask pandas parsl snakemake ||
+        echo "skipped: some of Parsl, Snakemake, joblib, Dask and pandas (they cannot be installed)"
+fi
+export FALKON_CLOUDPICKLE_2=$PWD/$home/cloudpickle-2
+if ! [[ -d $FALKON_CLOUDPICKLE_2 ]] &&
+    ! "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 --no-deps \
+        --target "$FALKON_CLOUDPICKLE_2" 'cloudpickle<3' 2>/dev/null; then
+    echo "skipped: workers with another cloudpickle (cloudpickle 2 cannot be installed)"
+    unset FALKON_CLOUDPICKLE_2
+fi
 "$home/bin/python" -W ignore -m unittest discover -s python/tests
 
 version=$("$home/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')

@@ -38,6 +38,11 @@ class CallTimeout(TaskFailed, TimeoutError):
     """The call took longer than its ``timeout`` and was ended."""
 
 
+class VersionMismatch(TaskFailed):
+    """A worker cannot make sense of what it was sent: it has another Python or
+    another cloudpickle than this process. The text names the versions."""
+
+
 class RemoteError(TaskFailed):
     """The call raised something that cannot be brought here; the text is its
     traceback."""
