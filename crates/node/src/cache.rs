@@ -34,6 +34,7 @@ use falkon_core::data::cache::{Recorded, TierId};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::PartialId;
 
+use crate::process::FileMark;
 use crate::store::{CopyError, copy_range};
 
 pub use error::{CacheError, OpenError};
@@ -305,6 +306,12 @@ impl DiskCache {
         }
         let (file, bytes) = self.read(object)?;
         place::place(tier, &path, &file, bytes, at, access).map_err(failed)
+    }
+
+    /// By what an object is known to be what it was when it came.
+    #[must_use]
+    pub fn mark(&self, object: ObjectId) -> Option<FileMark> {
+        self.held().get(&object).map(|held| held.stamp.mark())
     }
 
     /// Whether what was put at `at` as another name of the object or a link to

@@ -93,6 +93,9 @@ impl Executor {
     /// process has ended: one that writes to a persistent store holds its room
     /// until that has what it wrote.
     fn is_last_through_at_its_end(&self, leader: &Running) -> bool {
+        if self.data.is_none() {
+            return true;
+        }
         let last = leader.followers.back().and_then(|key| self.running.get(key));
         let data = last.unwrap_or(leader).data.as_ref();
         data.is_none_or(|data| !data.writes_to_store())
@@ -126,8 +129,8 @@ impl Executor {
         if self.free.cpus_milli == 0 || self.waiting.is_empty() || self.outbox.is_full() {
             return;
         }
-        let mut queued = self.queue.iter().take(BACKFILL_RUNS_MAX);
-        if !queued.all(|run| run.data.is_some() && !self.is_ready(run.key())) {
+        let is_coming = |run: &Queued| run.data.is_some() && !self.is_ready(run.key());
+        if !self.queue.iter().take(BACKFILL_RUNS_MAX).all(is_coming) {
             return;
         }
         let fitting = self.waiting.iter().rev().copied().find(|key| {
@@ -225,8 +228,8 @@ impl Executor {
 
     /// Puts a task that was taken back where it came from.
     fn queue_again(&mut self, queued: Queued) {
-        if queued.data.is_some() {
-            self.unstart(queued.key());
+        if let Some(task) = &queued.data {
+            self.unstart(queued.key(), task);
         }
         self.queue.push_front(queued);
     }

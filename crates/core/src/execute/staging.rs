@@ -404,15 +404,19 @@ impl Executor {
     }
 
     /// A task that was handed over to come after another has not begun, and is
-    /// queued again: its inputs stay where they are, and its sandbox may go.
-    pub(super) fn unstart(&mut self, key: TaskKey) {
-        let staging = self.data.as_mut().and_then(|data| data.tasks.get_mut(&key));
-        if let Some(staging) = staging
+    /// queued again: its inputs stay where they are, or are staged anew if one
+    /// was lost meanwhile, and its sandbox may go.
+    pub(super) fn unstart(&mut self, key: TaskKey, task: &TaskData) {
+        self.actions.push_back(Action::Clear(key));
+        let Some(data) = &mut self.data else { return };
+        if !data.stage.has_all(key) {
+            return self.stage_inputs(key, task);
+        }
+        if let Some(staging) = data.tasks.get_mut(&key)
             && let Progress::Started(started) = &staging.progress
         {
             staging.progress = Progress::Ready(started.inputs.clone());
         }
-        self.actions.push_back(Action::Clear(key));
     }
 
     /// A task that still counts as running has written its outputs, of these

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{Index, Line};
 use super::{CacheError, OpenError};
+use crate::process::FileMark;
 
 const LOCK_FILE: &str = "lock";
 pub(super) const INDEX_FILE: &str = "index";
@@ -30,6 +31,11 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
+    pub(super) fn mark(self) -> FileMark {
+        let modified = (self.modified_s, self.modified_ns);
+        FileMark { bytes: self.bytes, inode: self.inode, modified }
+    }
+
     pub(super) fn of(file: &Metadata) -> Stamp {
         Stamp {
             bytes: file.len(),

@@ -8,6 +8,7 @@ use super::visits::Visits;
 use crate::cache::{CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
+use crate::process::Unchanged;
 use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use crate::store::{StoreError, StoreUrl, Stores, Want};
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
@@ -474,6 +475,29 @@ impl Objects {
             }
             MakeError::Input(_, error) => SandboxError::Other(error.to_string()),
         })
+    }
+
+    /// The inputs of a task that has its directory, as they are now: a task
+    /// that it comes after could change them.
+    pub(super) fn shared_inputs(&self, key: TaskKey) -> Vec<Unchanged> {
+        self.sandboxes.shared(key, &self.cache)
+    }
+
+    /// A task did not begin because inputs were changed: its directory goes,
+    /// and those that were are lost.
+    pub(super) fn changed(&mut self, key: TaskKey, inputs: &[ObjectId]) -> Vec<ObjectId> {
+        self.clear_sandbox(key);
+        let is_lost = |object: &&ObjectId| {
+            matches!(
+                self.cache.read(**object),
+                Err(CacheError::Lost { .. } | CacheError::Gone { .. })
+            )
+        };
+        let lost: Vec<ObjectId> = inputs.iter().filter(is_lost).copied().collect();
+        if !lost.is_empty() {
+            self.mender.mend();
+        }
+        lost
     }
 
     fn clear_sandbox(&mut self, key: TaskKey) {

@@ -7,6 +7,7 @@
 //! put into or taken from still has the modification time that it was given.
 
 use crate::cache::{Access, CacheError, DiskCache, Placed};
+use crate::process::Unchanged;
 use falkon_core::data::object::ObjectId;
 use falkon_core::execute::TaskKey;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps};
@@ -16,7 +17,7 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -118,6 +119,17 @@ impl Sandboxes {
         let path = sandbox.path.clone();
         self.used.insert(key, sandbox);
         result.map(|()| path)
+    }
+
+    /// The inputs in a task's directory that other tasks could change, which
+    /// have the same file.
+    pub(super) fn shared(&self, key: TaskKey, cache: &DiskCache) -> Vec<Unchanged> {
+        let Some(sandbox) = self.used.get(&key) else { return Vec::new() };
+        let shared = sandbox.inputs.iter().filter_map(|(name, object)| {
+            let path = sandbox.path.join(name).into_os_string().into_vec();
+            Some(Unchanged { path, mark: cache.mark(*object)? })
+        });
+        shared.collect()
     }
 
     /// The directory that has the most of these inputs, and of those the one

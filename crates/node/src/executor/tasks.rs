@@ -11,7 +11,7 @@ use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
-use falkon_core::data::object::Object;
+use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
@@ -39,6 +39,8 @@ struct Process {
     program: Vec<u8>,
     cwd: Option<Vec<u8>>,
     stdin: Option<Vec<u8>>,
+    /// What goes back if an input is changed before it begins.
+    again: Option<Box<Start>>,
 }
 
 /// A template, and what can be known of its tasks beforehand.
@@ -554,6 +556,11 @@ impl Tasks {
                 self.forget_launch(&process, ended.key);
                 return Some(Event::TakenBack(process.key));
             }
+            ProcessOutcome::NotStarted { stage: Stage::Changed, .. } if process.again.is_some() => {
+                self.forget_launch(&process, ended.key);
+                self.changed(process);
+                return None;
+            }
             ProcessOutcome::NotStarted { stage, errno } => {
                 error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
                 Outcome::NotRun
@@ -585,6 +592,16 @@ impl Tasks {
         }
         self.putting.insert(process.key, (sizes, event));
         None
+    }
+
+    /// A task did not begin, as one before it wrote to what it was to read.
+    fn changed(&mut self, process: Process) {
+        let (Some(start), Some(objects)) = (process.again, &mut self.objects) else { return };
+        let inputs = start.data.iter().flat_map(|data| &data.inputs);
+        let inputs: Vec<ObjectId> = inputs.map(|staged| staged.object.id).collect();
+        let lost = objects.changed(process.key, &inputs);
+        self.events.extend(lost.into_iter().map(|object| Event::Stage(stage::Event::Lost(object))));
+        self.events.push_back(Event::Unstarted(start));
     }
 
     /// Ends everything that runs, and waits until it has ended.
