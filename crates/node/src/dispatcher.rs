@@ -10,6 +10,7 @@
 mod concentrated;
 mod connection;
 mod crew;
+mod handle;
 mod hold;
 mod inspect;
 mod permission;
@@ -18,10 +19,9 @@ mod store;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
-use crate::provision::{Answer, AskError, Provision, Setup, SetupError};
-use crate::secure::{Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role, Session};
+use crate::provision::{Answer, AskError, Provision};
+use crate::secure::{Acceptor, AcceptorError, Identity, Role};
 use connection::{Inbound, Message, Outgoing, Peer};
-use crew::{Crew, OwnPlace};
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Reply};
 use falkon_core::task::Time;
 use falkon_wire::message::{
@@ -35,18 +35,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 pub use crew::Concentrators;
+pub use handle::{CONNECTIONS_MAX, Handle};
 pub use store::{StoreError, StoreOptions};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.
 const INBOX_BATCHES_MAX: usize = 1024;
 /// Batches of messages taken in per round.
 const ROUND_BATCHES_MAX: usize = 256;
-/// Connections at once, the ones still shaking hands not counted.
-pub const CONNECTIONS_MAX: usize = 262_144;
 
 /// A timer that is this late says that the whole process stood still.
 const STALLED_MS_MIN: u64 = 1000;
@@ -75,23 +73,6 @@ pub struct Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("store", &self.store).finish_non_exhaustive()
-    }
-}
-
-/// A running dispatcher.
-#[derive(Clone)]
-pub struct Handle {
-    inbox: mpsc::Sender<Inbound>,
-    next_connection: Arc<AtomicU64>,
-    /// Instances that there are, for handshakes with an instance's secret.
-    instances: Arc<Mutex<HashSet<u64>>>,
-    connections: Arc<AtomicU64>,
-    log: Log,
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
     }
 }
 
@@ -175,94 +156,6 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         let _ = stopped.send(how);
     });
     Ok((handle, when_stopped))
-}
-
-impl Handle {
-    /// Adds a connection whose peer has proved to be of `role`.
-    pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
-        self.attach_at(None, role, peer, reader, writer);
-    }
-
-    fn attach_at(
-        &self,
-        place: Option<OwnPlace>,
-        role: Role,
-        peer: &str,
-        reader: FrameReader,
-        writer: FrameWriter,
-    ) {
-        let id = self.new_connection();
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone(), place);
-    }
-
-    fn new_connection(&self) -> ConnectionId {
-        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
-    }
-
-    fn knows_instance(&self, id: u64) -> bool {
-        self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
-    }
-
-    /// Accepts connections for ever. They are held by this process or by
-    /// others, as `concentrators` says.
-    pub async fn serve(
-        self,
-        listener: TcpListener,
-        acceptor: Arc<Acceptor>,
-        concentrators: Concentrators,
-    ) {
-        let mut crew = Crew::new(self.clone(), acceptor.clone(), concentrators);
-        crew.begin();
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    (self.log)(&format!("cannot accept connections for now: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
-                continue;
-            }
-            let Some((place, stream)) = crew.place(stream).await else { continue };
-            let handshake = acceptor.place().await;
-            let handle = self.clone();
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let known = |id| std::future::ready(handle.knows_instance(id));
-                match acceptor.accept_at(handshake, stream, known).await {
-                    Ok(Session { role, peer, reader, writer, .. }) => {
-                        handle.attach_at(Some(place), role, &peer, reader, writer);
-                    }
-                    Err(error) => handle.refused(&error),
-                }
-            });
-        }
-    }
-
-    fn refused(&self, error: &dyn fmt::Display) {
-        (self.log)(&format!("refused a connection: {error}"));
-    }
-
-    /// Starts the provisioner.
-    ///
-    /// # Errors
-    /// It cannot be started, or a queue that it is to begin with cannot be.
-    pub async fn provision(&self, setup: Setup) -> Result<(), SetupError> {
-        let (answer, started) = oneshot::channel();
-        let setup = Box::new(setup);
-        // A dispatcher that has ended says so by itself.
-        let _ = self.inbox.send(Inbound::Provision { setup, answer }).await;
-        started.await.unwrap_or(Ok(()))
-    }
-
-    /// Ends the dispatcher as if it had been asked to by its owner.
-    pub async fn stop(&self) {
-        // If the driver is gone, it has stopped.
-        let _ = self.inbox.send(Inbound::Stop).await;
-    }
 }
 
 /// Makes an acceptor for this release's protocol.

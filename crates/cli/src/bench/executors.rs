@@ -155,7 +155,7 @@ async fn run_round(
     said(&format!("{executors} executors"));
     let ends = (&client, &mut deliveries);
     dispatch(args, executors, (&services, &many), ends, idle, table).await?;
-    for name in ["array", "distinct tasks", SHORT] {
+    for name in ["array", "distinct tasks"] {
         against(name, "", executors, table);
     }
     for part in PARTS {
@@ -184,7 +184,9 @@ fn memory(services: &Services) -> u64 {
 /// few.
 fn against(name: &str, what: &str, executors: u32, table: &mut Table) {
     let figure = |executors| table.last(&format!("{name}, {executors} executors{what}"));
-    if let (Some(few), Some(many)) = (figure(FEW_EXECUTORS), figure(executors)) {
+    if let (Some(few), Some(many)) = (figure(FEW_EXECUTORS), figure(executors))
+        && few > 0.0
+    {
         let name = format!("{name}, {executors} against {FEW_EXECUTORS}{what}");
         table.add(&name, "x", many / few);
     }

@@ -77,9 +77,12 @@ pub(crate) struct StartArgs {
     /// What acknowledged tasks and results survive
     #[arg(long, value_enum, default_value = "process")]
     durability: Durability,
-    /// Processes that hold connections for the dispatcher: each process may have
-    /// only so many (ulimit -n). auto starts them when its own do not suffice;
-    /// a number has all connections held by as many others from the start
+    /// Processes that hold connections for the dispatcher
+    ///
+    /// A process may have only so many (ulimit -n), and each is work. With auto
+    /// the dispatcher holds the first thousand itself, and starts a process for
+    /// each eight thousand more as they come. A number has all connections held
+    /// by so many processes from the start; 0 by the dispatcher alone.
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = concentrators, overrides_with = "concentrators")]
     concentrators: Concentrators,
     /// Keep no journal: everything is gone when the dispatcher ends

@@ -20,14 +20,19 @@ const OWN_DESCRIPTORS_SPARE: u64 = 48;
 const CONCENTRATOR_DESCRIPTORS: u64 = 3;
 /// The share of the dispatcher's descriptors that concentrators may take.
 const CONCENTRATORS_SHARE: u64 = 4;
+/// Connections that a dispatcher holds itself before others are given them: one
+/// that few speak to needs no other processes.
+const OWN_CONNECTIONS_MAX: u64 = 1024;
+/// Connections of a concentrator before there is another one.
+const SHARE_CONNECTIONS: u64 = 8192;
 /// Pause before a concentrator is started again after one could not be.
 const START_AGAIN: Duration = Duration::from_secs(1);
 
 /// Which processes hold a dispatcher's connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concentrators {
-    /// The dispatcher itself as long as it has descriptors for them, then
-    /// others.
+    /// The dispatcher itself as long as they are few, then others: each is
+    /// work for a thread that has more to do.
     Auto,
     /// So many others from the start, as far as descriptors last; with none
     /// there are only the dispatcher's own.
@@ -56,6 +61,8 @@ impl Drop for OwnPlace {
 struct Bounds {
     /// Connections of the dispatcher's own.
     own_max: u64,
+    /// Connections of each concentrator before there is another.
+    share: u64,
     /// Connections of each concentrator.
     each_max: u64,
     concentrators_max: u64,
@@ -69,12 +76,17 @@ impl Bounds {
         let each_max = descriptors.saturating_sub(DESCRIPTORS_SPARE).max(1);
         let taken = concentrators_max * CONCENTRATOR_DESCRIPTORS;
         match wanted {
-            Concentrators::Auto => Bounds { own_max: own - taken, each_max, concentrators_max },
+            Concentrators::Auto => Bounds {
+                own_max: (own - taken).min(OWN_CONNECTIONS_MAX),
+                share: each_max.min(SHARE_CONNECTIONS),
+                each_max,
+                concentrators_max,
+            },
             Concentrators::Exactly(count) => {
                 let concentrators_max = concentrators_max.min(count.into());
                 // With none there are its own alone.
                 let own_max = if concentrators_max == 0 { own } else { 0 };
-                Bounds { own_max, each_max, concentrators_max }
+                Bounds { own_max, share: 0, each_max, concentrators_max }
             }
         }
     }
@@ -110,10 +122,11 @@ impl Crew {
 
     /// Starts those that are to be there from the start.
     pub(super) fn begin(&mut self) {
-        while self.bounds.own_max == 0
-            && (self.members.len() as u64) < self.bounds.concentrators_max
-            && self.start()
-        {}
+        while self.bounds.own_max == 0 && self.may_start() && self.start() {}
+    }
+
+    fn may_start(&self) -> bool {
+        (self.members.len() as u64) < self.bounds.concentrators_max
     }
 
     /// Gives a new connection to whoever is to hold it: back, if that is this
@@ -153,14 +166,12 @@ impl Crew {
     /// The concentrator with the fewest connections, or a new one.
     fn next_member(&mut self) -> Option<&mut Concentrator> {
         self.members.retain(Concentrator::is_there);
-        let each_max = self.bounds.each_max;
-        let missing = (self.members.len() as u64) < self.bounds.concentrators_max;
-        let has_room = |member: &Concentrator| member.connections() < each_max;
-        if missing && (self.bounds.own_max == 0 || !self.members.iter().any(has_room)) {
+        let Bounds { share, each_max, .. } = self.bounds;
+        if self.may_start() && self.members.iter().all(|member| member.connections() >= share) {
             self.start();
         }
-        let least = self.members.iter_mut().filter(|member| has_room(member));
-        least.min_by_key(|member| member.connections())
+        let with_room = self.members.iter_mut().filter(|member| member.connections() < each_max);
+        with_room.min_by_key(|member| member.connections())
     }
 
     /// Starts a concentrator; false if that failed.
@@ -202,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_limit_is_for_many_executors() {
+    fn usual_limits_are_for_many_executors() {
         for (descriptors, connections) in [(1024, 65_536), (20_000, 262_144)] {
             let bounds = Bounds::new(Concentrators::Auto, descriptors);
             let all = bounds.own_max + bounds.each_max * bounds.concentrators_max;
