@@ -257,7 +257,7 @@ def start(falkon, site, rounds):
 
 
 def stages(falkon, site, rounds):
-    nodes, cpus = 16, 2
+    nodes, cpus = 32, 1
     slurm = Slurm(site, nodes, cpus)
     names = {idle: f"idle {idle} s / {SCALE}" if idle else "never given back" for idle in IDLE_SECONDS}
     found = {name: [] for name in names.values()}
