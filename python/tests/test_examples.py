@@ -1,5 +1,6 @@
 """The examples that need Python, at small size. Each checks its own result."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -35,6 +36,19 @@ class Examples(unittest.TestCase):
     def test_mars(self):
         said = self.run_example(sys.executable, "mars/mars.py", "4")
         self.assertIn("profit as published (126.0571)", said)
+
+    @unittest.skipUnless(
+        shutil.which("elastix") and importlib.util.find_spec("nibabel"),
+        "not installed: elastix, nibabel",
+    )
+    def test_fmri(self):
+        said = self.run_example(sys.executable, "fmri/align.py", "2")
+        self.assertIn("found where they had been moved to", said)
+
+    @unittest.skipUnless(importlib.util.find_spec("openmm"), "not installed: openmm")
+    def test_moldyn(self):
+        said = self.run_example(sys.executable, "moldyn/moldyn.py", "2")
+        self.assertIn("the same energies again", said)
 
     def test_sort(self):
         with tempfile.TemporaryDirectory() as folder:
