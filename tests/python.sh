@@ -41,7 +41,9 @@ if ! [[ -d $FALKON_CLOUDPICKLE_2 ]] &&
     echo "skipped: workers with another cloudpickle (cloudpickle 2 cannot be installed)"
     unset FALKON_CLOUDPICKLE_2
 fi
-"$home/bin/python" -W ignore -m unittest discover -s python/tests
+# Tests that need what is not there say so.
+"$home/bin/python" -W ignore -m unittest discover -v -s python/tests 2>&1 |
+    sed -E "s/^(test_[^ ]+) .*skipped '(.*)'$/skipped: \\1 (\\2)/; /\\.\\.\\. ok$/d"
 
 version=$("$home/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 has_standard_tests() { "$home/bin/python" -c 'import test.test_concurrent_futures' 2>/dev/null; }

@@ -68,6 +68,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
+        """Whether it is done."""
         return self.status == "done"
 
 
