@@ -28,6 +28,12 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// Unacknowledged results one instance may hold before no more of its tasks are
 /// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
+/// Values of tasks that one instance holds for those that take them. What does
+/// not fit is not held, and those that take it fail.
+pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;
+/// A task's row with the values that it takes: with an order's other rows they
+/// fit one frame.
+pub const ROW_WITH_VALUES_BYTES_MAX: u64 = 11 << 20;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
 /// How long an executor waits for the word that its reports were taken in, and

@@ -221,7 +221,7 @@ fn submission() -> Submission {
         classes: vec![class()],
         class_runs: vec![(2, 0)],
         names: Some(packed(&[b"first", b"second"])),
-        after: vec![After { offset: 1, tasks: vec![TaskId(0)] }],
+        after: vec![After { offset: 1, tasks: vec![TaskId(0)], takes: 1 }],
     }
 }
 

@@ -132,7 +132,11 @@ fn rows() -> impl Strategy<Value = Rows> {
 }
 
 fn after() -> impl Strategy<Value = After> {
-    (number(), vec(task(), 0..20)).prop_map(|(offset, tasks)| After { offset, tasks })
+    (number(), vec(task(), 0..20), number()).prop_map(|(offset, tasks, takes)| After {
+        offset,
+        tasks,
+        takes,
+    })
 }
 
 pub(crate) fn submission() -> impl Strategy<Value = Submission> {
