@@ -382,6 +382,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             task,
             times
         }),
+        (instance(), vec(task(), 0..4), packed())
+            .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,
