@@ -8,6 +8,7 @@
 
 from ._errors import (
     CallTimeout,
+    DependencyError,
     FalkonError,
     InitializerFailed,
     RemoteError,
@@ -20,6 +21,7 @@ from ._futures import Future
 
 __all__ = [
     "CallTimeout",
+    "DependencyError",
     "Executor",
     "FalkonError",
     "Future",

@@ -23,6 +23,7 @@ from typing import (
 
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
+from ._dataflow import pickled
 from ._futures import Future
 from ._session import Kind, Session, write_output
 
@@ -149,7 +150,9 @@ class Executor(StandardExecutor):
         try:
             kind = shared.kind(fn, self._class)
             if args or kwargs:
-                payload = PICKLED + dumps((args, kwargs))
+                arguments, needs = pickled(shared.session(), (args, kwargs))
+                payload = PICKLED + arguments
+                future._needs = needs
             else:
                 payload = _NOTHING
         except Exception as exception:
@@ -186,8 +189,10 @@ class Executor(StandardExecutor):
         session = shared.session()
         futures = []
         for at in range(0, len(arguments), chunksize):
-            payload = PICKLED + dumps(((arguments[at : at + chunksize],), {}))
+            chunk, needs = pickled(session, ((arguments[at : at + chunksize],), {}))
+            payload = PICKLED + chunk
             future: Future[Any] = Future()
+            future._needs = needs
             session.submit(kind, payload, future)
             futures.append(future)
         return _unchunk(futures, timeout)

@@ -79,6 +79,8 @@ pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 pub const BACKFILL_RUNS_MAX: usize = 64;
 /// Calls of functions handed to one worker at once.
 pub const BUNDLE_TASKS_MAX: u64 = 4096;
+/// Queued runs of calls that are looked through to divide them among workers.
+pub const BUNDLE_SEARCH_RUNS_MAX: usize = 4096;
 /// Work handed to one worker at once, by what calls took before.
 pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Tasks of one executor that are started to come after others.
