@@ -28,6 +28,7 @@ use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+pub use bundle::More;
 pub use staging::{StartData, Visit, VisitEnd, visit_of};
 
 /// A template as this executor numbers them; numbers are never used again,
@@ -139,21 +140,6 @@ pub struct Start {
     pub after: Option<TaskKey>,
     /// Functions of the same template and class that are called behind these.
     pub more: Vec<More>,
-}
-
-/// Functions that are called behind those of a [`Start`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct More {
-    /// The first.
-    pub key: TaskKey,
-    /// How many.
-    pub count: u64,
-    /// Rows that theirs are among.
-    pub rows: Arc<Rows>,
-    /// The index of the first one's row.
-    pub row: u64,
-    /// Which attempt this is, from 1.
-    pub attempt: u32,
 }
 
 /// What an executor wants done.
@@ -517,22 +503,6 @@ impl Executor {
             self.start(first, more, gpus, None);
             self.drain_stage();
         }
-    }
-
-    /// Takes the first `count` tasks of a queued run.
-    fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
-        let run = self.queue.get_mut(at)?;
-        run.passed_since = None;
-        let first = Queued { count, ..run.clone() };
-        run.first += count;
-        run.row += count;
-        run.count -= count;
-        if run.count == 0 {
-            self.queue.remove(at);
-        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
-            prepared.uses += 1;
-        }
-        Some(first)
     }
 
     /// Whether any of these tasks is running.

@@ -5,10 +5,10 @@
 //! it ends, the one *behind* it leads. What turns out to be behind a long call
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
-use super::{Executor, Killed, More, Queued, Running, TaskKey};
+use super::{Executor, Killed, Queued, Running, TaskKey};
 use crate::limits::{BUNDLE_SEARCH_RUNS_MAX, BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
-use crate::task::{Kind, TaskId};
+use crate::task::{Kind, Rows, TaskId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -47,6 +47,21 @@ impl Pace {
         };
         (BUNDLE_WORK_MICROS * NANOS / nanos.max(1)).min(trusted).clamp(1, BUNDLE_TASKS_MAX)
     }
+}
+
+/// Functions that are called behind those of a [`super::Start`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct More {
+    /// The first.
+    pub key: TaskKey,
+    /// How many.
+    pub count: u64,
+    /// Rows that theirs are among.
+    pub rows: Arc<Rows>,
+    /// The index of the first one's row.
+    pub row: u64,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
 }
 
 impl Queued {
@@ -96,6 +111,22 @@ impl Executor {
         // An attempt that was disowned may still be running.
         let own = count.min(run.count);
         if count > 1 && self.is_running(run.instance, run.first, own) { 1 } else { count }
+    }
+
+    /// Takes the first `count` tasks of a queued run.
+    pub(super) fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
+        let run = self.queue.get_mut(at)?;
+        run.passed_since = None;
+        let first = Queued { count, ..run.clone() };
+        run.first += count;
+        run.row += count;
+        run.count -= count;
+        if run.count == 0 {
+            self.queue.remove(at);
+        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
+            prepared.uses += 1;
+        }
+        Some(first)
     }
 
     /// Takes up to `count` calls off the queued runs from `at` on, as long as
