@@ -6,6 +6,7 @@
 [1, 2, 3]
 """
 
+from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
 from ._errors import (
     CallTimeout,
     DependencyError,
@@ -20,6 +21,7 @@ from ._executor import Executor
 from ._futures import Future
 
 __all__ = [
+    "App",
     "CallTimeout",
     "DependencyError",
     "Executor",
@@ -28,6 +30,12 @@ __all__ = [
     "InitializerFailed",
     "RemoteError",
     "SessionLost",
+    "ShellApp",
     "TaskFailed",
     "WorkerDied",
+    "default_executor",
+    "gather",
+    "python_app",
+    "shell_app",
+    "use",
 ]

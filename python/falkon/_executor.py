@@ -47,7 +47,7 @@ def _seconds(value: Optional[float]) -> int:
     return max(1, round(value * 1e6))
 
 
-def _task_class(
+def task_class(
     cpus: float = 1,
     gpus: int = 0,
     memory: int = 0,
@@ -100,7 +100,7 @@ class Executor(StandardExecutor):
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
     ):
-        self._class = _class or _task_class()
+        self._class = _class or task_class()
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -142,13 +142,24 @@ class Executor(StandardExecutor):
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
         """
-        return Executor(_parent=self, _class=_task_class(**options))
+        return Executor(_parent=self, _class=task_class(**options))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._call(fn, None, self._class, args, kwargs)
+
+    def _call(
+        self,
+        fn: Callable[..., Any],
+        inner: Optional[Callable[[Any], Any]],
+        of_class: List[Any],
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+    ) -> Future[Any]:
+        """Has a call made, with ``inner`` around the function."""
         shared = self._shared
-        future: Future[T] = Future()
+        future: Future[Any] = Future()
         try:
-            kind = shared.kind(fn, self._class)
+            kind = shared.kind(fn, of_class, inner)
             if args or kwargs:
                 arguments, needs = pickled(shared.session(), (args, kwargs))
                 payload = PICKLED + arguments
@@ -244,6 +255,17 @@ class _Wrap:
         )
 
 
+class _Both:
+    """Puts two things around functions."""
+
+    def __init__(self, inner: Callable[[Any], Any], outer: Callable[[Any], Any]):
+        self.inner = inner
+        self.outer = outer
+
+    def __call__(self, function: Any) -> Any:
+        return self.outer(self.inner(function))
+
+
 class _Shared:
     """What an executor and those that differ from it in options have in common."""
 
@@ -257,7 +279,7 @@ class _Shared:
         self.workers = workers
         self.finalizer: Any = None
         self._wrap = wrap
-        self._functions = Functions()
+        self._functions: Dict[Any, Functions] = {None: Functions()}
         self._kinds: Dict[Any, Kind] = {}
         self._down = False
         self._session = Session(options, output)
@@ -270,11 +292,20 @@ class _Shared:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         return self._session
 
-    def kind(self, function: Any, task_class: List[Any]) -> Kind:
-        """The kind of calls of a function with these options."""
+    def kind(
+        self, function: Any, task_class: List[Any], inner: Optional[Callable[[Any], Any]] = None
+    ) -> Kind:
+        """The kind of calls of a function, with ``inner`` around it, with these
+        options."""
         if not callable(function):
             raise TypeError("%r is no function: it cannot be called" % (function,))
-        code = self._functions.code(function, self._wrap)
+        wrap, outer = inner or self._wrap, self._wrap
+        if inner is not None and outer is not None:
+            wrap = _Both(inner, outer)
+        functions = self._functions.get(inner)
+        if functions is None:
+            functions = self._functions[inner] = Functions()
+        code = functions.code(function, wrap)
         key = (code, id(task_class))
         kind = self._kinds.get(key)
         if kind is None:
@@ -286,7 +317,7 @@ class _Shared:
 
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
-        return Kind(_name(function), self._functions.chunk_code(function, self._wrap), task_class)
+        return Kind(_name(function), self._functions[None].chunk_code(function, self._wrap), task_class)
 
     def leave(self) -> None:
         """Takes no more calls; ends when those there are have ended."""
