@@ -193,6 +193,31 @@ class Dataflow(unittest.TestCase):
         let()
         self.assertEqual(retried.result(60), 2)
 
+    def test_calls_that_become_ready_out_of_order_die_and_are_cancelled_alone(self):
+        def unlucky(value, number):
+            if number % 40 == 7:
+                os._exit(9)
+            time.sleep(0.002 if number % 10 == 3 else 0)
+            return value + number
+
+        rng = random.Random(3)
+        gates = [self.gate() for _ in range(2)]
+        order = list(range(600))
+        rng.shuffle(order)
+        first = {number: self.submit(add, gates[number % 2][0], number) for number in order}
+        second = [self.submit(unlucky, first[number], number) for number in range(600)]
+        for _, let in gates:
+            let()
+        cancelled = {number for number in range(600) if number % 50 == 11 and second[number].cancel()}
+        for number, future in enumerate(second):
+            if number in cancelled:
+                self.assertTrue(future.cancelled())
+            elif number % 40 == 7:
+                with self.assertRaises(falkon.WorkerDied):
+                    future.result(120)
+            else:
+                self.assertEqual(future.result(120), 1 + 2 * number)
+
     def test_values_that_are_too_long_are_refused_with_the_reason(self):
         gate, let = self.gate()
         large = [self.submit(lambda _: bytes(6 << 20), gate) for _ in range(2)]
