@@ -279,7 +279,8 @@ class _Shared:
         self.workers = workers
         self.finalizer: Any = None
         self._wrap = wrap
-        self._functions: Dict[Any, Functions] = {None: Functions()}
+        self._functions = Functions()
+        self._wrapped: Dict[Any, Functions] = {}
         self._kinds: Dict[Any, Kind] = {}
         self._down = False
         self._session = Session(options, output)
@@ -299,13 +300,12 @@ class _Shared:
         options."""
         if not callable(function):
             raise TypeError("%r is no function: it cannot be called" % (function,))
-        wrap, outer = inner or self._wrap, self._wrap
-        if inner is not None and outer is not None:
-            wrap = _Both(inner, outer)
-        functions = self._functions.get(inner)
-        if functions is None:
-            functions = self._functions[inner] = Functions()
-        code = functions.code(function, wrap)
+        if inner is None:
+            code = self._functions.code(function, self._wrap)
+        else:
+            functions = self._wrapped.setdefault(inner, Functions())
+            wrap = inner if self._wrap is None else _Both(inner, self._wrap)
+            code = functions.code(function, wrap)
         key = (code, id(task_class))
         kind = self._kinds.get(key)
         if kind is None:
@@ -317,7 +317,7 @@ class _Shared:
 
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
-        return Kind(_name(function), self._functions[None].chunk_code(function, self._wrap), task_class)
+        return Kind(_name(function), self._functions.chunk_code(function, self._wrap), task_class)
 
     def leave(self) -> None:
         """Takes no more calls; ends when those there are have ended."""

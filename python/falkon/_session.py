@@ -43,6 +43,8 @@ BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
 FRAME_BYTES = 16 << 20
 """The longest message."""
+PAYLOAD_BYTES = FRAME_BYTES - 4096
+"""The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
 READ_BYTES = 1 << 18
@@ -139,7 +141,8 @@ class Session:
 
     def submit(self, kind: Kind, payload: bytes, future: Future[Any]) -> None:
         """Has a call made."""
-        _check_length(payload)
+        if len(payload) > PAYLOAD_BYTES:
+            raise _too_long(payload)
         future._session = self
         future._name = kind.name
         with self._lock:
@@ -165,18 +168,24 @@ class Session:
         queue = self._queue
         while queue and len(self._sent) < BATCHES_UNDER_WAY and not self._returned:
             groups = Groups()
+            first = groups.first
             room = BATCH_BYTES
             for _ in range(min(len(queue), BATCH_CALLS)):
                 call = queue.popleft()
-                if call[2]._state != PENDING:
+                kind, payload, future = call
+                if future._state != PENDING:
                     continue
-                if call[2]._needs is not None:
+                if future._needs is not None:
                     ready = self._with_values(call)
                     if ready is None:
                         continue
-                    call = ready
-                groups.add(call)
-                room -= len(call[1])
+                    groups.add(ready)
+                    payload = ready[1]
+                else:
+                    number, calls = first.get(kind) or groups.new(kind)
+                    future._task = number
+                    calls.append(call)
+                room -= len(payload)
                 if room < 0:
                     break
             for kind, calls in groups.all:
@@ -197,7 +206,8 @@ class Session:
             if not known:
                 return call
             payload = _dataflow.with_given(payload, known)
-            _check_length(payload)
+            if len(payload) > PAYLOAD_BYTES:
+                raise _too_long(payload)
         except Exception as exception:
             self._unsent[future] = exception
             return None
@@ -477,39 +487,48 @@ class Session:
 
 class Groups:
     """Calls in the order in which they are submitted: all of a kind together,
-    but none before a call whose value it takes."""
+    but none before a call whose value it takes. Until they have numbers, those of
+    the first group have -1 for one, of the second -2, and so on."""
 
-    __slots__ = ("all", "_of_kind")
+    __slots__ = ("all", "first", "_of_kind")
 
     def __init__(self) -> None:
         self.all: List[Tuple[Kind, List[Call]]] = []
+        self.first: Dict[Kind, Tuple[int, List[Call]]] = {}
+        """The first group of each kind, with the number that stands for it."""
         self._of_kind: Dict[Kind, List[int]] = {}
 
+    def new(self, kind: Kind) -> Tuple[int, List[Call]]:
+        """Begins a group."""
+        calls: List[Call] = []
+        self._of_kind.setdefault(kind, []).append(len(self.all))
+        self.all.append((kind, calls))
+        return self.first.setdefault(kind, (-len(self.all), calls))
+
     def add(self, call: Call) -> None:
+        """Adds a call to the first group of its kind that does not come before
+        those whose values it takes."""
         kind, _, future = call
         least = 0
         for need in future._needs or ():
-            # A number below 0 is that of a group here.
             if need._task is not None and need._task < 0:
                 least = max(least, -1 - need._task)
-        places = self._of_kind.get(kind)
-        if places is None:
-            places = self._of_kind[kind] = []
+        places = self._of_kind.get(kind, ())
         at = bisect_left(places, least) if least else 0
         if at == len(places):
-            places.append(len(self.all))
-            self.all.append((kind, []))
-        place = places[at]
+            self.new(kind)
+            place = len(self.all) - 1
+        else:
+            place = places[at]
         future._task = -1 - place
         self.all[place][1].append(call)
 
 
-def _check_length(payload: bytes) -> None:
-    if len(payload) > FRAME_BYTES - 4096:
-        raise TaskFailed(
-            "the arguments are %d bytes as a pickle; at most %d bytes travel with a call: "
-            "write them to a file and pass its name" % (len(payload), FRAME_BYTES - 4096)
-        )
+def _too_long(payload: bytes) -> TaskFailed:
+    return TaskFailed(
+        "the arguments are %d bytes as a pickle; at most %d bytes travel with a call: "
+        "write them to a file and pass its name" % (len(payload), PAYLOAD_BYTES)
+    )
 
 
 def _written(captured: Message) -> bytes:
