@@ -16,6 +16,7 @@ mod data;
 mod description;
 mod embedded;
 mod exit;
+mod memory;
 mod model;
 mod objects;
 mod pipe;
@@ -25,6 +26,7 @@ mod provision;
 mod query;
 mod results;
 mod run;
+mod scratch;
 mod service;
 mod sim;
 mod submit;
@@ -101,6 +103,7 @@ fn main() -> ExitCode {
     {
         return falkon_node::process::host_main();
     }
+    memory::keep_buffers();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -11,6 +11,7 @@ mod connection;
 mod hold;
 mod inspect;
 mod permission;
+mod settle;
 mod store;
 
 use crate::awake::{Awake, Vigil};
@@ -44,8 +45,6 @@ const INBOX_BATCHES_MAX: usize = 1024;
 const ROUND_BATCHES_MAX: usize = 256;
 /// Connections at once, the ones still shaking hands not counted.
 pub const CONNECTIONS_MAX: usize = 262_144;
-/// Pause before a journal that could not be written is tried again.
-const JOURNAL_RETRY_MS: u64 = 500;
 
 /// A timer that is this late says that the whole process stood still.
 const STALLED_MS_MIN: u64 = 1000;
@@ -166,6 +165,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         log: options.log,
         stopping: None,
         provision: None,
+        deferred: Vec::new(),
     };
     tokio::spawn(async move {
         let how = driver.run(messages).await;
@@ -266,6 +266,8 @@ struct Driver {
     log: Log,
     stopping: Option<(ConnectionId, u64)>,
     provision: Option<Provision>,
+    /// What came while the journal could not be written.
+    deferred: Vec<Inbound>,
 }
 
 /// The next answer of a scheduler; waits for ever if there is no provisioner.
@@ -289,8 +291,10 @@ impl Driver {
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             let mut answer = None;
+            batches.append(&mut self.deferred);
             tokio::select! {
                 biased;
+                () = std::future::ready(()), if !batches.is_empty() => {}
                 count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
                     if count == 0 {
                         return Stopped::Asked;
@@ -321,7 +325,7 @@ impl Driver {
             }
             self.act();
             self.provide(busy);
-            if !self.settle().await {
+            if !self.settle(&mut inbox).await {
                 return Stopped::JournalFailed;
             }
             self.held.release_due(&mut self.outgoing);
@@ -590,35 +594,6 @@ impl Driver {
             Reply::Done => ToClient::Done { request },
             Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
         }
-    }
-
-    /// Writes the journal, however long that takes: while its disk is full
-    /// nothing is acknowledged and nothing more is taken in. Returns false if
-    /// it can never be written again.
-    async fn settle(&mut self) -> bool {
-        let Some(store) = &mut self.store else { return true };
-        let mut complained = false;
-        loop {
-            match store.commit() {
-                Ok(()) => break,
-                Err(error) if error.is_final() => {
-                    (self.log)(&format!("the journal has failed, ending: {error}"));
-                    return false;
-                }
-                Err(error) => {
-                    if !complained {
-                        (self.log)(&format!("waiting until the journal can be written: {error}"));
-                        complained = true;
-                    }
-                    tokio::time::sleep(Duration::from_millis(JOURNAL_RETRY_MS)).await;
-                }
-            }
-        }
-        if complained {
-            (self.log)("the journal can be written again");
-        }
-        store.compact_if_due(&self.core, &self.log);
-        true
     }
 
     /// Whose answer to what this round sends may come at once: with only a few
