@@ -9,7 +9,9 @@ use crate::rng::Rng;
 use crate::workload::{Flavour, MIB, Objects, Plan};
 use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::object::{Object, ObjectId, Source};
-use falkon_core::data::stage::{self, FetchError, FetchId, PartialId, ServeId, WriteError};
+use falkon_core::data::stage::{
+    self, FetchError, FetchId, PartialId, Refusal, ServeId, WriteError,
+};
 use falkon_core::dispatch::{
     Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply, Selection, Update,
 };
@@ -860,8 +862,12 @@ impl World {
                 self.nodes[index].serving.insert(serve, object);
                 self.serve(index, serve, object);
             }
-            stage::Action::Refuse { serve, busy } => {
-                let why = if busy { FetchError::Busy } else { FetchError::Gone };
+            stage::Action::Refuse { serve, why } => {
+                let why = match why {
+                    Refusal::Busy => FetchError::Busy,
+                    Refusal::Coming => FetchError::Coming,
+                    Refusal::Gone => FetchError::Gone,
+                };
                 if let Some(request) = self.serves.remove(&(index, serve)) {
                     self.answer(request, 0, Err(why));
                 }
