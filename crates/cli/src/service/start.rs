@@ -233,7 +233,7 @@ fn provisioner(
     let access = String::from_utf8_lossy(&access.text()).into_owned();
     let dispatcher = identity.dispatcher().0;
     let tag = dispatcher.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));
-    let executor = Executor { binary, access, give_up: Duration::ZERO };
+    let executor = Executor { binary, access, give_up: Duration::ZERO, leave_before: None };
     Ok(Setup { dir, executor, tag: tag.collect(), loopback: false, queues })
 }
 

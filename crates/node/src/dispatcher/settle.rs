@@ -69,6 +69,11 @@ impl Driver {
             Inbound::Opened { .. } => {
                 self.take(now, inbound);
             }
+            Inbound::Bundle(bundle) => {
+                for inbound in bundle {
+                    self.answer_or_defer(inbound);
+                }
+            }
             Inbound::Messages { connection, messages }
                 if messages.iter().all(is_question) && !self.defers(connection) =>
             {
@@ -78,26 +83,21 @@ impl Driver {
                 self.send();
                 self.outgoing = outgoing;
             }
-            // All of one may go over the bound.
-            Inbound::Bundle(bundle) => {
-                bundle.into_iter().for_each(|inbound| self.answer_or_defer(inbound));
-            }
             inbound => self.deferred.push(inbound),
         }
     }
 
     /// Whether something that a peer said before has been put off.
     fn defers(&self, asker: ConnectionId) -> bool {
-        let of_asker = |batch: &Inbound| match batch {
+        self.deferred.iter().any(|batch| match batch {
             Inbound::Messages { connection, .. } | Inbound::Closed { connection, .. } => {
                 *connection == asker
             }
-            // Bundles are put off piece by piece.
+            // Bundles are unpacked before they are put off.
             Inbound::Opened { .. }
             | Inbound::Bundle(_)
             | Inbound::Provision { .. }
             | Inbound::Stop => false,
-        };
-        self.deferred.iter().any(of_asker)
+        })
     }
 }
