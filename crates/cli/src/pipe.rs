@@ -11,7 +11,8 @@ use crate::access::{AccessArgs, role_for};
 use crate::data::CacheArgs;
 use crate::embedded::{self, Embedded, OfferArgs};
 use crate::exit::{Exit, runtime};
-use crate::run::{CAPTURE_BYTES_DEFAULT, leave_cache, new_scratch};
+use crate::run::CAPTURE_BYTES_DEFAULT;
+use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_node::secure::{FrameReader, FrameWriter, connect, plain};
@@ -87,17 +88,17 @@ fn standard_input() -> io::Result<UnixStream> {
 
 /// Serves a client with a dispatcher and an executor of its own.
 async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
-    let scratch = match new_scratch("falkon") {
+    let scratch = match Scratch::new("falkon") {
         Ok(scratch) => scratch,
         Err(exit) => return exit,
     };
-    let cache = match args.cache.setup(&scratch) {
+    let cache = match args.cache.setup(scratch.path()) {
         Ok(cache) => cache,
         Err(exit) => return exit,
     };
     let (capacity, workers) = (args.offer.capacity(), args.workers.options());
-    let embedded =
-        Embedded::start(capacity, scratch.clone(), args.capture, workers, Some(cache.clone()));
+    let place = scratch.path().to_owned();
+    let embedded = Embedded::start(capacity, place, args.capture, workers, Some(cache));
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -110,9 +111,8 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
         failed = embedded::failure(&mut embedded.executor) => failed,
     };
     embedded.stop(true).await;
-    leave_cache(Some(cache), &scratch);
     // Nobody is left who could read what is in it.
-    let _ = std::fs::remove_dir_all(&scratch);
+    scratch.remove();
     failed.map_or(Exit::Success, Exit::failure)
 }
 

@@ -12,6 +12,7 @@ use crate::results::measured::MeasureArgs;
 use crate::results::order::Ordered;
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
+use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
@@ -220,32 +221,10 @@ impl Sink for Box<dyn Sink + '_> {
 }
 
 /// A directory of our own for output that is too long to be kept in memory.
-fn make_scratch(directory: Option<&Directory>) -> Result<PathBuf, Exit> {
-    let Some(directory) = directory else { return new_scratch("falkon") };
-    let path = directory.overflow();
-    std::fs::create_dir_all(&path)
-        .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
-    Ok(path)
-}
-
-/// A new directory in the temporary one. Others may write there too, so it is
-/// one that was not there before and that only we can enter.
-pub(crate) fn new_scratch(name: &str) -> Result<PathBuf, Exit> {
-    use std::os::unix::fs::DirBuilderExt;
-    let parent = std::env::temp_dir();
-    let mut number = 0;
-    loop {
-        let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-            Err(error) => {
-                return Err(Exit::usage(format!(
-                    "cannot create {}: {error} (TMPDIR says where temporary files go)",
-                    path.display()
-                )));
-            }
-        }
+fn make_scratch(directory: Option<&Directory>) -> Result<Scratch, Exit> {
+    match directory {
+        None => Scratch::new("falkon"),
+        Some(directory) => Scratch::at(directory.overflow()),
     }
 }
 
@@ -264,14 +243,14 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Ok(scratch) => scratch,
         Err(exit) => return exit,
     };
-    let (policy, cache) = match data_options(&args, &plan, &scratch) {
+    let (policy, cache) = match data_options(&args, &plan, scratch.path()) {
         Ok(options) => options,
         Err(exit) => return exit,
     };
     let started = Instant::now();
     let (capture, workers) = (args.output.capture, args.workers.options());
-    let embedded =
-        Embedded::start(args.offer.capacity(), scratch.clone(), capture, workers, cache.clone());
+    let (capacity, place) = (args.offer.capacity(), scratch.path().to_owned());
+    let embedded = Embedded::start(capacity, place, capture, workers, cache.clone());
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -288,8 +267,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         drive(&mut embedded, &plan, &mut receiver, (args.failure.fail_fast, policy)).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
-    leave_cache(cache, &scratch);
-    leave_scratch(&scratch);
+    scratch.leave(cache);
     let seconds = started.elapsed().as_secs_f64();
     finish(&receiver, outcome, before, seconds, args.output.quiet)
 }
@@ -304,22 +282,6 @@ fn data_options(
     let policy = args.policy.options(plan)?;
     let cache = plan.has_objects().then(|| args.cache.setup(scratch)).transpose()?;
     Ok((policy, cache))
-}
-
-/// Removes a cache that was made for this run alone.
-pub(crate) fn leave_cache(cache: Option<CacheSetup>, scratch: &Path) {
-    for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
-        if directory.starts_with(scratch) {
-            // What cannot be removed is in the way of nothing.
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
-}
-
-/// Removes the overflow directory if nothing in it is needed.
-fn leave_scratch(scratch: &Path) {
-    // It fails if files are left in it, which results then refer to.
-    let _ = std::fs::remove_dir(scratch);
 }
 
 /// How a run came to its end, apart from what its tasks did.

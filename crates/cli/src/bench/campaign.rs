@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Tasks in one submission of stored rows, at most: what `falkon submit` does.
-pub(crate) const BUNDLE_TASKS_MAX: u64 = 2048;
+pub(crate) const BUNDLE_TASKS_MAX: u64 = 1024;
 /// Tasks submitted and not accepted, before the client waits.
-const UNDER_WAY_TASKS_MAX: u64 = 64 * BUNDLE_TASKS_MAX;
+const UNDER_WAY_TASKS_MAX: u64 = 128 * BUNDLE_TASKS_MAX;
 /// Submissions not accepted, before the client waits.
 const UNDER_WAY_MAX: usize = 1024;
 

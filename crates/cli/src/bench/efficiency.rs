@@ -7,7 +7,6 @@ use super::error::BenchError;
 use super::report::Table;
 use super::services::{Services, Setup, processor_nanos};
 use super::sleeps;
-use crate::service::start::SecurityLevel;
 use clap::Args;
 
 /// `falkon bench efficiency`
@@ -24,9 +23,14 @@ pub(crate) struct EfficiencyArgs {
     /// Lengths of the tasks
     #[arg(long, value_name = "SECONDS", value_delimiter = ',', default_values_t = [1.0, 0.1])]
     seconds: Vec<f64>,
-    /// Seconds of work for each slot
+    /// Seconds of work for each slot, at least
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     work: f64,
+    /// Tasks for each slot, at least: the paper's runs had up to a million tasks
+    /// (loosely-coupled §IV.C.2), and what the first and the last of a slot wait
+    /// for does not grow with their number
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    each: u32,
     /// Keep no journal
     #[arg(long)]
     no_journal: bool,
@@ -38,21 +42,21 @@ pub(crate) async fn run(args: &EfficiencyArgs) -> Result<Table, BenchError> {
     let mut table = Table::new(
         "efficiency",
         format!(
-            "ideal time / time from submission to the last result, {} s of work for each of {} \
-             emulated executors of one slot, journal {}",
+            "ideal time / time from submission to the last result, at least {} s of work and {} \
+             tasks for each of {} emulated executors of one slot, journal {}",
             args.work,
+            args.each,
             executors,
             if args.no_journal { "off" } else { "on" }
         ),
     );
-    let setup =
-        Setup { executors: 0, slots: 0, security: SecurityLevel::None, journal: !args.no_journal };
+    let setup = Setup { journal: !args.no_journal, ..Setup::default() };
     let services = Services::start(&setup).await?;
     let (client, mut deliveries) = services.connect().await?;
     let emulators = Emulators::start(&services, &client, (executors, args.processes), 1).await?;
     for round in 0..=args.round.rounds {
         for seconds in &args.seconds {
-            let each = (args.work / seconds).round().max(1.0);
+            let each = (args.work / seconds).round().max(f64::from(args.each));
             // The first round warms the services up.
             let each = if round == 0 { 1.0 } else { each };
             let tasks = u64::from(executors) * each as u64;

@@ -9,7 +9,13 @@ use super::services::{Services, Setup};
 use crate::service::start::SecurityLevel;
 use clap::Args;
 
-const SETUP: Setup = Setup { executors: 1, slots: 2, security: SecurityLevel::None, journal: true };
+const SETUP: Setup = Setup {
+    executors: 1,
+    slots: 2,
+    security: SecurityLevel::None,
+    journal: true,
+    concentrators: None,
+};
 const RATE: &str = "tasks/s";
 
 /// Tasks per submission that are tried.
@@ -41,7 +47,13 @@ pub(crate) async fn bundles(args: &BundlesArgs) -> Result<Table, BenchError> {
     let services = Services::start(&SETUP).await?;
     let (client, mut deliveries) = services.connect().await?;
     for round in 0..=args.round.rounds {
-        for bundle in BUNDLES {
+        // Every other round the other way round, so that what a size leaves
+        // behind (a journal to be synced) is not always the same one's burden.
+        let mut order = BUNDLES;
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for bundle in order {
             let tasks = args.tasks.min(SUBMISSIONS_MAX.saturating_mul(bundle));
             // What is more at once goes in pieces, as `falkon submit` sends it.
             let piece = bundle.min(BUNDLE_TASKS_MAX);

@@ -6,9 +6,11 @@ use crate::data::CacheArgs;
 use crate::embedded::memory;
 use crate::embedded::{cpus, hostname};
 use crate::exit::{Exit, runtime, say};
-use crate::run::{Interrupts, leave_cache, new_scratch};
+use crate::run::Interrupts;
+use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
+use falkon_core::provision::leave_micros;
 use falkon_core::task::{AllocationId, MILLI, Resources};
 use falkon_node::client::ClientError;
 use falkon_node::executor::{self, ExecutorError, Link};
@@ -70,15 +72,10 @@ pub(crate) struct ExecutorArgs {
     allocation: Option<u64>,
 }
 
-/// The longest time before the end of a walltime at which an executor leaves
-/// unless told otherwise.
-const LEAVE_BEFORE_MICROS_MAX: u64 = 60_000_000;
-
 impl ExecutorArgs {
     fn tenure(&self) -> executor::Tenure {
         let ends = self.walltime.map(|walltime| {
-            let before = (walltime / 10).min(LEAVE_BEFORE_MICROS_MAX);
-            let before = self.leave_before.unwrap_or(before);
+            let before = self.leave_before.unwrap_or_else(|| leave_micros(walltime));
             Instant::now() + Duration::from_micros(walltime.saturating_sub(before))
         });
         executor::Tenure {
@@ -113,19 +110,14 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         custom,
     };
     let scratch = match args.scratch {
-        None => new_scratch("falkon-executor")?,
-        Some(scratch) => {
-            std::fs::create_dir_all(&scratch).map_err(|error| {
-                Exit::usage(format!("cannot create {}: {error}", scratch.display()))
-            })?;
-            scratch
-        }
+        None => Scratch::new("falkon-executor")?,
+        Some(scratch) => Scratch::at(scratch)?,
     };
-    let cache = args.cache.setup(&scratch)?;
+    let cache = args.cache.setup(scratch.path())?;
     let options = executor::Options {
         name: args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id())),
         capacity,
-        scratch: scratch.clone(),
+        scratch: scratch.path().to_owned(),
         capture_bytes_max: args.capture,
         workers: args.workers.options(),
         give_up: args.give_up.map(Duration::from_micros),
@@ -157,9 +149,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
             },
         }
     };
-    leave_cache(Some(cache), &scratch);
-    // Output that results refer to stays.
-    let _ = std::fs::remove_dir(&scratch);
+    scratch.leave(Some(cache));
     match result {
         Ok(()) => Ok(Exit::Success),
         Err(ExecutorError::Connect(error)) => Err(Exit::client(ClientError::Connect(error))),

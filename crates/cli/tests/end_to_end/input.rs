@@ -257,6 +257,9 @@ fn a_dispatcher_whose_disk_is_full_waits_and_goes_on() {
     let client =
         access.start("submit", &["--wait", "--json", "--each-line", "lines", "--", "@noop"]);
     dispatcher.service().wait_for("waiting until the journal can be written");
+    // Whoever asks how things are is answered all the same.
+    assert_eq!(access.instance(&early)["done"], 10);
+    access.run("tasks", &[&early]).exits(0);
     SmallDisk::resize(&site, "d", "100m");
     dispatcher.service().wait_for("the journal can be written again");
     let ran = client.finish().exits(0);

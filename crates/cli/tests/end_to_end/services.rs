@@ -233,6 +233,24 @@ fn check_lost(end: impl Fn(&crate::fixture::Running)) {
 }
 
 #[test]
+fn what_a_killed_executor_leaves_on_the_disk_is_removed_by_the_next() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let caches = || {
+        let entries = std::fs::read_dir(site.path("tmp")).unwrap();
+        let caches = entries.map(|entry| entry.unwrap().path().join("cache"));
+        caches.filter(|cache| cache.exists()).count()
+    };
+    let lost = dispatcher.executor("lost", &["--slots", "1"]);
+    let _alive = dispatcher.executor("alive", &["--slots", "1"]);
+    assert_eq!(caches(), 2);
+    lost.kill();
+    assert_eq!(caches(), 2);
+    let _next = dispatcher.executor("next", &["--slots", "1"]);
+    assert_eq!(caches(), 2);
+}
+
+#[test]
 fn what_was_sent_ahead_behind_a_long_task_is_taken_back_for_an_idle_executor() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

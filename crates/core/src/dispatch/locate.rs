@@ -368,7 +368,7 @@ impl Dispatcher {
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
-        let rows = batch.submission.rows.slice(offset, 1);
+        let rows = instance.rows_for(batch, offset, 1, u64::MAX);
         let data = batch.submission.data.clone();
         let data_bytes = data.as_ref().map_or(0, |data| data.task_bytes(offset));
         let row_bytes = data_bytes

@@ -1,0 +1,153 @@
+//! Directories for what a process needs while it runs: caches, tasks'
+//! directories, output that is too long to be kept in memory.
+
+use crate::exit::Exit;
+use falkon_node::executor::CacheSetup;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
+use std::fs::DirBuilder;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// A directory that this process uses alone. It stays if there is output in it
+/// that results refer to.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+    /// The directory, locked as long as this process lives: how others of its
+    /// kind know what nobody uses any more. Some file systems know no locks.
+    _held: Option<OwnedFd>,
+}
+
+impl Scratch {
+    /// A new one in the temporary directory, after what was left there by
+    /// processes of the same `name` that were killed is removed.
+    pub(crate) fn new(name: &str) -> Result<Scratch, Exit> {
+        let parent = std::env::temp_dir();
+        sweep(&parent, name);
+        let mut number = 0;
+        loop {
+            // Others may write there too, so it is one that was not there
+            // before and that only we can enter.
+            let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => match hold(&path) {
+                    Hold::Held(held) => return Ok(Scratch { path, _held: held }),
+                    // Another process that swept took it for a dead one's.
+                    Hold::Taken => number += 1,
+                },
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => {
+                    return Err(Exit::usage(format!(
+                        "cannot create {}: {error} (TMPDIR says where temporary files go)",
+                        path.display()
+                    )));
+                }
+            }
+        }
+    }
+
+    /// One that its user has chosen, made if it is not there.
+    pub(crate) fn at(path: PathBuf) -> Result<Scratch, Exit> {
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
+        Ok(Scratch { path, _held: None })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it, unless there is output in it that results refer to. The
+    /// `cache` that was made in it for this process alone goes in any case.
+    pub(crate) fn leave(self, cache: Option<CacheSetup>) {
+        for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
+            if directory.starts_with(&self.path) {
+                // What cannot be removed is in the way of nothing.
+                let _ = std::fs::remove_dir_all(directory);
+            }
+        }
+        // It fails if files are left in it.
+        let _ = std::fs::remove_dir(&self.path);
+    }
+
+    /// Removes it with all that is in it.
+    pub(crate) fn remove(self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+enum Hold {
+    Held(Option<OwnedFd>),
+    Taken,
+}
+
+fn open_directory(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty()).ok()
+}
+
+fn hold(path: &Path) -> Hold {
+    let Some(directory) = open_directory(path) else { return Hold::Taken };
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => return Hold::Taken,
+        Err(_) => return Hold::Held(None),
+    }
+    // It may have been removed before it was locked.
+    match fstat(&directory) {
+        Ok(now) if now.st_nlink > 0 => Hold::Held(Some(directory)),
+        _ => Hold::Taken,
+    }
+}
+
+/// Removes what killed processes left in `parent`: all but output that results
+/// refer to. It is an attempt; what cannot be removed stays.
+fn sweep(parent: &Path, name: &str) {
+    let Ok(entries) = std::fs::read_dir(parent) else { return };
+    let us = rustix::process::geteuid().as_raw();
+    for entry in entries.flatten() {
+        if !is_ours(&entry.file_name().to_string_lossy(), name) {
+            continue;
+        }
+        let path = entry.path();
+        let Some(directory) = open_directory(&path) else { continue };
+        if fstat(&directory).map_or(true, |found| found.st_uid != us)
+            || flock(&directory, FlockOperation::NonBlockingLockExclusive).is_err()
+        {
+            continue;
+        }
+        for inner in std::fs::read_dir(&path).into_iter().flatten().flatten() {
+            // Caches and tasks' directories; files have a task's output.
+            if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = std::fs::remove_dir_all(inner.path());
+            }
+        }
+        let _ = std::fs::remove_dir(&path);
+    }
+}
+
+/// Whether a directory's name is one that [`Scratch::new`] gives.
+fn is_ours(directory: &str, name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    directory
+        .strip_prefix(name)
+        .and_then(|rest| rest.strip_prefix('-'))
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(pid, count)| number(pid) && number(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_not_ours() {
+        assert!(is_ours("falkon-12-0", "falkon"));
+        for other in ["falkon-executor-12-0", "falkon-12", "falkon-12-", "falkon--1", "falkon-1-0x"]
+        {
+            assert!(!is_ours(other, "falkon"), "{other}");
+        }
+    }
+}
