@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ class Site:
         if said != "ready":
             print(said)
             sys.exit(0)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
         # Where the user of the jobs, and of Falkon, may write.
         self.run_dir = home / "falkon"
         self.run_dir.mkdir()
@@ -78,10 +81,10 @@ class Site:
 def start(site):
     (site.run_dir / "q.toml").write_text(QUEUE)
     log = open(site.run_dir / "log", "a", encoding="utf-8")
-    words = [site.home / "in", "falkon/falkon", "start", "--dir", "falkon/d", "--provision", "falkon/q.toml"]
+    # The same address again after a crash: executors look for it there.
+    words = [site.home / "in", "falkon/falkon", "start", "--dir", "falkon/d", "--listen", f"127.0.0.1:{site.port}",
+             "--provision", "falkon/q.toml"]
     before = site.log().count("dispatcher at ")
-    if before == 0:
-        words += ["--listen", "127.0.0.1:0"]
     service = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     site.wait_for("the dispatcher", lambda: site.log().count("dispatcher at ") > before)
     return service
