@@ -31,6 +31,7 @@ mod roster;
 mod standstill;
 mod submit;
 mod suspend;
+mod values;
 
 use crate::data::index::Index;
 use crate::data::object::ObjectId;
