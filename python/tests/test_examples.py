@@ -45,6 +45,14 @@ class Examples(unittest.TestCase):
         said = self.run_example(sys.executable, "fmri/align.py", "2")
         self.assertIn("found where they had been moved to", said)
 
+    @unittest.skipUnless(
+        shutil.which("mProjectPP") and importlib.util.find_spec("astropy"),
+        "not installed: montage, astropy",
+    )
+    def test_montage(self):
+        said = self.run_example(sys.executable, "montage/mosaic.py", "2")
+        self.assertIn("byte for byte", said)
+
     @unittest.skipUnless(importlib.util.find_spec("openmm"), "not installed: openmm")
     def test_moldyn(self):
         said = self.run_example(sys.executable, "moldyn/moldyn.py", "2")
