@@ -188,9 +188,7 @@ def check(folder, stars):
     before = fits.getdata(os.path.join(folder, "uncorrected.fits"))
     light = []
     for x, y in stars:
-        alone = all(
-            (x - a) ** 2 + (y - b) ** 2 > 900 for a, b in stars if (a, b) != (x, y)
-        )
+        alone = all((x - a) ** 2 + (y - b) ** 2 > 900 for a, b in stars if (a, b) != (x, y))
         column, row = round(x), round(y)
         around = image[row - 15 : row + 16, column - 15 : column + 16]
         if alone and around.shape == (31, 31) and numpy.isfinite(around).all():

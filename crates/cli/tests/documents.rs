@@ -46,8 +46,17 @@ fn documents() -> Vec<PathBuf> {
         .iter()
         .map(|name| root.join(name))
         .collect();
-    let examples =
-        ["stacking", "all-pairs", "fmri", "mars", "moldyn", "montage", "sort", "word-count"];
+    let examples = [
+        "stacking",
+        "all-pairs",
+        "docking",
+        "fmri",
+        "mars",
+        "moldyn",
+        "montage",
+        "sort",
+        "word-count",
+    ];
     for example in examples {
         documents.push(root.join("examples").join(example).join("README.md"));
     }
