@@ -8,8 +8,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
 from ._errors import (
     CallTimeout,
+    DependencyError,
     FalkonError,
     InitializerFailed,
     RemoteError,
@@ -28,12 +30,14 @@ if TYPE_CHECKING:
     from ._requests import ClientError, Result
 
 __all__ = [
+    "App",
     "AsyncClient",
     "AsyncInstance",
     "CallTimeout",
     "Client",
     "ClientError",
     "Data",
+    "DependencyError",
     "Executor",
     "FalkonError",
     "Future",
@@ -43,10 +47,16 @@ __all__ = [
     "RemoteError",
     "Result",
     "SessionLost",
+    "ShellApp",
     "TaskFailed",
     "VersionMismatch",
     "WorkerDied",
+    "default_executor",
+    "gather",
     "progress",
+    "python_app",
+    "shell_app",
+    "use",
 ]
 
 _LATER = {

@@ -43,6 +43,12 @@ class VersionMismatch(TaskFailed):
     another cloudpickle than this process. The text names the versions."""
 
 
+class DependencyError(TaskFailed):
+    """The call was not made, because one whose value it takes failed or was
+    cancelled. What that raised is the cause (``__cause__``), also if other calls
+    are between the two."""
+
+
 class RemoteError(TaskFailed):
     """The call raised something that cannot be brought here; the text is its
     traceback."""
