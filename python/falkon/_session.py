@@ -18,6 +18,7 @@ from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
+from ._versions import mismatch
 
 # What is said to a dispatcher, and by it.
 CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
@@ -554,13 +555,18 @@ def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
         marker = "RuntimeError: falkon initializer\n"
         if marker in text:
             return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
+        mismatched = mismatch(text)
+        if mismatched is not None:
+            return mismatched
         return exception_of(value, text)
     if tag == EXIT and text.startswith("its worker"):
         return WorkerDied(text, exit_code=outcome[1])
     if tag == SIGNAL:
-        return WorkerDied(text, signal=outcome[1])
+        return WorkerDied(text or "it was ended by signal %d" % outcome[1], signal=outcome[1])
     if tag == TIMED_OUT:
         return CallTimeout(text or "the call took longer than its timeout")
+    if tag == EXIT:
+        return TaskFailed(text or "it exited with code %d" % outcome[1])
     return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
 
 

@@ -365,6 +365,13 @@ impl<'a> InstanceView<'a> {
         self.dispatcher.unschedulable(self.instance)
     }
 
+    /// For how long ready tasks are expected to run, in microseconds, before
+    /// whose end every executor leaves that could run them, and how many wait.
+    #[must_use]
+    pub fn overlong(&self) -> Vec<(u64, u64)> {
+        self.dispatcher.overlong(self.instance)
+    }
+
     /// The batch that holds `task`, with the task's position in it, while any
     /// of its tasks is unfinished or its results are kept.
     #[must_use]

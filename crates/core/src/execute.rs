@@ -265,6 +265,9 @@ pub struct Executor {
     told_leaving: bool,
     /// When it leaves at the latest, once nothing runs.
     leave_by: Option<Time>,
+    /// When it leaves all the same, if nothing but a dispatcher that is away
+    /// keeps it.
+    alone_until: Option<Time>,
     left: bool,
     /// This session's numbers of templates → ours.
     batches: BTreeMap<BatchId, TemplateId>,
@@ -312,6 +315,7 @@ impl Executor {
             leaving: false,
             told_leaving: false,
             leave_by: None,
+            alone_until: None,
             left: false,
             batches: BTreeMap::new(),
             templates: BTreeMap::new(),
@@ -359,6 +363,9 @@ impl Executor {
             }
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
+        }
+        if self.leaving {
+            self.note_alone();
         }
     }
 

@@ -134,6 +134,9 @@ pub const COPY_LOSSES_MAX: u32 = 4;
 /// How long an executor that leaves waits until what only it holds is held by
 /// others: less than batch systems give it before they kill.
 pub const LEAVE_MICROS_MAX: u64 = 20_000_000;
+/// How long an executor that leaves, with nothing running, waits for a
+/// dispatcher that is away before it goes with what it has not handed over.
+pub const LEAVE_ALONE_MICROS_MAX: u64 = 10_000_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

@@ -34,6 +34,7 @@ use falkon_core::data::cache::{Recorded, TierId};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::PartialId;
 
+use crate::process::FileMark;
 use crate::store::{CopyError, copy_range};
 
 pub use error::{CacheError, OpenError};
@@ -284,13 +285,44 @@ impl DiskCache {
     /// # Errors
     /// [`CacheError`].
     pub fn place(&self, object: ObjectId, at: &Path, access: Access) -> Result<Placed, CacheError> {
+        let held = self.held().get(&object).map(|held| (held.tier, held.stamp));
+        let (number, stamp) = held.ok_or(CacheError::Lost { object })?;
+        let tier = self.tier(number)?;
+        let path = tier.path(object);
+        let failed = |error| tier.failed("put an input at", at, error);
+        if access == Access::Read && tier.shares_no_blocks() {
+            return match fs::symlink_metadata(&path) {
+                Ok(found) if Stamp::of(&found) == stamp => {
+                    place::link(&path, &found, at).map_err(failed)
+                }
+                Err(error) if is_passing(&error) => {
+                    Err(CacheError::Io { doing: "look at", path, source: error })
+                }
+                _ => {
+                    self.delete(number, object)?;
+                    Err(CacheError::Lost { object })
+                }
+            };
+        }
         let (file, bytes) = self.read(object)?;
-        let Some(held) = self.held().get(&object).map(|held| held.tier) else {
-            return Err(CacheError::Lost { object });
-        };
-        let tier = self.tier(held)?;
-        place::place(tier, &tier.path(object), &file, bytes, at, access)
-            .map_err(|error| tier.failed("put an input at", at, error))
+        place::place(tier, &path, &file, bytes, at, access).map_err(failed)
+    }
+
+    /// By what an object is known to be what it was when it came.
+    #[must_use]
+    pub fn mark(&self, object: ObjectId) -> Option<FileMark> {
+        self.held().get(&object).map(|held| held.stamp.mark())
+    }
+
+    /// Whether what was put at `at` as another name of the object or a link to
+    /// it is the object still, as it was.
+    #[must_use]
+    pub fn is_intact(&self, object: ObjectId, at: &Path) -> bool {
+        let stamp = self.held().get(&object).map(|held| held.stamp);
+        stamp.is_some_and(|stamp| {
+            fs::metadata(at)
+                .is_ok_and(|found| Stamp::of(&found) == stamp && place::is_protected(&found))
+        })
     }
 
     /// Whether a directory was deleted, or taken over, under this executor.

@@ -21,6 +21,8 @@
 //! signals, no controlling terminal, `/dev/null` or a file as standard input, and with the
 //! variable [`TASK_KEY_VARIABLE`] in its environment. Linux 5.4 or newer is required.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 mod capture;
@@ -84,6 +86,38 @@ pub struct Launch {
     /// Where a stream that is longer than `capture_bytes_max` goes in full: `SPILL.stdout` and
     /// `SPILL.stderr`, created or truncated. `None`: what is over is counted and dropped.
     pub spill: Option<Vec<u8>>,
+    /// Files that must be what they were when it was launched: it may come after a task that
+    /// writes to them.
+    pub unchanged: Vec<Unchanged>,
+}
+
+/// A file as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unchanged {
+    /// Where it is, from the root; a symbolic link means what it leads to.
+    pub path: Vec<u8>,
+    /// By what it is known again.
+    pub mark: FileMark,
+}
+
+/// By what a file that nobody should write is known to be what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMark {
+    /// Its length.
+    pub bytes: u64,
+    /// Its number in its file system.
+    pub inode: u64,
+    /// When it was last written, in seconds since 1970, and the nanoseconds of that.
+    pub modified: (i64, i64),
+}
+
+impl FileMark {
+    /// That of a file, as it is now.
+    #[must_use]
+    pub fn of(file: &Metadata) -> FileMark {
+        let modified = (file.mtime(), file.mtime_nsec());
+        FileMark { bytes: file.len(), inode: file.ino(), modified }
+    }
 }
 
 /// How one launched process ended. Exactly one comes back for each [`Launch`], unless the host is
@@ -141,12 +175,17 @@ pub enum Stage {
     Chdir = 5,
     /// Finding and executing its program.
     Exec = 6,
+    /// A file is not what it was ([`Launch::unchanged`]; `ESTALE`). Before opening the file for
+    /// its standard input.
+    Changed = 7,
 }
 
 impl Stage {
     fn from_byte(byte: u8) -> Option<Stage> {
         use Stage::*;
-        [Waiting, Arguments, Stdin, Pipes, Fork, Chdir, Exec].get(usize::from(byte)).copied()
+        [Waiting, Arguments, Stdin, Pipes, Fork, Chdir, Exec, Changed]
+            .get(usize::from(byte))
+            .copied()
     }
 }
 

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ends::five_thousand_tasks_come_back_exactly_once,
         ends::more_tasks_than_slots_all_run,
         ends::a_task_after_another_starts_in_its_place_or_is_taken_back,
+        ends::a_task_whose_file_the_one_before_it_changes_does_not_start,
         ends::an_end_is_told_while_a_long_task_runs_in_its_place,
         ends::a_key_in_use_is_refused_and_nothing_of_its_batch_runs,
         outputs::both_streams_come_back_byte_for_byte,

@@ -297,6 +297,13 @@ impl Stage {
         self.settle();
     }
 
+    /// Whether all inputs of a task that was started are still here; one that
+    /// has none is not known.
+    #[must_use]
+    pub fn has_all(&self, task: TaskKey) -> bool {
+        self.tasks.get(&task).is_none_or(|task| task.inputs.iter().all(|input| input.pinned))
+    }
+
     /// What to do next; `None` until the next event or timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()

@@ -14,6 +14,7 @@ use super::{Action, Executor, Killed, Queued, Running, TaskKey};
 use crate::dispatch::Held;
 use crate::limits::{
     AHEAD_CHAIN_TASKS_MAX, AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX, AHEAD_WORK_MICROS,
+    BACKFILL_RUNS_MAX,
 };
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId, Time};
@@ -42,16 +43,20 @@ impl Executor {
     /// Hands over the front of the queue, task by task, each to come after a
     /// running one with the same needs, where the fewest wait. Nothing behind
     /// the front is looked at: what it waits for must not pass to others for
-    /// ever.
+    /// ever. But tasks whose inputs are still coming are passed over, as they
+    /// are where there is room.
     pub(super) fn start_ahead(&mut self) {
         let depth = self.chain_depth();
+        let mut at = 0;
         while self.waiting.len() < AHEAD_TASKS_MAX && !self.outbox.is_full() {
-            let Some(front) = self.queue.front() else { return };
-            if front.class.kind != Kind::Process
-                || front.data.is_some()
-                || self.is_running(front.instance, front.first, 1)
+            let Some(front) = self.queue.get(at).filter(|_| at < BACKFILL_RUNS_MAX) else { return };
+            if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
             {
                 return;
+            }
+            if front.data.is_some() && !self.is_ready(front.key()) {
+                at += 1;
+                continue;
             }
             let leader = self
                 .leaders
@@ -63,14 +68,13 @@ impl Executor {
                     // be on its way back.
                     (*followers == 0 || self.in_doubt == 0)
                         && self.running.get(leader).is_some_and(|run| {
-                            // A task with data is not through when its process is.
                             run.killed.is_none()
-                                && run.data.is_none()
+                                && self.is_last_through_at_its_end(run)
                                 && run.class.resources == front.class.resources
                         })
                 });
             let Some(&(followers, leader)) = leader else { return };
-            let Some(next) = self.take_queued(0, 1) else { return };
+            let Some(next) = self.take_queued(at, 1) else { return };
             let Some(run) = self.running.get_mut(&leader) else { return };
             let chain = run.chain;
             let behind = run.followers.back().copied().unwrap_or(leader);
@@ -81,7 +85,20 @@ impl Executor {
             let waits = Waits { chain, queued: next.clone(), asked: None };
             self.waiting.insert(next.key());
             self.start(next, Vec::new(), gpus, Some((behind, waits)));
+            self.drain_stage();
         }
+    }
+
+    /// Whether the last task of a running one's chain is through when its
+    /// process has ended: one that writes to a persistent store holds its room
+    /// until that has what it wrote.
+    fn is_last_through_at_its_end(&self, leader: &Running) -> bool {
+        if self.data.is_none() {
+            return true;
+        }
+        let last = leader.followers.back().and_then(|key| self.running.get(key));
+        let data = last.unwrap_or(leader).data.as_ref();
+        data.is_none_or(|data| !data.writes_to_store())
     }
 
     /// How many tasks may wait behind each that runs: one, and more only if
@@ -109,7 +126,11 @@ impl Executor {
     /// waits is asked for, to be started at once; the last, as the first may
     /// start where it is before it hears of this.
     pub(super) fn ask_for_one_here(&mut self) {
-        if !self.queue.is_empty() || self.free.cpus_milli == 0 || self.outbox.is_full() {
+        if self.free.cpus_milli == 0 || self.waiting.is_empty() || self.outbox.is_full() {
+            return;
+        }
+        let is_coming = |run: &Queued| run.data.is_some() && !self.is_ready(run.key());
+        if !self.queue.iter().take(BACKFILL_RUNS_MAX).all(is_coming) {
             return;
         }
         let fitting = self.waiting.iter().rev().copied().find(|key| {
@@ -166,7 +187,7 @@ impl Executor {
             match run.moved_up.take() {
                 Some(waits) if run.killed.is_none() => {
                     self.vacate(key, Some(self.now));
-                    self.queue.push_front(waits.queued);
+                    self.queue_again(waits.queued);
                 }
                 _ => self.ended(key, Outcome::NotRun, self.now, self.now, None),
             }
@@ -176,15 +197,18 @@ impl Executor {
         let Some(waits) = self.unchain(key, &mut run) else { return };
         self.startable = true;
         if run.killed.is_none() && waits.asked != Some(Asked::Dispatcher) && !self.leaving {
-            self.queue.push_front(waits.queued);
+            self.queue_again(waits.queued);
             return;
         }
         self.release_template(run.template);
         let (instance, first, count, tries) = (key.instance, key.task, run.count, run.tries);
-        match run.killed {
-            None => self.outbox.give_back(Held { instance, first, count, tries }),
-            Some(Killed::Disowned) => {}
-            Some(Killed::Cancelled | Killed::Timeout) => self.outbox.push(Report {
+        let report = match run.killed {
+            None => {
+                self.outbox.give_back(Held { instance, first, count, tries });
+                None
+            }
+            Some(Killed::Disowned) => None,
+            Some(Killed::Cancelled | Killed::Timeout) => Some(Report {
                 instance,
                 first,
                 count,
@@ -194,7 +218,20 @@ impl Executor {
                 ended: self.now,
                 detail: None,
             }),
+        };
+        match (&run.data, report) {
+            (Some(task), report) => self.finish(key, task, report),
+            (None, Some(report)) => self.outbox.push(report),
+            (None, None) => {}
         }
+    }
+
+    /// Puts a task that was taken back where it came from.
+    fn queue_again(&mut self, queued: Queued) {
+        if let Some(task) = &queued.data {
+            self.unstart(queued.key(), task);
+        }
+        self.queue.push_front(queued);
     }
 
     /// A task that waited waits no more, for whatever reason: those behind it

@@ -34,6 +34,13 @@ pub(super) struct TaskData {
     outputs: Vec<Arc<Object>>,
 }
 
+impl TaskData {
+    /// Whether any of its outputs goes to a persistent store.
+    pub(super) fn writes_to_store(&self) -> bool {
+        self.outputs.iter().any(|output| output.is_stored())
+    }
+}
+
 /// The data of a task that is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartData {
@@ -55,7 +62,7 @@ enum Progress {
     /// There.
     Ready(Vec<Staged>),
     /// There, and the task has been started.
-    Started,
+    Started(Arc<StartData>),
 }
 
 #[derive(Debug)]
@@ -354,6 +361,12 @@ impl Executor {
         }
     }
 
+    /// Whether a queued task's inputs are there.
+    pub(super) fn is_ready(&self, key: TaskKey) -> bool {
+        let staging = self.data.as_ref().and_then(|data| data.tasks.get(&key));
+        staging.is_some_and(|staging| matches!(staging.progress, Progress::Ready(_)))
+    }
+
     /// Whether a queued task's inputs are there. If not, and there is a slot
     /// for it, the stage hears of that once.
     pub(super) fn is_staged(&mut self, key: TaskKey, has_slot: bool) -> bool {
@@ -378,15 +391,32 @@ impl Executor {
         let now = self.now;
         let data = self.data.as_mut()?;
         let staging = data.tasks.get_mut(&key)?;
-        let before = std::mem::replace(&mut staging.progress, Progress::Started);
-        let inputs = match before {
-            Progress::Ready(inputs) => inputs,
-            Progress::Coming { .. } | Progress::Started => Vec::new(),
+        let inputs = match &mut staging.progress {
+            Progress::Ready(inputs) => std::mem::take(inputs),
+            Progress::Coming { .. } | Progress::Started(_) => Vec::new(),
         };
+        let started = Arc::new(StartData { inputs, outputs: task.outputs.clone() });
+        staging.progress = Progress::Started(started.clone());
         if !task.inputs.is_empty() {
             data.stage.handle(now, stage::Event::Started(key));
         }
-        Some(Arc::new(StartData { inputs, outputs: task.outputs.clone() }))
+        Some(started)
+    }
+
+    /// A task that was handed over to come after another has not begun, and is
+    /// queued again: its inputs stay where they are, or are staged anew if one
+    /// was lost meanwhile, and its sandbox may go.
+    pub(super) fn unstart(&mut self, key: TaskKey, task: &TaskData) {
+        self.actions.push_back(Action::Clear(key));
+        let Some(data) = &mut self.data else { return };
+        if !data.stage.has_all(key) {
+            return self.stage_inputs(key, task);
+        }
+        if let Some(staging) = data.tasks.get_mut(&key)
+            && let Progress::Started(started) = &staging.progress
+        {
+            staging.progress = Progress::Ready(started.inputs.clone());
+        }
     }
 
     /// A task that still counts as running has written its outputs, of these

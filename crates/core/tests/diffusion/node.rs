@@ -67,7 +67,7 @@ pub(crate) struct Node {
     pub(crate) peers: BTreeMap<ExecutorId, (usize, u64)>,
     /// What tasks have been given and not cleared.
     pub(crate) sandboxes: BTreeSet<TaskKey>,
-    /// Running tasks of whose inputs the disk has lost one.
+    /// Started tasks of whose inputs the disk has lost one.
     pub(crate) damaged: BTreeSet<TaskKey>,
 }
 
@@ -109,15 +109,32 @@ impl Node {
         }
     }
 
-    /// A process begins: all that it reads is there, and stays.
+    /// A task has its sandbox: all that it reads is there, and stays.
+    fn make_sandbox(&mut self, start: &Start) {
+        let Some(data) = &start.data else { return };
+        if !self.sandboxes.insert(start.key) {
+            return;
+        }
+        for input in &data.inputs {
+            self.assert_pinned(start.key, input.object.id);
+        }
+    }
+
+    /// A task is to begin when another ends.
+    pub(crate) fn hand_over(&mut self, before: TaskKey, start: Start) {
+        self.make_sandbox(&start);
+        let twice = self.waiting.insert(before, start);
+        assert!(twice.is_none(), "two come after task {}", before.task);
+    }
+
+    pub(crate) fn uses_sandbox(&self, key: TaskKey) -> bool {
+        self.processes.contains_key(&key) || self.waiting.values().any(|start| start.key == key)
+    }
+
+    /// A process begins.
     pub(crate) fn spawn(&mut self, start: Start, now: Time, outcome: Outcome) {
         let key = start.key;
-        if let Some(data) = &start.data {
-            self.sandboxes.insert(key);
-            for input in &data.inputs {
-                self.assert_pinned(key, input.object.id);
-            }
-        }
+        self.make_sandbox(&start);
         let process = Process { start, started: now, outcome };
         let twice = self.processes.insert(key, process);
         assert!(twice.is_none(), "task {} runs twice", key.task);
@@ -151,13 +168,15 @@ impl Node {
         assert!(held + coming <= capacity, "{held} and {coming} bytes in a cache of {capacity}");
     }
 
-    /// What processes read stays where it is as long as they run, unless the
+    /// What started tasks read stays where it is until they end, unless the
     /// disk has lost it.
     pub(crate) fn check_inputs(&self) {
-        let whole = self.processes.iter().filter(|(key, _)| !self.damaged.contains(key));
-        for (key, process) in whole {
-            for input in process.start.data.iter().flat_map(|data| &data.inputs) {
-                self.assert_pinned(*key, input.object.id);
+        let started = self.processes.values().map(|process| &process.start);
+        let whole =
+            started.chain(self.waiting.values()).filter(|it| !self.damaged.contains(&it.key));
+        for start in whole {
+            for input in start.data.iter().flat_map(|data| &data.inputs) {
+                self.assert_pinned(start.key, input.object.id);
             }
         }
     }
@@ -167,6 +186,7 @@ impl Node {
         let before = self.waiting.iter().find(|(_, start)| start.key == key);
         let Some(before) = before.map(|(before, _)| *before) else { return false };
         self.waiting.remove(&before);
+        self.damaged.remove(&key);
         if let Some(next) = self.waiting.remove(&key) {
             self.waiting.insert(before, next);
         }

@@ -657,10 +657,11 @@ impl World {
         let node = &mut self.nodes[index];
         node.files.remove(&object);
         node.serving.retain(|_, served| *served != object);
-        for (key, process) in &node.processes {
-            let mut inputs = process.start.data.iter().flat_map(|data| &data.inputs);
+        let started = node.processes.values().map(|process| &process.start);
+        for start in started.chain(node.waiting.values()) {
+            let mut inputs = start.data.iter().flat_map(|data| &data.inputs);
             if inputs.any(|input| input.object.id == object) {
-                node.damaged.insert(*key);
+                node.damaged.insert(start.key);
             }
         }
         self.handle_stage(index, stage::Event::Lost(object));
@@ -704,7 +705,7 @@ impl World {
                     if self.nodes[index].processes.contains_key(&before)
                         || self.nodes[index].waiting.values().any(|it| it.key == before) =>
                 {
-                    self.nodes[index].waiting.insert(before, start);
+                    self.nodes[index].hand_over(before, start);
                 }
                 _ => self.start(index, start),
             },
@@ -725,7 +726,7 @@ impl World {
             }
             execute::Action::VisitEnded(..) => panic!("nobody visits"),
             execute::Action::Clear(key) => {
-                assert!(!self.nodes[index].processes.contains_key(&key), "a sandbox in use goes");
+                assert!(!self.nodes[index].uses_sandbox(key), "a sandbox in use goes");
                 self.nodes[index].sandboxes.remove(&key);
             }
             execute::Action::Left => {
@@ -762,7 +763,6 @@ impl World {
         let at = self.now.after(plan.micros);
         let (life, attempt) = (self.nodes[index].incarnation, start.attempt);
         self.nodes[index].spawn(start, self.now, outcome);
-        self.nodes[index].damaged.remove(&key);
         self.plan(at, Due::Ended(index, life, key, attempt));
     }
 
@@ -799,6 +799,7 @@ impl World {
             return;
         }
         let Some(process) = node.processes.remove(&key) else { return };
+        node.damaged.remove(&key);
         let next = node.waiting.remove(&key);
         if let Some(next) = next {
             self.start(index, next);

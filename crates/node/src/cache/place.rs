@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::ioctl_ficlone;
 
@@ -44,11 +44,31 @@ pub(super) fn place(
     at: &Path,
     access: Access,
 ) -> io::Result<Placed> {
-    let result = attempt(tier, object, file, bytes, at, access);
-    match (result, at.parent()) {
+    with_folder(at, || attempt(tier, object, file, bytes, at, access))
+}
+
+/// Makes the object of these `metadata` and named `object` known as `at` too.
+pub(super) fn link(object: &Path, metadata: &fs::Metadata, at: &Path) -> io::Result<Placed> {
+    with_folder(at, || {
+        // A task may have made it writable through another name.
+        if !is_protected(metadata) {
+            fs::set_permissions(object, fs::Permissions::from_mode(OBJECT_MODE))?;
+        }
+        name(object, at)
+    })
+}
+
+/// Whether nobody is to write it.
+pub(super) fn is_protected(metadata: &fs::Metadata) -> bool {
+    metadata.mode() & 0o777 == OBJECT_MODE
+}
+
+/// Tries again with the folder that `at` is to be in, if that is missing.
+fn with_folder(at: &Path, attempt: impl Fn() -> io::Result<Placed>) -> io::Result<Placed> {
+    match (attempt(), at.parent()) {
         (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(folder)?;
-            attempt(tier, object, file, bytes, at, access)
+            attempt()
         }
         (result, _) => result,
     }
@@ -74,18 +94,23 @@ fn attempt(
             }
         };
     }
-    if !tier.shares_no_blocks.load(Ordering::Relaxed) {
+    if !tier.shares_no_blocks() {
         let target = File::options().write(true).create_new(true).mode(OBJECT_MODE).open(at)?;
         if ioctl_ficlone(&target, file).is_ok() {
             return Ok(Placed::Shared);
         }
-        tier.shares_no_blocks.store(true, Ordering::Relaxed);
+        tier.learn_that_it_shares_no_blocks();
         fs::remove_file(at)?;
     }
     // A task may have made it writable through another name.
-    if file.metadata()?.mode() & 0o777 != OBJECT_MODE {
+    if !is_protected(&file.metadata()?) {
         file.set_permissions(fs::Permissions::from_mode(OBJECT_MODE))?;
     }
+    name(object, at)
+}
+
+/// Gives `object` another name, or makes a link to it where that cannot be.
+fn name(object: &Path, at: &Path) -> io::Result<Placed> {
     match fs::hard_link(object, at) {
         Ok(()) => Ok(Placed::Linked),
         Err(error) => match error.kind() {

@@ -4,7 +4,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use falkon_core::data::object::ObjectId;
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::index::{Index, Line};
 use super::{CacheError, OpenError};
+use crate::process::FileMark;
 
 const LOCK_FILE: &str = "lock";
 pub(super) const INDEX_FILE: &str = "index";
@@ -30,6 +31,11 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
+    pub(super) fn mark(self) -> FileMark {
+        let modified = (self.modified_s, self.modified_ns);
+        FileMark { bytes: self.bytes, inode: self.inode, modified }
+    }
+
     pub(super) fn of(file: &Metadata) -> Stamp {
         Stamp {
             bytes: file.len(),
@@ -48,7 +54,7 @@ pub(super) struct Tier {
     lock: Mutex<File>,
     index: Mutex<Index>,
     /// Whether the file system has said that it cannot share blocks.
-    pub(super) shares_no_blocks: AtomicBool,
+    shares_no_blocks: AtomicBool,
 }
 
 /// An object as it was found.
@@ -93,6 +99,16 @@ impl Tier {
         is_deleted(&self.lock.lock().unwrap_or_else(PoisonError::into_inner))
             || !self.directory.join(PARTS).is_dir()
             || !self.directory.join(OBJECTS).is_dir()
+    }
+
+    /// Whether files here are known not to be able to share blocks.
+    pub(super) fn shares_no_blocks(&self) -> bool {
+        self.shares_no_blocks.load(Ordering::Relaxed)
+    }
+
+    /// It has turned out that they cannot.
+    pub(super) fn learn_that_it_shares_no_blocks(&self) {
+        self.shares_no_blocks.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn directory(&self) -> &Path {

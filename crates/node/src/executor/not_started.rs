@@ -40,6 +40,7 @@ pub(super) fn not_started(
              NUL byte, or a variable's name is empty or holds '='"
         ),
         (Stage::Waiting, _) => "it was killed before it started".to_owned(),
+        (Stage::Changed, _) => "a file that it reads was changed before it started".to_owned(),
         (Stage::Pipes | Stage::Fork, _) => format!(
             "cannot make a process for {named}: {reason} (check the limits on open files and \
              processes)"

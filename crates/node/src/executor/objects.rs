@@ -3,11 +3,12 @@
 
 use super::Log;
 use super::mend::Mender;
-use super::sandboxes::Sandboxes;
+use super::sandboxes::{MakeError, Sandboxes};
 use super::visits::Visits;
-use crate::cache::{Access, CacheError, DiskCache, OpenError, Reused};
+use crate::cache::{CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
+use crate::process::Unchanged;
 use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use crate::store::{StoreError, StoreUrl, Stores, Want};
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
@@ -297,6 +298,7 @@ impl Objects {
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Delete(gone) => {
+                self.sandboxes.forget(gone.object);
                 if let Err(error) = self.cache.delete(gone.tier, gone.object) {
                     (self.log)(&error.to_string());
                 }
@@ -457,24 +459,45 @@ impl Objects {
         key: TaskKey,
         inputs: &[(PathBuf, ObjectId)],
     ) -> Result<PathBuf, SandboxError> {
-        let folder = self.sandboxes.make(key).map_err(|error| {
-            let folder = self.sandboxes.folder().display();
-            SandboxError::Other(format!("cannot create a directory in {folder}: {error}"))
-        })?;
-        for (name, object) in inputs {
-            let Err(error) = self.cache.place(*object, &folder.join(name), Access::Read) else {
-                continue;
-            };
-            self.clear_sandbox(key);
-            return Err(match error {
-                CacheError::Lost { .. } | CacheError::Gone { .. } => {
-                    self.mender.mend();
-                    SandboxError::Lost(*object)
-                }
-                error => SandboxError::Other(error.to_string()),
-            });
+        let error = match self.sandboxes.make(key, inputs, &self.cache) {
+            Ok(folder) => return Ok(folder),
+            Err(error) => error,
+        };
+        self.clear_sandbox(key);
+        Err(match error {
+            MakeError::Directory(error) => {
+                let folder = self.sandboxes.folder().display();
+                SandboxError::Other(format!("cannot create a directory in {folder}: {error}"))
+            }
+            MakeError::Input(object, CacheError::Lost { .. } | CacheError::Gone { .. }) => {
+                self.mender.mend();
+                SandboxError::Lost(object)
+            }
+            MakeError::Input(_, error) => SandboxError::Other(error.to_string()),
+        })
+    }
+
+    /// The inputs of a task that has its directory, as they are now: a task
+    /// that it comes after could change them.
+    pub(super) fn shared_inputs(&self, key: TaskKey) -> Vec<Unchanged> {
+        self.sandboxes.shared(key, &self.cache)
+    }
+
+    /// A task did not begin because inputs were changed: its directory goes,
+    /// and those that were are lost.
+    pub(super) fn changed(&mut self, key: TaskKey, inputs: &[ObjectId]) -> Vec<ObjectId> {
+        self.clear_sandbox(key);
+        let is_lost = |object: &&ObjectId| {
+            matches!(
+                self.cache.read(**object),
+                Err(CacheError::Lost { .. } | CacheError::Gone { .. })
+            )
+        };
+        let lost: Vec<ObjectId> = inputs.iter().filter(is_lost).copied().collect();
+        if !lost.is_empty() {
+            self.mender.mend();
         }
-        Ok(folder)
+        lost
     }
 
     fn clear_sandbox(&mut self, key: TaskKey) {
@@ -484,8 +507,9 @@ impl Objects {
     }
 
     /// A task has left its outputs: those with a place in a persistent store go
-    /// there; answered with [`FromObjects::Put`].
-    pub(super) fn put(&mut self, key: TaskKey, outputs: Vec<(PathBuf, Arc<Object>)>) {
+    /// there, answered with [`FromObjects::Put`]. Returns whether there are
+    /// none: then there is no answer.
+    pub(super) fn put(&mut self, key: TaskKey, outputs: Vec<(PathBuf, Arc<Object>)>) -> bool {
         let mut stored = Vec::new();
         for (path, object) in outputs {
             if object.is_stored() {
@@ -493,11 +517,15 @@ impl Objects {
             }
             self.outputs.insert((key, object.id), path);
         }
+        if stored.is_empty() {
+            return true;
+        }
         let (stores, say) = (self.stores.clone(), self.say.clone());
         self.carrier.runtime.spawn(async move {
             let result = put_all(&stores, &stored).await;
             let _ = say.send(FromObjects::Put { key, result });
         });
+        false
     }
 
     /// A task is over.

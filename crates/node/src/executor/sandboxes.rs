@@ -1,25 +1,45 @@
 //! The directories that tasks with data objects run in.
 //!
-//! A directory is used by one task after another, emptied in between: making
-//! and removing one takes some file systems longer than the rest of a task that
-//! finds its inputs in the cache.
+//! A directory is used by one task after another: making and removing one takes
+//! some file systems longer than the rest of a task that finds its inputs in
+//! the cache. What a task has left in it is removed in between, but inputs stay
+//! where they are for a task that reads the same: a directory that nothing was
+//! put into or taken from still has the modification time that it was given.
 
+use crate::cache::{Access, CacheError, DiskCache, Placed};
+use crate::process::Unchanged;
+use falkon_core::data::object::ObjectId;
 use falkon_core::execute::TaskKey;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::{File, Permissions};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Empty directories that are kept for tasks to come.
+/// Directories that are kept for tasks to come.
 const KEPT_DIRECTORIES_MAX: usize = 256;
+/// Inputs that stay in one that is kept.
+const KEPT_INPUTS_MAX: usize = 16;
 /// Files that are removed without the help of another thread.
 const QUICK_FILES_MAX: usize = 64;
+/// Room for the names that are read from a directory at once.
+const NAMES_BYTES: usize = 4096;
+/// The modification time of a directory that is as it was made for its task, in
+/// seconds: every file system knows it, and none has it by itself.
+const SETTLED_SECONDS: i64 = 1_000_000_000;
+const SETTLED: Timestamps = Timestamps {
+    last_access: Timespec { tv_sec: SETTLED_SECONDS, tv_nsec: 0 },
+    last_modification: Timespec { tv_sec: SETTLED_SECONDS, tv_nsec: 0 },
+};
+
+/// An input, by its name in the directory.
+type Named = (PathBuf, ObjectId);
 
 /// A directory, as it was made.
 #[derive(Debug)]
@@ -29,6 +49,10 @@ struct Sandbox {
     /// something else in its place.
     identity: (u64, u64),
     permissions: Permissions,
+    /// What is in it, and nothing else, as long as it is settled.
+    inputs: Vec<Named>,
+    /// One of them has left the cache: it is not to be kept with them.
+    is_stale: bool,
 }
 
 /// The directories of the tasks of an executor.
@@ -38,14 +62,26 @@ pub(super) struct Sandboxes {
     /// scratch directory, and gone with it.
     folder: PathBuf,
     used: BTreeMap<TaskKey, Sandbox>,
-    kept: Arc<Mutex<Vec<Sandbox>>>,
+    kept: Kept,
     made: u64,
+}
+
+/// Directories for tasks to come: the one used last is at the end.
+type Kept = Arc<Mutex<Vec<Sandbox>>>;
+
+/// Why there is no directory for a task.
+#[derive(Debug)]
+pub(super) enum MakeError {
+    /// It cannot be made.
+    Directory(io::Error),
+    /// This input cannot be put into it.
+    Input(ObjectId, CacheError),
 }
 
 /// What has to be done for a directory whose task is over, which may take long.
 pub(super) struct Clearing {
     sandbox: Sandbox,
-    kept: Arc<Mutex<Vec<Sandbox>>>,
+    kept: Kept,
 }
 
 impl Drop for Sandboxes {
@@ -67,16 +103,54 @@ impl Sandboxes {
         &self.folder
     }
 
-    /// An empty directory for a task.
-    pub(super) fn make(&mut self, key: TaskKey) -> io::Result<PathBuf> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let sandbox = match kept.filter(|sandbox| sandbox.is_there()) {
+    /// A directory for a task with these inputs of the cache in it, and nothing
+    /// else.
+    pub(super) fn make(
+        &mut self,
+        key: TaskKey,
+        inputs: &[Named],
+        cache: &DiskCache,
+    ) -> Result<PathBuf, MakeError> {
+        let mut sandbox = match self.take_kept(inputs) {
             Some(sandbox) => sandbox,
-            None => self.make_another()?,
+            None => self.make_another().map_err(MakeError::Directory)?,
         };
+        let result = sandbox.fill(inputs, cache);
         let path = sandbox.path.clone();
         self.used.insert(key, sandbox);
-        Ok(path)
+        result.map(|()| path)
+    }
+
+    /// The inputs in a task's directory that other tasks could change, which
+    /// have the same file.
+    pub(super) fn shared(&self, key: TaskKey, cache: &DiskCache) -> Vec<Unchanged> {
+        let Some(sandbox) = self.used.get(&key) else { return Vec::new() };
+        let shared = sandbox.inputs.iter().filter_map(|(name, object)| {
+            let path = sandbox.path.join(name).into_os_string().into_vec();
+            Some(Unchanged { path, mark: cache.mark(*object)? })
+        });
+        shared.collect()
+    }
+
+    /// The directory that has the most of these inputs, and of those the one
+    /// with the least besides.
+    fn take_kept(&mut self, inputs: &[Named]) -> Option<Sandbox> {
+        let mut kept = lock(&self.kept);
+        while !kept.is_empty() {
+            let common = |sandbox: &Sandbox| {
+                sandbox.inputs.iter().filter(|input| inputs.contains(input)).count()
+            };
+            let fitness = |sandbox: &Sandbox| {
+                let common = common(sandbox);
+                (common, usize::MAX - (sandbox.inputs.len() - common))
+            };
+            let best = (0..kept.len()).rev().max_by_key(|at| fitness(&kept[*at]))?;
+            let mut sandbox = kept.remove(best);
+            if sandbox.is_as_it_was_made(QUICK_FILES_MAX) {
+                return Some(sandbox);
+            }
+        }
+        None
     }
 
     fn make_another(&mut self) -> io::Result<Sandbox> {
@@ -88,21 +162,37 @@ impl Sandboxes {
             _ => Err(error),
         })?;
         let metadata = std::fs::symlink_metadata(&path)?;
+        settle_at(&path);
         let identity = (metadata.dev(), metadata.ino());
-        Ok(Sandbox { path, identity, permissions: metadata.permissions() })
+        let permissions = metadata.permissions();
+        Ok(Sandbox { path, identity, permissions, inputs: Vec::new(), is_stale: false })
     }
 
     /// A task is over. Returns what is to be done in another thread, because it
     /// may take long; usually nothing.
     pub(super) fn clear(&mut self, key: TaskKey) -> Option<Clearing> {
-        let sandbox = self.used.remove(&key)?;
-        match sandbox.empty(QUICK_FILES_MAX) {
-            Ok(true) => {
-                keep(&self.kept, sandbox);
-                None
-            }
-            _ => Some(Clearing { sandbox, kept: self.kept.clone() }),
+        let mut sandbox = self.used.remove(&key)?;
+        if sandbox.is_as_it_was_made(QUICK_FILES_MAX) {
+            keep(&self.kept, sandbox);
+            return None;
         }
+        Some(Clearing { sandbox, kept: self.kept.clone() })
+    }
+
+    /// An object is not in the cache any more: no directory that is not in use
+    /// is to keep its blocks.
+    pub(super) fn forget(&mut self, object: ObjectId) {
+        let holds = |sandbox: &Sandbox| sandbox.inputs.iter().any(|(_, input)| *input == object);
+        for sandbox in self.used.values_mut() {
+            sandbox.is_stale |= holds(sandbox);
+        }
+        lock(&self.kept).retain_mut(|sandbox| {
+            if !holds(sandbox) || matches!(sandbox.empty(usize::MAX), Ok(true)) {
+                return true;
+            }
+            let _ = std::fs::remove_dir_all(&sandbox.path);
+            false
+        });
     }
 
     /// Removes the directories of all tasks.
@@ -116,8 +206,8 @@ impl Sandboxes {
 
 impl Clearing {
     /// Empties the directory, or removes it if that cannot be done.
-    pub(super) fn run(self) {
-        if self.sandbox.empty(usize::MAX).is_ok_and(|is_empty| is_empty) {
+    pub(super) fn run(mut self) {
+        if self.sandbox.is_as_it_was_made(usize::MAX) {
             keep(&self.kept, self.sandbox);
         } else {
             let _ = std::fs::remove_dir_all(&self.sandbox.path);
@@ -125,26 +215,79 @@ impl Clearing {
     }
 }
 
+fn lock(kept: &Mutex<Vec<Sandbox>>) -> MutexGuard<'_, Vec<Sandbox>> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn keep(kept: &Mutex<Vec<Sandbox>>, sandbox: Sandbox) {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if kept.len() < KEPT_DIRECTORIES_MAX {
-        kept.push(sandbox);
-    } else {
-        drop(kept);
-        let _ = std::fs::remove_dir(&sandbox.path);
+    let mut kept = lock(kept);
+    kept.push(sandbox);
+    let oldest = (kept.len() > KEPT_DIRECTORIES_MAX).then(|| kept.remove(0));
+    drop(kept);
+    if let Some(oldest) = oldest {
+        let _ = std::fs::remove_dir_all(&oldest.path);
     }
 }
 
 impl Sandbox {
-    fn is_there(&self) -> bool {
-        std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| found.is_dir() && (found.dev(), found.ino()) == self.identity)
+    /// Whether it has its inputs in it and nothing else, or was emptied, as far
+    /// as [`Sandbox::empty`] does that.
+    fn is_as_it_was_made(&mut self, quick: usize) -> bool {
+        (!self.is_stale && self.is_settled()) || matches!(self.empty(quick), Ok(true))
+    }
+
+    /// Whether it is there, and nobody has put anything into it or taken
+    /// anything from it since it was filled.
+    fn is_settled(&self) -> bool {
+        std::fs::symlink_metadata(&self.path).is_ok_and(|found| {
+            found.is_dir()
+                && (found.dev(), found.ino()) == self.identity
+                && (found.mtime(), found.mtime_nsec()) == (SETTLED_SECONDS, 0)
+                && found.permissions() == self.permissions
+        })
+    }
+
+    /// Puts these inputs there, where others may be already, and takes away
+    /// what else is there.
+    fn fill(&mut self, inputs: &[Named], cache: &DiskCache) -> Result<(), MakeError> {
+        let here = std::mem::take(&mut self.inputs);
+        let mut is_changed = false;
+        for (name, object) in here {
+            let path = self.path.join(&name);
+            let input = (name, object);
+            if inputs.contains(&input) && cache.is_intact(object, &path) {
+                self.inputs.push(input);
+            } else {
+                is_changed = true;
+                std::fs::remove_file(path).map_err(MakeError::Directory)?;
+            }
+        }
+        // What shares an object's blocks would have to be compared with it.
+        let mut can_stay = inputs.len() <= KEPT_INPUTS_MAX;
+        let here = self.inputs.len();
+        for input in inputs {
+            let (name, object) = input;
+            if self.inputs[..here].contains(input) {
+                continue;
+            }
+            is_changed = true;
+            can_stay &= name.components().count() == 1;
+            match cache.place(*object, &self.path.join(name), Access::Read) {
+                Ok(Placed::Linked | Placed::Pointed) => self.inputs.push(input.clone()),
+                Ok(Placed::Shared | Placed::Copied) => can_stay = false,
+                Err(error) => return Err(MakeError::Input(*object, error)),
+            }
+        }
+        if is_changed && can_stay {
+            settle_at(&self.path);
+        }
+        Ok(())
     }
 
     /// Removes what is in it, as long as that is up to `quick` names of files
     /// that cost nothing to remove; with `usize::MAX`, whatever it is. Says
     /// whether it is as it was made.
-    fn empty(&self, quick: usize) -> io::Result<bool> {
+    fn empty(&mut self, quick: usize) -> io::Result<bool> {
         // Not what a task may have put in its place, or a link to elsewhere.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
@@ -176,17 +319,34 @@ impl Sandbox {
                 return Ok(false);
             }
         }
+        self.inputs.clear();
+        self.is_stale = false;
+        settle(&directory);
         Ok(true)
     }
+}
+
+/// Gives a directory the time by which it is known that nothing was changed in
+/// it since. Where the file system cannot do that, everything is taken out
+/// instead.
+fn settle_at(path: &Path) {
+    let _ = rustix::fs::utimensat(CWD, path, &SETTLED, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+/// As [`settle_at`], of one that is open.
+fn settle(directory: &File) {
+    let _ = rustix::fs::futimens(directory, &SETTLED);
 }
 
 /// The names in a directory and what they are; one more than `names_max` of
 /// them at most.
 fn entries(directory: &File, names_max: usize) -> io::Result<Vec<(CString, FileType)>> {
     let mut found = Vec::new();
-    for entry in Dir::read_from(directory)? {
+    let mut names = [MaybeUninit::uninit(); NAMES_BYTES];
+    let mut entries = RawDir::new(directory, &mut names);
+    while let Some(entry) = entries.next() {
         let entry = entry?;
-        if ![c".", c".."].contains(&(entry.file_name() as &CStr)) {
+        if ![c".", c".."].contains(&entry.file_name()) {
             found.push((entry.file_name().to_owned(), entry.file_type()));
             if found.len() > names_max {
                 break;
@@ -203,74 +363,4 @@ fn remove_below(directory: &File, name: &CStr) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use falkon_core::task::{InstanceId, TaskId};
-    use std::os::unix::fs::PermissionsExt;
-
-    fn key(task: u64) -> TaskKey {
-        TaskKey { instance: InstanceId(1), task: TaskId(task) }
-    }
-
-    /// Ends a task; says whether that took another thread's help.
-    fn clear(sandboxes: &mut Sandboxes, task: u64) -> bool {
-        let clearing = sandboxes.clear(key(task));
-        let slow = clearing.is_some();
-        clearing.into_iter().for_each(Clearing::run);
-        slow
-    }
-
-    fn is_empty(path: &Path) -> bool {
-        std::fs::read_dir(path).unwrap().next().is_none()
-    }
-
-    #[test]
-    fn a_directory_is_used_again_once_it_is_as_it_was() {
-        let dir = tempfile::tempdir().unwrap();
-        let kept = dir.path().join("kept");
-        std::fs::write(&kept, "x").unwrap();
-        let mut sandboxes = Sandboxes::new(dir.path().join("all"));
-        let first = sandboxes.make(key(1)).unwrap();
-        let mode = first.metadata().unwrap().permissions();
-        std::fs::hard_link(&kept, first.join("in")).unwrap();
-        std::fs::write(first.join("empty"), "").unwrap();
-        assert!(!clear(&mut sandboxes, 1), "names alone are removed at once");
-        let second = sandboxes.make(key(2)).unwrap();
-        assert_eq!(second, first);
-        assert!(is_empty(&second));
-        std::fs::create_dir_all(second.join("deep/er")).unwrap();
-        std::fs::write(second.join("deep/er/file"), "y").unwrap();
-        std::os::unix::fs::symlink(dir.path(), second.join("link")).unwrap();
-        std::fs::set_permissions(&second, PermissionsExt::from_mode(0o1700)).unwrap();
-        assert_ne!(sandboxes.make(key(3)).unwrap(), second, "it is in use");
-        assert!(clear(&mut sandboxes, 2));
-        assert_eq!(sandboxes.make(key(4)).unwrap(), second);
-        assert!(is_empty(&second));
-        assert_eq!(second.metadata().unwrap().permissions(), mode);
-        assert_eq!(std::fs::read(&kept).unwrap(), b"x");
-        drop(sandboxes);
-        assert!(!dir.path().join("all").exists());
-    }
-
-    #[test]
-    fn what_a_task_puts_in_the_place_of_its_directory_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let precious = dir.path().join("precious");
-        std::fs::create_dir(&precious).unwrap();
-        std::fs::write(precious.join("file"), "x").unwrap();
-        let mut sandboxes = Sandboxes::new(dir.path().join("all"));
-        let path = sandboxes.make(key(1)).unwrap();
-        std::fs::remove_dir(&path).unwrap();
-        std::os::unix::fs::symlink(&precious, &path).unwrap();
-        clear(&mut sandboxes, 1);
-        assert_eq!(std::fs::read(precious.join("file")).unwrap(), b"x");
-        // One that went while nobody used it is not given to a task.
-        let path = sandboxes.make(key(2)).unwrap();
-        clear(&mut sandboxes, 2);
-        std::fs::remove_dir(&path).unwrap();
-        std::os::unix::fs::symlink(&precious, &path).unwrap();
-        let other = sandboxes.make(key(3)).unwrap();
-        assert_ne!(other, path);
-        assert!(is_empty(&other));
-    }
-}
+mod tests;

@@ -11,7 +11,7 @@ use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
-use falkon_core::data::object::Object;
+use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, More, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
@@ -39,6 +39,8 @@ struct Process {
     program: Vec<u8>,
     cwd: Option<Vec<u8>>,
     stdin: Option<Vec<u8>>,
+    /// What goes back if an input is changed before it begins.
+    again: Option<Box<Start>>,
 }
 
 /// A template, and what can be known of its tasks beforehand.
@@ -64,6 +66,9 @@ pub(super) struct Tasks {
     host: Option<(HostSender, HostReceiver)>,
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
+    /// Tasks that were to come after others and cannot be launched: what comes
+    /// after them comes after these.
+    passed: BTreeMap<TaskKey, u64>,
     next_launch: u64,
     /// Not with the host yet.
     launches: VecDeque<Launch>,
@@ -98,6 +103,7 @@ impl Tasks {
             host: None,
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
+            passed: BTreeMap::new(),
             next_launch: 0,
             launches: VecDeque::new(),
             launched: 0,
@@ -220,6 +226,11 @@ impl Tasks {
                 Ok(())
             }
         };
+        if result.is_err()
+            && let Some(before) = self.launch_after(&start)
+        {
+            self.passed.insert(start.key, before);
+        }
         match result {
             Ok(()) => {}
             Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
@@ -228,6 +239,18 @@ impl Tasks {
                 self.events.push_back(Event::Unstarted(Box::new(start)));
             }
         }
+    }
+
+    /// The launch that a task is to come after, if that has not ended.
+    fn launch_after(&self, start: &Start) -> Option<u64> {
+        let before = start.after?;
+        self.launch_keys.get(&before).or_else(|| self.passed.get(&before)).copied()
+    }
+
+    /// A launch is over: nothing can come after it any more.
+    fn forget_launch(&mut self, process: &Process, launch: u64) {
+        self.launch_keys.remove(&process.key);
+        self.passed.retain(|_, before| *before != launch);
     }
 
     fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, error: String) {
@@ -437,7 +460,7 @@ impl Tasks {
                     continue;
                 }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
-                self.launch_keys.remove(&process.key);
+                self.forget_launch(&process, launch.key);
                 let error = error.to_string();
                 self.events.push_back(Event::Ended {
                     key: process.key,
@@ -461,8 +484,8 @@ impl Tasks {
             self.workers.ended(lost(key), clock);
         }
         if let Some(process) = self.processes.remove(&key) {
-            self.launch_keys.remove(&process.key);
             self.close_gap(key, process.after);
+            self.forget_launch(&process, key);
             self.events.push_back(Event::TakenBack(process.key));
         }
         true
@@ -475,6 +498,11 @@ impl Tasks {
         }
         for launch in self.launches.iter_mut().filter(|one| one.after == Some(taken)) {
             launch.after = before;
+        }
+        if let Some(before) = before {
+            for after in self.passed.values_mut().filter(|after| **after == taken) {
+                *after = before;
+            }
         }
     }
 
@@ -491,7 +519,7 @@ impl Tasks {
                 continue;
             }
             let Some(process) = self.processes.remove(&key) else { continue };
-            self.launch_keys.remove(&process.key);
+            self.forget_launch(&process, key);
             self.launched -= 1;
             if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
                 self.events.push_back(Event::TakenBack(process.key));
@@ -524,7 +552,6 @@ impl Tasks {
             return None;
         }
         let process = self.processes.remove(&ended.key)?;
-        self.launch_keys.remove(&process.key);
         self.launched -= 1;
         let mut error = String::new();
         let outcome = match ended.outcome {
@@ -545,13 +572,20 @@ impl Tasks {
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
             ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
                 self.close_gap(ended.key, process.after);
+                self.forget_launch(&process, ended.key);
                 return Some(Event::TakenBack(process.key));
+            }
+            ProcessOutcome::NotStarted { stage: Stage::Changed, .. } if process.again.is_some() => {
+                self.forget_launch(&process, ended.key);
+                self.changed(process);
+                return None;
             }
             ProcessOutcome::NotStarted { stage, errno } => {
                 error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
                 Outcome::NotRun
             }
         };
+        self.forget_launch(&process, ended.key);
         let stdout = captured(ended.stdout, "stdout", &mut error);
         let stderr = captured(ended.stderr, "stderr", &mut error);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
@@ -569,11 +603,24 @@ impl Tasks {
             .objects
             .iter()
             .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
-        self.putting.insert(process.key, (sizes.collect(), event));
-        if let Some(objects) = &mut self.objects {
-            objects.put(process.key, process.objects);
+        let sizes: Vec<u64> = sizes.collect();
+        let Some(objects) = &mut self.objects else { return Some(event) };
+        if objects.put(process.key, process.objects) {
+            self.events.push_back(event);
+            return Some(Event::Wrote { key: process.key, sizes });
         }
+        self.putting.insert(process.key, (sizes, event));
         None
+    }
+
+    /// A task did not begin, as one before it wrote to what it was to read.
+    fn changed(&mut self, process: Process) {
+        let (Some(start), Some(objects)) = (process.again, &mut self.objects) else { return };
+        let inputs = start.data.iter().flat_map(|data| &data.inputs);
+        let inputs: Vec<ObjectId> = inputs.map(|staged| staged.object.id).collect();
+        let lost = objects.changed(process.key, &inputs);
+        self.events.extend(lost.into_iter().map(|object| Event::Stage(stage::Event::Lost(object))));
+        self.events.push_back(Event::Unstarted(start));
     }
 
     /// Ends everything that runs, and waits until it has ended.

@@ -11,8 +11,9 @@
 use std::ffi::CStr;
 use std::time::Duration;
 
-use super::{CAPTURE_BYTES_MAX, Captured, Ended, Kill, Launch, Outcome, Stage, Usage};
+use super::{CAPTURE_BYTES_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
+use super::{Unchanged, Usage};
 
 /// Longest record; a longer one means that the stream is garbled.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -114,7 +115,8 @@ fn put_optional_terminated(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
 /// Why a launch cannot be passed on to the system, as an error number.
 fn refusal(launch: &Launch) -> Option<i32> {
     let strings = || {
-        let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten();
+        let files = launch.unchanged.iter().map(|file| &file.path);
+        let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten().chain(files);
         let env = launch.env.iter().flat_map(|(name, value)| [name, value]);
         launch.argv.iter().chain(paths).chain(env)
     };
@@ -148,6 +150,14 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
         put_optional_terminated(out, launch.cwd.as_deref());
         put_optional_terminated(out, launch.stdin.as_deref());
         put_optional(out, launch.spill.as_deref());
+        put_u32(out, launch.unchanged.len() as u32);
+        for Unchanged { path, mark } in &launch.unchanged {
+            put_terminated(out, path);
+            put_u64(out, mark.bytes);
+            put_u64(out, mark.inode);
+            put_u64(out, mark.modified.0 as u64);
+            put_u64(out, mark.modified.1 as u64);
+        }
         put_u32(out, launch.argv.len() as u32);
         for argument in &launch.argv {
             put_terminated(out, argument);
@@ -295,7 +305,7 @@ pub(super) struct Order<'a> {
     pub(super) cwd: Option<&'a CStr>,
     pub(super) stdin: Option<&'a CStr>,
     pub(super) spill: Option<&'a [u8]>,
-    arguments: u32,
+    unchanged: u32,
     rest: Fields<'a>,
 }
 
@@ -322,8 +332,22 @@ impl<'a> Order<'a> {
         let cwd = fields.optional(Fields::terminated)?;
         let stdin = fields.optional(Fields::terminated)?;
         let spill = fields.optional(Fields::bytes)?;
-        let arguments = fields.u32()?;
-        Ok(Ok(Order { key, capture_bytes_max, cwd, stdin, spill, arguments, rest: fields }))
+        let unchanged = fields.u32()?;
+        Ok(Ok(Order { key, capture_bytes_max, cwd, stdin, spill, unchanged, rest: fields }))
+    }
+
+    /// Reads the files that must be what they were.
+    pub(super) fn unchanged(
+        &mut self,
+        mut file: impl FnMut(&'a CStr, FileMark),
+    ) -> Result<(), Garbled> {
+        for _ in 0..std::mem::take(&mut self.unchanged) {
+            let path = self.rest.terminated()?;
+            let (bytes, inode) = (self.rest.u64()?, self.rest.u64()?);
+            let modified = (self.rest.u64()? as i64, self.rest.u64()? as i64);
+            file(path, FileMark { bytes, inode, modified });
+        }
+        Ok(())
     }
 
     /// Reads the arguments and the environment.
@@ -332,7 +356,8 @@ impl<'a> Order<'a> {
         mut argument: impl FnMut(&'a CStr),
         mut variable: impl FnMut(Variable<'a>),
     ) -> Result<(), Garbled> {
-        for _ in 0..self.arguments {
+        self.unchanged(|_, _| {})?;
+        for _ in 0..self.rest.u32()? {
             argument(self.rest.terminated()?);
         }
         for _ in 0..self.rest.u32()? {
@@ -463,14 +488,38 @@ mod tests {
             option(),
             any::<u64>(),
             option(),
+            vec(unchanged(), 0..3),
         )
-            .prop_map(|((key, after), argv, env, cwd, stdin, capture_bytes_max, spill)| {
-                Launch { key, after, argv, env, cwd, stdin, capture_bytes_max, spill }
-            })
+            .prop_map(
+                |((key, after), argv, env, cwd, stdin, capture_bytes_max, spill, unchanged)| {
+                    Launch {
+                        key,
+                        after,
+                        argv,
+                        env,
+                        cwd,
+                        stdin,
+                        capture_bytes_max,
+                        spill,
+                        unchanged,
+                    }
+                },
+            )
+    }
+
+    fn unchanged() -> impl Strategy<Value = Unchanged> {
+        (string(), any::<(u64, u64, (i64, i64))>()).prop_map(|(path, (bytes, inode, modified))| {
+            Unchanged { path, mark: FileMark { bytes, inode, modified } }
+        })
     }
 
     fn read_launch(record: &[u8]) -> Launch {
-        let order = Order::read(record).unwrap().unwrap();
+        let mut order = Order::read(record).unwrap().unwrap();
+        let mut unchanged = Vec::new();
+        let file = |path: &CStr, mark| {
+            unchanged.push(Unchanged { path: path.to_bytes().to_vec(), mark });
+        };
+        order.unchanged(file).unwrap();
         let owned = |text: Option<&CStr>| text.map(|text| text.to_bytes().to_vec());
         let mut launch = Launch {
             key: order.key,
@@ -478,6 +527,7 @@ mod tests {
             stdin: owned(order.stdin),
             capture_bytes_max: order.capture_bytes_max as u64,
             spill: order.spill.map(<[u8]>::to_vec),
+            unchanged,
             ..Launch::default()
         };
         let (argv, env) = (&mut launch.argv, &mut launch.env);

@@ -1,7 +1,9 @@
 //! A slot: a thread that runs one task after the other.
 
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use super::host::{Assignment, Pool, Seat};
 use super::outbox::{HELD_TASK_US_MAX, HELD_US_MAX, Held};
 use super::record::{self, Order, Report};
 use super::spawn::{self, Child, Setup, Stack};
-use super::{Outcome, Stage, Usage};
+use super::{FileMark, Outcome, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
 const READ_BYTES: usize = 64 << 10;
@@ -132,7 +134,12 @@ impl Slot {
     ) -> Result<(Outcome, Usage, u64), NotStarted> {
         let garbled = |_| (Stage::Arguments, libc::EINVAL);
         let order = Order::read(record).map_err(garbled)?;
-        let order = order.map_err(|errno| (Stage::Arguments, errno))?;
+        let mut order = order.map_err(|errno| (Stage::Arguments, errno))?;
+        let mut changed = false;
+        order.unchanged(|path, mark| changed |= !is_unchanged(path, mark)).map_err(garbled)?;
+        if changed {
+            return Err((Stage::Changed, libc::ESTALE));
+        }
         let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
@@ -235,9 +242,15 @@ impl Slot {
     }
 }
 
+/// Whether a file is what it was.
+fn is_unchanged(path: &CStr, mark: FileMark) -> bool {
+    let path = OsStr::from_bytes(path.to_bytes());
+    std::fs::metadata(path).is_ok_and(|found| FileMark::of(&found) == mark)
+}
+
 /// Opens a file for standard input, a relative one from the task's working directory. A named
 /// pipe must not hold up the slot until somebody writes to it.
-fn open_stdin(cwd: Option<&std::ffi::CStr>, path: &std::ffi::CStr) -> Result<OwnedFd, i32> {
+fn open_stdin(cwd: Option<&CStr>, path: &CStr) -> Result<OwnedFd, i32> {
     let open = || {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match cwd {

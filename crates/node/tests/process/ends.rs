@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use falkon_node::process::{Ended, Launch, LaunchError, Outcome, RUNNING_TASKS_MAX, Stage};
+use falkon_node::process::{
+    Ended, FileMark, Launch, LaunchError, Outcome, RUNNING_TASKS_MAX, Stage, Unchanged,
+};
 
 use super::rig::{Rig, bytes, command, shell};
 
@@ -263,6 +265,32 @@ pub(crate) fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
     assert!(chain.is_sorted_by(|one, next| one.ended <= next.started));
     // After one that is not there: at once.
     assert_eq!(rig.outcome(after(5, 4)), done);
+}
+
+pub(crate) fn a_task_whose_file_the_one_before_it_changes_does_not_start() {
+    let mut rig = Rig::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("input");
+    std::fs::write(&path, "x").unwrap();
+    let mark = FileMark::of(&std::fs::metadata(&path).unwrap());
+    let unchanged = vec![Unchanged { path: bytes(&path), mark }];
+    let reads = |key, after| {
+        let unchanged = unchanged.clone();
+        Launch { key, after: Some(after), unchanged, ..command(["true"]) }
+    };
+    let writes = shell(&format!("echo >> {}", path.display()));
+    let writes = Launch { key: 3, after: Some(2), ..writes };
+    let first = Launch { key: 1, ..command(["true"]) };
+    let last = Launch { key: 5, after: Some(4), ..command(["true"]) };
+    rig.launch(&[first, reads(2, 1), writes, reads(4, 3), last]);
+    let mut ended = Vec::new();
+    while ended.len() < 5 {
+        ended.extend(rig.recv().unwrap());
+    }
+    let outcomes: Vec<_> = ended.iter().map(|one| (one.key, one.outcome)).collect();
+    let changed = not_started(Stage::Changed, libc::ESTALE);
+    let ok = Outcome::Exit(0);
+    assert_eq!(outcomes, [(1, ok), (2, ok), (3, ok), (4, changed), (5, ok)]);
 }
 
 pub(crate) fn an_end_is_told_while_a_long_task_runs_in_its_place() {

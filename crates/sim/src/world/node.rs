@@ -35,6 +35,15 @@ struct Process {
 /// The end of a process that still reads.
 const NOT_YET: Nanos = Nanos(u64::MAX);
 
+/// A task that is to start when another ends: its directory is there already.
+#[derive(Debug)]
+struct Waits {
+    before: TaskKey,
+    start: Start,
+    /// No file of it had vanished.
+    has_inputs: bool,
+}
+
 pub(super) struct Node {
     pub(super) machine: Executor,
     pub(super) incarnation: u64,
@@ -49,7 +58,7 @@ pub(super) struct Node {
     speed: f64,
     processes: Vec<Process>,
     /// Tasks that start when another ends, by that other.
-    waiting: Vec<(TaskKey, Start)>,
+    waiting: Vec<Waits>,
     /// What the core must hear next.
     ended: Vec<CoreEvent>,
     timer: Option<Nanos>,
@@ -106,18 +115,16 @@ impl Node {
     /// Whether a task runs here, or waits for another to end.
     fn holds(&self, key: TaskKey) -> bool {
         self.processes.iter().any(|process| process.key == key)
-            || self.waiting.iter().any(|(_, start)| start.key == key)
+            || self.waiting.iter().any(|waits| waits.start.key == key)
     }
 
     /// A task that waits for another will not start; what waits for it waits
     /// for that other now.
     fn take_back(&mut self, key: TaskKey) {
-        if let Some(at) = self.waiting.iter().position(|(_, start)| start.key == key) {
-            let (before, _) = self.waiting.remove(at);
-            for (behind, _) in &mut self.waiting {
-                if *behind == key {
-                    *behind = before;
-                }
+        if let Some(at) = self.waiting.iter().position(|waits| waits.start.key == key) {
+            let Waits { before, .. } = self.waiting.remove(at);
+            for behind in self.waiting.iter_mut().filter(|behind| behind.before == key) {
+                behind.before = before;
             }
             self.ended.push(CoreEvent::TakenBack(key));
         }
@@ -243,8 +250,15 @@ impl World<'_> {
             Action::Join(join) => self.say(number, &FromExecutor::Join(join)),
             Action::Update(update) => self.say(number, &FromExecutor::Update(update)),
             Action::Start(start) => match start.after.filter(|before| node.holds(*before)) {
-                Some(before) => node.waiting.push((before, start)),
-                None => return self.start(number, &start),
+                Some(before) => {
+                    let has_inputs = self.has_inputs(number, &start)?;
+                    let waits = Waits { before, start, has_inputs };
+                    self.nodes[number as usize].waiting.push(waits);
+                }
+                None => {
+                    let has_inputs = self.has_inputs(number, &start)?;
+                    return self.start(number, &start, has_inputs);
+                }
             },
             Action::TakeBack(key) => node.take_back(key),
             Action::Kill { key, .. } => {
@@ -281,15 +295,23 @@ impl World<'_> {
         }
     }
 
-    fn start(&mut self, number: u32, start: &Start) -> Result<(), Broken> {
+    /// A task has ended: the one that comes after it starts, if any does.
+    fn start_next(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
+        let waiting = &mut self.nodes[number as usize].waiting;
+        let Some(at) = waiting.iter().position(|waits| waits.before == key) else { return Ok(()) };
+        let Waits { start, has_inputs, .. } = waiting.remove(at);
+        self.start(number, &start, has_inputs)
+    }
+
+    fn start(&mut self, number: u32, start: &Start, has_inputs: bool) -> Result<(), Broken> {
         let now = self.agenda.now;
         let (key, count) = (start.key, start.count);
-        if !self.has_inputs(number, start)? {
+        if !has_inputs {
             let (started, ended) = (now.core(), now.core());
             let outcome = Outcome::NoInput;
             let event = CoreEvent::Ended { key, outcome, started, ended, detail: None };
             self.nodes[number as usize].ended.push(event);
-            return Ok(());
+            return self.start_next(number, key);
         }
         let node = &mut self.nodes[number as usize];
         let client = node.dispatcher;
@@ -309,6 +331,10 @@ impl World<'_> {
                 key.task
             );
             return Err(Broken(what));
+        }
+        if let (Some(inputs), Some(data)) = (self.scenario.workload.inputs, &start.data) {
+            let count = data.inputs.len() as u64;
+            self.measured.reads.add(count, count * inputs.object_bytes);
         }
         let speed = node.speed;
         let index = self.workload_index(client, key.task.0);
@@ -380,8 +406,6 @@ impl World<'_> {
         self.measured.running -= 1;
         self.measured.busy += u128::from(now.since(process.started).0);
         self.ledgers[node.dispatcher as usize].stopped(key.task.0, 1, ran)?;
-        let next = node.waiting.iter().position(|(before, _)| *before == key);
-        let next = next.map(|at| node.waiting.remove(at).1);
         node.ended.push(CoreEvent::Ended {
             key,
             outcome: process.outcome,
@@ -389,9 +413,7 @@ impl World<'_> {
             ended: now.core(),
             detail: None,
         });
-        if let Some(start) = next {
-            self.start(number, &start)?;
-        }
+        self.start_next(number, key)?;
         let node = &mut self.nodes[number as usize];
         for event in node.ended.drain(..) {
             node.machine.handle(now.core(), event);

@@ -344,7 +344,6 @@ impl World<'_> {
                 return Err(Broken(what));
             }
         }
-        let count = staged.len() as u64;
         let mut ids = staged.iter().map(|input| input.object.id);
         let vanished = ids.find(|object| node.objects.vanished.contains(object));
         if let Some(object) = vanished {
@@ -352,7 +351,6 @@ impl World<'_> {
             node.hear(StageEvent::Lost(object));
             return Ok(false);
         }
-        self.measured.reads.add(count, count * inputs.object_bytes);
         Ok(true)
     }
 }

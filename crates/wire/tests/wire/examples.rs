@@ -402,6 +402,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         held_bytes: 9000,
         clogged: false,
         unschedulable: vec![(resources(), 12)],
+        overlong: vec![(7_200_000_000, 3)],
     }];
     let executors = vec![ExecutorStatus {
         id: ExecutorId(3),

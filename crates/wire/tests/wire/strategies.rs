@@ -399,8 +399,10 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
 
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (number(), text(), counts(), flags, number(), vec((resources(), number()), 0..3)).prop_map(
-        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, unschedulable)| {
+    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
+    (number(), text(), counts(), flags, number(), lacks).prop_map(
+        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, lacks)| {
+            let (unschedulable, overlong) = lacks;
             InstanceStatus {
                 id,
                 name,
@@ -411,6 +413,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 held_bytes,
                 clogged,
                 unschedulable,
+                overlong,
             }
         },
     )

@@ -32,7 +32,7 @@ impl Executor {
         ensure!(data.held_back.is_subset(&queued), "a task that is gone is held back");
         for (key, staging) in &data.tasks {
             let task = key.task;
-            let started = matches!(staging.progress, Progress::Started);
+            let started = matches!(staging.progress, Progress::Started(_));
             ensure!(started == running.contains(key), "task {task} runs and is not started");
             ensure!(started || queued.contains(key), "task {task} is staged for nothing");
         }

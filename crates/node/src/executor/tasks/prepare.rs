@@ -39,9 +39,13 @@ fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
 impl Tasks {
     pub(super) fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
         let mut command = self.command(start, 0)?;
+        let mut unchanged = Vec::new();
         if let Some(data) = &start.data {
             let sandbox = self.make_sandbox(start, &command, data)?;
             command.cwd = Some(sandbox.into_os_string().into_vec());
+            if let (Some(_), Some(objects)) = (start.after, &self.objects) {
+                unchanged = objects.shared_inputs(start.key);
+            }
         }
         let mut outputs = check_files(&command)?;
         let base =
@@ -67,7 +71,7 @@ impl Tasks {
             .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
             .into_os_string()
             .into_vec();
-        let after = start.after.and_then(|key| self.launch_keys.get(&key).copied());
+        let after = self.launch_after(start);
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
@@ -79,6 +83,7 @@ impl Tasks {
                 program: command.argv.first().cloned().unwrap_or_default(),
                 cwd: command.cwd.clone(),
                 stdin: command.stdin.clone(),
+                again: (!unchanged.is_empty()).then(|| Box::new(start.clone())),
             },
         );
         self.launches.push_back(Launch {
@@ -90,6 +95,7 @@ impl Tasks {
             stdin: command.stdin,
             capture_bytes_max: self.capture_bytes_max,
             spill: Some(spill),
+            unchanged,
         });
         Ok(())
     }
@@ -123,7 +129,7 @@ impl Tasks {
         })?;
         for (name, _) in declared::objects(&command.outputs) {
             let path = folder.join(OsStr::from_bytes(name));
-            if let Some(parent) = path.parent()
+            if let Some(parent) = path.parent().filter(|parent| *parent != folder)
                 && let Err(error) = std::fs::create_dir_all(parent)
             {
                 let error = format!("cannot create {}: {error}", parent.display());
