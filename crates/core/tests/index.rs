@@ -151,10 +151,11 @@ impl Model {
         let least = holders.iter().map(|holder| self.sends(*holder)).min();
         let first = hints.first().map(|hint| hint.0);
         assert_eq!(first.map(|first| self.sends(first)), least, "the least loaded is first");
-        if !self.coming.contains_key(&(executor, object)) {
-            self.coming.insert((executor, object), first);
-            self.order.push((executor, object));
-        }
+        let order = &mut self.order;
+        self.coming.entry((executor, object)).or_insert_with(|| {
+            order.push((executor, object));
+            first
+        });
     }
 
     fn check(&self) {
