@@ -12,7 +12,7 @@ from typing import IO, List, Tuple
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """What this package speaks (docs/protocol.md)."""
 
 
