@@ -3,7 +3,10 @@
     FALKON_BINARY=target/release/falkon PYTHONPATH=python python bench/python.py [--json]
 
 Submits no-op calls one by one and takes a future for each; then makes calls one
-after another. The executors take turns, and medians of the rounds are given.
+after another. The executors take turns, and medians of the rounds are given. Then
+graphs of as many calls, whose arguments are futures: 100 in each of the chains, a
+tree in which each call takes what 10 others return, layers of 1,000 of which each
+call takes what 3 of the layer before return.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import platform
+import random
 import statistics
 import sys
 import time
@@ -52,6 +56,60 @@ def memory_per_future(calls):
         return (after - before) / calls
 
 
+def increment(value):
+    return value + 1
+
+
+def total(*values):
+    return sum(values)
+
+
+def chains(executor, calls):
+    heads = [executor.submit(increment, 0) for _ in range(calls // 100)]
+    futures = list(heads)
+    for _ in range(99):
+        heads = [executor.submit(increment, head) for head in heads]
+        futures += heads
+    return futures, lambda: {head.result() for head in heads} == {100}
+
+
+def fan_in(executor, calls):
+    leaves = calls * 9 // 10
+    layer = [executor.submit(total, 1) for _ in range(leaves)]
+    futures = list(layer)
+    while len(layer) > 1:
+        layer = [executor.submit(total, *layer[at : at + 10]) for at in range(0, len(layer), 10)]
+        futures += layer
+    return futures, lambda: layer[0].result() == leaves
+
+
+def layers(executor, calls):
+    rng = random.Random(0)
+    layer, values = [executor.submit(total, 1) for _ in range(1000)], [1] * 1000
+    futures = list(layer)
+    while len(futures) < calls:
+        chosen = [rng.sample(range(1000), 3) for _ in range(1000)]
+        layer = [executor.submit(total, *[layer[at] for at in three]) for three in chosen]
+        values = [sum(values[at] for at in three) for three in chosen]
+        futures += layer
+    return futures, lambda: [future.result() for future in layer] == values
+
+
+GRAPHS = {"chains": chains, "fan-in": fan_in, "layers": layers}
+
+
+def graph_rates(executor, graph, calls):
+    """Calls per second: until all are submitted, and until all have ended."""
+    start = time.perf_counter()
+    futures, is_right = graph(executor, calls)
+    submitted = time.perf_counter()
+    for future in futures:
+        future.result()
+    ended = time.perf_counter()
+    assert is_right(), graph.__name__
+    return len(futures) / (submitted - start), len(futures) / (ended - start)
+
+
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -61,6 +119,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--calls", type=int, default=100_000)
     parser.add_argument("--peer-calls", type=int, default=20_000)
+    parser.add_argument("--graph-calls", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--pending", type=int, default=1_000_000)
@@ -81,6 +140,10 @@ def main():
                 for name, (executor, calls) in pools.items():
                     rates[name].append(throughput(executor, calls))
                     round_trips[name] += latencies(executor, 1000)
+            graphs = {name: [] for name in GRAPHS}
+            for _ in range(options.rounds):
+                for name, graph in GRAPHS.items():
+                    graphs[name].append(graph_rates(ours, graph, options.graph_calls))
     per_future = memory_per_future(options.pending)
 
     found = {
@@ -99,6 +162,13 @@ def main():
             "spread": [min(rates[name]), max(rates[name])],
             "round_trip_us": {"p50": trips[len(trips) // 2], "p99": trips[len(trips) * 99 // 100]},
         }
+    for name, rounds in graphs.items():
+        ended = [rate for _, rate in rounds]
+        found[name] = {
+            "calls_per_second": statistics.median(ended),
+            "spread": [min(ended), max(ended)],
+            "submitted_per_second": statistics.median(rate for rate, _ in rounds),
+        }
     ratio = found["falkon"]["calls_per_second"] / found["ProcessPoolExecutor"]["calls_per_second"]
     found["ratio"] = ratio
     if options.json:
@@ -114,6 +184,12 @@ def main():
         row = (name, one["calls_per_second"], spread, trip["p50"], trip["p99"])
         print("%-20s %12.0f %26s %10.0f %10.0f" % row)
     print("ratio: %.1f" % ratio)
+    print("%-20s %12s %26s %10s" % ("graph of dependent", "calls/s", "spread", "submitted"))
+    for name in graphs:
+        one = found[name]
+        spread = "%.0f-%.0f" % tuple(one["spread"])
+        row = (name, one["calls_per_second"], spread, one["submitted_per_second"])
+        print("%-20s %12.0f %26s %10.0f" % row)
     print("first result after %.0f ms; %.0f bytes per pending future (of %d)" % (
         ready * 1000, per_future, options.pending))
 

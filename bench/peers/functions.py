@@ -1,12 +1,13 @@
 """Calls a function that does nothing CALLS times through two workers of PEER.
 
-    functions.py PEER CALLS
+    functions.py PEER MODE CALLS
 
-Prints calls per second, without the start of the workers. Each call is a call
-of its own, submitted as the peer's users do it: with its `map` where it has one.
+MODE is `submit`, a call and a future for each, or `map`, the peer's own way to
+call a function for many values, with its own choice of how many travel together;
+both print calls per second, without the start of the workers. With `import`, how
+many milliseconds the import of the peer's package takes.
 """
 
-import contextlib
 import sys
 import time
 
@@ -15,48 +16,70 @@ def noop(value):
     return value
 
 
-@contextlib.contextmanager
+def results(futures):
+    return [future.result() for future in futures]
+
+
 def falkon():
     from falkon import Executor
 
+    yield
     with Executor(max_workers=2) as executor:
-        yield lambda calls: list(executor.map(noop, range(calls)))
+        yield {
+            "submit": lambda calls: results([executor.submit(noop, n) for n in range(calls)]),
+            "map": lambda calls: list(executor.map(noop, range(calls))),
+        }
 
 
-@contextlib.contextmanager
 def pool():
     from concurrent.futures import ProcessPoolExecutor
 
+    yield
     with ProcessPoolExecutor(2) as executor:
-        yield lambda calls: list(executor.map(noop, range(calls)))
+        yield {
+            "submit": lambda calls: results([executor.submit(noop, n) for n in range(calls)]),
+            "map": lambda calls: list(executor.map(noop, range(calls))),
+        }
 
 
-@contextlib.contextmanager
+def joblib():
+    from joblib import Parallel, delayed
+
+    yield
+    yield {"map": lambda calls: Parallel(n_jobs=2)(delayed(noop)(n) for n in range(calls))}
+
+
 def dask():
     from dask.distributed import Client, LocalCluster
 
+    yield
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         with Client(cluster) as client:
-            yield lambda calls: client.gather(client.map(noop, range(calls), pure=False))
+            yield {
+                "submit": lambda calls: client.gather(
+                    [client.submit(noop, n, pure=False) for n in range(calls)]
+                ),
+                "map": lambda calls: client.gather(client.map(noop, range(calls), pure=False)),
+            }
 
 
-@contextlib.contextmanager
 def ray():
     import ray
 
+    yield
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     remote = ray.remote(noop)
-    yield lambda calls: ray.get([remote.remote(value) for value in range(calls)])
+    yield {"submit": lambda calls: ray.get([remote.remote(n) for n in range(calls)])}
     ray.shutdown()
 
 
-@contextlib.contextmanager
 def parsl():
     import parsl
     from parsl.config import Config
     from parsl.executors import HighThroughputExecutor
     from parsl.providers import LocalProvider
 
+    yield
     workers = HighThroughputExecutor(
         label="two",
         max_workers_per_node=2,
@@ -65,27 +88,38 @@ def parsl():
     )
     parsl.load(Config(executors=[workers], usage_tracking=0))
     app = parsl.python_app(noop)
-
-    def run(calls):
-        for future in [app(value) for value in range(calls)]:
-            future.result()
-
-    yield run
+    yield {"submit": lambda calls: results([app(n) for n in range(calls)])}
     parsl.dfk().cleanup()
 
 
-PEERS = {"falkon": falkon, "pool": pool, "dask": dask, "ray": ray, "parsl": parsl}
+PEERS = {
+    "falkon": falkon,
+    "pool": pool,
+    "joblib": joblib,
+    "dask": dask,
+    "ray": ray,
+    "parsl": parsl,
+}
+"""Each imports its package, then starts its workers and says how it calls, then
+ends them."""
 
 
 def main():
-    peer, calls = sys.argv[1], int(sys.argv[2])
-    with PEERS[peer]() as run:
-        # Workers start, and import what they need.
-        run(max(calls // 10, 2))
-        begin = time.perf_counter()
-        run(calls)
-        taken = time.perf_counter() - begin
+    peer, mode, calls = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    stages = PEERS[peer]()
+    begin = time.perf_counter()
+    next(stages)
+    if mode == "import":
+        print("%.1f" % ((time.perf_counter() - begin) * 1000))
+        return
+    run = next(stages)[mode]
+    # Workers start, and import what they need.
+    run(max(calls // 10, 2))
+    begin = time.perf_counter()
+    run(calls)
+    taken = time.perf_counter() - begin
     print("%.0f" % (calls / taken))
+    next(stages, None)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #
 #   bench/peers/run.sh [TASKS [ROUNDS]]     default: 10000 tasks, 3 rounds
 #
-# Installs HyperQueue, Dask, Ray and Parsl from PyPI, each into an environment of
+# Installs HyperQueue, Dask, joblib, Ray and Parsl from PyPI, each into an environment of
 # its own, and GNU parallel with apt if this is root; what cannot be installed is
 # left out with a line that says so. Rounds alternate, so that a change in the machine's load
 # meets all alike, and each contender gets a session of its own, between which
@@ -14,6 +14,7 @@
 # PEERS_HOME    where environments are kept [~/.cache/falkon-peers]
 # PEERS_QUEUED  tasks queued to measure submission and memory [1000000]
 # PEERS_CALLS   calls of functions [10000]
+# PEERS_ONLY    "functions": leaves out all but the calls of Python functions
 # PEERS_JSON    file to which the figures are added, one JSON object per line
 set -Eeuo pipefail
 cd "$(dirname "$0")/../.."
@@ -82,6 +83,7 @@ callers=pool
 # What Falkon's own package needs.
 have_python msgspec msgspec cloudpickle && callers="falkon pool"
 have_python dask 'dask[distributed]' && callers+=" dask"
+have_python joblib joblib && callers+=" joblib"
 have_python ray ray && callers+=" ray"
 have_python parsl parsl && callers+=" parsl"
 "$falkon" --version
@@ -116,6 +118,11 @@ table() {
     }'
 }
 
+only=${PEERS_ONLY:-}
+if [[ $only == functions ]]; then
+    contenders=
+    hyperqueue=
+fi
 for ((round = 1; round <= rounds; round++)); do
     for contender in $contenders; do
         begin=$(date +%s%N)
@@ -127,33 +134,52 @@ for ((round = 1; round <= rounds; round++)); do
         echo "$contender $((tasks * 1000000000 / ($(date +%s%N) - begin)))" >>"$scratch/rates"
     done
 done
-table tasks/s falkon <"$scratch/rates"
+[[ $only == functions ]] || table tasks/s falkon <"$scratch/rates"
 
 if [ -n "$hyperqueue" ]; then
     (cd "$scratch" && "$hyperqueue" "$here/hyperqueue_table.py" "$falkon" "$rounds" \
         "${PEERS_QUEUED:-1000000}" ${json:+"$json"})
 fi
 
-# Each prints how many calls per second it made.
-call_falkon() { PYTHONPATH="$here/../../python" FALKON_BINARY="$falkon" "$home/msgspec/bin/python" "$here/functions.py" falkon "$calls"; }
-call_pool() { python3 "$here/functions.py" pool "$calls"; }
-call_dask() { "$home/dask/bin/python" "$here/functions.py" dask "$calls"; }
-call_ray() { HOME=$scratch "$home/ray/bin/python" "$here/functions.py" ray "$calls"; }
+# Each is given a mode and how many calls, and prints a figure (functions.py).
+call_falkon() { PYTHONPATH="$here/../../python" FALKON_BINARY="$falkon" "$home/msgspec/bin/python" "$here/functions.py" falkon "$@"; }
+call_pool() { python3 "$here/functions.py" pool "$@"; }
+call_joblib() { "$home/joblib/bin/python" "$here/functions.py" joblib "$@"; }
+call_dask() { "$home/dask/bin/python" "$here/functions.py" dask "$@"; }
+call_ray() { HOME=$scratch "$home/ray/bin/python" "$here/functions.py" ray "$@"; }
 # Parsl finds its programs in the search path.
-call_parsl() { (cd "$scratch" && PATH="$home/parsl/bin:$PATH" "$home/parsl/bin/python" "$here/functions.py" parsl "$calls"); }
+call_parsl() { (cd "$scratch" && PATH="$home/parsl/bin:$PATH" "$home/parsl/bin/python" "$here/functions.py" parsl "$@"); }
+export -f call_falkon call_pool call_joblib call_dask call_ray call_parsl
 
 calls=${PEERS_CALLS:-10000}
-export -f call_falkon call_pool call_dask call_ray call_parsl
-export calls
-echo
-echo "$calls calls of a Python function that does nothing, two workers, $rounds rounds; start and end not included"
-for ((round = 1; round <= rounds; round++)); do
-    for caller in $callers; do
-        if rate=$(setsid --wait bash -c "call_$caller" 2>"$scratch/$caller.log"); then
-            echo "$caller $rate" >>"$scratch/calls"
-        else
-            echo "left out: $caller failed: $(tail -n 1 "$scratch/$caller.log")"
-        fi
+# The fast ones need more calls for a round to take long enough.
+calls_of() { case $1 in falkon | pool | joblib) echo $((calls * 10)) ;; *) echo "$calls" ;; esac; }
+
+# functions MODE UNIT CALLER...: a table of what the callers do in a mode.
+functions() {
+    local mode=$1 unit=$2 round caller figure
+    for ((round = 1; round <= rounds; round++)); do
+        for caller in "${@:3}"; do
+            [[ " $callers " == *" $caller "* ]] || continue
+            if figure=$(setsid --wait bash -c "call_$caller $mode $(calls_of "$caller")" 2>"$scratch/$caller.log"); then
+                echo "$caller $figure" >>"$scratch/$mode"
+            else
+                echo "left out: $caller failed: $(tail -n 1 "$scratch/$caller.log")"
+            fi
+        done
     done
-done
-table calls/s "${callers%% *}" <"$scratch/calls"
+    table "$unit" "${callers%% *}" <"$scratch/$mode"
+}
+
+echo
+echo "calls of a Python function that does nothing, two workers, $rounds rounds; start and end not included;"
+echo "$calls calls a round, ten times as many of falkon, pool (ProcessPoolExecutor) and joblib"
+echo
+echo "a call and a future for each:"
+functions submit calls/s falkon pool dask ray parsl
+echo
+echo "many at once, each with its own choice of how many travel together:"
+functions map calls/s falkon pool joblib dask
+echo
+echo "import:"
+functions import ms falkon joblib dask ray parsl

@@ -7,7 +7,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Tuple
 
-from . import _remote
+from . import _remote, _versions
 from ._errors import RemoteError, RemoteTraceback
 
 PICKLED = b"p"
@@ -33,7 +33,7 @@ def _ours_by_value(value: Any) -> bytes:
 
     cloudpickle.register_pickle_by_value(_remote)
     try:
-        return bytes(cloudpickle.dumps(value, protocol=5))
+        return _versions.checked(cloudpickle.dumps(value, protocol=5))
     finally:
         cloudpickle.unregister_pickle_by_value(_remote)
 
@@ -41,7 +41,7 @@ def _ours_by_value(value: Any) -> bytes:
 def _by_value(value: Any) -> bytes:
     import cloudpickle
 
-    return bytes(cloudpickle.dumps(value, protocol=5))
+    return _versions.checked(cloudpickle.dumps(value, protocol=5))
 
 
 class Functions:
@@ -68,9 +68,9 @@ class Functions:
             if captured is None or _same(captured, _captured(function)):
                 return code
         if wrap is None:
-            code = PICKLED + dumps(function)
+            code = PICKLED + _versions.code(dumps(function))
         else:
-            code = PICKLED + _ours_by_value(wrap(function))
+            code = PICKLED + _versions.code(_ours_by_value(wrap(function)))
         importable = _is_importable(function)
         captured = None if importable else _captured(function)
         if importable or captured is not None:
@@ -83,7 +83,8 @@ class Functions:
     def chunk_code(self, function: Any, wrap: Optional[Callable[[Any], Any]] = None) -> bytes:
         """The code of a function that calls it for each tuple of a list."""
         inner = function if wrap is None else wrap(function)
-        return PICKLED + _ours_by_value(functools.partial(_remote.call_chunk, inner))
+        by_value = _ours_by_value(functools.partial(_remote.call_chunk, inner))
+        return PICKLED + _versions.code(by_value)
 
 
 def _is_importable(function: Any) -> bool:

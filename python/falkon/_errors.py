@@ -38,6 +38,17 @@ class CallTimeout(TaskFailed, TimeoutError):
     """The call took longer than its ``timeout`` and was ended."""
 
 
+class VersionMismatch(TaskFailed):
+    """A worker cannot make sense of what it was sent: it has another Python or
+    another cloudpickle than this process. The text names the versions."""
+
+
+class DependencyError(TaskFailed):
+    """The call was not made, because one whose value it takes failed or was
+    cancelled. What that raised is the cause (``__cause__``), also if other calls
+    are between the two."""
+
+
 class RemoteError(TaskFailed):
     """The call raised something that cannot be brought here; the text is its
     traceback."""

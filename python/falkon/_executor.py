@@ -23,6 +23,7 @@ from typing import (
 
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
+from ._dataflow import pickled
 from ._futures import Future
 from ._session import Kind, Session, write_output
 
@@ -46,7 +47,7 @@ def _seconds(value: Optional[float]) -> int:
     return max(1, round(value * 1e6))
 
 
-def _task_class(
+def task_class(
     cpus: float = 1,
     gpus: int = 0,
     memory: int = 0,
@@ -99,7 +100,7 @@ class Executor(StandardExecutor):
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
     ):
-        self._class = _class or _task_class()
+        self._class = _class or task_class()
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -141,15 +142,28 @@ class Executor(StandardExecutor):
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
         """
-        return Executor(_parent=self, _class=_task_class(**options))
+        return Executor(_parent=self, _class=task_class(**options))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._call(fn, None, self._class, args, kwargs)
+
+    def _call(
+        self,
+        fn: Callable[..., Any],
+        inner: Optional[Callable[[Any], Any]],
+        of_class: List[Any],
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+    ) -> Future[Any]:
+        """Has a call made, with ``inner`` around the function."""
         shared = self._shared
-        future: Future[T] = Future()
+        future: Future[Any] = Future()
         try:
-            kind = shared.kind(fn, self._class)
+            kind = shared.kind(fn, of_class, inner)
             if args or kwargs:
-                payload = PICKLED + dumps((args, kwargs))
+                arguments, needs = pickled(shared.session(), (args, kwargs))
+                payload = PICKLED + arguments
+                future._needs = needs
             else:
                 payload = _NOTHING
         except Exception as exception:
@@ -186,8 +200,10 @@ class Executor(StandardExecutor):
         session = shared.session()
         futures = []
         for at in range(0, len(arguments), chunksize):
-            payload = PICKLED + dumps(((arguments[at : at + chunksize],), {}))
+            chunk, needs = pickled(session, ((arguments[at : at + chunksize],), {}))
+            payload = PICKLED + chunk
             future: Future[Any] = Future()
+            future._needs = needs
             session.submit(kind, payload, future)
             futures.append(future)
         return _unchunk(futures, timeout)
@@ -239,6 +255,17 @@ class _Wrap:
         )
 
 
+class _Both:
+    """Puts two things around functions."""
+
+    def __init__(self, inner: Callable[[Any], Any], outer: Callable[[Any], Any]):
+        self.inner = inner
+        self.outer = outer
+
+    def __call__(self, function: Any) -> Any:
+        return self.outer(self.inner(function))
+
+
 class _Shared:
     """What an executor and those that differ from it in options have in common."""
 
@@ -253,6 +280,7 @@ class _Shared:
         self.finalizer: Any = None
         self._wrap = wrap
         self._functions = Functions()
+        self._wrapped: Dict[Any, Functions] = {}
         self._kinds: Dict[Any, Kind] = {}
         self._down = False
         self._session = Session(options, output)
@@ -265,11 +293,19 @@ class _Shared:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         return self._session
 
-    def kind(self, function: Any, task_class: List[Any]) -> Kind:
-        """The kind of calls of a function with these options."""
+    def kind(
+        self, function: Any, task_class: List[Any], inner: Optional[Callable[[Any], Any]] = None
+    ) -> Kind:
+        """The kind of calls of a function, with ``inner`` around it, with these
+        options."""
         if not callable(function):
             raise TypeError("%r is no function: it cannot be called" % (function,))
-        code = self._functions.code(function, self._wrap)
+        if inner is None:
+            code = self._functions.code(function, self._wrap)
+        else:
+            functions = self._wrapped.setdefault(inner, Functions())
+            wrap = inner if self._wrap is None else _Both(inner, self._wrap)
+            code = functions.code(function, wrap)
         key = (code, id(task_class))
         kind = self._kinds.get(key)
         if kind is None:

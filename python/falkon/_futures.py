@@ -6,7 +6,9 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures import InvalidStateError
 from concurrent.futures._base import LOGGER
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
+
+from . import _dataflow
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -43,6 +45,8 @@ class Future(StandardFuture[T]):
         "_cond",
         "_session",
         "_task",
+        "_name",
+        "_needs",
     )
 
     def __init__(self) -> None:  # The base class's would make a condition.
@@ -55,6 +59,13 @@ class Future(StandardFuture[T]):
         # What makes the call, and the number that it has there once it is sent.
         self._session: Optional["Session"] = None
         self._task: Optional[int] = None
+        # What is called, and the calls whose values it takes until it has ended.
+        self._name = ""
+        self._needs: Optional[Tuple["Future[Any]", ...]] = None
+
+    def __reduce__(self) -> Any:
+        # As an argument it stands for its value.
+        return _dataflow.reference(self)
 
     # What `concurrent.futures.wait` and `as_completed` use of a future.
 
@@ -109,6 +120,7 @@ class Future(StandardFuture[T]):
                         waker.add_cancelled(self)
                 condition.notify_all()
         self._session = None
+        self._needs = None
         if self._callbacks:
             self._invoke_callbacks()
         return True

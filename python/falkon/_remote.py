@@ -39,3 +39,48 @@ class Initialised:
         if done[self.key] is not None:
             raise RuntimeError("falkon initializer\n" + done[self.key])
         return self.function(*args, **kwargs)
+
+
+STREAMS = ("stdin", "stdout", "stderr")
+"""The streams of a command that a call may name files for."""
+
+
+class Shell:
+    """A function that returns a command, which is run."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, files, *args, **kwargs):
+        import os
+        import subprocess
+
+        command = self.function(*args, **kwargs)
+        if isinstance(command, (str, bytes)):
+            argv = ["/bin/sh", "-c", command]
+        elif isinstance(command, (list, tuple)):
+            is_path = [hasattr(part, "__fspath__") for part in command]
+            argv = [os.fspath(part) if path else str(part) for part, path in zip(command, is_path)]
+            command = argv
+        else:
+            raise TypeError(
+                "a shell app returns a command, a text or a list, not %s" % type(command).__name__
+            )
+        opened = {}
+        try:
+            for name, file in files.items():
+                if file is None:
+                    continue
+                file, mode = file if isinstance(file, tuple) else (file, "w")
+                if mode not in ("w", "a"):
+                    raise ValueError("%s is made anew (w) or appended to (a), not %r" % (name, mode))
+                opened[name] = open(file, "rb" if name == "stdin" else mode + "b")
+            opened.setdefault("stdin", subprocess.DEVNULL)
+            done = subprocess.run(argv, **opened)  # type: ignore[arg-type]
+        finally:
+            for stream in opened.values():
+                if hasattr(stream, "close"):
+                    stream.close()
+        if done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, command)
+        return 0

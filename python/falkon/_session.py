@@ -6,16 +6,19 @@ import struct
 import sys
 import threading
 import weakref
+from bisect import bisect_left
 from collections import deque
+from operator import itemgetter
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import msgspec
 
-from . import _futures
+from . import _dataflow, _futures
 from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
+from ._versions import mismatch
 
 # What is said to a dispatcher, and by it.
 CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
@@ -41,6 +44,8 @@ BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
 FRAME_BYTES = 16 << 20
 """The longest message."""
+PAYLOAD_BYTES = FRAME_BYTES - 4096
+"""The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
 READ_BYTES = 1 << 18
@@ -58,9 +63,10 @@ class Kind:
     """What calls have in common: a function and options, as the protocol has
     them."""
 
-    __slots__ = ("template", "task_class")
+    __slots__ = ("name", "template", "task_class")
 
     def __init__(self, name: str, code: bytes, task_class: Message):
+        self.name = name
         function = ["python", name.encode(), code]
         self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
         self.task_class = task_class
@@ -79,6 +85,10 @@ class Session:
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
+        self._returned: List[Tuple[int, List[Call]]] = []
+        """Those that are to be made again, by the first of their numbers."""
+        self._unsent: Dict[Future[Any], BaseException] = {}
+        """Calls that cannot be made, until their futures say so."""
         self._pending: Dict[int, Future[Any]] = {}
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
@@ -132,17 +142,17 @@ class Session:
 
     def submit(self, kind: Kind, payload: bytes, future: Future[Any]) -> None:
         """Has a call made."""
-        if len(payload) > FRAME_BYTES - 4096:
-            raise TaskFailed(
-                "the arguments are %d bytes as a pickle; at most %d bytes travel with a call: "
-                "write them to a file and pass its name" % (len(payload), FRAME_BYTES - 4096)
-            )
+        if len(payload) > PAYLOAD_BYTES:
+            raise _too_long(payload)
         future._session = self
+        future._name = kind.name
         with self._lock:
             self._check()
             self._queue.append((kind, payload, future))
             if not self._sent:
                 self._submit_queued()
+        if self._unsent:
+            self._end_unsent()
 
     def submit_all(self, calls: List[Call]) -> None:
         """Has calls made, in order."""
@@ -151,35 +161,72 @@ class Session:
             self._queue.extend(calls)
             if len(self._sent) < BATCHES_UNDER_WAY:
                 self._submit_queued()
+        if self._unsent:
+            self._end_unsent()
 
     def _submit_queued(self) -> None:
         """Sends what waits to be sent; the lock is held."""
         queue = self._queue
-        while queue and len(self._sent) < BATCHES_UNDER_WAY:
-            groups: Dict[Any, List[Call]] = {}
+        while queue and len(self._sent) < BATCHES_UNDER_WAY and not self._returned:
+            groups = Groups()
+            first = groups.first
             room = BATCH_BYTES
             for _ in range(min(len(queue), BATCH_CALLS)):
                 call = queue.popleft()
-                if call[2]._state != PENDING:
+                kind, payload, future = call
+                if future._state != PENDING:
                     continue
-                group = groups.get(call[0])
-                if group is None:
-                    groups[call[0]] = group = []
-                group.append(call)
-                room -= len(call[1])
+                if future._needs is not None:
+                    ready = self._with_values(call)
+                    if ready is None:
+                        continue
+                    groups.add(ready)
+                    payload = ready[1]
+                else:
+                    number, calls = first.get(kind) or groups.new(kind)
+                    future._task = number
+                    calls.append(call)
+                room -= len(payload)
                 if room < 0:
                     break
-            for kind, calls in groups.items():
+            for kind, calls in groups.all:
                 self._submit_group(kind, calls)
+
+    def _with_values(self, call: Call) -> Optional[Call]:
+        """A call that takes values, with those that the dispatcher may not know
+        any more; ``None`` if it cannot be made."""
+        kind, payload, future = call
+        known = []
+        try:
+            for place, need in enumerate(future._needs or ()):
+                cause = need._exception or self._unsent.get(need)
+                if cause is not None or need.cancelled():
+                    raise _dataflow.failure_of(need, cause)
+                if need._state == FINISHED and need._task not in self._pending:
+                    known.append((place, need))
+            if not known:
+                return call
+            payload = _dataflow.with_given(payload, known)
+            if len(payload) > PAYLOAD_BYTES:
+                raise _too_long(payload)
+        except Exception as exception:
+            self._unsent[future] = exception
+            return None
+        return kind, payload, future
 
     def _submit_group(self, kind: Kind, calls: List[Call]) -> None:
         first, count = self._next_task, len(calls)
         self._next_task = first + count
         payloads = [call[1] for call in calls]
         task, pending = first, self._pending
+        after: List[Message] = []
         for _, _, future in calls:
             future._task = task
             pending[task] = future
+            if future._needs is not None:
+                taken = [need._task for need in future._needs if need._task in pending]
+                if taken:
+                    after.append([task - first, taken, len(taken)])
             task += 1
         request = next(self._requests)
         self._sent[request] = calls
@@ -191,13 +238,26 @@ class Session:
             [kind.task_class],
             [[count, 0]],
             None,
-            [],
+            after,
             None,
         ]
         try:
             self._send([SUBMIT, request, self._instance, first, submission])
         except OSError:
             pass  # The receiver finds out as well, and knows why.
+
+    def _end_unsent(self) -> None:
+        """Ends the futures of calls that cannot be made; the lock is not held."""
+        while self._unsent:
+            future, exception = self._unsent.popitem()
+            future._end(FINISHED, None, exception)
+        with self._lock:
+            done = self._closing and self._is_idle()
+        if done:
+            self._hang_up()
+
+    def _is_idle(self) -> bool:
+        return not (self._pending or self._queue or self._returned or self._unsent)
 
     def cancel(self, future: Future[Any]) -> None:
         """Ends a call whose outcome nobody wants any more."""
@@ -214,6 +274,7 @@ class Session:
             keep = max(0, started - len(self._pending))
             waiting = [self._queue.pop()[2] for _ in range(len(self._queue) - keep)]
             pending = [self._pending[task] for task in tasks]
+            waiting += [call[2] for _, calls in self._returned for call in calls]
         for future in waiting:
             future.cancel()
         if threading.current_thread() is self._receiver:
@@ -250,13 +311,14 @@ class Session:
     def pending(self) -> int:
         """Calls that have not ended."""
         with self._lock:
-            return len(self._pending) + len(self._queue)
+            returned = sum(len(calls) for _, calls in self._returned)
+            return len(self._pending) + len(self._queue) + returned
 
     def close_when_done(self) -> None:
         """Takes no more calls, and ends when those there are have ended."""
         with self._lock:
             self._closing = True
-            if self._pending or self._queue:
+            if not self._is_idle():
                 return
         self._hang_up()
 
@@ -289,9 +351,13 @@ class Session:
             if self.error is None:
                 self.error = error or SessionLost(reason)
             ended = list(self._pending.values()) + [call[2] for call in self._queue]
+            ended += [call[2] for _, calls in self._returned for call in calls]
+            ended += self._unsent
             self._pending.clear()
             self._queue.clear()
             self._sent.clear()
+            self._returned.clear()
+            self._unsent.clear()
             self._answered.notify_all()
         for future in ended:
             future._end(FINISHED, None, self.error)
@@ -322,6 +388,8 @@ class Session:
             del self._sent[message[1]]
             if self._queue:
                 self._submit_queued()
+        if self._unsent:
+            self._end_unsent()
 
     def _refused(self, message: Message) -> None:
         """A submission was not taken, and nor are those behind it."""
@@ -336,21 +404,32 @@ class Session:
                 future._task = None
             if busy or gap:
                 self._next_task = min(self._next_task, first)
-                self._queue.extendleft(reversed(calls))
+                self._returned.append((first, calls))
         if busy or gap:
-            timer = threading.Timer(BUSY_SECONDS, self._try_again)
-            timer.daemon = True
-            timer.start()
+            self._try_later()
         else:
             for _, _, future in calls:
                 future._end(
                     FINISHED, None, TaskFailed("the dispatcher refused: %s" % (reason,))
                 )
 
+    def _try_later(self) -> None:
+        timer = threading.Timer(BUSY_SECONDS, self._try_again)
+        timer.daemon = True
+        timer.start()
+
     def _try_again(self) -> None:
         with self._lock:
-            if not self._sent and self.error is None:
+            if self._sent and self._returned:
+                # Those are refused as well, as they do not follow.
+                self._try_later()
+            elif self.error is None:
+                # In their order: some may take what others return.
+                for _, calls in sorted(self._returned, key=itemgetter(0), reverse=True):
+                    self._queue.extendleft(reversed(calls))
+                self._returned.clear()
                 self._submit_queued()
+        self._end_unsent()
 
     def _take_results(self, delivery: Message) -> None:
         _, start, results, _, _, _ = delivery
@@ -362,18 +441,21 @@ class Session:
                 first, length = run[0], run[1]
                 count += length
                 for task in range(first, first + length):
-                    future = pending.pop(task, None)
+                    future = pending.get(task)
                     if future is not None:
-                        ended.append((future, run))
-            self._received = start + count
-            done = self._closing and not pending and not self._queue
-        for future, run in ended:
+                        ended.append((task, future, run))
+        for _, future, run in ended:
             self._end(future, run)
-        try:
-            with self._lock:
+        with self._lock:
+            # As long as a call is pending here, the dispatcher has its value.
+            for task, _, _ in ended:
+                pending.pop(task, None)
+            self._received = start + count
+            done = self._closing and self._is_idle()
+            try:
                 self._send([ACKNOWLEDGE, self._instance, self._received])
-        except OSError:
-            pass
+            except OSError:
+                pass
         if done:
             self._hang_up()
 
@@ -393,11 +475,61 @@ class Session:
                 future._end(FINISHED, value, None)
         elif tag == CANCELLED:
             future._end(CANCELLED_AND_NOTIFIED, None, None)
+        elif tag == UPSTREAM_FAILED:
+            failed = [need for need in future._needs or () if need._task == outcome[1]]
+            error = _dataflow.failure_of(failed[0]) if failed else _error(outcome, detail)
+            future._end(FINISHED, None, error)
         else:
             error = _error(outcome, detail)
             if isinstance(error, InitializerFailed):
                 self._lost("", error)
             future._end(FINISHED, None, error)
+
+
+class Groups:
+    """Calls in the order in which they are submitted: all of a kind together,
+    but none before a call whose value it takes. Until they have numbers, those of
+    the first group have -1 for one, of the second -2, and so on."""
+
+    __slots__ = ("all", "first", "_of_kind")
+
+    def __init__(self) -> None:
+        self.all: List[Tuple[Kind, List[Call]]] = []
+        self.first: Dict[Kind, Tuple[int, List[Call]]] = {}
+        """The first group of each kind, with the number that stands for it."""
+        self._of_kind: Dict[Kind, List[int]] = {}
+
+    def new(self, kind: Kind) -> Tuple[int, List[Call]]:
+        """Begins a group."""
+        calls: List[Call] = []
+        self._of_kind.setdefault(kind, []).append(len(self.all))
+        self.all.append((kind, calls))
+        return self.first.setdefault(kind, (-len(self.all), calls))
+
+    def add(self, call: Call) -> None:
+        """Adds a call to the first group of its kind that does not come before
+        those whose values it takes."""
+        kind, _, future = call
+        least = 0
+        for need in future._needs or ():
+            if need._task is not None and need._task < 0:
+                least = max(least, -1 - need._task)
+        places = self._of_kind.get(kind, ())
+        at = bisect_left(places, least) if least else 0
+        if at == len(places):
+            self.new(kind)
+            place = len(self.all) - 1
+        else:
+            place = places[at]
+        future._task = -1 - place
+        self.all[place][1].append(call)
+
+
+def _too_long(payload: bytes) -> TaskFailed:
+    return TaskFailed(
+        "the arguments are %d bytes as a pickle; at most %d bytes travel with a call: "
+        "write them to a file and pass its name" % (len(payload), PAYLOAD_BYTES)
+    )
 
 
 def _written(captured: Message) -> bytes:
@@ -422,13 +554,18 @@ def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
         marker = "RuntimeError: falkon initializer\n"
         if marker in text:
             return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
+        mismatched = mismatch(text)
+        if mismatched is not None:
+            return mismatched
         return exception_of(value, text)
     if tag == EXIT and text.startswith("its worker"):
         return WorkerDied(text, exit_code=outcome[1])
     if tag == SIGNAL:
-        return WorkerDied(text, signal=outcome[1])
+        return WorkerDied(text or "it was ended by signal %d" % outcome[1], signal=outcome[1])
     if tag == TIMED_OUT:
         return CallTimeout(text or "the call took longer than its timeout")
+    if tag == EXIT:
+        return TaskFailed(text or "it exited with code %d" % outcome[1])
     return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
 
 

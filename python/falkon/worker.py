@@ -131,6 +131,80 @@ def _pickle(payload):
     return pickle.loads(memoryview(payload)[1:])
 
 
+VALUES, GIVEN = ord("v"), ord("g")
+"""The first byte of payloads with values of other calls in front."""
+_WORD = struct.Struct("<I")
+
+
+def _split_values(payload):
+    """The values in front of a payload, in order, and the payload.
+
+    Those that the dispatcher has put there come first. The client may have put
+    others behind them, each with its place among all.
+    """
+    view, at = memoryview(payload), 0
+    values, given = [], {}
+    if payload[0] == VALUES:
+        (count,) = _WORD.unpack_from(payload, 1)
+        at = 5 + 4 * count
+        for length in struct.unpack_from("<%dI" % count, payload, 5):
+            values.append(view[at : at + length])
+            at += length
+    if payload[at] == GIVEN:
+        (count,) = _WORD.unpack_from(payload, at + 1)
+        heads = struct.unpack_from("<%dI" % (2 * count), payload, at + 5)
+        at += 5 + 8 * count
+        for place, length in zip(heads[::2], heads[1::2]):
+            given[place] = view[at : at + length]
+            at += length
+    if given:
+        others = iter(values)
+        places = range(len(values) + len(given))
+        values = [given[place] if place in given else next(others) for place in places]
+    return values, payload[at:]
+
+
+_values = []
+"""What other calls returned, for the call whose arguments are being read."""
+
+
+def taken(place):
+    """The value of another call; arguments refer to it so."""
+    data = _values[place]
+    if not data:
+        return None
+    if data[0] == PICKLED:
+        return pickle.loads(data[1:])
+    if data[:1] == b"j":
+        return json.loads(bytes(data[1:]))
+    raise ValueError("of what a call returned that this one takes, there is only a text")
+
+
+def given(value):
+    """The value of a call that had ended when it was passed on."""
+    return value
+
+
+def _importable():
+    """Has arguments that refer to values of other calls find them here."""
+    module = types.ModuleType("falkon._taken")
+    for function in (taken, given):
+        function.__module__ = module.__name__
+        setattr(module, function.__name__, function)
+    sys.modules[module.__name__] = module
+
+
+def arguments_with_values(payload):
+    """Arguments that take values of other calls, and the form they have without."""
+    global _values
+    _values, payload = _split_values(payload)
+    try:
+        form = payload[0]
+        return ARGUMENTS[form](payload), form
+    finally:
+        _values = []
+
+
 PICKLED = ord("p")
 ARGUMENTS = {ord("s"): _strings, ord("j"): _json, PICKLED: _pickle}
 """From the first byte of a payload to how it is read."""
@@ -412,7 +486,10 @@ class Worker:
             form = payloads[at] if end > at else 0
             try:
                 function = known(number) or load(number)
-                if form:
+                if form == VALUES or form == GIVEN:
+                    (args, kwargs), form = arguments_with_values(payloads[at:end])
+                    value = function(*args, **kwargs)
+                elif form:
                     args, kwargs = arguments[form](payloads[at:end])
                     value = function(*args, **kwargs)
                 else:
@@ -505,6 +582,7 @@ def main():
     # a file, the first entry is the file's folder.)
     sys.path[0:1] = [""]
     sys.argv[:] = [""]
+    _importable()
     connection = Connection(path)
     connection.send(pack([HELLO, VERSION, token]))
     setup = connection.receive_setup()

@@ -110,7 +110,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
         What::Policies(args) => args.round.json,
-        What::Executors(args) => args.round.json,
+        What::Executors(args) => args.json,
         What::Efficiency(args) => args.round.json,
         What::Endurance(args) => args.json,
         What::Emulate(_) => true,

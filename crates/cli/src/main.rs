@@ -96,12 +96,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The process host is this program, executed again by itself.
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|argument| argument == falkon_node::process::HOST_ARGUMENT)
-    {
-        return falkon_node::process::host_main();
+    // The process host and concentrators are this program, executed again by
+    // itself.
+    match std::env::args_os().nth(1).as_ref().and_then(|argument| argument.to_str()) {
+        Some(falkon_node::process::HOST_ARGUMENT) => return falkon_node::process::host_main(),
+        Some(falkon_node::concentrator::CONCENTRATOR_ARGUMENT) => {
+            return falkon_node::concentrator::concentrator_main();
+        }
+        _ => {}
     }
     memory::keep_buffers();
     let cli = match Cli::try_parse() {

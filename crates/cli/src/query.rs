@@ -8,7 +8,7 @@ pub(crate) use show::print;
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::Receiver;
 use crate::exit::{Exit, runtime, say};
-use crate::progress::Progress;
+use crate::progress::{Progress, span};
 use crate::results::line::Json;
 use crate::results::measured::MeasureArgs;
 use crate::results::terminal::Terminal;
@@ -188,10 +188,17 @@ async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<b
         let tasks = show::counted(*count, "task");
         say(format_args!("{tasks} {verb} for an executor that offers {need}: none does"));
     }
+    for (micros, count) in &found.overlong {
+        let (tasks, time) = (show::counted(*count, "task"), span(*micros as f64 / 1e6));
+        say(format_args!(
+            "{tasks} wait for an executor that stays longer: the next is expected to run for {time}"
+        ));
+    }
     if found.clogged {
         say("no more tasks start until results have been fetched");
     }
-    Ok(!found.unschedulable.is_empty() || found.clogged)
+    let lacks = !found.unschedulable.is_empty() || !found.overlong.is_empty();
+    Ok(lacks || found.clogged)
 }
 
 /// Connects, asks, and answers with an exit status.

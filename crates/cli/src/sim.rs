@@ -7,17 +7,19 @@ mod paper;
 mod plot;
 mod provision;
 mod show;
+mod side;
 mod validate;
 
 use crate::description;
 use crate::exit::Exit;
 use crate::query::print;
 use clap::Args;
-use falkon_sim::{SimError, run};
+use falkon_sim::{Figures, SimError};
 use fields::{Description, Variant};
 use page::{Run, page};
 use paper::staged;
 use paper::{Part, Tables};
+use side::{Job, run_each};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,44 +59,39 @@ pub(crate) fn sim(args: &SimArgs) -> Exit {
 }
 
 fn figures(part: Part, seed: u64) -> Exit {
-    let rows = match paper::rows(part) {
-        Ok(rows) => rows,
+    let staged = matches!(part, Part::All | Part::Provision);
+    let found = paper::rows(part)
+        .and_then(|rows| Ok((rows, if staged { staged::rows()? } else { Vec::new() })));
+    let (rows, staged) = match found {
+        Ok(found) => found,
         Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
     };
+    let variants = rows.iter().map(|row| (&row.name, &row.variant));
+    let variants = variants.chain(staged.iter().map(|row| (&row.name, &row.variant)));
+    let jobs = variants
+        .map(|(name, variant)| Job { name: name.clone(), scenario: variant.scenario.clone() });
     let mut tables = Tables::default();
-    for row in rows {
-        let figures = match run(&row.variant.scenario, seed) {
+    let exit = run_each(jobs.collect(), seed, |at, result| {
+        let figures = match result {
             Ok(figures) => figures,
-            Err(error) => return Exit::failure(error),
+            Err(error) => return Some(Exit::failure(error)),
         };
-        if let Some(exit) = print(&tables.line(&row, &figures)) {
-            return exit;
+        let mut text = String::new();
+        match rows.get(at) {
+            Some(row) => text.push_str(&tables.line(row, &figures)),
+            None => {
+                if at == rows.len() {
+                    text.push_str(&staged::heading());
+                }
+                text.push_str(&staged[at - rows.len()].line(&figures));
+            }
         }
-    }
-    if let Some(exit) = print(&tables.end()) {
-        return exit;
-    }
-    if matches!(part, Part::All | Part::Provision) { staged_figures(seed) } else { Exit::Success }
-}
-
-fn staged_figures(seed: u64) -> Exit {
-    let rows = match staged::rows() {
-        Ok(rows) => rows,
-        Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
-    };
-    if let Some(exit) = print(&staged::heading()) {
-        return exit;
-    }
-    for row in rows {
-        let figures = match run(&row.variant.scenario, seed) {
-            Ok(figures) => figures,
-            Err(error) => return Exit::failure(error),
-        };
-        if let Some(exit) = print(&row.line(&figures)) {
-            return exit;
+        if at + 1 == rows.len() {
+            text.push_str(&tables.end());
         }
-    }
-    Exit::Success
+        print(&text)
+    });
+    exit.unwrap_or(Exit::Success)
 }
 
 /// A file that is to be written, made before anything runs; `None` if none was
@@ -136,45 +133,65 @@ fn scenario(file: &Path, args: &SimArgs) -> Exit {
 
 fn runs(file: &Path, variants: Vec<Variant>, args: &SimArgs) -> Result<Exit, Exit> {
     let (mut csv, mut html) = (create(args.csv.as_deref())?, create(args.html.as_deref())?);
-    let is_grid = variants.len() > 1;
     let mut any_failed = false;
     let mut drawn = Vec::new();
-    for (at, variant) in variants.into_iter().enumerate() {
-        let Variant { scenario, label } = &variant;
-        let figures = match run(scenario, args.seed) {
+    let jobs = variants.iter().map(|variant| Job {
+        name: variant.scenario.name.clone() + &shown(&variant.label),
+        scenario: variant.scenario.clone(),
+    });
+    let exit = run_each(jobs.collect(), args.seed, |at, result| {
+        let figures = match result {
             Ok(figures) => figures,
             Err(SimError::Scenario(error)) => {
-                return Err(Exit::usage(format!("{}: {error}", file.display())));
+                return Some(Exit::usage(format!("{}: {error}", file.display())));
             }
-            Err(error) => return Err(Exit::failure(format!("{}: {error}", file.display()))),
+            Err(error) => return Some(Exit::failure(format!("{}: {error}", file.display()))),
         };
         any_failed |= figures.failed > 0;
-        let text = if args.json {
-            match show::json(scenario, label, args.seed, &figures) {
-                Ok(line) => line,
-                Err(error) => {
-                    return Err(Exit::failure(format!("cannot print the figures: {error}")));
-                }
-            }
-        } else if is_grid {
-            show::row(at == 0, scenario, label, &figures)
-        } else {
-            show::table(scenario, args.seed, &figures)
-        };
-        if let Some(exit) = print(&text) {
-            return Err(exit);
+        let variant = &variants[at];
+        if let Err(exit) = tell(args, at, &variants, &figures) {
+            return Some(exit);
         }
-        if let Some(csv) = &mut csv {
-            csv.write(&csv::series(at, &variant, &figures))?;
+        if let Some(csv) = &mut csv
+            && let Err(exit) = csv.write(&csv::series(at, variant, &figures))
+        {
+            return Some(exit);
         }
         if html.is_some() {
-            drawn.push(Run { variant, figures });
+            drawn.push(Run { variant: variant.clone(), figures });
         }
+        None
+    });
+    if let Some(exit) = exit {
+        return Err(exit);
     }
     if let Some(html) = &mut html {
         html.write(&page(&drawn, args.seed))?;
     }
     Ok(if any_failed { Exit::TasksFailed } else { Exit::Success })
+}
+
+/// Prints what a run was measured by.
+fn tell(args: &SimArgs, at: usize, variants: &[Variant], figures: &Figures) -> Result<(), Exit> {
+    let Variant { scenario, label } = &variants[at];
+    let text = if args.json {
+        show::json(scenario, label, args.seed, figures)
+            .map_err(|error| Exit::failure(format!("cannot print the figures: {error}")))?
+    } else if variants.len() > 1 {
+        show::row(at == 0, scenario, label, figures)
+    } else {
+        show::table(scenario, args.seed, figures)
+    };
+    print(&text).map_or(Ok(()), Err)
+}
+
+/// Which run of a grid it is, behind the grid's name.
+fn shown(label: &[(&str, f64)]) -> String {
+    let of_grid = label.iter().map(|(name, value)| match name.split_once(' ') {
+        Some((_, unit)) => format!(", {value} {unit}"),
+        None => format!(", {name} {}", crate::amount::shown(*value)),
+    });
+    of_grid.collect()
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod roster;
 mod standstill;
 mod submit;
 mod suspend;
+mod values;
 
 use crate::data::index::Index;
 use crate::data::object::ObjectId;
@@ -361,6 +362,13 @@ impl<'a> InstanceView<'a> {
     #[must_use]
     pub fn unschedulable(&self) -> Vec<(Resources, u64)> {
         self.dispatcher.unschedulable(self.instance)
+    }
+
+    /// For how long ready tasks are expected to run, in microseconds, before
+    /// whose end every executor leaves that could run them, and how many wait.
+    #[must_use]
+    pub fn overlong(&self) -> Vec<(u64, u64)> {
+        self.dispatcher.overlong(self.instance)
     }
 
     /// The batch that holds `task`, with the task's position in it, while any

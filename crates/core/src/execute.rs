@@ -28,6 +28,7 @@ use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+pub use bundle::More;
 pub use staging::{StartData, Visit, VisitEnd, visit_of};
 
 /// A template as this executor numbers them; numbers are never used again,
@@ -137,6 +138,8 @@ pub struct Start {
     /// Start it when this one ends, however that does, and in its place; at
     /// once if that has ended. Until then it can be taken back.
     pub after: Option<TaskKey>,
+    /// Functions of the same template and class that are called behind these.
+    pub more: Vec<More>,
 }
 
 /// What an executor wants done.
@@ -229,8 +232,10 @@ struct Running {
     /// Rows that its own is among, and its place there.
     rows: Arc<Rows>,
     row: u64,
-    /// A call handed over behind the one before it, whose room it will take.
-    behind: bool,
+    /// A call handed over behind this one, whose room it will take.
+    behind: Option<TaskKey>,
+    /// The call behind it.
+    next: Option<TaskKey>,
     /// A process that does not run yet.
     waits: Option<Box<Waits>>,
     /// It came after another that has ended: what goes back into the queue if
@@ -260,6 +265,9 @@ pub struct Executor {
     told_leaving: bool,
     /// When it leaves at the latest, once nothing runs.
     leave_by: Option<Time>,
+    /// When it leaves all the same, if nothing but a dispatcher that is away
+    /// keeps it.
+    alone_until: Option<Time>,
     left: bool,
     /// This session's numbers of templates → ours.
     batches: BTreeMap<BatchId, TemplateId>,
@@ -307,6 +315,7 @@ impl Executor {
             leaving: false,
             told_leaving: false,
             leave_by: None,
+            alone_until: None,
             left: false,
             batches: BTreeMap::new(),
             templates: BTreeMap::new(),
@@ -354,6 +363,9 @@ impl Executor {
             }
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
+        }
+        if self.leaving {
+            self.note_alone();
         }
     }
 
@@ -474,7 +486,7 @@ impl Executor {
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
-                self.start(run, Vec::new(), None);
+                self.start(run, Vec::new(), Vec::new(), None);
                 self.drain_stage();
                 continue;
             }
@@ -492,27 +504,12 @@ impl Executor {
                 self.free_gpus.remove(gpu);
             }
             self.free.take(need, 1);
-            let count = self.bundle(&self.queue[at]);
-            let Some(first) = self.take_queued(at, count) else { break };
-            self.start(first, gpus, None);
+            let count = self.bundle(at);
+            let Some(first) = self.take_queued(at, count.min(self.queue[at].count)) else { break };
+            let more = self.take_more(at, &first, count - first.count);
+            self.start(first, more, gpus, None);
             self.drain_stage();
         }
-    }
-
-    /// Takes the first `count` tasks of a queued run.
-    fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
-        let run = self.queue.get_mut(at)?;
-        run.passed_since = None;
-        let first = Queued { count, ..run.clone() };
-        run.first += count;
-        run.row += count;
-        run.count -= count;
-        if run.count == 0 {
-            self.queue.remove(at);
-        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
-            prepared.uses += 1;
-        }
-        Some(first)
     }
 
     /// Whether any of these tasks is running.
@@ -524,8 +521,15 @@ impl Executor {
             .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
-    /// Starts a task, or hands it over to come after the one that is named.
-    fn start(&mut self, run: Queued, gpus: Vec<u32>, waits: Option<(TaskKey, Waits)>) {
+    /// Starts a task, and `more` calls behind it, or hands it over to come after
+    /// the one that is named.
+    fn start(
+        &mut self,
+        run: Queued,
+        more: Vec<Queued>,
+        gpus: Vec<u32>,
+        waits: Option<(TaskKey, Waits)>,
+    ) {
         let key = run.key();
         let timed = run.class.timeout_micros > 0
             && !matches!(run.class.kind, Kind::Noop | Kind::Function)
@@ -546,6 +550,7 @@ impl Executor {
             gpus: gpus.clone(),
             data,
             after: waits.as_ref().map(|(behind, _)| *behind),
+            more: more.iter().map(Queued::to_more).collect(),
         }));
         let mut chain = 0;
         if run.class.kind == Kind::Process && waits.is_none() {
@@ -555,6 +560,8 @@ impl Executor {
             self.chains.insert(chain, key);
         }
         let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
+        let first = more.first().map(Queued::key);
+        let second = TaskKey { task: TaskId(key.task.0 + 1), ..key };
         let leader = Running {
             count: if calls > 1 { 1 } else { run.count },
             tries: run.tries,
@@ -566,13 +573,19 @@ impl Executor {
             killed: None,
             rows: run.rows,
             row: run.row,
-            behind: false,
+            behind: None,
+            next: if calls > 1 { Some(second) } else { first },
             waits: waits.map(|(_, waits)| Box::new(waits)),
             moved_up: None,
             chain,
             followers: VecDeque::new(),
         };
-        self.start_behind(key, calls, &leader);
+        self.start_behind(key, calls, &leader, first);
+        let mut ahead = TaskKey { task: TaskId(key.task.0 + calls - 1), ..key };
+        for (at, run) in more.iter().enumerate() {
+            let after = more.get(at + 1).map(Queued::key);
+            ahead = self.start_more(ahead, run, after);
+        }
         self.running.insert(key, leader);
     }
 
@@ -633,9 +646,10 @@ impl Executor {
         }
         self.leaders.remove(&(run.followers.len(), key));
         let waited = self.unchain(key, &mut run).is_some();
-        let has_room = run.class.kind != Kind::Noop && !run.behind && !waited;
-        let passed_on = has_room
-            && ended.is_some_and(|ended| self.lead(key, &run) || self.move_up(&mut run, ended));
+        let has_room = run.class.kind != Kind::Noop && run.behind.is_none() && !waited;
+        self.unlink(&run);
+        let passed_on =
+            has_room && ended.is_some_and(|ended| self.lead(&run) || self.move_up(&mut run, ended));
         if has_room && !passed_on {
             self.free.give(&run.class.resources, 1);
             self.free_gpus.extend(&run.gpus);

@@ -28,6 +28,12 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// Unacknowledged results one instance may hold before no more of its tasks are
 /// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
+/// Values of tasks that one instance holds for those that take them. What does
+/// not fit is not held, and those that take it fail.
+pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;
+/// A task's row with the values that it takes: with an order's other rows they
+/// fit one frame.
+pub const ROW_WITH_VALUES_BYTES_MAX: u64 = 11 << 20;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
 /// How long an executor waits for the word that its reports were taken in, and
@@ -73,6 +79,8 @@ pub const REPORTS_HELD_BYTES_MAX: u64 = 256 << 20;
 pub const BACKFILL_RUNS_MAX: usize = 64;
 /// Calls of functions handed to one worker at once.
 pub const BUNDLE_TASKS_MAX: u64 = 4096;
+/// Queued runs of calls that are looked through to divide them among workers.
+pub const BUNDLE_SEARCH_RUNS_MAX: usize = 4096;
 /// Work handed to one worker at once, by what calls took before.
 pub const BUNDLE_WORK_MICROS: u64 = 5_000;
 /// Tasks of one executor that are started to come after others.
@@ -126,6 +134,9 @@ pub const COPY_LOSSES_MAX: u32 = 4;
 /// How long an executor that leaves waits until what only it holds is held by
 /// others: less than batch systems give it before they kill.
 pub const LEAVE_MICROS_MAX: u64 = 20_000_000;
+/// How long an executor that leaves, with nothing running, waits for a
+/// dispatcher that is away before it goes with what it has not handed over.
+pub const LEAVE_ALONE_MICROS_MAX: u64 = 10_000_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 

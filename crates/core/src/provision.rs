@@ -47,7 +47,7 @@ pub use allocation::AllocationState;
 pub use check::CheckError;
 pub use decision::{Decision, Reason, Verdict};
 pub use event::{Action, Demand, Durations, Event, Found, JobState, QueueId, Submitted, Waiting};
-pub use options::{AcquireName, OptionsError, QueueOptions, ReleaseName};
+pub use options::{AcquireName, OptionsError, QueueOptions, ReleaseName, leave_micros};
 pub use plan::{Plan, PlanLine};
 pub use view::{AllocationView, QueueView};
 pub use watch::Watch;

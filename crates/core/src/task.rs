@@ -321,6 +321,11 @@ impl Range {
 }
 
 /// What distinguishes the tasks of a submission from one another.
+///
+/// The row of a task that takes values of others reaches its executor as the
+/// byte `v`, how many values there are, the length of each (32 bits,
+/// little-endian, like the number), the values, and then the row that was
+/// submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rows {
     /// The product of ranges, last factor fastest, from the `offset`-th
@@ -398,6 +403,18 @@ pub struct After {
     pub offset: u64,
     /// Tasks of the same instance that must be done first.
     pub tasks: Vec<TaskId>,
+    /// How many of them, from the first on, hand it their values: these come
+    /// in front of its row, see [`Rows`].
+    pub takes: u64,
+}
+
+impl After {
+    /// The tasks whose values it takes.
+    #[must_use]
+    pub fn taken(&self) -> &[TaskId] {
+        let count = usize::try_from(self.takes).unwrap_or(usize::MAX);
+        &self.tasks[..count.min(self.tasks.len())]
+    }
 }
 
 /// Tasks submitted together: one message, one journal record.
@@ -511,6 +528,10 @@ impl Submission {
         for after in &self.after {
             if after.offset < next || after.offset >= self.count {
                 return Err(SubmissionError::Malformed("dependency offset"));
+            }
+            let packed = matches!(self.rows, Rows::Packed(_));
+            if after.takes > after.tasks.len() as u64 || (after.takes > 0 && !packed) {
+                return Err(SubmissionError::Malformed("list of values to take"));
             }
             next = after.offset + 1;
         }

@@ -5,7 +5,7 @@ use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, Join, Lease, Order, Prepare, Update,
 };
 use falkon_core::execute::{self, Executor, TaskKey};
-use falkon_core::limits::REPORTS_APART_MICROS;
+use falkon_core::limits::{LEAVE_ALONE_MICROS_MAX, REPORTS_APART_MICROS};
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{InstanceId, Kind, Range, Resources, Rows, TaskClass, TaskId, Time};
 use std::sync::Arc;
@@ -157,4 +157,32 @@ fn an_executor_with_room_tells_of_each_end() {
     let at = |micros| Time(2 * REPORTS_APART_MICROS + micros);
     assert_eq!(ends(&mut executor, at(0), 0), [[0]]);
     assert_eq!(ends(&mut executor, at(1), 1), [[1]]);
+}
+
+fn leaves(executor: &mut Executor) -> bool {
+    let mut left = false;
+    while let Some(action) = executor.poll_action() {
+        left |= action == execute::Action::Left;
+    }
+    left
+}
+
+#[test]
+fn an_executor_that_leaves_waits_for_a_dispatcher_that_is_away_only_for_a_while() {
+    let mut executor = busy_executor(1);
+    executor.handle(Time(1), execute::Event::Leave);
+    executor.handle(Time(2), execute::Event::Disconnected);
+    assert!(!leaves(&mut executor), "it waits for what runs");
+    assert!(executor.poll_timeout().is_none_or(|(_, why)| why != "a dispatcher's return"));
+    ends(&mut executor, Time(50_000_000), 0);
+    // The dispatcher may be back in a moment.
+    let (at, why) = executor.poll_timeout().expect("a time is set");
+    assert_eq!((at, why), (Time(50_000_000 + LEAVE_ALONE_MICROS_MAX), "a dispatcher's return"));
+    executor.handle(Time(51_000_000), execute::Event::Connected);
+    assert!(!leaves(&mut executor), "the report is handed over first");
+    executor.handle(Time(52_000_000), execute::Event::Disconnected);
+    executor.handle_timeout(Time(52_000_000 + LEAVE_ALONE_MICROS_MAX - 1));
+    assert!(!leaves(&mut executor));
+    executor.handle_timeout(Time(52_000_000 + LEAVE_ALONE_MICROS_MAX));
+    assert!(leaves(&mut executor));
 }

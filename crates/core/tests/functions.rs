@@ -8,17 +8,14 @@ use falkon_core::execute::{Action, Event, Executor, Start, TaskKey};
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter::once;
 use std::sync::Arc;
 
 const INSTANCE: InstanceId = InstanceId(1);
 
-/// A bundle with a worker: `first..end` are its calls that have not ended.
-#[derive(Debug)]
-struct Bundle {
-    first: u64,
-    end: u64,
-}
+/// A bundle with a worker: its calls that have not ended.
+type Bundle = VecDeque<u64>;
 
 struct World {
     now: u64,
@@ -30,25 +27,31 @@ struct World {
     largest: u64,
 }
 
-fn assigned(first: u64, count: u64, timeout: bool) -> Order {
+/// Tasks of one batch in pieces of this length: every other one, and then the
+/// rest.
+fn assigned(first: u64, count: u64, timeout: bool, piece: u64) -> Order {
     let class = TaskClass {
         kind: Kind::Function,
         timeout_micros: if timeout { 20_000 } else { 0 },
         ..TaskClass::default()
     };
     let batch = BatchId(first + 1);
+    let pieces: Vec<u64> = (first..first + count).step_by(piece as usize).collect();
+    let (even, odd): (Vec<_>, Vec<_>) =
+        pieces.into_iter().partition(|at| ((at - first) / piece).is_multiple_of(2));
+    let assign = |at: u64| Assigned {
+        data: None,
+        batch,
+        instance: INSTANCE,
+        first: TaskId(at),
+        count: piece.min(first + count - at),
+        class: 0,
+        tries: Tries::default(),
+        rows: Rows::Computed { factors: Vec::new(), offset: at },
+    };
     Order {
         prepare: vec![Prepare { batch, template: Arc::new(Vec::new()), classes: vec![class] }],
-        assign: vec![Assigned {
-            data: None,
-            batch,
-            instance: INSTANCE,
-            first: TaskId(first),
-            count,
-            class: 0,
-            tries: Tries::default(),
-            rows: Rows::Computed { factors: Vec::new(), offset: first },
-        }],
+        assign: even.into_iter().chain(odd).map(assign).collect(),
         forget: vec![batch],
         ..Order::default()
     }
@@ -112,39 +115,48 @@ impl World {
     }
 
     fn start(&mut self, start: &Start) {
-        let (first, end) = (start.key.task.0, start.key.task.0 + start.count);
-        let Rows::Computed { offset, .. } = &*start.rows else { panic!("rows are computed") };
-        assert_eq!(offset + start.row, first, "task {first} starts with another's row");
-        for bundle in &self.bundles {
-            assert!(end <= bundle.first || bundle.end <= first, "a call is made twice");
+        let more = start.more.iter().map(|more| (more.key, more.count, &more.rows, more.row));
+        let mut calls = Bundle::new();
+        for (key, count, rows, row) in
+            once((start.key, start.count, &start.rows, start.row)).chain(more)
+        {
+            let first = key.task.0;
+            let Rows::Computed { offset, .. } = &**rows else { panic!("rows are computed") };
+            assert_eq!(offset + row, first, "task {first} starts with another's row");
+            calls.extend(first..first + count);
         }
-        for task in first..end {
-            assert!(!self.reported.contains_key(&task), "task {task} starts after its end");
+        for task in &calls {
+            let twice = self.bundles.iter().any(|bundle| bundle.contains(task));
+            assert!(!twice, "call {task} is made twice");
+            assert!(!self.reported.contains_key(task), "task {task} starts after its end");
         }
-        self.largest = self.largest.max(start.count);
-        self.bundles.push(Bundle { first, end });
+        self.largest = self.largest.max(calls.len() as u64);
+        self.bundles.push(calls);
         self.machine.handle(Time(self.now), Event::Begun { key: start.key });
     }
 
     fn kill(&mut self, task: u64) {
-        let Some(at) = self.bundles.iter().position(|one| (one.first..one.end).contains(&task))
-        else {
-            return;
-        };
+        let Some(at) = self.bundles.iter().position(|one| one.contains(&task)) else { return };
         self.give_back(at, 1);
-        if self.bundles[at].first == task {
+        if self.bundles[at][0] == task {
             self.end_call(at, 0, Outcome::Signal(15));
         }
     }
 
     /// All but the next `keep` calls of a bundle come back.
     fn give_back(&mut self, at: usize, keep: u64) {
-        let Bundle { first, end } = self.bundles[at];
-        let from = (first + keep).min(end);
-        if from < end {
-            self.bundles[at].end = from;
-            let key = TaskKey { instance: INSTANCE, task: TaskId(from) };
-            self.machine.handle(Time(self.now), Event::Returned { key, count: end - from });
+        while self.bundles[at].len() as u64 > keep {
+            // As many at a time as are in a row, the last first.
+            let Some(last) = self.bundles[at].pop_back() else { return };
+            let (mut first, mut count) = (last, 1);
+            while self.bundles[at].len() as u64 > keep
+                && self.bundles[at].back().is_some_and(|before| before + 1 == first)
+            {
+                self.bundles[at].pop_back();
+                (first, count) = (first - 1, count + 1);
+            }
+            let key = TaskKey { instance: INSTANCE, task: TaskId(first) };
+            self.machine.handle(Time(self.now), Event::Returned { key, count });
         }
     }
 
@@ -152,9 +164,9 @@ impl World {
     fn end_call(&mut self, at: usize, micros: u64, outcome: Outcome) {
         let started = Time(self.now);
         self.now += micros;
-        let key = TaskKey { instance: INSTANCE, task: TaskId(self.bundles[at].first) };
-        self.bundles[at].first += 1;
-        if self.bundles[at].first == self.bundles[at].end {
+        let Some(task) = self.bundles[at].pop_front() else { return };
+        let key = TaskKey { instance: INSTANCE, task: TaskId(task) };
+        if self.bundles[at].is_empty() {
             self.bundles.remove(at);
         }
         let ended = Time(self.now);
@@ -221,7 +233,7 @@ impl World {
         match *step {
             Step::End { bundle, calls, micros } => {
                 let Some(at) = pick(bundle) else { return };
-                let calls = calls.min(self.bundles[at].end - self.bundles[at].first);
+                let calls = calls.min(self.bundles[at].len() as u64);
                 for _ in 0..calls {
                     self.end_call(at, micros, Outcome::Exit(0));
                 }
@@ -269,12 +281,13 @@ proptest! {
         slots in 1u32..5,
         counts in prop::collection::vec(1u64..300, 1..4),
         timeout in any::<bool>(),
+        piece in prop_oneof![Just(1u64), 2u64..9, Just(1000u64)],
         steps in prop::collection::vec(step(), 0..60),
     ) {
         let mut world = World::new(slots);
         let mut tasks = 0;
         for count in counts {
-            world.handle(Event::Order(assigned(tasks, count, timeout)));
+            world.handle(Event::Order(assigned(tasks, count, timeout, piece)));
             tasks += count;
         }
         for step in &steps {
@@ -296,10 +309,13 @@ proptest! {
 
 #[test]
 fn short_calls_go_in_large_bundles_and_long_ones_alone() {
-    for (micros, least, most) in [(3, 500, 4096), (50_000, 1, 1)] {
+    for (piece, micros, least, most) in
+        [(100_000, 3, 500, 4096), (1, 3, 500, 4096), (7, 3, 500, 4096), (1, 50_000, 1, 1)]
+    {
         let mut world = World::new(2);
-        world.handle(Event::Order(assigned(0, 100_000, false)));
-        for _ in 0..5_000 {
+        let count = if piece < 10 { 2_000 } else { 100_000 };
+        world.handle(Event::Order(assigned(0, count, false, piece)));
+        for _ in 0..900 {
             if !world.bundles.is_empty() {
                 world.end_call(0, micros, Outcome::Exit(0));
                 world.pump();

@@ -77,12 +77,16 @@ fn a_task_is_not_started_where_it_cannot_end() {
     submit(&mut dispatcher, 0, 2, 20);
     let found = orders(&mut dispatcher);
     assert_eq!(assigned(&found, 1), 0);
+    // Which can be read.
+    let overlong = |dispatcher: &Dispatcher| dispatcher.instance_views().next().unwrap().overlong();
+    assert_eq!(overlong(&dispatcher), [(20 * SECOND, 2)]);
     // Of unknown length, they go anywhere.
     submit(&mut dispatcher, 2, 1, 0);
     join(&mut dispatcher, 2, 3600);
     let found = orders(&mut dispatcher);
     assert_eq!(assigned(&found, 1) + assigned(&found, 2), 3);
     assert!(assigned(&found, 2) >= 2, "{found:?}");
+    assert_eq!(overlong(&dispatcher), []);
     dispatcher.check().unwrap_or_else(|error| panic!("{error}"));
 }
 

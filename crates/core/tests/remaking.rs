@@ -51,7 +51,7 @@ fn chain(length: u64) -> Submission {
         inputs: each((0..last - 1).collect(), (0..last).collect()),
         outputs: each((0..last).collect(), (1..=last).collect()),
     };
-    let after = |task| After { offset: task, tasks: vec![TaskId(task - 1)] };
+    let after = |task| After { offset: task, tasks: vec![TaskId(task - 1)], takes: 0 };
     Submission {
         count: length,
         template: Arc::new(Vec::new()),
@@ -242,7 +242,7 @@ fn a_batch_is_known_as_long_as_what_it_left_may_be_read() {
         Arc::new(data)
     });
     (reader.count, reader.class_runs) = (1, vec![(1, 0)]);
-    reader.after = vec![After { offset: 0, tasks: vec![TaskId(2)] }];
+    reader.after = vec![After { offset: 0, tasks: vec![TaskId(2)], takes: 0 }];
     pair.until = 3;
     pair.submit(reader, true);
     assert!(pair.knows(0) && pair.knows(3), "it has not been read yet");

@@ -7,7 +7,10 @@
 //! all messages that are there, lets the core act, writes the journal,
 //! and only then passes on what the core wants sent.
 
+mod concentrated;
 mod connection;
+mod crew;
+mod handle;
 mod hold;
 mod inspect;
 mod permission;
@@ -16,10 +19,8 @@ mod store;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
-use crate::provision::{Answer, AskError, Provision, Setup, SetupError};
-use crate::secure::{
-    AcceptError, Acceptor, AcceptorError, FrameReader, FrameWriter, Identity, Role,
-};
+use crate::provision::{Answer, AskError, Provision};
+use crate::secure::{Acceptor, AcceptorError, Identity, Role};
 use connection::{Inbound, Message, Outgoing, Peer};
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Reply};
 use falkon_core::task::Time;
@@ -34,17 +35,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Store;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+pub use crew::Concentrators;
+pub use handle::{CONNECTIONS_MAX, Handle};
 pub use store::{StoreError, StoreOptions};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.
 const INBOX_BATCHES_MAX: usize = 1024;
 /// Batches of messages taken in per round.
 const ROUND_BATCHES_MAX: usize = 256;
-/// Connections at once, the ones still shaking hands not counted.
-pub const CONNECTIONS_MAX: usize = 262_144;
 
 /// A timer that is this late says that the whole process stood still.
 const STALLED_MS_MIN: u64 = 1000;
@@ -73,23 +73,6 @@ pub struct Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options").field("store", &self.store).finish_non_exhaustive()
-    }
-}
-
-/// A running dispatcher.
-#[derive(Clone)]
-pub struct Handle {
-    inbox: mpsc::Sender<Inbound>,
-    next_connection: Arc<AtomicU64>,
-    /// Instances that there are, for handshakes with an instance's secret.
-    instances: Arc<Mutex<HashSet<u64>>>,
-    connections: Arc<AtomicU64>,
-    log: Log,
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
     }
 }
 
@@ -173,69 +156,6 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         let _ = stopped.send(how);
     });
     Ok((handle, when_stopped))
-}
-
-impl Handle {
-    /// Adds a connection whose peer has proved to be of `role`.
-    pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
-        let id = ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed));
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone());
-    }
-
-    /// Accepts connections for ever.
-    pub async fn serve(self, listener: TcpListener, acceptor: Arc<Acceptor>) {
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    (self.log)(&format!("cannot accept connections for now: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
-                continue;
-            }
-            let place = acceptor.place().await;
-            let handle = self.clone();
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let instances = handle.instances.clone();
-                let known = move |id: u64| {
-                    instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
-                };
-                match acceptor.accept_at(place, stream, known).await {
-                    Ok(session) => {
-                        handle.attach(session.role, &session.peer, session.reader, session.writer)
-                    }
-                    Err(error) => handle.refused(&error),
-                }
-            });
-        }
-    }
-
-    fn refused(&self, error: &AcceptError) {
-        (self.log)(&format!("refused a connection: {error}"));
-    }
-
-    /// Starts the provisioner.
-    ///
-    /// # Errors
-    /// It cannot be started, or a queue that it is to begin with cannot be.
-    pub async fn provision(&self, setup: Setup) -> Result<(), SetupError> {
-        let (answer, started) = oneshot::channel();
-        let setup = Box::new(setup);
-        // A dispatcher that has ended says so by itself.
-        let _ = self.inbox.send(Inbound::Provision { setup, answer }).await;
-        started.await.unwrap_or(Ok(()))
-    }
-
-    /// Ends the dispatcher as if it had been asked to by its owner.
-    pub async fn stop(&self) {
-        // If the driver is gone, it has stopped.
-        let _ = self.inbox.send(Inbound::Stop).await;
-    }
 }
 
 /// Makes an acceptor for this release's protocol.
@@ -425,6 +345,13 @@ impl Driver {
                         }
                     }
                 }
+            }
+            Inbound::Bundle(bundle) => {
+                let mut stop = false;
+                for inbound in bundle {
+                    stop |= self.take(now, inbound);
+                }
+                return stop;
             }
             Inbound::Provision { setup, answer } => {
                 let opened = Provision::open(*setup, now, self.log.clone());

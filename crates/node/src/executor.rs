@@ -221,6 +221,8 @@ pub async fn run(
                 None => break,
             },
             said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
+            // A timer would round a sleep of no time up to a millisecond.
+            () = tokio::task::yield_now(), if driver.has_woken() => {}
             () = alarm.wait(due) => driver.take_ended(&mut ended, None),
             () = vigil.keep() => {}
         }
@@ -295,6 +297,11 @@ impl Driver {
             ends.saturating_duration_since(std::time::Instant::now()).as_micros() as u64
         };
         Lease { allocation: self.tenure.allocation, leaves_in_micros: self.tenure.ends.map(left) }
+    }
+
+    /// Whether a sleep is over.
+    fn has_woken(&self) -> bool {
+        self.tasks.next_timer().is_some_and(|at| at <= self.clock.now())
     }
 
     fn due(&self) -> Option<tokio::time::Instant> {

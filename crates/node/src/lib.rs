@@ -4,6 +4,7 @@ mod awake;
 pub mod cache;
 pub mod client;
 pub mod clock;
+pub mod concentrator;
 pub mod dispatcher;
 pub mod executor;
 pub mod journal;

@@ -10,6 +10,7 @@
 mod ask;
 mod carry;
 pub mod config;
+mod here;
 mod record;
 
 use crate::dispatcher::Log;

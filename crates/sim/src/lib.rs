@@ -29,4 +29,4 @@ pub use scenario::{
     Workload,
 };
 pub use time::Nanos;
-pub use world::{SimError, Unfinished, run};
+pub use world::{SimError, Standing, Unfinished, run, run_watched};

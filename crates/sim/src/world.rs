@@ -42,16 +42,42 @@ const SEED_SLOW: u64 = 3;
 const SEED_INPUTS: u64 = 4;
 const SEED_LRM: u64 = 5;
 
+/// Events between two looks of whoever watches a run.
+const WATCH_EVENTS: u64 = 1 << 16;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// The time on its clock.
+    pub at: Nanos,
+    /// Tasks of the scenario.
+    pub tasks: u64,
+    /// Results that clients have.
+    pub delivered: u64,
+}
+
 /// Runs a scenario.
 ///
 /// # Errors
 /// The scenario makes no sense, is not over within its limit, or something
 /// went wrong that never may.
 pub fn run(scenario: &Scenario, seed: u64) -> Result<Figures, SimError> {
+    run_watched(scenario, seed, &mut |_| {})
+}
+
+/// Runs a scenario, and says now and then how far it is.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(
+    scenario: &Scenario,
+    seed: u64,
+    watch: &mut dyn FnMut(Standing),
+) -> Result<Figures, SimError> {
     scenario.check().map_err(SimError::Scenario)?;
     let mut world = World::new(scenario, seed);
     world.begin();
-    world.run()
+    world.run(watch)
 }
 
 struct World<'a> {
@@ -182,10 +208,14 @@ impl<'a> World<'a> {
         self.plan_fault();
     }
 
-    fn run(mut self) -> Result<Figures, SimError> {
+    fn run(mut self, watch: &mut dyn FnMut(Standing)) -> Result<Figures, SimError> {
         while self.unfinished > 0 {
             let Some(event) = self.agenda.next() else { return Err(self.unfinished()) };
             let now = self.agenda.now;
+            if self.agenda.happened.is_multiple_of(WATCH_EVENTS) {
+                let (tasks, delivered) = (self.scenario.workload.tasks, self.state().delivered);
+                watch(Standing { at: now, tasks, delivered });
+            }
             if now > self.scenario.limit {
                 return Err(self.unfinished());
             }

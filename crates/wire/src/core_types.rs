@@ -48,7 +48,7 @@ wire_struct!(TaskClass {
 });
 wire_struct!(Range { start, step, count });
 wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
-wire_struct!(After { offset, tasks });
+wire_struct!(After { offset, tasks, takes });
 wire_struct!(Submission { count, template, rows, classes, class_runs, names, after, data });
 wire_enum!(Outcome {
     0 => Exit(code),
@@ -134,6 +134,7 @@ wire_enum!(Record {
     8 => ExecutorGone { incarnation },
     9 => Restored { instance, total, forgotten, finished, failed, ended },
     10 => Remade { instance, task, times },
+    11 => Values { instance, tasks, values },
 });
 wire_enum!(RequestError {
     0 => NoInstance(instance),
@@ -217,7 +218,7 @@ impl Wire for PolicyError {
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 10] = [
+const SUBMISSION_PARTS: [&str; 11] = [
     "rows",
     "classed tasks",
     "names",
@@ -228,6 +229,7 @@ const SUBMISSION_PARTS: [&str; 10] = [
     "dependency of a task on itself",
     "list of custom resources",
     "list of data objects",
+    "list of values to take",
 ];
 
 impl Wire for SubmissionError {

@@ -361,6 +361,9 @@ pub struct InstanceStatus {
     pub clogged: bool,
     /// What ready tasks need that no executor offers, and how many need it.
     pub unschedulable: Vec<(Resources, u64)>,
+    /// For how long ready tasks are expected to run, in microseconds, before
+    /// whose end every executor leaves that could run them, and how many wait.
+    pub overlong: Vec<(u64, u64)>,
 }
 wire_struct!(InstanceStatus {
     id,
@@ -372,6 +375,7 @@ wire_struct!(InstanceStatus {
     held_bytes,
     clogged,
     unschedulable,
+    overlong,
 });
 
 /// An executor.

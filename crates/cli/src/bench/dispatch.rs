@@ -135,6 +135,7 @@ impl DispatchArgs {
             slots: SLOTS,
             security: self.security,
             journal: !self.no_journal,
+            ..Setup::default()
         };
         let mut setups = vec![("falkon".to_owned(), asked)];
         for variation in &self.vary {

@@ -7,7 +7,6 @@ use super::error::BenchError;
 use super::report::Table;
 use super::services::{Services, Setup, processor_nanos};
 use super::sleeps;
-use crate::service::start::SecurityLevel;
 use clap::Args;
 
 /// `falkon bench efficiency`
@@ -51,8 +50,7 @@ pub(crate) async fn run(args: &EfficiencyArgs) -> Result<Table, BenchError> {
             if args.no_journal { "off" } else { "on" }
         ),
     );
-    let setup =
-        Setup { executors: 0, slots: 0, security: SecurityLevel::None, journal: !args.no_journal };
+    let setup = Setup { journal: !args.no_journal, ..Setup::default() };
     let services = Services::start(&setup).await?;
     let (client, mut deliveries) = services.connect().await?;
     let emulators = Emulators::start(&services, &client, (executors, args.processes), 1).await?;

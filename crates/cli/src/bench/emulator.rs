@@ -29,6 +29,8 @@ const DESCRIPTORS_SPARE: u64 = 64;
 const JOIN_S_PER_THOUSAND_MAX: u64 = 10;
 /// Pause between two looks at how many have joined.
 const JOIN_LOOK_MS: u64 = 200;
+/// Executors for which it is once as long again: a look is at all of them.
+const JOIN_LOOK_EXECUTORS: u64 = 10_000;
 /// Where emulators' addresses begin: each process has one of its own, as if it
 /// were a machine of its own. Connections from one address to one port of
 /// another need different local ports, of which there are some 28,000, and those
@@ -163,7 +165,8 @@ impl Emulators {
                 let log = services.log("emulator");
                 return Err(BenchError::Service { what: "emulator", log });
             }
-            tokio::time::sleep(Duration::from_millis(JOIN_LOOK_MS)).await;
+            let pause = JOIN_LOOK_MS * (1 + u64::from(executors) / JOIN_LOOK_EXECUTORS);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
         }
         emulators.joined_in = start.elapsed().as_secs_f64();
         Ok(emulators)

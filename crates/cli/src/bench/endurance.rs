@@ -6,7 +6,6 @@ use super::error::BenchError;
 use super::memory::resident_bytes;
 use super::report::Table;
 use super::services::{Services, Setup};
-use crate::service::start::SecurityLevel;
 use clap::Args;
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
@@ -51,8 +50,7 @@ pub(crate) async fn run(args: &EnduranceArgs) -> Result<Table, BenchError> {
         false => args.bundle,
     };
     let load = Load { tasks: args.tasks, bundle, distinct: args.distinct, program: "@noop" };
-    let setup =
-        Setup { executors: 1, slots: 2, security: SecurityLevel::None, journal: !args.no_journal };
+    let setup = Setup { executors: 1, slots: 2, journal: !args.no_journal, ..Setup::default() };
     let about = format!(
         "{} no-op tasks in one instance, in submissions of {bundle} ({}); what is shown is over \
          the {PARTS} tenths of the run; journal {}",

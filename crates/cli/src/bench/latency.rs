@@ -52,8 +52,13 @@ pub(crate) async fn run(args: &LatencyArgs) -> Result<Table, BenchError> {
         if args.no_journal { "off" } else { "on" }
     );
     let mut table = Table::new("latency", about);
-    let setup =
-        Setup { executors: 1, slots: 2, security: args.security, journal: !args.no_journal };
+    let setup = Setup {
+        executors: 1,
+        slots: 2,
+        security: args.security,
+        journal: !args.no_journal,
+        ..Setup::default()
+    };
     let services = Services::start(&setup).await?;
     let (client, deliveries) = services.connect().await?;
     let instance = campaign::create(&client).await?;

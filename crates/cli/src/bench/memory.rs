@@ -48,7 +48,7 @@ pub(crate) async fn run(args: &MemoryArgs) -> Result<Table, BenchError> {
         let kind = if load.distinct { "distinct" } else { "in an array" };
         let name = |what: &str| format!("{} {kind}: {what}", load.tasks);
         let security = SecurityLevel::None;
-        let setup = Setup { executors: 0, slots: 0, security, journal: !args.no_journal };
+        let setup = Setup { security, journal: !args.no_journal, ..Setup::default() };
         let services = Services::start(&setup).await?;
         let (client, _deliveries) = services.connect().await?;
         let before = resident_bytes(services.dispatcher_pid());

@@ -6,6 +6,7 @@ use crate::access::connect;
 use crate::service::start::SecurityLevel;
 use clap::ValueEnum;
 use falkon_node::client::{Client, Deliveries};
+use falkon_node::concentrator::CONCENTRATOR_ARGUMENT;
 use falkon_node::secure::AccessFile;
 use rustix::process::{Pid, Signal};
 use std::os::unix::process::CommandExt;
@@ -56,6 +57,21 @@ pub(crate) struct Setup {
     pub(crate) slots: u32,
     pub(crate) security: SecurityLevel,
     pub(crate) journal: bool,
+    /// Processes that hold connections for the dispatcher, if their number is
+    /// not its own choice.
+    pub(crate) concentrators: Option<u32>,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            executors: 0,
+            slots: 0,
+            security: SecurityLevel::None,
+            journal: true,
+            concentrators: None,
+        }
+    }
 }
 
 /// Running services. They end when this is dropped.
@@ -85,6 +101,9 @@ impl Services {
         ];
         if !setup.journal {
             arguments.push("--no-journal".into());
+        }
+        if let Some(count) = setup.concentrators {
+            arguments.extend(["--concentrators".into(), count.to_string().into()]);
         }
         let mut children = vec![("dispatcher", spawn(&scratch, "dispatcher", arguments)?)];
         let log = |what| BenchError::Service { what, log: log_of(&scratch, what) };
@@ -173,6 +192,18 @@ impl Services {
     /// The dispatcher's process.
     pub(crate) fn dispatcher_pid(&self) -> u32 {
         self.children.last().map_or(0, |(_, child)| child.id())
+    }
+
+    /// The processes that hold connections for the dispatcher.
+    pub(crate) fn concentrator_pids(&self) -> Vec<u32> {
+        let pid = self.dispatcher_pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let is_one = |pid: &u32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).nth(1) == Some(CONCENTRATOR_ARGUMENT.as_bytes())
+        };
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_one).collect()
     }
 
     /// Processor time of all executors, in nanoseconds.

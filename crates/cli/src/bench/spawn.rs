@@ -121,7 +121,7 @@ fn timed(
 /// Through a dispatcher with a journal and an executor that run already.
 async fn through_services(args: &SpawnArgs) -> Result<f64, BenchError> {
     let security = SecurityLevel::Authenticate;
-    let setup = Setup { executors: 1, slots: args.slots, security, journal: true };
+    let setup = Setup { executors: 1, slots: args.slots, security, ..Setup::default() };
     let services = Services::start(&setup).await?;
     let (client, mut deliveries) = services.connect().await?;
     let load = Load { tasks: args.tasks, bundle: args.tasks, distinct: false, program: PROGRAM };

@@ -9,7 +9,13 @@ use super::services::{Services, Setup};
 use crate::service::start::SecurityLevel;
 use clap::Args;
 
-const SETUP: Setup = Setup { executors: 1, slots: 2, security: SecurityLevel::None, journal: true };
+const SETUP: Setup = Setup {
+    executors: 1,
+    slots: 2,
+    security: SecurityLevel::None,
+    journal: true,
+    concentrators: None,
+};
 const RATE: &str = "tasks/s";
 
 /// Tasks per submission that are tried.

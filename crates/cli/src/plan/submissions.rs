@@ -182,7 +182,7 @@ impl Submissions<'_> {
         let waiting = (0..count).filter_map(|offset| {
             let tasks: Vec<TaskId> =
                 self.plan.after(self.next + offset).into_iter().map(TaskId).collect();
-            (!tasks.is_empty()).then_some(After { offset, tasks })
+            (!tasks.is_empty()).then_some(After { offset, tasks, takes: 0 })
         });
         waiting.collect()
     }

@@ -83,7 +83,8 @@ pub(super) struct QueueArgs {
 }
 
 /// Fields of a queue's file that are times.
-const TIMES: [&str; 6] = ["walltime", "idle", "billing", "delay", "query_interval", "give_up"];
+const TIMES: [&str; 7] =
+    ["walltime", "leave_before", "idle", "billing", "delay", "query_interval", "give_up"];
 
 /// Seconds of a number of microseconds.
 fn seconds(micros: u64) -> toml::Value {
@@ -250,7 +251,7 @@ mod tests {
         let (name, text) = args.config().unwrap();
         let config = QueueConfig::parse(&text).unwrap();
         assert_eq!(name, "big");
-        assert_eq!((config.walltime, config.idle, config.nodes_max), (7200.0, -1.0, 64));
+        assert_eq!((config.walltime, config.idle, config.nodes_max), (7200.0, -1.0, Some(64)));
         assert_eq!(config.job.partition.as_deref(), Some("it's \"one\""));
         let variables: Vec<_> = config.job.environment.into_iter().collect();
         assert_eq!(variables, [("A".into(), "1".into()), ("B".into(), "x=y".into())]);

@@ -3,6 +3,7 @@
 mod caches;
 
 use crate::exit::Exit;
+use crate::progress::span;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
 use serde_json::{Value, json};
@@ -61,6 +62,13 @@ fn status_text(status: &Status, all: bool) -> String {
             let verb = if *count == 1 { "needs" } else { "need" };
             let tasks = counted(*count, "task");
             text.push_str(&format!("       {tasks} {verb} {need}: no executor offers that\n"));
+        }
+        for (micros, count) in &instance.overlong {
+            let (tasks, time) = (counted(*count, "task"), span(*micros as f64 / 1e6));
+            text.push_str(&format!(
+                "       {tasks}: the next is expected to run for {time}, and every executor leaves \
+                 before that\n"
+            ));
         }
     }
     if !status.executors.is_empty() {
@@ -187,6 +195,10 @@ fn status_json(status: &Status) -> Value {
                 .iter()
                 .map(|(need, count)| json!({ "needs": resources_json(need), "tasks": count }))
                 .collect();
+            let overlong = instance.overlong.iter();
+            let overlong: Vec<Value> = overlong
+                .map(|(micros, count)| json!({ "seconds": *micros as f64 / 1e6, "tasks": count }))
+                .collect();
             json!({
                 "id": instance.id,
                 "name": instance.name,
@@ -201,6 +213,7 @@ fn status_json(status: &Status) -> Value {
                 "remade": counts.remade,
                 "results_bytes": instance.held_bytes,
                 "unschedulable": unschedulable,
+                "overlong": overlong,
             })
         })
         .collect();

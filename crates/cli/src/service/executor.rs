@@ -10,6 +10,7 @@ use crate::run::Interrupts;
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
+use falkon_core::provision::leave_micros;
 use falkon_core::task::{AllocationId, MILLI, Resources};
 use falkon_node::client::ClientError;
 use falkon_node::executor::{self, ExecutorError, Link};
@@ -71,15 +72,10 @@ pub(crate) struct ExecutorArgs {
     allocation: Option<u64>,
 }
 
-/// The longest time before the end of a walltime at which an executor leaves
-/// unless told otherwise.
-const LEAVE_BEFORE_MICROS_MAX: u64 = 60_000_000;
-
 impl ExecutorArgs {
     fn tenure(&self) -> executor::Tenure {
         let ends = self.walltime.map(|walltime| {
-            let before = (walltime / 10).min(LEAVE_BEFORE_MICROS_MAX);
-            let before = self.leave_before.unwrap_or(before);
+            let before = self.leave_before.unwrap_or_else(|| leave_micros(walltime));
             Instant::now() + Duration::from_micros(walltime.saturating_sub(before))
         });
         executor::Tenure {

@@ -7,7 +7,7 @@ use crate::exit::{Exit, runtime};
 use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
-use falkon_node::dispatcher::{self, Stopped, StoreOptions};
+use falkon_node::dispatcher::{self, Concentrators, Stopped, StoreOptions};
 use falkon_node::lrm::Executor;
 use falkon_node::provision::{Setup, SetupError};
 use falkon_node::secure::{AccessFile, Identity, Level, Role};
@@ -77,6 +77,14 @@ pub(crate) struct StartArgs {
     /// What acknowledged tasks and results survive
     #[arg(long, value_enum, default_value = "process")]
     durability: Durability,
+    /// Processes that hold connections for the dispatcher
+    ///
+    /// A process may have only so many (ulimit -n), and each is work. With auto
+    /// the dispatcher holds the first thousand itself, and starts a process for
+    /// each eight thousand more as they come. A number has all connections held
+    /// by so many processes from the start; 0 by the dispatcher alone.
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = concentrators, overrides_with = "concentrators")]
+    concentrators: Concentrators,
     /// Keep no journal: everything is gone when the dispatcher ends
     #[arg(long)]
     no_journal: bool,
@@ -93,6 +101,15 @@ pub(crate) struct StartArgs {
     /// are there without this.
     #[arg(long, value_name = "SCHEDULER|FILE")]
     provision: Vec<String>,
+}
+
+fn concentrators(text: &str) -> Result<Concentrators, String> {
+    match text {
+        "auto" => Ok(Concentrators::Auto),
+        number => {
+            number.parse().map(Concentrators::Exactly).map_err(|_| "not auto or a number".into())
+        }
+    }
 }
 
 /// Allows as many connections as the system lets this process have.
@@ -182,7 +199,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         addresses.join(", "),
         access_path.display()
     ));
-    let serving = tokio::spawn(handle.clone().serve(listener, acceptor));
+    let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
     let how = tokio::select! {
@@ -216,7 +233,7 @@ fn provisioner(
     let access = String::from_utf8_lossy(&access.text()).into_owned();
     let dispatcher = identity.dispatcher().0;
     let tag = dispatcher.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}"));
-    let executor = Executor { binary, access, give_up: Duration::ZERO };
+    let executor = Executor { binary, access, give_up: Duration::ZERO, leave_before: None };
     Ok(Setup { dir, executor, tag: tag.collect(), loopback: false, queues })
 }
 

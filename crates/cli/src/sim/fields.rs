@@ -63,6 +63,7 @@ impl fmt::Display for FieldError {
 impl std::error::Error for FieldError {}
 
 /// One run of a file.
+#[derive(Clone)]
 pub(crate) struct Variant {
     pub(crate) scenario: Scenario,
     /// What it has of the grid.

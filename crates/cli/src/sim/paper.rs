@@ -35,7 +35,7 @@ pub(super) enum Part {
 pub(super) struct Row {
     pub(super) variant: Variant,
     pub(super) part: Part,
-    name: String,
+    pub(super) name: String,
     reported: Reported,
 }
 
@@ -54,11 +54,7 @@ pub(super) fn rows(part: Part) -> Result<Vec<Row>, FieldError> {
         let nothing = std::iter::repeat(&reported::NOTHING);
         let reported = experiment.rows.iter().chain(nothing);
         for (variant, reported) in description.variants()?.into_iter().zip(reported) {
-            let of_grid = variant.label.iter().map(|(name, value)| match name.split_once(' ') {
-                Some((_, unit)) => format!(", {value} {unit}"),
-                None => format!(", {name} {}", crate::amount::shown(*value)),
-            });
-            let name = experiment.name.to_owned() + &of_grid.collect::<String>();
+            let name = experiment.name.to_owned() + &super::shown(&variant.label);
             rows.push(Row { variant, part: experiment.part, name, reported: *reported });
         }
     }

@@ -2,10 +2,13 @@
 //!
 //! `FALKON_SEED` repeats the random choices of a run, `FALKON_ROUNDS` sets how
 //! many times something is killed (see `kill`), `FALKON_LARGE` makes sizes the
-//! full ones (see `input` and `kill_at_speed`).
+//! full ones (see `input` and `kill_at_speed`). With `FALKON_CONCENTRATORS` all
+//! dispatchers have so many processes hold their connections, unless a test says
+//! otherwise: nothing must change by that.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod concentrators;
 mod data;
 mod examples;
 mod fixture;

@@ -81,8 +81,8 @@ fn processes_of_this_machine_come_and_go() {
     // left.
     access.run("provision", &["remove", "here"]).exits(0);
     dispatcher.service().wait_for("is removed, and nothing of it is left");
-    let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 60\nquery_interval = 0.2\ndelay = 1\n\
-                 [job]\nexecutor_options = [\"--leave-before\", \"58s\"]\n";
+    let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 60\nleave_before = 58\n\
+                 query_interval = 0.2\ndelay = 1\n";
     let queue = site.write("brief.toml", queue);
     access.run("provision", &["add", &queue]).exits(0);
     let id = access.submit(&["--range", "1-8", "--", "sleep", "0.7"]);
@@ -93,10 +93,19 @@ fn processes_of_this_machine_come_and_go() {
         results.iter().filter_map(|result| result["executor"].as_str()).collect();
     assert!(names.len() > 1, "{names:?}");
 
+    // Tasks for which no executor stays long enough wait, and it is said why.
+    let held = access.submit(&["--estimate", "1m", "--", "true"]);
+    let said = dispatcher.service().wait_for("cannot serve a task that waits");
+    assert!(said.contains(" s, and executors stay for 2 s: choose a longer"), "{said}");
+    let plan = access.run("provision", &["plan"]).exits(0);
+    assert!(plan.text().contains("ask for nothing: cannot serve a task that waits"), "{plan}");
+    access.run("cancel", &[&held]).exits(0);
+
     // When the dispatcher does not come back, executors end by themselves.
     access.run("provision", &["remove", "brief"]).exits(0);
     dispatcher.service().wait_for("queue brief: is removed");
-    let queue = site.write("short.toml", "kind = \"local\"\nnodes_max = 1\ngive_up = 2\n");
+    let queue = site
+        .write("short.toml", "kind = \"local\"\nnodes_max = 1\nrelease = \"idle\"\ngive_up = 2\n");
     access.run("provision", &["add", &queue]).exits(0);
     access.run("provision", &["add", &queue]).exits(2).says_only(1, "another --name");
     access.run("provision", &["once", "short", "--nodes", "1"]).exits(0);
@@ -117,11 +126,18 @@ fn what_cannot_be_is_said_at_once() {
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     access.run("provision", &["list"]).exits(0);
+    access.run("provision", &["add", "local", "--nodes-max", "1"]).exits(0);
     let refused = |args: &[&str], part: &str| {
         access.run("provision", args).exits(2).says(part);
     };
     refused(&["pause", "none"], "there is no queue none");
     refused(&["drop", "7"], "there is no allocation 7");
+    // No more is offered than this machine has.
+    refused(&["add", "local", "--name", "again"], "queue local has this machine already");
+    refused(&["add", "local", "--name", "huge", "--cpus", "4000"], "not to be had of this machine");
+    refused(&["once", "local", "--nodes", "2"], "choose 1 to 1");
+    access.run("provision", &["remove", "local"]).exits(0);
+    dispatcher.service().wait_for("queue local: is removed");
     refused(&["add", "slurm", "--acquire", "all"], "choose all-at-once");
     refused(&["add", "slurm", "--name", "a b"], "no name for a queue");
     refused(&["add", "./none.toml"], "cannot read ./none.toml");

@@ -4,6 +4,7 @@
 mod data;
 
 use super::instance::Instance;
+use super::values::Value;
 use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
 use crate::task::{Resources, TaskId};
@@ -182,6 +183,7 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
         "instance {id}: {ended} ended but {} results",
         instance.results.end()
     );
+    check_values(instance)?;
     let unfinished: u64 = instance.batches.values().map(|batch| batch.unfinished).sum();
     let open = instance.total - ended + instance.kept.again.len() as u64;
     ensure!(unfinished == open, "instance {id}: {unfinished} tasks are unfinished, not {open}");
@@ -193,6 +195,38 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
         told.into_iter().eq(instance.told.iter().map(|(id, told)| (*id, told.batches))),
         "instance {id}: what executors are told is miscounted"
     );
+    Ok(())
+}
+
+/// Exactly those values are held that tasks take that have not ended, or may
+/// run again.
+fn check_values(instance: &Instance) -> Result<(), CheckError> {
+    let id = instance.id;
+    let mut takers = BTreeMap::<u64, u64>::new();
+    for batch in instance.batches.values() {
+        for after in &batch.submission.after {
+            if batch.leaves_any || !instance.finished.contains(batch.first + after.offset) {
+                after.taken().iter().for_each(|task| *takers.entry(task.0).or_default() += 1);
+            }
+        }
+    }
+    let mut bytes = 0;
+    for (task, wanted) in &instance.values.wanted {
+        let expected = takers.remove(task).unwrap_or_default();
+        ensure!(
+            expected == wanted.takers && expected > 0,
+            "instance {id}: the value of task {task} has {} takers, not {expected}",
+            wanted.takers
+        );
+        let is_done = instance.finished.contains(*task) && !instance.failed.contains(*task);
+        let is_awaited = wanted.value == Value::Awaited;
+        ensure!(is_done != is_awaited, "instance {id}: the value of task {task} was missed");
+        if let Value::Held(Some(detail)) = &wanted.value {
+            bytes += detail.bytes();
+        }
+    }
+    ensure!(takers.is_empty(), "instance {id}: values are wanted of {takers:?}");
+    ensure!(bytes == instance.values.bytes, "instance {id}: bytes of values are miscounted");
     Ok(())
 }
 

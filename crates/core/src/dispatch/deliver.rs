@@ -5,9 +5,10 @@ use super::{Action, ConnectionId, Delivery, Dispatcher, Record, RequestError};
 use crate::limits::{
     DELIVERY_BYTES_MAX, DELIVERY_RUNS_MAX, DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX,
 };
-use crate::result::Finished;
+use crate::result::{Detail, Finished};
 use crate::task::InstanceId;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// An instance's results in the order of their delivery. Positions count
 /// task results from the instance's first.
@@ -22,6 +23,9 @@ pub(super) struct Results {
     /// Results before this one were taken in by a client.
     acknowledged: u64,
     bytes: u64,
+    /// From the first task of each run to the run's position, once tasks have
+    /// been looked up.
+    by_task: Option<BTreeMap<u64, u64>>,
 }
 
 impl Results {
@@ -51,7 +55,23 @@ impl Results {
             return;
         }
         self.bytes += finished.bytes();
+        if let Some(by_task) = &mut self.by_task {
+            by_task.insert(finished.first.0, at);
+        }
         self.runs.push_back((at, finished));
+    }
+
+    /// What there is to say of a task's result beyond its outcome; `None` if
+    /// the result is not there.
+    pub(super) fn detail_of(&mut self, task: u64) -> Option<Option<Arc<Detail>>> {
+        let runs = &self.runs;
+        let by_task = self
+            .by_task
+            .get_or_insert_with(|| runs.iter().map(|(at, run)| (run.first.0, *at)).collect());
+        let (_, at) = by_task.range(..=task).next_back()?;
+        let index = self.runs.binary_search_by_key(at, |(at, _)| *at).ok()?;
+        let (_, run) = self.runs.get(index)?;
+        (task - run.first.0 < run.count).then(|| run.detail.clone())
     }
 
     /// Results from position `from` on, which must begin a run, as many as go
@@ -103,6 +123,9 @@ impl Results {
                 break;
             }
             self.bytes -= run.bytes();
+            if let Some(by_task) = &mut self.by_task {
+                by_task.remove(&run.first.0);
+            }
             self.runs.pop_front();
             any = true;
         }

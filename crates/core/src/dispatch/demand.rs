@@ -2,7 +2,7 @@
 
 use super::Dispatcher;
 use super::executor::{Executor, InFlight};
-use super::instance::NeedId;
+use super::instance::{Instance, NeedId};
 use crate::provision::limits::DEMAND_NEEDS_MAX;
 use crate::provision::{Demand, Durations, Waiting};
 use crate::task::{ExecutorId, InstanceId, Resources, Time};
@@ -58,7 +58,8 @@ impl Dispatcher {
             for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
                 let need = &self.needs[need.0 as usize].resources;
                 let estimate = queue.estimate(&instance.batches);
-                add_waiting(&mut demand.waiting, need, queue.len, estimate);
+                let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
+                add_waiting(&mut demand.waiting, need, (queue.len, estimate, lasts));
             }
         }
         let mut until = self.now;
@@ -102,6 +103,23 @@ impl Dispatcher {
         run.dispatched.after(estimate_micros.saturating_mul(run.count.div_ceil(slots)))
     }
 
+    /// For how long ready tasks are expected to run, by their users, that could
+    /// run on executors there are, all of which leave before that; and how many
+    /// tasks wait with them.
+    pub(super) fn overlong(&self, instance: &Instance) -> Vec<(u64, u64)> {
+        let waiting =
+            instance.queues.iter().filter(|(_, queue)| self.knows_leases && queue.len > 0);
+        let overlong = waiting.filter_map(|((_, need), queue)| {
+            let need = &self.needs[need.0 as usize];
+            let lasts = queue.user_estimate(&instance.batches)?;
+            let mut offering = self.executors.values().filter(|one| one.offers(need)).peekable();
+            offering.peek()?;
+            let is_overlong = offering.all(|executor| !executor.outlasts(self.now, lasts));
+            is_overlong.then_some((lasts, queue.len))
+        });
+        overlong.collect()
+    }
+
     /// An executor takes no more tasks, and leaves when those it has ended.
     pub(super) fn release_executor(&mut self, id: ExecutorId) {
         let Some(executor) = self.executors.find_mut(&id) else { return };
@@ -126,14 +144,17 @@ impl Dispatcher {
     }
 }
 
-/// Adds tasks to those with the same need.
-fn add_waiting(waiting: &mut Vec<Waiting>, need: &Resources, tasks: u64, estimate: Option<u64>) {
+/// Adds tasks, how long they are expected to run and how long their users say,
+/// to those with the same need of which the latter is not very different.
+fn add_waiting(waiting: &mut Vec<Waiting>, need: &Resources, added: (u64, Option<u64>, u64)) {
+    let (tasks, estimate, lasts) = added;
     let is_full = waiting.len() >= DEMAND_NEEDS_MAX;
-    let same = waiting.iter().position(|one| one.need == *need);
+    let is_like = |one: &Waiting| one.lasts_micros.checked_ilog2() == lasts.checked_ilog2();
+    let same = waiting.iter().position(|one| one.need == *need && is_like(one));
     let last = waiting.len().checked_sub(1).filter(|_| is_full);
     let Some(at) = same.or(last) else {
         let need = need.clone();
-        waiting.push(Waiting { need, tasks, estimate_micros: estimate });
+        waiting.push(Waiting { need, tasks, estimate_micros: estimate, lasts_micros: lasts });
         return;
     };
     let one = &mut waiting[at];
@@ -147,4 +168,6 @@ fn add_waiting(waiting: &mut Vec<Waiting>, need: &Resources, tasks: u64, estimat
         (have, more) => have.or(more),
     };
     one.tasks = sum;
+    // Nodes that serve some of them are of use.
+    one.lasts_micros = one.lasts_micros.min(lasts);
 }

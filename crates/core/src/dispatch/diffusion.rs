@@ -67,12 +67,14 @@ pub struct Taken {
     pub inputs: Inputs,
 }
 
-/// The inputs of a task: one without an allocation.
+/// The inputs of a task: one or two without an allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inputs {
     /// One input.
     One(ObjectNo),
-    /// None, or several, in the order of their numbers.
+    /// Two, in the order of their numbers.
+    Two([ObjectNo; 2]),
+    /// None, or more, in the order of their numbers.
     Many(Box<[ObjectNo]>),
 }
 
@@ -86,6 +88,7 @@ impl Inputs {
         sorted.dedup();
         match sorted[..] {
             [one] => Inputs::One(one),
+            [one, other] => Inputs::Two([one, other]),
             _ => Inputs::Many(sorted.into()),
         }
     }
@@ -95,6 +98,7 @@ impl Inputs {
     pub fn as_slice(&self) -> &[ObjectNo] {
         match self {
             Inputs::One(one) => std::slice::from_ref(one),
+            Inputs::Two(two) => two,
             Inputs::Many(many) => many,
         }
     }
@@ -288,8 +292,16 @@ impl Waiting {
         self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
     }
 
-    /// An object is on its way to an executor, or no longer
-    /// ([`Index::hints`], [`Index::settled`]).
+    /// An object that was on its way to an executor has come, or is not coming
+    /// any more ([`Index::settled`]).
+    pub fn came_or_went(&mut self, index: &Index, place: Place, object: ObjectNo) {
+        if !index.holds(place, object) && !index.is_coming(place, object) {
+            self.gathering.lost(place, object);
+        }
+        self.coming_changed(index, object);
+    }
+
+    /// An object is on its way to an executor ([`Index::hints`]), or no longer.
     pub fn coming_changed(&mut self, index: &Index, object: ObjectNo) {
         let Some(local) = self.lists.local(object) else { return };
         self.wishes.rescore(index, &self.lists, local, self.policy.fetches_ahead());
@@ -315,6 +327,7 @@ impl Waiting {
         let taken = self.queue.remove(slot);
         let inputs = taken.inputs.as_slice();
         self.many -= usize::from(inputs.len() > 1);
+        self.gathering.taken(slot);
         if self.policy.looks() {
             if inputs.is_empty() {
                 self.lists.remove_plain(mark);

@@ -2,9 +2,10 @@
 
 use super::instance::{Instance, ReadyRun};
 use super::{BatchId, Dispatcher};
-use crate::result::{Finished, Outcome, Status};
+use crate::result::{Detail, Finished, Outcome, Status};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+use std::sync::Arc;
 
 impl Dispatcher {
     /// Tasks end without having run.
@@ -12,6 +13,20 @@ impl Dispatcher {
         let Some(instance) = self.instances.get(&id) else { return };
         let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
         self.end(id, unrun(TaskId(first), count, outcome, queued, self.now));
+    }
+
+    /// A task ends without having run, with more to say about it.
+    pub(super) fn end_unrun_for(
+        &mut self,
+        id: InstanceId,
+        task: u64,
+        outcome: Outcome,
+        detail: Option<Arc<Detail>>,
+    ) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let queued = instance.batch_of(TaskId(task)).map_or(Time::default(), |batch| batch.queued);
+        let finished = unrun(TaskId(task), 1, outcome, queued, self.now);
+        self.end(id, Finished { detail, ..finished });
     }
 
     /// Tasks end for good: dependants are released, or fail with them, to any
@@ -85,6 +100,13 @@ impl Dispatcher {
                     };
                     let first = TaskId(task);
                     ended.push(Finished { detail, ..unrun(first, 1, outcome, queued, self.now) });
+                } else if ready && let Some(detail) = instance.obstacle_to(task) {
+                    instance.kept.parked.remove(&task);
+                    let queued = instance
+                        .batch_of(TaskId(task))
+                        .map_or(Time::default(), |batch| batch.queued);
+                    let last = unrun(TaskId(task), 1, Outcome::NoInput, queued, self.now);
+                    ended.push(Finished { detail: Some(detail), ..last });
                 } else if ready && let Some(class) = instance.class_of(task) {
                     let tries = instance.kept.parked.remove(&task).unwrap_or_default();
                     let run = ReadyRun { first: task, count: 1, class, tries };
@@ -119,6 +141,10 @@ impl Dispatcher {
             batch.unfinished -= tasks;
             at = until;
             let unfinished = batch.unfinished;
+            if batch.takes_any {
+                instance.release_values(batch_first, from, tasks);
+            }
+            let Some(batch) = instance.batches.get(&batch_first) else { return };
             if let Some(data) = batch.submission.data.clone() {
                 let less: fn(&mut u64, u64) = |readers, tasks| {
                     *readers = readers.saturating_sub(tasks);

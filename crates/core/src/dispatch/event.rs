@@ -137,6 +137,18 @@ pub struct Update {
     pub cache: Option<Box<Changes>>,
 }
 
+impl Update {
+    /// Whether it says nothing but that the executor is there.
+    #[must_use]
+    pub fn is_heartbeat(&self) -> bool {
+        self.reports.is_empty()
+            && self.returned.is_empty()
+            && !self.recalled
+            && !self.leaving
+            && self.cache.is_none()
+    }
+}
+
 /// By whose leave an executor is there, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {

@@ -3,12 +3,15 @@
 use super::deliver::{Results, Subscriber};
 use super::intermediate::Intermediates;
 use super::located::{Located, Past};
+use super::values::Values;
 use super::{BatchId, InstanceOptions};
 use crate::data::index::Index;
 use crate::limits::RESULTS_HELD_BYTES_MAX;
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Kind, Resources, Submission, TaskClass, TaskId, Time};
+use crate::task::{
+    ExecutorId, InstanceId, Kind, Resources, Rows, Submission, TaskClass, TaskId, Time,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,6 +73,18 @@ pub(super) struct Batch {
     pub(super) leaves_any: bool,
     /// How often other batches read those.
     pub(super) read_by: u32,
+    /// Its tasks take values of others.
+    pub(super) takes_any: bool,
+}
+
+impl Batch {
+    /// Bytes of the row that was submitted for the task at `offset`.
+    pub(super) fn row_bytes(&self, offset: u64) -> u64 {
+        match &self.submission.rows {
+            Rows::Computed { .. } => 0,
+            Rows::Packed(rows) => rows.at(offset).map_or(0, |row| row.len() as u64),
+        }
+    }
 }
 
 /// What executors are told of a batch; several in a row have it in common if
@@ -233,6 +248,8 @@ pub(super) struct Instance {
     pub(super) failed: RunSet,
     /// What tasks leave in caches alone.
     pub(super) kept: Intermediates,
+    /// What tasks take of others.
+    pub(super) values: Values,
     /// Tasks to be cancelled when they come back from an executor.
     pub(super) cancelling: RunSet,
     pub(super) ended: Counts,
@@ -261,6 +278,7 @@ impl Instance {
             finished: RunSet::default(),
             failed: RunSet::default(),
             kept: Intermediates::default(),
+            values: Values::default(),
             cancelling: RunSet::default(),
             ended: Counts::default(),
             queued_bytes: 0,
@@ -379,6 +397,7 @@ impl Instance {
             self.cancelling.remove(first, count);
         }
         self.ended.end(status, count);
+        self.hold_values(finished);
     }
 
     /// Takes what is queued of `wanted` out of the ready queues. Costs one

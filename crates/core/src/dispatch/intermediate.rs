@@ -207,6 +207,7 @@ impl Instance {
             }
             let Some(batch) = self.batches.remove(&first) else { continue };
             self.queued_bytes -= batch.queued_bytes;
+            self.release_values_of(&batch);
             let Some(data) = &batch.submission.data else { continue };
             for writer in self.kept.forget(first, batch.submission.count, data) {
                 if let Some(batch) = self.batch_of_mut(TaskId(writer)) {

@@ -99,7 +99,7 @@ impl Dispatcher {
                     Change::Removed(object) => self.holder_removed(place, object),
                 }
             }
-            self.came_or_went(&coming);
+            self.came_or_went(place, &coming);
             if let Some(incarnation) = self.executors.find(&id).map(|found| found.incarnation) {
                 self.is_back(incarnation);
             }
@@ -163,11 +163,19 @@ impl Dispatcher {
         self.index.coming_objects(place).filter_map(|object| self.index.id(object)).collect()
     }
 
-    /// These objects have come, or are not coming any more.
-    fn came_or_went(&mut self, objects: &[ObjectId]) {
+    /// These objects have come to an executor, or are not coming any more.
+    fn came_or_went(&mut self, place: Place, objects: &[ObjectId]) {
         for id in objects {
             if let Some(object) = self.index.number(*id) {
-                self.coming_changed(object);
+                self.one_came_or_went(place, object);
+            }
+        }
+    }
+
+    fn one_came_or_went(&mut self, place: Place, object: ObjectNo) {
+        for (id, key) in &self.located.all {
+            if let Some(located) = located_in(&mut self.instances, *id, key) {
+                located.waiting.came_or_went(&self.index, place, object);
             }
         }
     }
@@ -200,7 +208,7 @@ impl Dispatcher {
                 located.waiting.executor_left(&self.index, place, &held);
             }
         }
-        self.came_or_went(&coming);
+        self.came_or_went(place, &coming);
         self.located.offer_all();
     }
 
@@ -240,7 +248,7 @@ impl Dispatcher {
                     && self.index.is_coming(place, number)
                 {
                     self.index.settled(number, place);
-                    self.coming_changed(number);
+                    self.one_came_or_went(place, number);
                     self.fetchers.insert(id);
                 }
             }
@@ -360,7 +368,7 @@ impl Dispatcher {
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
-        let rows = batch.submission.rows.slice(offset, 1);
+        let rows = instance.rows_for(batch, offset, 1, u64::MAX);
         let data = batch.submission.data.clone();
         let data_bytes = data.as_ref().map_or(0, |data| data.task_bytes(offset));
         let row_bytes = data_bytes

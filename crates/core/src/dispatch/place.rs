@@ -285,12 +285,13 @@ impl Dispatcher {
             if let Some(fitting) = budget.checked_div(data_bytes) {
                 take = take.min(ORDER_DATA_TASKS_MAX).min(1 + fitting);
             }
-            let rows = rows.slice(offset, take);
-            let row_bytes = data_bytes
-                + match &rows {
-                    Rows::Computed { .. } => 0,
-                    Rows::Packed(packed) => (packed.blob.len() as u64).div_ceil(take),
-                };
+            let rows = instance.rows_for(batch, offset, take, budget);
+            let mut row_bytes = data_bytes;
+            if let Rows::Packed(packed) = &rows {
+                // Values in front of rows may leave room for fewer.
+                take = packed.len();
+                row_bytes += (packed.blob.len() as u64).div_ceil(take);
+            }
             let batch_id = batch.id;
             let data = batch.submission.data.as_ref();
             let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));

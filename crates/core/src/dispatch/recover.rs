@@ -8,7 +8,7 @@ use super::{Dispatcher, InstanceOptions};
 use crate::limits::{INSTANCE_TASKS_MAX, RECONNECT_GRACE_MICROS};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, Submission, TaskId, Time};
+use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
 use std::fmt;
 
 /// One entry of the journal.
@@ -87,6 +87,16 @@ pub enum Record {
         task: TaskId,
         /// How often it has been run again, this time included.
         times: u32,
+    },
+    /// In a snapshot: values that unfinished tasks take, of tasks whose results
+    /// were forgotten.
+    Values {
+        /// Whose.
+        instance: InstanceId,
+        /// The tasks, ascending.
+        tasks: Vec<TaskId>,
+        /// Their values.
+        values: Packed,
     },
     /// In a snapshot: what is known of an instance beyond its live
     /// submissions and held results.
@@ -219,6 +229,9 @@ impl Dispatcher {
                 }
                 self.settle_recovered(instance);
             }
+            Record::Values { instance, tasks, values } => {
+                self.recovering(instance)?.recover_values(&tasks, &values);
+            }
         }
         Ok(())
     }
@@ -281,6 +294,9 @@ impl Dispatcher {
                 .get(&id)
                 .map(|instance| instance.batches.keys().copied().collect())
                 .unwrap_or_default();
+            if let Some(instance) = self.instances.get_mut(&id) {
+                instance.values_recovered();
+            }
             for first in batches {
                 self.queue_tasks(id, first);
             }
@@ -409,6 +425,9 @@ impl Dispatcher {
             failed: failed.iter().collect(),
             ended,
         });
+        for (tasks, values) in instance.forgotten_values() {
+            records.push(Record::Values { instance: id, tasks, values });
+        }
         if instance.sealed {
             records.push(Record::Sealed { instance: id });
         }

@@ -147,6 +147,10 @@ impl Dispatcher {
                 batch.read_by += 1;
             }
         }
+        let takes_any = submission.after.iter().any(|after| after.takes > 0);
+        if takes_any {
+            instance.want_values(&submission.after);
+        }
         instance.batches.insert(
             first.0,
             Batch {
@@ -160,6 +164,7 @@ impl Dispatcher {
                 queued_bytes,
                 leaves_any: links.leaves_any,
                 read_by: links.read_by,
+                takes_any,
             },
         );
         if let Some(data) = data {
@@ -197,14 +202,23 @@ impl Dispatcher {
                     .map(|upstream| upstream.0)
                     .filter(|upstream| !instance.finished.contains(*upstream))
                     .collect();
-                if failed.is_none() && upstreams.is_empty() {
+                let row_bytes = instance
+                    .batches
+                    .get(&batch_first)
+                    .map_or(0, |batch| batch.row_bytes(entry.offset));
+                let ready = failed.is_none() && upstreams.is_empty();
+                let obstacle =
+                    ready.then(|| instance.values.obstacle(entry.taken(), row_bytes)).flatten();
+                if ready && obstacle.is_none() {
                     continue;
                 }
                 let books = (&self.needs[..], &mut self.index);
                 located.extend(Self::queue_ready(instance, books, at, task - at, class));
                 at = task + 1;
                 if let Some(upstream) = failed {
-                    doomed.push((task, *upstream));
+                    doomed.push((task, Outcome::UpstreamFailed(*upstream), None));
+                } else if obstacle.is_some() {
+                    doomed.push((task, Outcome::NoInput, obstacle));
                 } else {
                     instance.missing.insert(task, upstreams.len() as u32);
                     for upstream in upstreams {
@@ -222,8 +236,8 @@ impl Dispatcher {
         for key in located {
             self.located.grew(id, Some(key));
         }
-        for (task, upstream) in doomed {
-            self.end_unrun(id, task, 1, Outcome::UpstreamFailed(upstream));
+        for (task, outcome, detail) in doomed {
+            self.end_unrun_for(id, task, outcome, detail);
         }
         self.refresh_hungry(id);
     }

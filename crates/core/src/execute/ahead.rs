@@ -84,7 +84,7 @@ impl Executor {
             self.leaders.insert((followers + 1, leader));
             let waits = Waits { chain, queued: next.clone(), asked: None };
             self.waiting.insert(next.key());
-            self.start(next, gpus, Some((behind, waits)));
+            self.start(next, Vec::new(), gpus, Some((behind, waits)));
             self.drain_stage();
         }
     }

@@ -6,9 +6,9 @@
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
 use super::{Executor, Killed, Queued, Running, TaskKey};
-use crate::limits::{BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
+use crate::limits::{BUNDLE_SEARCH_RUNS_MAX, BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
-use crate::task::{Kind, TaskId};
+use crate::task::{Kind, Rows, TaskId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -49,22 +49,113 @@ impl Pace {
     }
 }
 
+/// Functions that are called behind those of a [`super::Start`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct More {
+    /// The first.
+    pub key: TaskKey,
+    /// How many.
+    pub count: u64,
+    /// Rows that theirs are among.
+    pub rows: Arc<Rows>,
+    /// The index of the first one's row.
+    pub row: u64,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+}
+
+impl Queued {
+    /// Whether calls of `other` can be made behind calls of this.
+    fn is_like(&self, other: &Queued) -> bool {
+        self.template == other.template
+            && Arc::ptr_eq(&self.class, &other.class)
+            && self.data.is_none()
+            && other.data.is_none()
+    }
+
+    /// How they are started behind others.
+    pub(super) fn to_more(&self) -> More {
+        More {
+            key: self.key(),
+            count: self.count,
+            rows: self.rows.clone(),
+            row: self.row,
+            attempt: self.tries.attempt(),
+        }
+    }
+}
+
 impl Executor {
-    /// How many tasks from the front of `run` are started in one room.
-    pub(super) fn bundle(&self, run: &Queued) -> u64 {
+    /// How many tasks, of the queued run at `at` and of those like it that
+    /// follow, are started in one room.
+    pub(super) fn bundle(&self, at: usize) -> u64 {
+        let run = &self.queue[at];
         if run.class.kind != Kind::Function {
             return 1;
         }
         let Some(prepared) = self.templates.get(&run.template) else { return 1 };
+        let most = prepared.pace.bundle(run.class.estimate_micros);
+        let mut calls = run.count;
+        if most > 1 && run.data.is_none() {
+            let enough = self.capacity.count_of(&run.class.resources, most).max(1) * most;
+            for other in self.queue.range(at + 1..).take(BUNDLE_SEARCH_RUNS_MAX) {
+                if calls >= enough || !run.is_like(other) {
+                    break;
+                }
+                calls += other.count;
+            }
+        }
         // The last calls are to end together, on all workers.
-        let rooms = self.capacity.count_of(&run.class.resources, run.count).max(1);
-        let count = prepared.pace.bundle(run.class.estimate_micros).min(run.count.div_ceil(rooms));
+        let rooms = self.capacity.count_of(&run.class.resources, calls).max(1);
+        let count = most.min(calls.div_ceil(rooms));
         // An attempt that was disowned may still be running.
-        if count > 1 && self.is_running(run.instance, run.first, count) { 1 } else { count }
+        let own = count.min(run.count);
+        if count > 1 && self.is_running(run.instance, run.first, own) { 1 } else { count }
     }
 
-    /// Notes the calls of a bundle of `calls` that are behind its `leader`.
-    pub(super) fn start_behind(&mut self, key: TaskKey, calls: u64, leader: &Running) {
+    /// Takes the first `count` tasks of a queued run.
+    pub(super) fn take_queued(&mut self, at: usize, count: u64) -> Option<Queued> {
+        let run = self.queue.get_mut(at)?;
+        run.passed_since = None;
+        let first = Queued { count, ..run.clone() };
+        run.first += count;
+        run.row += count;
+        run.count -= count;
+        if run.count == 0 {
+            self.queue.remove(at);
+        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
+            prepared.uses += 1;
+        }
+        Some(first)
+    }
+
+    /// Takes up to `count` calls off the queued runs from `at` on, as long as
+    /// they are like the `first`, which was taken from there.
+    pub(super) fn take_more(&mut self, at: usize, first: &Queued, count: u64) -> Vec<Queued> {
+        let (mut more, mut left) = (Vec::new(), count);
+        while left > 0
+            && let Some(next) = self.queue.get(at).filter(|next| first.is_like(next))
+        {
+            let calls = left.min(next.count);
+            if self.is_running(next.instance, next.first, calls) {
+                break;
+            }
+            let Some(run) = self.take_queued(at, calls) else { break };
+            left -= run.count;
+            more.push(run);
+        }
+        more
+    }
+
+    /// Notes the calls of a bundle of `calls` that are behind its `leader`, and
+    /// before the one called `last`.
+    pub(super) fn start_behind(
+        &mut self,
+        key: TaskKey,
+        calls: u64,
+        leader: &Running,
+        last: Option<TaskKey>,
+    ) {
         if calls < 2 {
             return;
         }
@@ -72,7 +163,7 @@ impl Executor {
             prepared.uses += calls - 1;
         }
         for at in 1..calls {
-            let key = TaskKey { instance: key.instance, task: TaskId(key.task.0 + at) };
+            let place = |at: u64| TaskKey { instance: key.instance, task: TaskId(key.task.0 + at) };
             let behind = Running {
                 count: 1,
                 tries: leader.tries,
@@ -84,37 +175,82 @@ impl Executor {
                 killed: None,
                 rows: leader.rows.clone(),
                 row: leader.row + at,
-                behind: true,
+                behind: Some(place(at - 1)),
+                next: if at + 1 < calls { Some(place(at + 1)) } else { last },
                 waits: None,
                 moved_up: None,
                 chain: 0,
                 followers: VecDeque::new(),
             };
-            self.running.insert(key, behind);
+            self.running.insert(place(at), behind);
         }
+    }
+
+    /// Notes the calls of a run that are made behind `ahead`, and before the
+    /// one called `last`. Gives the last of them.
+    pub(super) fn start_more(
+        &mut self,
+        ahead: TaskKey,
+        run: &Queued,
+        last: Option<TaskKey>,
+    ) -> TaskKey {
+        let key = run.key();
+        let second = TaskKey { instance: key.instance, task: TaskId(key.task.0 + 1) };
+        let first = Running {
+            count: 1,
+            tries: run.tries,
+            template: run.template,
+            class: run.class.clone(),
+            gpus: Vec::new(),
+            data: None,
+            deadline: None,
+            killed: None,
+            rows: run.rows.clone(),
+            row: run.row,
+            behind: Some(ahead),
+            next: if run.count > 1 { Some(second) } else { last },
+            waits: None,
+            moved_up: None,
+            chain: 0,
+            followers: VecDeque::new(),
+        };
+        self.start_behind(key, run.count, &first, last);
+        self.running.insert(key, first);
+        TaskKey { instance: key.instance, task: TaskId(key.task.0 + run.count - 1) }
     }
 
     /// Passes the room of `run`, which has ended, on to the call behind it;
     /// `false` if there is none.
-    pub(super) fn lead(&mut self, key: TaskKey, run: &Running) -> bool {
-        let next = key.task.0.checked_add(1).map(|task| TaskKey { task: TaskId(task), ..key });
-        let Some((next, behind)) = next
-            .and_then(|next| self.running.get_mut(&next).map(|running| (next, running)))
-            .filter(|(_, next)| next.behind && !run.behind)
+    pub(super) fn lead(&mut self, run: &Running) -> bool {
+        let Some((next, behind)) =
+            run.next.and_then(|next| self.running.get_mut(&next).map(|running| (next, running)))
         else {
             return false;
         };
-        behind.behind = false;
+        behind.behind = None;
         behind.gpus.clone_from(&run.gpus);
         self.begun(next);
         true
+    }
+
+    /// Takes a call that is over, or comes back, out from between those before
+    /// and behind it. The one behind a call that leads stays behind it until it
+    /// leads itself.
+    pub(super) fn unlink(&mut self, run: &Running) {
+        let Some(ahead) = run.behind else { return };
+        if let Some(ahead) = self.running.get_mut(&ahead) {
+            ahead.next = run.next;
+        }
+        if let Some(next) = run.next.and_then(|next| self.running.get_mut(&next)) {
+            next.behind = Some(ahead);
+        }
     }
 
     /// The time of a call that leads runs from now on.
     pub(super) fn begun(&mut self, key: TaskKey) {
         let Some(run) = self.running.get_mut(&key) else { return };
         let timed = run.class.kind == Kind::Function && run.class.timeout_micros > 0;
-        if timed && !run.behind && run.deadline.is_none() {
+        if timed && run.behind.is_none() && run.deadline.is_none() {
             let at = self.now.after(run.class.timeout_micros);
             run.deadline = Some(at);
             self.deadlines.insert((at, key));

@@ -5,7 +5,7 @@ use super::ahead::Asked;
 use super::{Executor, Killed, TaskKey, TemplateId};
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
-use crate::task::{Kind, TaskId};
+use crate::task::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Executor {
@@ -36,12 +36,17 @@ impl Executor {
             if run.class.kind == Kind::Noop || run.waits.is_some() {
                 continue;
             }
-            if run.behind {
+            if let Some(next) = run.next {
+                let behind = self.running.get(&next).and_then(|next| next.behind);
+                ensure!(
+                    behind == Some(*key),
+                    "task {first} of instance {instance} has lost a call"
+                );
+            }
+            if let Some(ahead) = run.behind {
                 let function = run.class.kind == Kind::Function && run.gpus.is_empty();
                 ensure!(function, "task {first} of instance {instance} has nothing to be behind");
-                let ahead =
-                    first.checked_sub(1).map(|task| TaskKey { instance, task: TaskId(task) });
-                let led = ahead.is_some_and(|ahead| self.running.contains_key(&ahead));
+                let led = self.running.get(&ahead).is_some_and(|ahead| ahead.next == Some(*key));
                 ensure!(led, "task {first} of instance {instance} is behind a task that is gone");
                 ensure!(
                     run.deadline.is_none(),

@@ -1,7 +1,7 @@
 //! An executor that leaves: when it may go.
 
 use super::Executor;
-use crate::limits::LEAVE_MICROS_MAX;
+use crate::limits::{LEAVE_ALONE_MICROS_MAX, LEAVE_MICROS_MAX};
 use crate::task::Time;
 
 impl Executor {
@@ -11,15 +11,28 @@ impl Executor {
         self.leave_by.get_or_insert(self.now.after(LEAVE_MICROS_MAX));
     }
 
-    /// Whether it goes now: nothing runs, and nothing is unreported.
+    /// Notes whether all that keeps it, now that it leaves, from going is a
+    /// dispatcher that is away.
+    pub(super) fn note_alone(&mut self) {
+        let busy = !self.running.is_empty() || self.has_finishing();
+        let alone = !self.left && !self.connected && !busy;
+        let until = self.alone_until.unwrap_or(self.now.after(LEAVE_ALONE_MICROS_MAX));
+        self.alone_until = alone.then_some(until);
+    }
+
+    /// Whether it goes now: nothing runs, and nothing is unreported that a
+    /// dispatcher may still come for.
     pub(super) fn may_go(&self) -> bool {
-        self.leaving && !self.left && self.is_idle() && !self.lingers()
+        let abandoned = self.alone_until.is_some_and(|until| self.now >= until);
+        self.leaving && !self.left && (abandoned || self.is_idle() && !self.lingers())
     }
 
     /// When it goes if nobody says before that it may.
     pub(super) fn leave_timeout(&self) -> Option<(Time, &'static str)> {
         let lingers = self.leaving && !self.left && self.is_idle() && self.lingers();
-        self.leave_by.filter(|_| lingers).map(|at| (at, "copies elsewhere"))
+        let copied = self.leave_by.filter(|_| lingers).map(|at| (at, "copies elsewhere"));
+        let alone = self.alone_until.filter(|_| !self.left).map(|at| (at, "a dispatcher's return"));
+        copied.into_iter().chain(alone).min()
     }
 
     /// Whether it waits until what only it holds is held by others; not for

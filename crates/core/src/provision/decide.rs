@@ -29,6 +29,8 @@ pub(super) enum Intent {
 #[derive(Debug, Clone)]
 struct Supply {
     node: Resources,
+    /// What it offers is guessed: it may be enough for anything.
+    is_guess: bool,
     nodes: u64,
     leaves_at: Option<Time>,
 }
@@ -36,11 +38,9 @@ struct Supply {
 impl Supply {
     /// Whether a task that takes so long can run there.
     fn suits(&self, now: Time, waiting: &Waiting) -> bool {
-        let lasts = match (self.leaves_at, waiting.estimate_micros) {
-            (Some(leaves), Some(micros)) => now.after(micros) <= leaves,
-            _ => true,
-        };
-        lasts && self.node.fits(&waiting.need)
+        let end = now.after(waiting.lasts_micros);
+        let lasts = waiting.lasts_micros == 0 || self.leaves_at.is_none_or(|leaves| end <= leaves);
+        lasts && (self.is_guess || self.node.fits(&waiting.need))
     }
 }
 
@@ -70,6 +70,12 @@ impl Provisioner {
         self.allocations.values().filter(move |one| one.queue == queue)
     }
 
+    /// Nodes that a queue holds or will hold.
+    pub(super) fn held(&self, queue: &Queue) -> u64 {
+        let held = self.allocations_of(queue.id).map(|one| one.held(queue.options.is_whole));
+        held.fold(0, u64::saturating_add)
+    }
+
     /// Tasks that wait and that neither idle executors nor nodes to come can
     /// take.
     fn unmet(&self) -> Vec<Waiting> {
@@ -93,6 +99,20 @@ impl Provisioner {
         unmet
     }
 
+    /// Tasks that wait and that no queue and no executor can ever serve.
+    pub(super) fn unserved(&self) -> Option<&Waiting> {
+        let is_served = |waiting: &&Waiting| {
+            let end = self.now.after(waiting.lasts_micros);
+            let mut members = self.members.values();
+            self.queues.values().any(|queue| queue.suits(waiting))
+                || members.any(|member| {
+                    let lasts = member.leaves_at.is_none_or(|leaves| end <= leaves);
+                    (lasts || waiting.lasts_micros == 0) && member.capacity.fits(&waiting.need)
+                })
+        };
+        self.demand.waiting.iter().find(|waiting| !is_served(waiting))
+    }
+
     fn supplies(&self) -> Vec<Supply> {
         let mut strangers: BTreeMap<(&Resources, Option<Time>), u64> = BTreeMap::new();
         let mut idle: BTreeMap<AllocationId, (u64, Option<Time>)> = BTreeMap::new();
@@ -113,18 +133,18 @@ impl Provisioner {
         }
         let mut supplies = Vec::new();
         for ((node, leaves_at), nodes) in strangers {
-            supplies.push(Supply { node: node.clone(), nodes, leaves_at });
+            supplies.push(Supply { node: node.clone(), is_guess: false, nodes, leaves_at });
         }
         for allocation in self.allocations.values().filter(|one| !one.ending) {
             let Some(queue) = self.queues.get(&allocation.queue) else { continue };
-            let node = &queue.node;
+            let (node, is_guess) = (&queue.node, queue.is_guess);
             if let Some(&(nodes, leaves_at)) = idle.get(&allocation.id) {
-                supplies.push(Supply { node: node.clone(), nodes, leaves_at });
+                supplies.push(Supply { node: node.clone(), is_guess, nodes, leaves_at });
             }
             let nodes = allocation.coming();
             if nodes > 0 {
                 let leaves_at = allocation.until;
-                supplies.push(Supply { node: node.clone(), nodes, leaves_at });
+                supplies.push(Supply { node: node.clone(), is_guess, nodes, leaves_at });
             }
         }
         supplies
@@ -154,7 +174,7 @@ impl Provisioner {
             intents.push(Intent::Ask { queue: queue.id, requests, reason });
         }
         // What this queue is asked for, the next need not be.
-        for waiting in unmet.iter_mut().filter(|one| queue.suits(&one.need, one.estimate_micros)) {
+        for waiting in unmet.iter_mut().filter(|one| queue.suits(one)) {
             let each = queue.node.count_of(&waiting.need, u64::MAX).max(1);
             let used = waiting.tasks.div_ceil(each).min(nodes);
             nodes -= used;
@@ -168,7 +188,8 @@ impl Provisioner {
     fn requests(&self, queue: &Queue, wanted: u64, intents: &mut Vec<Intent>) -> Vec<u64> {
         let options = &queue.options;
         let (mut held, mut pending, mut allocations) = (0u64, 0u64, 0u64);
-        for one in self.allocations_of(queue.id).filter(|one| !one.is_fixed) {
+        let counts = |one: &&Allocation| options.max_is_strict || !one.is_fixed;
+        for one in self.allocations_of(queue.id).filter(counts) {
             held = held.saturating_add(one.held(options.is_whole));
             pending += u64::from(one.is_pending());
             allocations += 1;
@@ -313,12 +334,14 @@ impl Provisioner {
         let mut lines: Vec<PlanLine> = Vec::new();
         let intents = self.decide();
         let unmet = self.unmet();
+        let unserved = self.unserved();
         for queue in self.queues_in_order() {
             let outlook = self.outlook(queue, &unmet, 0);
             let mut line = PlanLine {
                 queue: queue.id,
                 requests: Vec::new(),
                 reason: outlook.asking.map(|(_, reason)| reason),
+                unserved: unserved.map(|waiting| (waiting.tasks, queue.unsuited(waiting))),
                 not_before: Some(queue.not_before).filter(|at| *at > now),
                 is_paused: queue.paused.is_some(),
                 releases: 0,
@@ -341,6 +364,22 @@ impl Provisioner {
 }
 
 impl Queue {
+    /// Why a queue does not suit tasks that it does not suit.
+    pub(super) fn unsuited(&self, waiting: &Waiting) -> Reason {
+        let estimate_micros = waiting.lasts_micros;
+        match self.lasts(estimate_micros) {
+            false => Reason::TooLong { estimate_micros, stay_micros: self.stay_micros() },
+            true => {
+                let mut node = self.node.clone();
+                // Not known: as much as anybody wants.
+                if node.memory_bytes == u64::MAX {
+                    node.memory_bytes = 0;
+                }
+                Reason::TooLarge { need: waiting.need.clone(), node }
+            }
+        }
+    }
+
     /// How long a request may wait in the LRM though nothing waits for it.
     pub(super) fn patience_micros(&self) -> Option<u64> {
         match self.options.release {

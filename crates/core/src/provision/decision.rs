@@ -1,7 +1,7 @@
 //! What was decided and why, as data; its text is what the log shows.
 
 use super::QueueId;
-use crate::task::{AllocationId, Time};
+use crate::task::{AllocationId, Resources, Time};
 use std::fmt;
 
 /// A decision, for the log.
@@ -67,6 +67,12 @@ pub enum Verdict {
     Pause,
     /// The queue is asked again.
     Resume,
+    /// Tasks wait that neither this queue nor any other, nor any executor that
+    /// is there, can serve.
+    Unserved {
+        /// How many.
+        tasks: u64,
+    },
 }
 
 /// Why.
@@ -147,6 +153,20 @@ pub enum Reason {
         /// How many in a row.
         times: u32,
     },
+    /// They are expected to run for longer than executors stay.
+    TooLong {
+        /// How long, in microseconds.
+        estimate_micros: u64,
+        /// How long executors stay.
+        stay_micros: u64,
+    },
+    /// They need more than a node offers.
+    TooLarge {
+        /// What they need.
+        need: Resources,
+        /// What a node offers, or is taken to offer until one has come.
+        node: Resources,
+    },
     /// The LRM says so.
     Lrm,
     /// The LRM does not know it (any more).
@@ -181,6 +201,8 @@ impl fmt::Display for Verdict {
             Verdict::Wait { .. } => write!(f, "ask for nothing for a while"),
             Verdict::Pause => write!(f, "paused until it is resumed"),
             Verdict::Resume => write!(f, "resumed"),
+            Verdict::Unserved { tasks: 1 } => write!(f, "cannot serve a task that waits"),
+            Verdict::Unserved { tasks } => write!(f, "cannot serve {tasks} tasks that wait"),
         }
     }
 }
@@ -225,6 +247,16 @@ impl fmt::Display for Reason {
                 f,
                 "{times} allocations in a row ended before any executor of theirs had joined"
             ),
+            Reason::TooLong { estimate_micros, stay_micros } => write!(
+                f,
+                "expected to run for {:.0} s, and executors stay for {:.0} s: choose a longer \
+                 walltime",
+                seconds(*estimate_micros),
+                seconds(*stay_micros)
+            ),
+            Reason::TooLarge { need, node } => {
+                write!(f, "{need} are needed, and a node has {node}")
+            }
             Reason::Lrm => write!(f, "the scheduler says so"),
             Reason::Missing => write!(f, "the scheduler does not know it"),
         }

@@ -99,6 +99,9 @@ pub struct Waiting {
     /// The run time to expect of each: the user's estimate, else the mean of
     /// those of its kind that ended; `None` while nobody knows.
     pub estimate_micros: Option<u64>,
+    /// How long their users say that they run: they are not started where they
+    /// could not end. 0 if nobody says.
+    pub lasts_micros: u64,
 }
 
 /// What a dispatcher's queues hold.

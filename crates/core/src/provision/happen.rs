@@ -2,7 +2,9 @@
 
 use super::allocation::Allocation;
 use super::decide::Intent;
-use super::limits::{LOOK_MICROS, QUEUE_ALLOCATIONS_MAX, QUEUE_EXECUTORS_MAX, QUEUES_MAX};
+use super::limits::{
+    LOOK_MICROS, QUEUE_ALLOCATIONS_MAX, QUEUE_EXECUTORS_MAX, QUEUES_MAX, UNSERVED_MICROS,
+};
 use super::queue::Queue;
 use super::release::{Lot, with_policy};
 use super::{Action, Demand, Member, Provisioner, QueueId, QueueOptions, Reason, Verdict};
@@ -29,6 +31,7 @@ impl Provisioner {
         if let Some(queue) = self.queues.get_mut(&id) {
             if queue.options.node != options.node {
                 queue.node = options.node.clone();
+                queue.is_guess = options.node_is_guess;
             }
             queue.options = options;
         }
@@ -62,6 +65,10 @@ impl Provisioner {
     pub(super) fn ask_once(&mut self, id: QueueId, nodes: u64, walltime_micros: u64) {
         let Some(queue) = self.queues.get(&id) else { return };
         if nodes == 0 || nodes > QUEUE_EXECUTORS_MAX || queue.removing {
+            return;
+        }
+        let options = &queue.options;
+        if options.max_is_strict && nodes > options.executors_max.saturating_sub(self.held(queue)) {
             return;
         }
         let walltime = match walltime_micros {
@@ -125,6 +132,7 @@ impl Provisioner {
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.barren = 0;
             queue.node = node;
+            queue.is_guess = false;
         }
         if is_first {
             self.note_start(allocation, delay_micros);
@@ -183,9 +191,30 @@ impl Provisioner {
             self.act(intent);
         }
         self.release_strangers();
+        self.tell_unserved();
         self.query_queues();
         self.forget_removed();
         self.plan_look();
+    }
+
+    /// Tells of tasks that nobody can serve, now and then while there are any.
+    fn tell_unserved(&mut self) {
+        let now = self.now;
+        let is_new = |queue: &Queue| {
+            let said = queue.said_unserved.map(|at| now.since(at));
+            !queue.removing && said.is_none_or(|ago| ago >= UNSERVED_MICROS)
+        };
+        let Some(waiting) = self.unserved() else { return };
+        let verdict = Verdict::Unserved { tasks: waiting.tasks };
+        let queues = self.queues.values().filter(|queue| is_new(queue));
+        let told: Vec<(QueueId, Reason)> =
+            queues.map(|queue| (queue.id, queue.unsuited(waiting))).collect();
+        for (id, reason) in told {
+            if let Some(queue) = self.queues.get_mut(&id) {
+                queue.said_unserved = Some(now);
+            }
+            self.decided(id, verdict.clone(), reason);
+        }
     }
 
     fn act(&mut self, intent: Intent) {

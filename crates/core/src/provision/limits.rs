@@ -44,6 +44,8 @@ pub const MISSING_ANSWERS_MAX: u32 = 2;
 pub const UNSEEN_MICROS: u64 = 60_000_000;
 /// How often policies look again when nothing has happened.
 pub const LOOK_MICROS: u64 = 1_000_000;
+/// How often it is said that a queue cannot serve tasks that wait.
+pub const UNSERVED_MICROS: u64 = 600_000_000;
 /// The least time between two looks at the dispatcher's demand.
 pub const DEMAND_MICROS: u64 = 50_000;
 /// What each executor adds to that: looking must not cost more than a small
@@ -53,6 +55,9 @@ pub const DEMAND_EXECUTOR_MICROS: u64 = 20;
 pub const JOIN_MICROS: u64 = 300_000_000;
 /// How long an executor of an allocation that no queue knows may be idle.
 pub const STRANGER_IDLE_MICROS: u64 = 300_000_000;
+/// The longest time before the end of a walltime at which executors leave
+/// unless told otherwise.
+pub const LEAVE_BEFORE_MICROS_MAX: u64 = 60_000_000;
 /// Start-up delays that are remembered for each queue.
 pub const DELAYS_MAX: usize = 32;
 /// Samples of how many tasks had arrived.

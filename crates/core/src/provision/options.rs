@@ -1,6 +1,6 @@
 //! What a queue is like and how it is used.
 
-use super::limits::{QUERY_MICROS, QUEUE_EXECUTORS_MAX};
+use super::limits::{LEAVE_BEFORE_MICROS_MAX, QUERY_MICROS, QUEUE_EXECUTORS_MAX};
 use crate::task::Resources;
 use std::fmt;
 
@@ -101,6 +101,8 @@ pub struct QueueOptions {
     pub executors_min: u64,
     /// Executors that are held, asked for or waited for at most.
     pub executors_max: u64,
+    /// Those that somebody asked for, whatever the demand, count as well.
+    pub max_is_strict: bool,
     /// Nodes of one request at least; a request may then be for more than is
     /// wanted.
     pub request_nodes_min: u64,
@@ -112,6 +114,8 @@ pub struct QueueOptions {
     pub allocations_max: u64,
     /// How long an allocation may run; 0 leaves it to the LRM.
     pub walltime_micros: u64,
+    /// How long before that its executors leave.
+    pub leave_micros: u64,
     /// How long an executor may be idle before it is released; `None` is for
     /// ever.
     pub idle_micros: Option<u64>,
@@ -124,6 +128,9 @@ pub struct QueueOptions {
     pub preference: i32,
     /// What a node is taken to offer until one has joined.
     pub node: Resources,
+    /// That is no more than a guess: until a node has joined, it may be large
+    /// enough for anything.
+    pub node_is_guess: bool,
     /// The LRM takes an allocation's nodes back only together; otherwise each
     /// when its executor leaves.
     pub is_whole: bool,
@@ -143,22 +150,32 @@ impl Default for QueueOptions {
             name: String::new(),
             executors_min: 0,
             executors_max: 1,
+            max_is_strict: false,
             request_nodes_min: 1,
             request_nodes_max: QUEUE_EXECUTORS_MAX,
             pending_max: 8,
             allocations_max: 64,
             walltime_micros: 3_600_000_000,
+            leave_micros: 0,
             idle_micros: Some(60_000_000),
             acquire: AcquireName::AllAtOnce,
             release: ReleaseName::Predictive,
             preference: 0,
             node: Resources::cpus(1),
+            node_is_guess: false,
             is_whole: true,
             billing_micros: 0,
             delay_micros: 60_000_000,
             query_micros: QUERY_MICROS,
         }
     }
+}
+
+/// How long before the end of a walltime executors leave unless told otherwise:
+/// a tenth of it, at most [`LEAVE_BEFORE_MICROS_MAX`].
+#[must_use]
+pub fn leave_micros(walltime_micros: u64) -> u64 {
+    (walltime_micros / 10).min(LEAVE_BEFORE_MICROS_MAX)
 }
 
 impl QueueOptions {

@@ -42,7 +42,7 @@ impl Provisioner {
         // What a stream wants is counted as a whole.
         let is_stream = coming.is_some_and(|coming| !coming.is_stage);
         let unmet = if is_stream { &[] } else { unmet };
-        for waiting in unmet.iter().filter(|one| queue.suits(&one.need, one.estimate_micros)) {
+        for waiting in unmet.iter().filter(|one| queue.suits(one)) {
             let estimate = waiting.estimate_micros.filter(|_| is_predictive);
             let is_learning = is_predictive && estimate.is_none();
             let nodes = nodes_for(queue, waiting, estimate, useful + wanted, is_learning);

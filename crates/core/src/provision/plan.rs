@@ -19,6 +19,9 @@ pub struct PlanLine {
     pub requests: Vec<u64>,
     /// Why; `None` if nothing is wanted of it.
     pub reason: Option<Reason>,
+    /// Tasks that wait and that nobody can serve, this queue included, and what
+    /// is wrong with it for them.
+    pub unserved: Option<(u64, Reason)>,
     /// Nothing is asked of it before then, though something is wanted.
     pub not_before: Option<Time>,
     /// It is paused, by somebody or after refusals.

@@ -1,7 +1,7 @@
 //! What is known of one queue besides its allocations.
 
 use super::limits::{DELAYS_MAX, PAUSE_MICROS, PAUSE_MICROS_MAX, WORDS_BYTES_MAX};
-use super::{QueueId, QueueOptions};
+use super::{QueueId, QueueOptions, Waiting};
 use crate::task::{Resources, Time};
 use std::collections::VecDeque;
 
@@ -14,6 +14,8 @@ pub(super) struct Queue {
     pub(super) options: QueueOptions,
     /// What a node offers, as the last executor that joined did.
     pub(super) node: Resources,
+    /// None has joined, and what it offers is guessed.
+    pub(super) is_guess: bool,
     /// Paused, by somebody or after refusals; what the LRM said then.
     pub(super) paused: Option<String>,
     pub(super) removing: bool,
@@ -43,6 +45,8 @@ pub(super) struct Queue {
     pub(super) delays: VecDeque<u64>,
     /// When an executor was last released one at a time.
     pub(super) released_one: Option<Time>,
+    /// When it was last said that tasks wait which it cannot serve.
+    pub(super) said_unserved: Option<Time>,
 }
 
 impl Queue {
@@ -50,6 +54,7 @@ impl Queue {
         Queue {
             id,
             node: options.node.clone(),
+            is_guess: options.node_is_guess,
             options,
             paused: None,
             removing: false,
@@ -66,6 +71,7 @@ impl Queue {
             free_after: Time::default(),
             delays: VecDeque::new(),
             released_one: None,
+            said_unserved: None,
         }
     }
 
@@ -92,12 +98,19 @@ impl Queue {
         longest.max(prior)
     }
 
-    /// Whether a task that needs `need` and takes so long could run on one of
-    /// its nodes.
-    pub(super) fn suits(&self, need: &Resources, estimate_micros: Option<u64>) -> bool {
-        let walltime = self.options.walltime_micros;
-        let lasts = walltime == 0 || estimate_micros.is_none_or(|micros| micros <= walltime);
-        lasts && self.node.fits(need)
+    /// Whether tasks could run on one of its nodes.
+    pub(super) fn suits(&self, waiting: &Waiting) -> bool {
+        self.lasts(waiting.lasts_micros) && (self.is_guess || self.node.fits(&waiting.need))
+    }
+
+    /// Whether its executors stay for so long.
+    pub(super) fn lasts(&self, micros: u64) -> bool {
+        self.options.walltime_micros == 0 || micros <= self.stay_micros()
+    }
+
+    /// How long an executor takes tasks, where there is a walltime.
+    pub(super) fn stay_micros(&self) -> u64 {
+        self.options.walltime_micros.saturating_sub(self.options.leave_micros)
     }
 
     /// Whether something may be asked of it at `now`.

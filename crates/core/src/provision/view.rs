@@ -43,6 +43,12 @@ impl<'a> QueueView<'a> {
         self.queue.is_known
     }
 
+    /// Nodes that it holds or will hold.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.provisioner.held(self.queue)
+    }
+
     /// Until when nothing is asked of it, after a refusal.
     #[must_use]
     pub fn not_before(&self) -> Time {

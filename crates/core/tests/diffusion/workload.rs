@@ -237,7 +237,7 @@ impl Plan {
                 }
                 if !task.after.is_empty() {
                     let tasks = task.after.iter().map(|id| TaskId(*id)).collect();
-                    after.push(After { offset: id - first, tasks });
+                    after.push(After { offset: id - first, tasks, takes: 0 });
                 }
                 self.tasks.push(task);
             }

@@ -6,8 +6,8 @@ use crate::workload::{Op, Plan};
 use falkon_core::dispatch::{ConnectionId, Delivery, Event, Reply, RequestError, Selection};
 use falkon_core::result::{Counts, Outcome};
 use falkon_core::runset::RunSet;
-use falkon_core::task::{InstanceId, TaskId, Time};
-use std::collections::VecDeque;
+use falkon_core::task::{InstanceId, Submission, TaskId, Time};
+use std::collections::{BTreeMap, VecDeque};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -25,6 +25,9 @@ pub(crate) struct Client {
     pub(crate) accepted: u64,
     /// Tasks it asked to be cancelled.
     pub(crate) cancelled: RunSet,
+    /// Whose values each task was submitted to take: a submission is made again
+    /// if its answer is lost.
+    pub(crate) takes: BTreeMap<u64, Vec<Vec<u64>>>,
     pub(crate) complete: bool,
     pub(crate) destroyed: bool,
 }
@@ -44,6 +47,7 @@ impl Client {
             ended: RunSet::default(),
             accepted: 0,
             cancelled: RunSet::default(),
+            takes: BTreeMap::new(),
             complete: false,
             destroyed: false,
         }
@@ -81,7 +85,8 @@ impl Client {
                 Event::Subscribe { connection, request, instance, from }
             }
             Op::Submit(number) => {
-                let (first, submission) = self.plan.submissions[number].clone();
+                let (first, mut submission) = self.plan.submissions[number].clone();
+                self.leave_out_what_is_here(first, &mut submission);
                 Event::Submit { connection, request, instance, first: TaskId(first), submission }
             }
             Op::Seal => Event::Seal { connection, request, instance },
@@ -100,6 +105,21 @@ impl Client {
             }
             Op::Destroy => Event::Destroy { connection, request, instance },
         })
+    }
+
+    /// What this client has been given it passes itself: nobody need keep it.
+    fn leave_out_what_is_here(&mut self, first: u64, submission: &mut Submission) {
+        for after in &mut submission.after {
+            let taken = after.taken().iter().copied();
+            let (mut others, here): (Vec<_>, Vec<_>) =
+                taken.partition(|task| !self.ended.contains(task.0));
+            let versions = self.takes.entry(first + after.offset).or_default();
+            versions.push(others.iter().map(|task| task.0).collect());
+            let rest = &after.tasks[after.takes as usize..];
+            after.takes = others.len() as u64;
+            others.extend(here.iter().chain(rest));
+            after.tasks = others;
+        }
     }
 
     pub(crate) fn reply(&mut self, request: u64, reply: Reply) {

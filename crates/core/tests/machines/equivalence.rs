@@ -60,6 +60,7 @@ fn submission(jobs: &[Job]) -> Submission {
             .map(|(offset, job)| After {
                 offset: offset as u64,
                 tasks: job.after.iter().copied().map(TaskId).collect(),
+                takes: offset as u64 % 2,
             })
             .collect(),
     }

@@ -8,9 +8,9 @@ use falkon_core::dispatch::{
     Prepare, Selection, Update,
 };
 use falkon_core::execute;
-use falkon_core::result::{Outcome, Report, Tries};
+use falkon_core::result::{Detail, Outcome, Report, Tries};
 use falkon_core::task::{
-    InstanceId, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+    After, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,8 +41,10 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn report() -> impl Strategy<Value = Report> {
-    (held(), outcome(), any_number(), any_number()).prop_map(|(held, outcome, started, ended)| {
-        Report {
+    let value = prop::option::of(vec(any::<u8>(), 0..9))
+        .prop_map(|value| value.map(|value| Arc::new(Detail { value, ..Detail::default() })));
+    (held(), outcome(), any_number(), any_number(), value).prop_map(
+        |(held, outcome, started, ended, detail)| Report {
             instance: held.instance,
             first: held.first,
             count: held.count,
@@ -50,9 +52,9 @@ fn report() -> impl Strategy<Value = Report> {
             outcome,
             started: Time(started),
             ended: Time(ended),
-            detail: None,
-        }
-    })
+            detail,
+        },
+    )
 }
 
 fn resources() -> impl Strategy<Value = Resources> {
@@ -100,6 +102,31 @@ fn submission() -> impl Strategy<Value = Submission> {
     })
 }
 
+/// Tasks that want values of any others, which may be there, gone or to come.
+fn taking() -> impl Strategy<Value = Submission> {
+    let taken = vec(prop_oneof![0..60u64, any_number()], 0..6);
+    (class(), vec((taken, any::<bool>()), 1..20)).prop_map(|(class, tasks)| {
+        let mut rows = Packed::default();
+        let count = tasks.len() as u64;
+        let mut after = Vec::new();
+        for (offset, (taken, takes)) in (0..count).zip(tasks) {
+            assert!(rows.push(b"row"));
+            let takes = if takes { taken.len() as u64 } else { taken.len() as u64 / 2 };
+            after.push(After { offset, tasks: taken.into_iter().map(TaskId).collect(), takes });
+        }
+        Submission {
+            data: None,
+            count,
+            template: Arc::default(),
+            rows: Rows::Packed(rows),
+            classes: vec![class],
+            class_runs: vec![(count, 0)],
+            names: None,
+            after,
+        }
+    })
+}
+
 fn event() -> impl Strategy<Value = Event> {
     let connection = (0..4u64).prop_map(ConnectionId);
     let instance = (0..3u64).prop_map(InstanceId);
@@ -110,7 +137,7 @@ fn event() -> impl Strategy<Value = Event> {
             request,
             options: InstanceOptions { keep_results: connection.0 % 2 == 0, ..Default::default() },
         }),
-        3 => (connection.clone(), instance.clone(), any_number(), submission()).prop_map(
+        3 => (connection.clone(), instance.clone(), any_number(), prop_oneof![submission(), taking()]).prop_map(
             move |(connection, instance, first, submission)| Event::Submit {
                 connection,
                 request,

@@ -113,6 +113,7 @@ pub(crate) fn any_submission() -> impl Strategy<Value = Submission> {
                 .map(|(offset, tasks)| After {
                     offset,
                     tasks: tasks.into_iter().map(TaskId).collect(),
+                    takes: offset % 3,
                 })
                 .collect(),
         })

@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub(crate) struct Task {
     pub(crate) class: TaskClass,
     pub(crate) after: Vec<u64>,
+    /// How many of these, from the first on, it takes the values of.
+    pub(crate) takes: usize,
     /// How many of its runs fail before one succeeds.
     pub(crate) fails: u32,
     /// Runs until it is killed.
@@ -113,6 +115,7 @@ fn task(rng: &mut Rng, class: &TaskClass, flavour: Flavour) -> Task {
     Task {
         class: class.clone(),
         after: Vec::new(),
+        takes: 0,
         fails: if fragile && rng.percent(25) { rng.below(5) as u32 } else { 0 },
         hangs: class.timeout_micros > 0 && class.kind != Kind::Noop && rng.percent(20),
         micros: if class.timeout_micros > 0 { micros.min(200_000) } else { micros },
@@ -127,6 +130,10 @@ fn rows(rng: &mut Rng, first: u64, count: u64) -> Rows {
         let factor = Range { start, step: 1, count };
         return Rows::Computed { factors: vec![factor], offset: 0 };
     }
+    packed_rows(first, count)
+}
+
+fn packed_rows(first: u64, count: u64) -> Rows {
     let mut packed = Packed::default();
     for task in first..first + count {
         assert!(packed.push(task.to_string().as_bytes()));
@@ -134,11 +141,37 @@ fn rows(rng: &mut Rng, first: u64, count: u64) -> Rows {
     Rows::Packed(packed)
 }
 
+/// What a task leaves for those that take it; those that may end in one report
+/// with others leave nothing.
+pub(crate) fn value_of(task: &Task, id: u64) -> Vec<u8> {
+    match task.class.kind {
+        Kind::Noop => Vec::new(),
+        _ if id.is_multiple_of(5) => Vec::new(),
+        _ => format!("value of {id}").repeat(1 + (id % 7) as usize).into_bytes(),
+    }
+}
+
+/// The values in front of a row, and the row.
+pub(crate) fn split_row(row: &[u8]) -> (Vec<&[u8]>, &[u8]) {
+    let Some((b'v', rest)) = row.split_first() else { return (Vec::new(), row) };
+    let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap()) as usize;
+    let mut at = 4 + 4 * word(0);
+    let mut values = Vec::new();
+    for index in 1..=word(0) {
+        let end = at + word(4 * index);
+        values.push(&rest[at..end]);
+        at = end;
+    }
+    (values, &rest[at..])
+}
+
 /// Whether a row is that of `task`.
 pub(crate) fn is_row_of(rows: &Rows, row: u64, task: u64) -> bool {
     match rows {
         Rows::Computed { .. } => rows.computed(row) == [task as i64],
-        Rows::Packed(packed) => packed.at(row) == Some(task.to_string().as_bytes()),
+        Rows::Packed(packed) => {
+            packed.at(row).map(|row| split_row(row).1) == Some(task.to_string().as_bytes())
+        }
     }
 }
 
@@ -173,6 +206,7 @@ impl Plan {
             plan.tasks.extend((0..*count).map(|_| Task {
                 class: class.clone(),
                 after: Vec::new(),
+                takes: 0,
                 fails: 0,
                 hangs: false,
                 micros: *micros,
@@ -243,7 +277,10 @@ impl Plan {
                     }
                     if !task.after.is_empty() {
                         let tasks = task.after.iter().map(|id| TaskId(*id)).collect();
-                        after.push(After { offset: id - first, tasks });
+                        if rng.percent(60) {
+                            task.takes = 1 + rng.below(task.after.len() as u64) as usize;
+                        }
+                        after.push(After { offset: id - first, tasks, takes: task.takes as u64 });
                     }
                 }
                 self.tasks.push(task);
@@ -254,6 +291,9 @@ impl Plan {
         submission.template = Arc::new(template);
         submission.classes = classes;
         submission.class_runs = class_runs;
+        if after.iter().any(|after| after.takes > 0) {
+            submission.rows = packed_rows(first, count);
+        }
         submission.after = after;
         self.submissions.push((first, submission));
     }

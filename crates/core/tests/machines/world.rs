@@ -6,17 +6,18 @@
 //! and its books.
 
 use crate::client::Client;
-use crate::node::Node;
+use crate::node::{Node, Process};
 use crate::rng::Rng;
-use crate::workload::Plan;
+use crate::workload::{Plan, split_row, value_of};
 use falkon_core::dispatch::{
     Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply,
 };
 use falkon_core::execute;
 use falkon_core::limits::PREFETCH_TASKS_MAX;
-use falkon_core::result::{Outcome, Status};
-use falkon_core::task::{InstanceId, Kind, Resources, Time};
+use falkon_core::result::{Detail, Outcome, Status};
+use falkon_core::task::{InstanceId, Kind, Resources, Rows, Time};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
@@ -525,7 +526,7 @@ impl World {
                 outcome: process.outcome,
                 started: process.started,
                 ended: process.ends,
-                detail: None,
+                detail: self.detail(client, key.task.0, &process),
             };
             self.nodes[index].handle(self.now, ended);
         }
@@ -605,6 +606,7 @@ impl World {
                     .is_some_and(|history| history.succeeded);
                 assert!(done, "task {id} starts before {upstream} is done");
             }
+            self.check_values(client, id, &start, id - first);
             let history = self.history.entry((client_index, id)).or_default();
             history.starts += 1;
             history.running += 1;
@@ -627,6 +629,30 @@ impl World {
         self.starts.push((self.now, index, client_index, first));
         let now = self.now;
         self.nodes[index].spawn(start, now, micros, outcome);
+    }
+
+    /// What is said of a task that has ended: its value.
+    fn detail(&self, client: usize, task: u64, process: &Process) -> Option<Arc<Detail>> {
+        let plan = &self.clients[client].plan.tasks[task as usize];
+        let value = value_of(plan, task);
+        let says = process.outcome == Outcome::Exit(0) && !value.is_empty();
+        says.then(|| Arc::new(Detail { value, ..Detail::default() }))
+    }
+
+    /// A task starts with the values that it was submitted to take.
+    fn check_values(&self, client: &Client, id: u64, start: &execute::Start, at: u64) {
+        let Rows::Packed(rows) = &*start.rows else {
+            assert_eq!(client.plan.tasks[id as usize].takes, 0);
+            return;
+        };
+        let (values, _) = split_row(rows.at(start.row + at).unwrap());
+        let value = |task: &u64| value_of(&client.plan.tasks[*task as usize], *task);
+        let Some(versions) = client.takes.get(&id) else {
+            assert!(values.is_empty(), "task {id} is given what it does not take");
+            return;
+        };
+        let right = versions.iter().any(|taken| taken.iter().map(value).eq(values.iter().copied()));
+        assert!(right, "task {id} starts with {values:?} of {versions:?}");
     }
 
     /// A node is gone, with all that ran there.

@@ -80,7 +80,7 @@ impl Rig {
 
     fn demand(&mut self, tasks: u64) -> Vec<Action> {
         let need = Resources::cpus(1);
-        let waiting = vec![Waiting { need, tasks, estimate_micros: None }];
+        let waiting = vec![Waiting { need, tasks, estimate_micros: None, lasts_micros: 0 }];
         let waiting = if tasks == 0 { Vec::new() } else { waiting };
         self.say(Event::Demand(Box::new(Demand { waiting, ..Demand::default() })))
     }
@@ -109,7 +109,7 @@ fn nothing_is_asked_before_a_query_was_answered() {
     let options = Box::new(options());
     machine.handle(Time(0), Event::Add { queue: QUEUE, options });
     let need = Resources::cpus(1);
-    let waiting = vec![Waiting { need, tasks: 3, estimate_micros: None }];
+    let waiting = vec![Waiting { need, tasks: 3, estimate_micros: None, lasts_micros: 0 }];
     machine.handle(Time(0), Event::Demand(Box::new(Demand { waiting, ..Demand::default() })));
     assert_eq!(machine.poll_action(), Some(Action::Query { queue: QUEUE }));
     assert_eq!(machine.poll_action(), None);
@@ -208,7 +208,8 @@ fn stages_that_double_are_asked_for_ahead() {
     durations.add(60 * SECOND, 1);
     let need = Resources::cpus(1);
     let mut demand = Demand { submitted: 1, ..Demand::default() };
-    demand.waiting = vec![Waiting { need: need.clone(), tasks: 1, estimate_micros: None }];
+    demand.waiting =
+        vec![Waiting { need: need.clone(), tasks: 1, estimate_micros: None, lasts_micros: 0 }];
     assert_eq!(rig.say(Event::Demand(Box::new(demand.clone()))), [submit(7, 1)]);
     rig.accept(7);
     rig.pass(30);
@@ -219,7 +220,8 @@ fn stages_that_double_are_asked_for_ahead() {
     rig.pass(60);
     // Two come when the first has ended: twice as many are to be expected then.
     let mut demand = Demand { submitted: 3, ended: 1, running: 1, durations, ..Demand::default() };
-    demand.waiting = vec![Waiting { need, tasks: 1, estimate_micros: Some(60 * SECOND) }];
+    demand.waiting =
+        vec![Waiting { need, tasks: 1, estimate_micros: Some(60 * SECOND), lasts_micros: 0 }];
     demand.running_until = Some(rig.now.after(60 * SECOND));
     demand.last_sent = Some(rig.now);
     assert_eq!(rig.say(Event::Demand(Box::new(demand.clone()))), [submit(8, 1)]);
@@ -241,4 +243,84 @@ fn what_was_decided_can_be_read() {
     assert_eq!(verdict.to_string(), "allocation 3: ask for 4 nodes for 1 s");
     let reason = Reason::Refused { times: 2, words: "no\n".to_owned() };
     assert_eq!(reason.to_string(), "refused 2 times in a row: no");
+}
+
+impl Rig {
+    /// Tasks that wait, and what of the decisions is about tasks that nobody
+    /// can serve.
+    fn wait(&mut self, need: Resources, estimate_s: u64) -> (Vec<Action>, Vec<String>) {
+        let (estimate_micros, lasts_micros) = (None, estimate_s * SECOND);
+        let waiting = vec![Waiting { need, tasks: 3, estimate_micros, lasts_micros }];
+        let demand = Demand { waiting, ..Demand::default() };
+        self.machine.handle(self.now, Event::Demand(Box::new(demand)));
+        let (mut actions, mut told) = (Vec::new(), Vec::new());
+        while let Some(action) = self.machine.poll_action() {
+            match action {
+                Action::Decided(one) if matches!(one.verdict, Verdict::Unserved { .. }) => {
+                    told.push(format!("{}: {}", one.verdict, one.reason));
+                }
+                Action::Decided(_) => {}
+                other => actions.push(other),
+            }
+        }
+        (actions, told)
+    }
+}
+
+#[test]
+fn tasks_that_no_node_stays_for_are_told_of_and_not_asked_for() {
+    let walltime_micros = 600 * SECOND;
+    let mut rig =
+        Rig::new(QueueOptions { walltime_micros, leave_micros: 60 * SECOND, ..options() });
+    let (actions, told) = rig.wait(Resources::cpus(1), 541);
+    assert_eq!(actions, []);
+    let words = "cannot serve 3 tasks that wait: expected to run for 541 s, and executors stay \
+                 for 540 s: choose a longer walltime";
+    assert_eq!(told, [words]);
+    let plan = rig.machine.plan(rig.now);
+    let (tasks, reason) = plan.queues[0].unserved.clone().unwrap();
+    assert_eq!(format!("{}: {reason}", Verdict::Unserved { tasks }), words);
+    // Once is enough, until much later.
+    assert_eq!(rig.wait(Resources::cpus(1), 542).1, [""; 0]);
+    rig.now = rig.now.after(3600 * SECOND);
+    assert_eq!(rig.wait(Resources::cpus(1), 541).1.len(), 1);
+    // What ends in time is asked for.
+    let (actions, told) = rig.wait(Resources::cpus(1), 540);
+    let allocation = AllocationId(7);
+    let submit = Action::Submit { queue: QUEUE, allocation, nodes: 3, walltime_micros };
+    assert_eq!(actions, [submit, Action::Query { queue: QUEUE }]);
+    assert_eq!(told, [""; 0]);
+    assert_eq!(rig.machine.plan(rig.now).queues[0].unserved, None);
+}
+
+#[test]
+fn what_a_node_offers_may_be_anything_until_one_has_come() {
+    let mut rig = Rig::new(options());
+    let (actions, told) = rig.wait(Resources::cpus(4), 0);
+    assert_eq!(actions, []);
+    let words = "cannot serve 3 tasks that wait: 4 cpus are needed, and a node has 1 cpus";
+    assert_eq!(told, [words]);
+
+    let mut rig = Rig::new(QueueOptions { node_is_guess: true, ..options() });
+    let (actions, told) = rig.wait(Resources::cpus(4), 0);
+    assert_eq!(actions, [submit(7, 3)]);
+    assert_eq!(told, [""; 0]);
+    // Those that come are waited for, and when one has come it is known.
+    assert_eq!(rig.wait(Resources::cpus(4), 0), (Vec::new(), Vec::new()));
+    rig.accept(7);
+    rig.join(1, 7);
+    let plan = rig.machine.plan(rig.now);
+    let (tasks, reason) = plan.queues[0].unserved.clone().unwrap();
+    assert_eq!(format!("{}: {reason}", Verdict::Unserved { tasks }), words);
+}
+
+#[test]
+fn a_strict_bound_holds_for_what_somebody_asks_for() {
+    let mut rig = Rig::new(QueueOptions { max_is_strict: true, executors_max: 4, ..options() });
+    let once = |nodes| Event::Once { queue: QUEUE, nodes, walltime_micros: 0 };
+    assert_eq!(rig.say(once(5)), []);
+    assert_eq!(rig.say(once(3)), [submit(7, 3)]);
+    assert_eq!(rig.say(once(2)), []);
+    assert_eq!(rig.demand(8), [submit(8, 1)]);
+    assert_eq!(rig.say(once(1)), []);
 }

@@ -440,7 +440,7 @@ impl World {
             0 => Vec::new(),
             tasks => {
                 let need = Resources::cpus(1);
-                vec![Waiting { need, tasks, estimate_micros: Some(10 * SECOND) }]
+                vec![Waiting { need, tasks, estimate_micros: Some(10 * SECOND), lasts_micros: 0 }]
             }
         };
         let demand = Demand {

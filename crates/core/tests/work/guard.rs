@@ -145,3 +145,28 @@ pub(crate) fn run_under_callgrind(scenarios: &[Scenario]) {
     let scenario = scenarios.iter().find(|scenario| scenario.name == name).unwrap();
     (scenario.run)(tasks.parse().unwrap());
 }
+
+/// The tests of a table of scenarios, and the allocator that they count with.
+macro_rules! tests {
+    ($scenarios:expr) => {
+        #[global_allocator]
+        static ALLOCATOR: guard::Counting = guard::Counting;
+
+        #[test]
+        fn a_task_takes_no_more_allocations_than_its_ceiling() {
+            guard::hold_allocations(&$scenarios);
+        }
+
+        #[test]
+        fn a_task_takes_no_more_instructions_than_its_ceiling() {
+            guard::hold_instructions(&$scenarios, "one_scenario");
+        }
+
+        #[test]
+        #[ignore = "the test of instructions runs it under callgrind"]
+        fn one_scenario() {
+            guard::run_under_callgrind(&$scenarios);
+        }
+    };
+}
+pub(crate) use tests;

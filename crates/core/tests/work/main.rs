@@ -18,9 +18,6 @@ use falkon_core::task::{
 use guard::Scenario;
 use std::sync::Arc;
 
-#[global_allocator]
-static ALLOCATOR: guard::Counting = guard::Counting;
-
 const CLIENT: ConnectionId = ConnectionId(u64::MAX);
 const INSTANCE: InstanceId = InstanceId(0);
 /// Executors of the dispatcher's scenarios, and slots of each.
@@ -41,21 +38,7 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario { name: "core-executor", tasks: (2_000, 12_000), run: execute },
 ];
 
-#[test]
-fn a_task_takes_no_more_allocations_than_its_ceiling() {
-    guard::hold_allocations(&SCENARIOS);
-}
-
-#[test]
-fn a_task_takes_no_more_instructions_than_its_ceiling() {
-    guard::hold_instructions(&SCENARIOS, "one_scenario");
-}
-
-#[test]
-#[ignore = "the test of instructions runs it under callgrind"]
-fn one_scenario() {
-    guard::run_under_callgrind(&SCENARIOS);
-}
+guard::tests!(SCENARIOS);
 
 fn computed(tasks: u64) -> Rows {
     Rows::Computed { factors: vec![Range { start: 0, step: 1, count: tasks }], offset: 0 }

@@ -1,5 +1,7 @@
 //! One connection of a dispatcher: its reader and its writer.
 
+use super::concentrated::HeldEnd;
+use super::crew::OwnPlace;
 use crate::provision::{Setup, SetupError};
 use crate::secure::{FrameReader, FrameWriter, QueueError, Role, WRITE_QUEUE_BYTES_MAX};
 use falkon_core::dispatch::ConnectionId;
@@ -24,6 +26,17 @@ pub(super) enum Message {
     Executor(FromExecutor),
 }
 
+impl Message {
+    /// What a peer of `role` said; an error is for people.
+    pub(super) fn decode(role: Role, frame: &[u8]) -> Result<Message, String> {
+        let message = match role {
+            Role::Executor => FromExecutor::from_bytes(frame).map(Message::Executor),
+            _ => FromClient::from_bytes(frame).map(Message::Client),
+        };
+        message.map_err(|error| format!("it sent what is no message: {error}"))
+    }
+}
+
 /// What readers hand to the driver.
 #[derive(Debug)]
 pub(super) enum Inbound {
@@ -39,6 +52,8 @@ pub(super) enum Inbound {
         connection: ConnectionId,
         why: Option<String>,
     },
+    /// What a concentrator brought at once.
+    Bundle(Vec<Inbound>),
     /// Start a provisioner; the answer says whether that worked.
     Provision {
         setup: Box<Setup>,
@@ -54,6 +69,15 @@ pub(super) enum Outgoing {
     Executor(ToExecutor),
 }
 
+impl Outgoing {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Outgoing::Client(message) => message.encode(out),
+            Outgoing::Executor(message) => message.encode(out),
+        }
+    }
+}
+
 /// The driver's end of a connection. Dropping it ends the connection once
 /// everything queued was written.
 #[derive(Debug)]
@@ -64,25 +88,56 @@ pub(super) struct Peer {
     pub(super) instances: HashSet<InstanceId>,
     /// It has asked for results.
     pub(super) awaits_results: bool,
-    queue: mpsc::UnboundedSender<Outgoing>,
+    /// Messages that wait for its writer.
     queued: Arc<AtomicUsize>,
-    hang_up: oneshot::Sender<()>,
+    way: Way,
+}
+
+/// How a peer is reached.
+#[derive(Debug)]
+enum Way {
+    /// Over a connection of this process.
+    Own { queue: mpsc::UnboundedSender<Outgoing>, hang_up: oneshot::Sender<()> },
+    /// Over one that a concentrator holds.
+    Held(HeldEnd),
 }
 
 impl Peer {
+    /// A peer whose connection a concentrator holds.
+    pub(super) fn held(role: Role, name: String, queued: Arc<AtomicUsize>, end: HeldEnd) -> Peer {
+        Peer {
+            role,
+            name,
+            instances: HashSet::new(),
+            awaits_results: false,
+            queued,
+            way: Way::Held(end),
+        }
+    }
+
     /// Queues a message; false if too many are waiting.
     pub(super) fn send(&self, message: Outgoing) -> bool {
         if self.queued.fetch_add(1, Ordering::Relaxed) >= PEER_MESSAGES_MAX {
             return false;
         }
-        // A writer that has ended reports so through its reader.
-        let _ = self.queue.send(message);
+        match &self.way {
+            Way::Own { queue, .. } => {
+                // A writer that has ended reports so through its reader.
+                let _ = queue.send(message);
+            }
+            Way::Held(end) => end.send(message),
+        }
         true
     }
 
     /// Ends the connection without waiting for what is queued.
     pub(super) fn close(self) {
-        let _ = self.hang_up.send(());
+        match self.way {
+            Way::Own { hang_up, .. } => {
+                let _ = hang_up.send(());
+            }
+            Way::Held(end) => end.hang_up(),
+        }
     }
 }
 
@@ -94,6 +149,7 @@ pub(super) fn spawn(
     reader: FrameReader,
     writer: FrameWriter,
     inbox: mpsc::Sender<Inbound>,
+    place: Option<OwnPlace>,
 ) {
     let (queue, messages) = mpsc::unbounded_channel();
     let (hang_up, hung_up) = oneshot::channel();
@@ -103,11 +159,12 @@ pub(super) fn spawn(
         name,
         instances: HashSet::new(),
         awaits_results: false,
-        queue,
         queued: queued.clone(),
-        hang_up,
+        way: Way::Own { queue, hang_up },
     };
     tokio::spawn(async move {
+        // Taken until the connection is closed.
+        let _place = place;
         if inbox.send(Inbound::Opened { connection, peer }).await.is_err() {
             return;
         }
@@ -145,14 +202,10 @@ async fn read(
         let mut messages = Vec::with_capacity(batch.len());
         let mut broken = None;
         for frame in batch {
-            let message = match role {
-                Role::Executor => FromExecutor::from_bytes(frame).map(Message::Executor),
-                _ => FromClient::from_bytes(frame).map(Message::Client),
-            };
-            match message {
+            match Message::decode(role, frame) {
                 Ok(message) => messages.push(message),
-                Err(error) => {
-                    broken = Some(format!("it sent what is no message: {error}"));
+                Err(why) => {
+                    broken = Some(why);
                     break;
                 }
             }
@@ -184,10 +237,7 @@ async fn write(
             {
                 return Some(error.to_string());
             }
-            let encoded = writer.queue_with(|out| match &message {
-                Outgoing::Client(message) => message.encode(out),
-                Outgoing::Executor(message) => message.encode(out),
-            });
+            let encoded = writer.queue_with(|out| message.encode(out));
             if let Err(QueueError::TooLarge { bytes }) = encoded {
                 return Some(format!("a message of {bytes} bytes is too large to be sent"));
             }

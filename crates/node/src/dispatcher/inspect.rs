@@ -33,6 +33,7 @@ impl Driver {
                     held_bytes,
                     clogged,
                     unschedulable: instance.unschedulable(),
+                    overlong: instance.overlong(),
                 }
             })
             .collect();

@@ -58,34 +58,46 @@ impl Driver {
     async fn answer_only(&mut self, inbox: &mut mpsc::Receiver<Inbound>) {
         while self.deferred.len() < DEFERRED_BATCHES_MAX {
             let Some(inbound) = inbox.recv().await else { break };
-            let now = self.clock.now();
-            match inbound {
-                Inbound::Opened { .. } => {
-                    self.take(now, inbound);
-                }
-                Inbound::Messages { connection, messages }
-                    if messages.iter().all(is_question) && !self.defers(connection) =>
-                {
-                    // What the round wants sent stays until the journal has it.
-                    let outgoing = std::mem::take(&mut self.outgoing);
-                    self.take(now, Inbound::Messages { connection, messages });
-                    self.send();
-                    self.outgoing = outgoing;
-                }
-                inbound => self.deferred.push(inbound),
-            }
+            self.answer_or_defer(inbound);
         }
         std::future::pending().await
     }
 
+    fn answer_or_defer(&mut self, inbound: Inbound) {
+        let now = self.clock.now();
+        match inbound {
+            Inbound::Opened { .. } => {
+                self.take(now, inbound);
+            }
+            Inbound::Bundle(bundle) => {
+                for inbound in bundle {
+                    self.answer_or_defer(inbound);
+                }
+            }
+            Inbound::Messages { connection, messages }
+                if messages.iter().all(is_question) && !self.defers(connection) =>
+            {
+                // What the round wants sent stays until the journal has it.
+                let outgoing = std::mem::take(&mut self.outgoing);
+                self.take(now, Inbound::Messages { connection, messages });
+                self.send();
+                self.outgoing = outgoing;
+            }
+            inbound => self.deferred.push(inbound),
+        }
+    }
+
     /// Whether something that a peer said before has been put off.
     fn defers(&self, asker: ConnectionId) -> bool {
-        let of_asker = |batch: &Inbound| match batch {
+        self.deferred.iter().any(|batch| match batch {
             Inbound::Messages { connection, .. } | Inbound::Closed { connection, .. } => {
                 *connection == asker
             }
-            Inbound::Opened { .. } | Inbound::Provision { .. } | Inbound::Stop => false,
-        };
-        self.deferred.iter().any(of_asker)
+            // Bundles are unpacked before they are put off.
+            Inbound::Opened { .. }
+            | Inbound::Bundle(_)
+            | Inbound::Provision { .. }
+            | Inbound::Stop => false,
+        })
     }
 }

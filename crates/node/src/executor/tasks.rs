@@ -13,7 +13,7 @@ use crate::process::{
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
-use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
+use falkon_core::execute::{Event, More, Start, TaskKey, TemplateId};
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
@@ -310,14 +310,36 @@ impl Tasks {
 
     /// Passes calls on to the workers, as far as one worker can make them.
     fn start_calls(&mut self, start: &Start, clock: &Clock) {
-        let key = |at: u64| TaskKey { task: TaskId(start.key.task.0 + at), ..start.key };
         let mut bundle: Option<Bundle> = None;
+        let mut returned = Vec::new();
+        self.add_calls(start, &mut bundle, &mut returned, clock);
+        for more in &start.more {
+            let More { key, count, rows, row, attempt } = more.clone();
+            let start = Start { key, count, rows, row, attempt, more: Vec::new(), ..start.clone() };
+            self.add_calls(&start, &mut bundle, &mut returned, clock);
+        }
+        // The last first, so that none is behind one that is gone.
+        self.events.extend(returned.into_iter().rev());
+        if let Some(bundle) = bundle {
+            self.workers.start(bundle, clock);
+        }
+    }
+
+    /// Adds the calls of `start` to a bundle, unless some are `returned`.
+    fn add_calls(
+        &mut self,
+        start: &Start,
+        bundle: &mut Option<Bundle>,
+        returned: &mut Vec<Event>,
+        clock: &Clock,
+    ) {
+        let key = |at: u64| TaskKey { task: TaskId(start.key.task.0 + at), ..start.key };
         let mut at = 0;
-        while at < start.count {
-            match (self.call(start, at), &mut bundle) {
-                (Ok(call), None) => bundle = Some(Bundle::new(key(at), start.attempt, call)),
+        while returned.is_empty() && at < start.count {
+            match (self.call(start, at), &mut *bundle) {
+                (Ok(call), None) => *bundle = Some(Bundle::new(key(at), start.attempt, call)),
                 (Ok(call), Some(bundle)) => {
-                    if !bundle.push(call) {
+                    if !bundle.push(key(at), start.attempt, call) {
                         break;
                     }
                 }
@@ -327,10 +349,7 @@ impl Tasks {
             at += 1;
         }
         if at < start.count {
-            self.events.push_back(Event::Returned { key: key(at), count: start.count - at });
-        }
-        if let Some(bundle) = bundle {
-            self.workers.start(bundle, clock);
+            returned.push(Event::Returned { key: key(at), count: start.count - at });
         }
     }
 

@@ -25,7 +25,7 @@ pub(super) use connection::Heard;
 use crate::clock::Clock;
 use crate::process::Launch;
 use connection::{accept, converse};
-use falkon_core::execute::{Event, TaskKey};
+use falkon_core::execute::Event;
 use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::Time;
 use outcome::ended_call;
@@ -164,8 +164,6 @@ pub(super) struct Workers {
     next_worker: u64,
     bundles: HashMap<u64, Bundle>,
     next_bundle: u64,
-    /// Bundles by the first task that has not ended.
-    places: BTreeMap<TaskKey, u64>,
     /// Bundles that wait for a worker.
     waiting: HashMap<Arc<Home>, VecDeque<u64>>,
     /// Idle workers; the last one had work last.
@@ -194,7 +192,6 @@ impl Workers {
             next_worker: WORKER_LAUNCHES,
             bundles: HashMap::new(),
             next_bundle: 0,
-            places: BTreeMap::new(),
             waiting: HashMap::new(),
             idle: HashMap::new(),
             broken: HashMap::new(),
@@ -231,7 +228,6 @@ impl Workers {
         let id = self.next_bundle;
         self.next_bundle += 1;
         let home = bundle.home.clone();
-        self.places.insert(bundle.key(0), id);
         self.bundles.insert(id, bundle);
         if let Some(worker) = self.idle.get_mut(&home).and_then(Vec::pop) {
             self.assign(worker, id, clock);
@@ -341,7 +337,6 @@ impl Workers {
     /// Ends all calls of a bundle that no worker has.
     fn fail(&mut self, id: u64, error: &str, clock: &Clock) {
         let Some(bundle) = self.bundles.remove(&id) else { return };
-        forget_place(&mut self.places, bundle.key(bundle.answered), id);
         let now = clock.now();
         for index in bundle.answered..bundle.live {
             let detail = Detail { error: error.to_owned(), ..Detail::default() };
@@ -467,7 +462,6 @@ impl Workers {
         let Some(worker) = self.workers.get(&key) else { return Ok(()) };
         let Some(id) = worker.bundle else { return Ok(()) };
         let Some(bundle) = self.bundles.get_mut(&id) else { return Ok(()) };
-        forget_place(&mut self.places, bundle.key(bundle.answered), id);
         let mut result = Ok(());
         let mut times = None;
         for answer in Answers::new(answers) {
@@ -495,9 +489,6 @@ impl Workers {
                 }
             }
         }
-        if bundle.answered < bundle.live {
-            self.places.insert(bundle.key(bundle.answered), id);
-        }
         result
     }
 
@@ -511,7 +502,6 @@ impl Workers {
         if let Some(id) = worker.bundle.take()
             && let Some(mut bundle) = self.bundles.remove(&id)
         {
-            forget_place(&mut self.places, bundle.key(bundle.answered), id);
             let claimed = bundle.live.saturating_sub(left);
             give_back(&mut bundle, claimed, &mut self.events);
             worker.calls += u64::from(bundle.live);
@@ -578,19 +568,9 @@ impl Workers {
     }
 }
 
-/// Forgets the place of a bundle, if it is that of this one: behind its last
-/// call another may begin.
-fn forget_place(places: &mut BTreeMap<TaskKey, u64>, place: TaskKey, id: u64) {
-    if places.get(&place) == Some(&id) {
-        places.remove(&place);
-    }
-}
-
 /// Gives back the calls of a bundle after the first `most`.
 fn give_back(bundle: &mut Bundle, most: u32, events: &mut VecDeque<Event>) {
-    if bundle.live > most {
-        let count = u64::from(bundle.live - most);
-        events.push_back(Event::Returned { key: bundle.key(most), count });
-        bundle.live = most;
+    for (key, count) in bundle.cut(most) {
+        events.push_back(Event::Returned { key, count });
     }
 }

@@ -48,6 +48,9 @@ pub struct Description {
     /// `memory_mib`.
     #[serde(default)]
     pub executor_limits: bool,
+    /// Jobs run on this very machine: all nodes share it.
+    #[serde(default)]
+    pub here: bool,
     /// A job has one node, whatever is set.
     #[serde(default)]
     pub one_node: bool,

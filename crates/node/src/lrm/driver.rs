@@ -249,6 +249,24 @@ impl Driver {
         self.description.whole
     }
 
+    /// Whether its nodes are this very machine.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.description.here
+    }
+
+    /// How its jobs are.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether jobs have whole nodes, however large those are.
+    #[must_use]
+    pub fn has_whole_nodes(&self) -> bool {
+        self.description.whole_nodes && self.settings.cpus.is_none()
+    }
+
     /// Whether the LRM says how many nodes are free.
     #[must_use]
     pub fn tells_free(&self) -> bool {
@@ -278,8 +296,7 @@ impl Driver {
         for name in &self.description.optional {
             values.set_some(name, None);
         }
-        let whole = self.description.whole_nodes && self.settings.cpus.is_none();
-        self.settings.fill(&mut values, whole);
+        self.settings.fill(&mut values, self.has_whole_nodes());
         values.set("name_prefix", self.prefix.clone());
         values.set("user", self.user.clone());
         values.set("state_dir", self.dir.to_string_lossy());

@@ -21,6 +21,8 @@ pub struct Executor {
     pub access: String,
     /// How long an executor goes on without a dispatcher.
     pub give_up: Duration,
+    /// How long before the walltime's end an executor leaves, if that is said.
+    pub leave_before: Option<Duration>,
 }
 
 impl std::fmt::Debug for Executor {
@@ -82,6 +84,9 @@ pub(super) fn node_script(
     }
     if let Some(walltime) = request.walltime {
         let _ = write!(script, " --walltime {}s", walltime.as_secs());
+        if let Some(before) = executor.leave_before {
+            let _ = write!(script, " --leave-before {}s", before.as_secs());
+        }
     }
     if let Some(scratch) = &settings.scratch {
         let _ = write!(script, " --scratch {}", quoted(scratch));

@@ -4,7 +4,7 @@ use super::config::ConfigError;
 use super::record::{RecordError, StoredQueue};
 use super::{Provision, Queue};
 use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
-use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView};
+use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView, Verdict};
 use falkon_core::task::Time;
 use falkon_wire::provision::{
     AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
@@ -28,12 +28,19 @@ pub enum AskError {
     NoQueue(String),
     /// There is such a queue already.
     Exists(String),
+    /// There is a queue of this machine already.
+    Here(String),
     /// There are too many queues.
     TooMany,
     /// There is no such allocation.
     NoAllocation(u64),
     /// Nodes: none at all, or too many.
-    Nodes(u64),
+    Nodes {
+        /// How many were asked for.
+        nodes: u64,
+        /// How many can be.
+        most: u64,
+    },
     /// The queue cannot be.
     Config(ConfigError),
     /// It cannot be recorded.
@@ -56,10 +63,17 @@ impl fmt::Display for AskError {
                 "there is a queue {name} already: give the new one another --name, or remove \
                  that one first"
             ),
+            AskError::Here(name) => write!(
+                f,
+                "queue {name} has this machine already: two would offer more than there is"
+            ),
             AskError::TooMany => write!(f, "there are {QUEUES_MAX} queues already: remove one"),
             AskError::NoAllocation(id) => write!(f, "there is no allocation {id}"),
-            AskError::Nodes(nodes) => {
-                write!(f, "{nodes} nodes cannot be asked for: choose 1 to {QUEUE_EXECUTORS_MAX}")
+            AskError::Nodes { most: 0, .. } => {
+                write!(f, "no further node can be asked for: the queue has all it may have")
+            }
+            AskError::Nodes { nodes, most } => {
+                write!(f, "{nodes} nodes cannot be asked for at a time: choose 1 to {most}")
             }
             AskError::Config(error) => write!(f, "{error}"),
             AskError::Record(error) => write!(f, "{error}"),
@@ -108,8 +122,12 @@ impl Provision {
             ProvisionAsk::Once { queue, nodes, walltime_micros } => {
                 let id = self.find(&queue)?;
                 let most = self.queues.get(&id).and_then(|queue| queue.driver.nodes_max());
-                if nodes == 0 || nodes > most.unwrap_or(QUEUE_EXECUTORS_MAX) {
-                    return Err(AskError::Nodes(nodes));
+                let view = self.machine.queue_view(id).filter(|view| view.options().max_is_strict);
+                let left =
+                    view.map(|view| view.options().executors_max.saturating_sub(view.held()));
+                let most = most.into_iter().chain(left).min().unwrap_or(QUEUE_EXECUTORS_MAX);
+                if nodes == 0 || nodes > most {
+                    return Err(AskError::Nodes { nodes, most });
                 }
                 self.machine.handle(now, Event::Once { queue: id, nodes, walltime_micros });
             }
@@ -135,12 +153,12 @@ impl Provision {
         }
         let stored = StoredQueue { name: name.to_owned(), config, paused: false, removing: false };
         // Checked before it is recorded, and recorded before it is used.
-        self.checked(&stored).map_err(AskError::Config)?;
+        self.checked(&stored)?;
         let written = self.recorded(|record| record.set(name, Some(stored.clone())));
         written.map_err(AskError::Record)?;
         let queue = self.take_up(now, stored).map_err(AskError::Config)?;
-        let is_local = self.queues.get(&queue).is_some_and(|queue| queue.driver.kind() == "local");
-        if self.setup.loopback && !is_local {
+        let is_here = self.queues.get(&queue).is_some_and(|queue| queue.driver.is_here());
+        if self.setup.loopback && !is_here {
             let text = "this dispatcher listens at this machine's own address alone: executors \
                         elsewhere cannot reach it; start it with --listen 0.0.0.0:0";
             self.say(now, name, text.to_owned());
@@ -149,10 +167,18 @@ impl Provision {
         Ok(())
     }
 
-    fn checked(&self, stored: &StoredQueue) -> Result<(), ConfigError> {
-        let config = super::QueueConfig::parse(&stored.config)?;
-        let driver = config.driver(&self.setup.executor, &self.setup.tag, &self.setup.dir)?;
-        config.options(&stored.name, &driver).map(drop)
+    fn checked(&self, stored: &StoredQueue) -> Result<(), AskError> {
+        let checked = || {
+            let config = super::QueueConfig::parse(&stored.config)?;
+            let driver = config.driver(&self.setup.executor, &self.setup.tag, &self.setup.dir)?;
+            config.options(&stored.name, &driver).map(|_| driver)
+        };
+        let driver = checked().map_err(AskError::Config)?;
+        let mut others = self.queues.values().filter(|other| other.driver.is_here());
+        match others.next().filter(|_| driver.is_here()) {
+            Some(other) => Err(AskError::Here(other.stored.name.clone())),
+            None => Ok(()),
+        }
     }
 
     fn status(&self, now: Time, only: Option<&str>, log: u64) -> ProvisionStatus {
@@ -201,7 +227,20 @@ fn queue_status(queue: &Queue, view: &QueueView<'_>, plan: &PlanLine) -> QueueSt
         node: view.options().node.clone(),
         requests: plan.requests.clone(),
         releases: plan.releases,
-        reason: plan.reason.as_ref().map(ToString::to_string),
+        reason: reason_of(plan),
+    }
+}
+
+/// Why something would be asked for, and what cannot be served.
+fn reason_of(plan: &PlanLine) -> Option<String> {
+    let reason = plan.reason.as_ref().map(ToString::to_string);
+    let unserved = plan
+        .unserved
+        .as_ref()
+        .map(|(tasks, reason)| format!("{}: {reason}", Verdict::Unserved { tasks: *tasks }));
+    match (reason, unserved) {
+        (Some(reason), Some(unserved)) => Some(format!("{reason}; {unserved}")),
+        (reason, unserved) => reason.or(unserved),
     }
 }
 

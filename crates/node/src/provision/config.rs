@@ -1,7 +1,8 @@
 //! A queue's file: which scheduler, how much of it, and how its jobs are.
 
-use crate::lrm::{Driver, Executor, LrmError, Settings};
-use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName};
+use super::here::Machine;
+use crate::lrm::{Description, Driver, Executor, LrmError, Settings};
+use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName, leave_micros};
 use falkon_core::task::{MILLI, Resources};
 use serde::Deserialize;
 use std::fmt;
@@ -30,8 +31,8 @@ pub struct QueueConfig {
     pub kind: String,
     /// Nodes that are held whatever the demand.
     pub nodes_min: u64,
-    /// Nodes at most.
-    pub nodes_max: u64,
+    /// Nodes at most; without it 8, or all of this machine as one.
+    pub nodes_max: Option<u64>,
     /// Nodes of one request at least.
     pub request_min: u64,
     /// Nodes of one request at most.
@@ -62,6 +63,9 @@ pub struct QueueConfig {
     pub node_cpus: Option<u32>,
     /// How long an executor goes on without its dispatcher.
     pub give_up: f64,
+    /// How long before the walltime's end executors leave; a tenth of it, at
+    /// most a minute, if it is not said.
+    pub leave_before: Option<f64>,
     /// How its jobs are.
     pub job: Settings,
     /// Parts of the scheduler's description that are different here.
@@ -74,7 +78,7 @@ impl Default for QueueConfig {
         QueueConfig {
             kind: String::new(),
             nodes_min: 0,
-            nodes_max: EXECUTORS_MAX,
+            nodes_max: None,
             request_min: 1,
             request_max: None,
             pending_max: PENDING_MAX,
@@ -90,6 +94,7 @@ impl Default for QueueConfig {
             query_interval: options.query_micros as f64 / 1e6,
             node_cpus: None,
             give_up: GIVE_UP_S,
+            leave_before: None,
             job: Settings::default(),
             lrm: toml::Table::new(),
         }
@@ -113,6 +118,17 @@ pub enum ConfigError {
     Options(OptionsError),
     /// Its scheduler cannot be used so.
     Lrm(LrmError),
+    /// Its nodes are this machine, and more than it has.
+    Machine {
+        /// What there is too little of.
+        what: &'static str,
+        /// How much each node is to have.
+        each: u64,
+        /// How many nodes.
+        nodes: u64,
+        /// How much there is.
+        all: u64,
+    },
 }
 
 impl fmt::Display for ConfigError {
@@ -136,6 +152,11 @@ impl fmt::Display for ConfigError {
             ConfigError::Time(what) => write!(f, "{what} must be seconds, 0 or more"),
             ConfigError::Options(error) => write!(f, "{error}"),
             ConfigError::Lrm(error) => write!(f, "{error}"),
+            ConfigError::Machine { what, each, nodes, all } => write!(
+                f,
+                "{nodes} nodes of {each} {what} are not to be had of this machine, which has \
+                 {all}: choose fewer or smaller ones"
+            ),
         }
     }
 }
@@ -183,22 +204,22 @@ impl QueueConfig {
         let release = ReleaseName::named(&self.release, self.few_queued)
             .ok_or_else(|| ConfigError::Release(self.release.clone()))?;
         let request_max = self.request_max.into_iter().chain(driver.nodes_max());
-        let request_max = request_max.chain([self.nodes_max]).min().unwrap_or(self.nodes_max);
-        let mut node = Resources::cpus(1);
-        let cpus = self.node_cpus.or(self.job.cpus).unwrap_or(1);
-        node.cpus_milli = cpus.saturating_mul(MILLI);
-        node.gpus = self.job.gpus.unwrap_or(0);
-        // Tasks that ask for memory are tried on any node until one is known.
-        node.memory_bytes = self.job.memory_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
+        let nodes_max = self.nodes_max(driver.is_here());
+        let request_max = request_max.chain([nodes_max]).min().unwrap_or(nodes_max);
         let options = QueueOptions {
             name: name.to_owned(),
             executors_min: self.nodes_min,
-            executors_max: self.nodes_max,
+            executors_max: nodes_max,
+            max_is_strict: driver.is_here(),
             request_nodes_min: self.request_min,
             request_nodes_max: request_max,
             pending_max: self.pending_max,
             allocations_max: self.jobs_max,
             walltime_micros: micros("walltime", self.walltime)?,
+            leave_micros: match self.leave_before {
+                Some(seconds) => micros("leave_before", seconds)?,
+                None => leave_micros(micros("walltime", self.walltime)?),
+            },
             idle_micros: match self.idle < 0.0 {
                 true => None,
                 false => Some(micros("idle", self.idle)?),
@@ -206,7 +227,9 @@ impl QueueConfig {
             acquire,
             release,
             preference: self.preference,
-            node,
+            node: self.node(driver.settings()),
+            // Whole nodes are as large as they are.
+            node_is_guess: driver.has_whole_nodes() && self.node_cpus.is_none(),
             is_whole: driver.is_whole(),
             billing_micros: micros("billing", self.billing)?,
             delay_micros: micros("delay", self.delay)?,
@@ -214,6 +237,21 @@ impl QueueConfig {
         };
         options.check().map_err(ConfigError::Options)?;
         Ok(options)
+    }
+
+    fn nodes_max(&self, is_here: bool) -> u64 {
+        self.nodes_max.unwrap_or(if is_here { 1 } else { EXECUTORS_MAX })
+    }
+
+    /// What a node is taken to offer.
+    fn node(&self, job: &Settings) -> Resources {
+        let cpus = self.node_cpus.or(job.cpus).unwrap_or(1);
+        Resources {
+            gpus: job.gpus.unwrap_or(0),
+            // Tasks that ask for memory are tried on any node until one is known.
+            memory_bytes: job.memory_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20)),
+            ..Resources::cpus(cpus.min(u32::MAX / MILLI))
+        }
     }
 
     /// Its driver. `executor` has what all executors of a dispatcher have.
@@ -228,8 +266,14 @@ impl QueueConfig {
     ) -> Result<Driver, ConfigError> {
         let give_up = micros("give_up", self.give_up)?;
         let give_up = std::time::Duration::from_micros(give_up);
-        let executor = Executor { give_up, ..executor.clone() };
-        let settings = self.job.clone();
+        let leave_before = self.leave_before.map(|seconds| micros("leave_before", seconds));
+        let leave_before = leave_before.transpose()?.map(std::time::Duration::from_micros);
+        let executor = Executor { give_up, leave_before, ..executor.clone() };
+        let mut settings = self.job.clone();
+        let description = Description::of(&self.kind, &self.lrm);
+        if description.map_err(|error| ConfigError::Lrm(error.into()))?.here {
+            Machine::own().share(&mut settings, self.nodes_max(true))?;
+        }
         Driver::new(&self.kind, &self.lrm, settings, executor, tag, dir).map_err(ConfigError::Lrm)
     }
 }
@@ -244,6 +288,7 @@ mod tests {
             binary: "falkon".into(),
             access: String::new(),
             give_up: std::time::Duration::ZERO,
+            leave_before: None,
         };
         let driver = config.driver(&executor, "tag", Path::new("/nowhere"))?;
         config.options("name", &driver)

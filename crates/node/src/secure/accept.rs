@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
 
 use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
 use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
@@ -18,6 +19,10 @@ use super::{
     BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, PLACE_MS_MAX, Role,
     Session, tls,
 };
+
+/// Room for what an acceptor is made from, so that secrets are not left behind
+/// where it was too small.
+const HANDED_OVER_BYTES: usize = 4 << 10;
 
 /// Lets peers in that prove themselves. One per listening dispatcher, shared by
 /// all its connections.
@@ -188,6 +193,25 @@ impl Acceptor {
         })
     }
 
+    /// All that [`Acceptor::from_bytes`] needs to make an acceptor like this
+    /// one in another process. Holds the key that all secrets follow from.
+    pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(HANDED_OVER_BYTES));
+        bytes.push(self.level.code());
+        bytes.extend_from_slice(&self.version.to_le_bytes());
+        self.identity.encode(&mut bytes);
+        bytes
+    }
+
+    /// The acceptor that [`Acceptor::to_bytes`] was asked of; `None` for other
+    /// bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acceptor> {
+        let (level, bytes) = bytes.split_first()?;
+        let (version, bytes) = bytes.split_first_chunk()?;
+        let identity = Arc::new(Identity::decode(bytes)?);
+        Acceptor::new(identity, Level::from_code(*level)?, u16::from_le_bytes(*version)).ok()
+    }
+
     /// The level of the sessions.
     #[must_use]
     pub fn level(&self) -> Level {
@@ -226,20 +250,21 @@ impl Acceptor {
         stream: TcpStream,
         is_instance_known: impl FnOnce(u64) -> bool,
     ) -> Result<Session, AcceptError> {
-        self.accept_at(self.place().await, stream, is_instance_known).await
+        self.accept_at(self.place().await, stream, at_once(is_instance_known)).await
     }
 
     /// Carries out the handshake on an accepted TCP connection, within
     /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). A peer for which there is
-    /// no [place](Acceptor::place) is told to come back.
+    /// no [place](Acceptor::place) is told to come back. Whether an instance is
+    /// known may take a moment to find out.
     ///
     /// # Errors
     /// [`AcceptError`]; the connection is then closed.
-    pub async fn accept_at(
+    pub async fn accept_at<K: Future<Output = bool>>(
         &self,
         place: Place,
         stream: TcpStream,
-        is_instance_known: impl FnOnce(u64) -> bool,
+        is_instance_known: impl FnOnce(u64) -> K,
     ) -> Result<Session, AcceptError> {
         let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
@@ -260,19 +285,20 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        self.admit(self.place().await, stream, halves, peer, is_instance_known).await
+        self.admit(self.place().await, stream, halves, peer, at_once(is_instance_known)).await
     }
 
-    async fn admit<S>(
+    async fn admit<S, K>(
         &self,
         place: Place,
         mut stream: S,
         halves_of: fn(S) -> (ReadHalf, WriteHalf),
         peer: String,
-        is_instance_known: impl FnOnce(u64) -> bool,
+        is_instance_known: impl FnOnce(u64) -> K,
     ) -> Result<Session, AcceptError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        K: Future<Output = bool>,
     {
         let Place(Some(_permit)) = place else {
             self.answer_busy(&mut stream).await;
@@ -348,6 +374,11 @@ impl Acceptor {
         // The peer is turned away whether or not it hears of it.
         let _ = timeout(Duration::from_millis(BUSY_ANSWER_MS_MAX), answer).await;
     }
+}
+
+/// An answer that is there at once.
+fn at_once(known: impl FnOnce(u64) -> bool) -> impl FnOnce(u64) -> std::future::Ready<bool> {
+    |id| std::future::ready(known(id))
 }
 
 impl fmt::Debug for Acceptor {

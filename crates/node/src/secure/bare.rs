@@ -134,16 +134,17 @@ impl PeerAcceptor {
         }
         let mut opening = Opening { client, server, binding: None };
         let secret = |role| secret_at_peer(&self.secret, role);
+        let known = |_| std::future::ready(true);
         let ((role, keys), streams) = match &self.tls {
             None => {
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| true);
+                let proved = handshake::serve(&mut stream, &opening, deadline, secret, known);
                 (proved.await?, bare_halves(stream))
             }
             Some((acceptor, fingerprint)) => {
                 let mut stream = deadline.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, *fingerprint);
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, |_| true);
+                let proved = handshake::serve(&mut stream, &opening, deadline, secret, known);
                 (proved.await?, tls_halves(stream))
             }
         };

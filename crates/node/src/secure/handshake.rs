@@ -326,12 +326,12 @@ impl From<(Stage, Breakdown)> for JoinError {
 }
 
 /// The server's side: finds out who the client is.
-pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = bool>>(
     stream: &mut S,
     opening: &Opening,
     deadline: Deadline,
     secret_of: impl FnOnce(Role) -> Secret,
-    is_instance_known: impl FnOnce(u64) -> bool,
+    is_instance_known: impl FnOnce(u64) -> K,
 ) -> Result<(Role, Keys), ServeError> {
     let hello = deadline.step(Stage::Hello, Message::receive(stream)).await?;
     let Message::Hello { role, nonce: client_nonce } = hello else {
@@ -355,7 +355,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         return Err(ServeError::NotProved(role));
     }
     if let Role::Instance(id) = role
-        && !is_instance_known(id)
+        && !is_instance_known(id).await
     {
         let refused = Message::Refused { reason: Reason::UnknownInstance };
         let _ = deadline.step(Stage::Welcome, refused.send(stream)).await;

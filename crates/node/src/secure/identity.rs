@@ -193,6 +193,31 @@ impl Identity {
         Ok(())
     }
 
+    /// Appends the identity to `bytes`, for another process of this dispatcher.
+    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+        let certificate: &[u8] = &self.certificate;
+        let length = (certificate.len() as u64).to_le_bytes();
+        for part in [&self.dispatcher.0, &self.master.as_bytes()[..], &length, certificate] {
+            bytes.extend_from_slice(part);
+        }
+        bytes.extend_from_slice(self.key.secret_der());
+    }
+
+    /// The inverse of [`Identity::encode`].
+    pub(super) fn decode(bytes: &[u8]) -> Option<Identity> {
+        let (dispatcher, bytes) = bytes.split_first_chunk()?;
+        let (master, bytes) = bytes.split_first_chunk()?;
+        let (length, bytes) = bytes.split_first_chunk()?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+        let (certificate, key) = bytes.split_at_checked(length)?;
+        Some(Identity {
+            dispatcher: DispatcherId(*dispatcher),
+            master: Secret::from_bytes(*master),
+            certificate: CertificateDer::from(certificate.to_vec()),
+            key: PrivateKeyDer::try_from(key.to_vec()).ok()?,
+        })
+    }
+
     pub(super) fn certificate(&self) -> CertificateDer<'static> {
         self.certificate.clone()
     }

@@ -27,7 +27,7 @@ impl Role {
 
     /// The role as nine bytes: a tag, and the instance's number (0 for the
     /// other roles).
-    pub(super) fn encode(self) -> [u8; 9] {
+    pub(crate) fn encode(self) -> [u8; 9] {
         let (tag, instance) = match self {
             Role::Owner => (0, 0),
             Role::Client => (1, 0),
@@ -43,7 +43,7 @@ impl Role {
 
     /// The inverse of [`Role::encode`]; anything else is `None`, so that every
     /// role has one encoding.
-    pub(super) fn decode(bytes: [u8; 9]) -> Option<Role> {
+    pub(crate) fn decode(bytes: [u8; 9]) -> Option<Role> {
         let [tag, id @ ..] = bytes;
         match (tag, u64::from_le_bytes(id)) {
             (0, 0) => Some(Role::Owner),

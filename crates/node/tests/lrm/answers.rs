@@ -210,6 +210,7 @@ fn what_a_scheduler_would_not_hear_of_is_refused() {
             binary: "falkon".into(),
             access: String::new(),
             give_up: Duration::ZERO,
+            leave_before: None,
         };
         let dir = std::path::Path::new("/nowhere");
         let driver = falkon_node::lrm::Driver::new(kind, &site, settings, executor, "test", dir);

@@ -90,6 +90,7 @@ impl Site {
             binary: self.path("falkon"),
             access: "{\"the access\": \"file's text\"}\n".to_owned(),
             give_up: Duration::from_secs(60),
+            leave_before: None,
         };
         let settings: Settings = toml::from_str(settings).unwrap();
         let site: toml::Table = toml::from_str(site).unwrap();

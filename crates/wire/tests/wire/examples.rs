@@ -221,7 +221,7 @@ fn submission() -> Submission {
         classes: vec![class()],
         class_runs: vec![(2, 0)],
         names: Some(packed(&[b"first", b"second"])),
-        after: vec![After { offset: 1, tasks: vec![TaskId(0)] }],
+        after: vec![After { offset: 1, tasks: vec![TaskId(0)], takes: 1 }],
     }
 }
 
@@ -402,6 +402,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         held_bytes: 9000,
         clogged: false,
         unschedulable: vec![(resources(), 12)],
+        overlong: vec![(7_200_000_000, 3)],
     }];
     let executors = vec![ExecutorStatus {
         id: ExecutorId(3),
@@ -558,6 +559,14 @@ fn records() -> Vec<(&'static str, Record)> {
         ("destroyed", Destroyed { instance }),
         ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
         ("executor_gone", ExecutorGone { incarnation }),
+        (
+            "values",
+            Values {
+                instance,
+                tasks: vec![TaskId(3), TaskId(70_000)],
+                values: packed(&[b"pK\x01.", b""]),
+            },
+        ),
         ("remade", Remade { instance, task: TaskId(17), times: 2 }),
         (
             "restored",
@@ -650,6 +659,7 @@ fn every_reason_to_refuse_a_submission_comes_back() {
         |s| s.names = Some(packed(&[b"one"])),
         |s| s.names = Some(Packed { ends: Arc::new(vec![3, 1]), ..packed(&[b"abc"]) }),
         |s| s.after[0].offset = 2,
+        |s| s.after[0].takes = 2,
         |s| {
             s.data = Some(Arc::new(Declared { inputs: Lists::Same(vec![0]), ..Default::default() }))
         },

@@ -132,7 +132,11 @@ fn rows() -> impl Strategy<Value = Rows> {
 }
 
 fn after() -> impl Strategy<Value = After> {
-    (number(), vec(task(), 0..20)).prop_map(|(offset, tasks)| After { offset, tasks })
+    (number(), vec(task(), 0..20), number()).prop_map(|(offset, tasks, takes)| After {
+        offset,
+        tasks,
+        takes,
+    })
 }
 
 pub(crate) fn submission() -> impl Strategy<Value = Submission> {
@@ -378,6 +382,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             task,
             times
         }),
+        (instance(), vec(task(), 0..4), packed())
+            .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,
@@ -393,8 +399,10 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
 
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    (number(), text(), counts(), flags, number(), vec((resources(), number()), 0..3)).prop_map(
-        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, unschedulable)| {
+    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
+    (number(), text(), counts(), flags, number(), lacks).prop_map(
+        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, lacks)| {
+            let (unschedulable, overlong) = lacks;
             InstanceStatus {
                 id,
                 name,
@@ -405,6 +413,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 held_bytes,
                 clogged,
                 unschedulable,
+                overlong,
             }
         },
     )

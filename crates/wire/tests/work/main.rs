@@ -15,29 +15,12 @@ use falkon_wire::message::{FromClient, FromExecutor};
 use guard::Scenario;
 use std::sync::Arc;
 
-#[global_allocator]
-static ALLOCATOR: guard::Counting = guard::Counting;
-
 const SCENARIOS: [Scenario; 2] = [
     Scenario { name: "wire-submission", tasks: (2_000, 12_000), run: submission },
     Scenario { name: "wire-reports", tasks: (2_000, 12_000), run: reports },
 ];
 
-#[test]
-fn a_task_takes_no_more_allocations_than_its_ceiling() {
-    guard::hold_allocations(&SCENARIOS);
-}
-
-#[test]
-fn a_task_takes_no_more_instructions_than_its_ceiling() {
-    guard::hold_instructions(&SCENARIOS, "one_scenario");
-}
-
-#[test]
-#[ignore = "the test of instructions runs it under callgrind"]
-fn one_scenario() {
-    guard::run_under_callgrind(&SCENARIOS);
-}
+guard::tests!(SCENARIOS);
 
 /// Distinct commands are packed, sent in one message and read from it, and
 /// each is made out again as an executor does.

@@ -77,6 +77,7 @@ const STAGES: [&str; 3] = [
 /// A run of the 18-stage workload that is to be made for the table.
 pub(in crate::sim) struct StagedRow {
     pub(in crate::sim) variant: Variant,
+    pub(in crate::sim) name: String,
     reported: Option<Staged>,
 }
 
@@ -92,7 +93,11 @@ pub(in crate::sim) fn rows() -> Result<Vec<StagedRow>, FieldError> {
         variants.extend(description.variants()?);
     }
     let rows = variants.into_iter().zip(STAGED);
-    Ok(rows.map(|(variant, reported)| StagedRow { variant, reported }).collect())
+    let row = |(variant, reported): (Variant, Option<Staged>)| {
+        let name = reported.map_or("predictive", |row| row.name).to_owned();
+        StagedRow { variant, name, reported }
+    };
+    Ok(rows.map(row).collect())
 }
 
 /// What stands above the rows of the 18-stage workload.
@@ -123,7 +128,7 @@ impl StagedRow {
         let of = |pick: fn(Staged) -> f64| reported.map(pick);
         format!(
             "{:<18} {:>14} {:>14} {:>14} {:>15} {:>14} {:>12}\n",
-            reported.map_or("predictive", |row| row.name),
+            self.name,
             beside(format!("{:.1}", figures.wait.seconds()), of(|row| row.queue_s)),
             beside(format!("{:.1}", figures.execute.seconds()), of(|row| row.execute_s)),
             beside(format!("{:.0}", figures.makespan.seconds()), of(|row| row.time_s)),

@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Tasks of each slot that an executor should have whole at least.
 const SLOT_TASKS: u64 = 2;
@@ -38,6 +38,9 @@ const ELSEWHERE: u64 = 16;
 /// Objects that are looked at for the one that gains most.
 const BEST_SEARCH: usize = 32;
 
+/// An object by what it gains, and by chance.
+type Ranked = (Reverse<u64>, u64, ObjectNo);
+
 /// What is known of the tasks of which an executor has inputs.
 #[derive(Debug, Default)]
 struct Near {
@@ -47,25 +50,68 @@ struct Near {
     /// What it has not, and what that would gain; too much where tasks have
     /// gone since.
     gains: BTreeMap<ObjectNo, u64>,
+    /// Those of them with tasks that were not looked at: perhaps, if more than
+    /// before are queued since `upto`.
+    behind: BTreeSet<ObjectNo>,
+    /// The place behind the queue when all of them were last taken to be behind.
+    upto: u64,
     /// Tasks that were whole when they were looked at.
     whole: VecDeque<Mark>,
+    /// So many of them still are, at least, and whether these are all.
+    sure: usize,
+    is_counted: bool,
+    /// The objects that gain most, the best first, as long as gains are what
+    /// they were.
+    ranked: Vec<Ranked>,
     /// Behind which of the objects that it holds the search for new ones goes on.
     searched: Option<ObjectNo>,
+}
+
+/// The executors at which a task became whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Homes {
+    None,
+    One(Place),
+    More(Box<[Place]>),
+}
+
+impl Homes {
+    fn as_slice(&self) -> &[Place] {
+        match self {
+            Homes::None => &[],
+            Homes::One(one) => std::slice::from_ref(one),
+            Homes::More(more) => more,
+        }
+    }
+
+    fn add(&mut self, place: Place) {
+        let before = self.as_slice();
+        if before.contains(&place) {
+            return;
+        }
+        *self = match before {
+            [] => Homes::One(place),
+            before => Homes::More(before.iter().copied().chain([place]).collect()),
+        };
+    }
 }
 
 /// The same of all executors, by their numbers.
 #[derive(Debug)]
 pub(super) struct Gathering {
     places: Vec<Near>,
-    /// Where a task became whole last, by where it is stored.
-    homes: Vec<Option<Place>>,
+    /// Where a task became whole, by where it is stored.
+    homes: Vec<Homes>,
+    /// By object, whether the executor that is looked at has it.
+    here: Vec<bool>,
     /// The task that the next executor begins with that has nothing to go on.
     seed: Mark,
 }
 
 impl Default for Gathering {
     fn default() -> Gathering {
-        Gathering { places: Vec::new(), homes: Vec::new(), seed: Mark { seq: 0, slot: NONE } }
+        let (places, homes, here) = (Vec::new(), Vec::new(), Vec::new());
+        Gathering { places, homes, here, seed: Mark { seq: 0, slot: NONE } }
     }
 }
 
@@ -74,12 +120,22 @@ impl Gathering {
     pub(super) fn pushed(&mut self, mark: Mark) {
         let at = mark.slot as usize;
         if self.homes.len() <= at {
-            self.homes.resize(at + 1, None);
+            self.homes.resize(at + 1, Homes::None);
         }
-        self.homes[at] = None;
+        self.homes[at] = Homes::None;
     }
 
-    /// An executor has an object no longer.
+    /// A task waits no longer.
+    pub(super) fn taken(&mut self, slot: u32) {
+        let Some(homes) = self.homes.get(slot as usize) else { return };
+        for place in homes.as_slice() {
+            if let Some(near) = self.places.get_mut(place.0 as usize) {
+                near.recount_whole();
+            }
+        }
+    }
+
+    /// An executor has an object no longer, or will not have it after all.
     pub(super) fn lost(&mut self, place: Place, object: ObjectNo) {
         if let Some(near) = self.places.get_mut(place.0 as usize) {
             near.forget(object);
@@ -111,6 +167,10 @@ impl Gathering {
     }
 }
 
+fn is_in(here: &[bool], object: &ObjectNo) -> bool {
+    here.get(object.0 as usize).copied().unwrap_or(false)
+}
+
 fn has(index: &Index, place: Place, object: ObjectNo) -> bool {
     index.holds(place, object) || index.is_coming(place, object)
 }
@@ -133,10 +193,37 @@ fn tie(place: Place, object: ObjectNo) -> u64 {
 }
 
 impl Near {
+    /// It has an object from now on, or is about to.
+    fn note(&mut self, object: ObjectNo) {
+        self.gains.remove(&object);
+        self.ranked.clear();
+        self.noted.insert(object, 0);
+        self.behind.insert(object);
+    }
+
     /// It has an object no longer. What that would gain is to be counted anew.
     fn forget(&mut self, object: ObjectNo) {
+        self.recount_whole();
+        self.behind.remove(&object);
         if self.noted.remove(&object).is_some() && self.gains.len() < GAINS_OBJECTS_MAX {
             self.gains.insert(object, UNKNOWN_GAIN);
+            self.ranked.clear();
+        }
+    }
+
+    /// Tasks that were whole may be so no longer.
+    fn recount_whole(&mut self) {
+        (self.sure, self.is_counted) = (0, false);
+    }
+
+    /// Says by object what it has, or lets that be forgotten.
+    fn show(&self, here: &mut Vec<bool>, is_here: bool) {
+        for object in self.noted.keys() {
+            let at = object.0 as usize;
+            if here.len() <= at {
+                here.resize(at + 1, false);
+            }
+            here[at] = is_here;
         }
     }
 
@@ -144,24 +231,40 @@ impl Near {
     fn catch_up(
         &mut self,
         place: Place,
-        queue: &Queue,
-        lists: &Lists,
-        homes: &mut [Option<Place>],
+        (queue, lists): (&Queue, &Lists),
+        homes: &mut [Homes],
+        here: &mut Vec<bool>,
     ) {
+        if self.upto < queue.next_seq() {
+            self.upto = queue.next_seq();
+            self.behind.extend(self.noted.keys());
+        }
+        if self.behind.is_empty() {
+            return;
+        }
+        self.show(here, true);
         let mut tasks = GATHER_TASKS_MAX;
-        let noted: Vec<(ObjectNo, u64)> = self.noted.iter().map(|(o, from)| (*o, *from)).collect();
-        for (object, from) in noted {
-            let Some(local) = lists.local(object) else { continue };
+        let mut behind = std::mem::take(&mut self.behind);
+        behind.retain(|object| {
+            if tasks == 0 {
+                return true;
+            }
+            let (Some(local), Some(&from)) = (lists.local(*object), self.noted.get(object)) else {
+                return false;
+            };
             let mut looked = from;
             for mark in lists.marks_from(queue, local, from).take(tasks) {
                 tasks -= 1;
                 looked = mark.seq + 1;
                 if let Some(home) = homes.get_mut(mark.slot as usize) {
-                    self.look(queue, object, mark, place, home);
+                    self.look(queue, *object, mark, home, (place, here));
                 }
             }
-            self.noted.insert(object, looked);
-        }
+            self.noted.insert(*object, looked);
+            tasks == 0
+        });
+        self.behind = behind;
+        self.show(here, false);
     }
 
     /// Looks at a task of something that it has.
@@ -170,11 +273,11 @@ impl Near {
         queue: &Queue,
         object: ObjectNo,
         mark: Mark,
-        place: Place,
-        home: &mut Option<Place>,
+        home: &mut Homes,
+        (place, here): (Place, &[bool]),
     ) {
         let inputs = queue.inputs(mark.slot);
-        let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input));
+        let lacks = inputs.iter().filter(|input| !is_in(here, input));
         let count = lacks.clone().count();
         if count == 0 {
             // The last of its inputs that is looked at tells of it.
@@ -183,11 +286,13 @@ impl Near {
             };
             if inputs.len() > 1 && inputs.iter().all(is_past) {
                 self.whole.push_back(mark);
-                *home = Some(place);
+                self.is_counted = false;
+                home.add(place);
             }
             return;
         }
         let gain = gain(count);
+        self.ranked.clear();
         for object in lacks {
             let is_room = self.gains.len() < GAINS_OBJECTS_MAX;
             match self.gains.entry(*object) {
@@ -200,16 +305,31 @@ impl Near {
         }
     }
 
+    /// Finds the objects that gain most, if it is not known which.
+    fn rank(&mut self, place: Place) {
+        if !self.ranked.is_empty() {
+            return;
+        }
+        let key =
+            |(object, gain): (&ObjectNo, &u64)| (Reverse(*gain), tie(place, *object), *object);
+        self.ranked.extend(self.gains.iter().map(key));
+        if self.ranked.len() > BEST_SEARCH {
+            self.ranked.select_nth_unstable(BEST_SEARCH);
+            self.ranked.truncate(BEST_SEARCH);
+        }
+    }
+
     /// What an object gains now, of its first tasks, of which `tasks` are left
     /// to be looked at.
     fn recount(
         &mut self,
         queue: &Queue,
         lists: &Lists,
-        homes: &[Option<Place>],
+        (homes, here): (&[Homes], &[bool]),
         object: ObjectNo,
         tasks: &mut usize,
     ) -> u64 {
+        self.ranked.clear();
         let Some(local) = lists.local(object) else {
             self.gains.remove(&object);
             return 0;
@@ -218,13 +338,13 @@ impl Near {
         for mark in lists.marks_from(queue, local, 0).take(GATHER_TASKS_MAX) {
             *tasks = tasks.saturating_sub(1);
             let inputs = queue.inputs(mark.slot);
-            let lacks = inputs.iter().filter(|input| !self.noted.contains_key(input)).count();
+            let lacks = inputs.iter().filter(|input| !is_in(here, input)).count();
             // One with no other input here says nothing.
             if lacks == inputs.len() {
                 continue;
             }
-            match homes.get(mark.slot as usize).copied().flatten() {
-                None => fresh += gain(lacks),
+            match homes.get(mark.slot as usize) {
+                None | Some(Homes::None) => fresh += gain(lacks),
                 Some(_) => elsewhere += gain(lacks),
             }
         }
@@ -257,9 +377,9 @@ impl Waiting {
             return None;
         }
         self.notice(index, place);
-        let Gathering { places, homes, .. } = &mut self.gathering;
+        let Gathering { places, homes, here, .. } = &mut self.gathering;
         if let Some(near) = places.get_mut(place.0 as usize) {
-            near.catch_up(place, &self.queue, &self.lists, homes);
+            near.catch_up(place, (&self.queue, &self.lists), homes, here);
         }
         if self.has_whole(index, place, enough) {
             return None;
@@ -270,9 +390,7 @@ impl Waiting {
         if index.holders(found).is_empty() {
             self.reads.begin(costs.now, found);
         }
-        let near = self.gathering.near(place);
-        near.gains.remove(&found);
-        near.noted.insert(found, 0);
+        self.gathering.near(place).note(found);
         Some(found)
     }
 
@@ -287,10 +405,13 @@ impl Waiting {
     /// Whether so many tasks wait that are whole at an executor.
     fn has_whole(&mut self, index: &Index, place: Place, enough: usize) -> bool {
         let near = self.gathering.near(place);
+        if near.sure >= enough || near.is_counted {
+            return near.sure >= enough;
+        }
         let mut count = 0;
         while let Some(mark) = near.whole.get(count) {
             if count >= enough {
-                return true;
+                break;
             }
             let waits = self.queue.has(*mark);
             let lost = match waits {
@@ -306,6 +427,7 @@ impl Waiting {
                 near.whole.remove(count);
             }
         }
+        (near.sure, near.is_counted) = (count, count >= near.whole.len());
         count >= enough
     }
 
@@ -317,8 +439,7 @@ impl Waiting {
         for object in held.by_ref().take(SCAN_TASKS_MAX) {
             near.searched = Some(object);
             if self.lists.local(object).is_some() && !near.noted.contains_key(&object) {
-                near.noted.insert(object, 0);
-                near.gains.remove(&object);
+                near.note(object);
             }
         }
         if held.next().is_none() {
@@ -328,16 +449,11 @@ impl Waiting {
 
     /// The object that gains most of those that can be fetched now.
     fn best(&mut self, index: &Index, place: Place) -> Option<ObjectNo> {
+        let near = self.gathering.places.get_mut(place.0 as usize)?;
+        near.rank(place);
         let near = self.gathering.places.get(place.0 as usize)?;
-        let key =
-            |(object, gain): (&ObjectNo, &u64)| (Reverse(*gain), tie(place, *object), *object);
-        let mut all: Vec<(Reverse<u64>, u64, ObjectNo)> = near.gains.iter().map(key).collect();
-        if all.len() > BEST_SEARCH {
-            all.select_nth_unstable(BEST_SEARCH);
-            all.truncate(BEST_SEARCH);
-        }
         let mut best: BTreeMap<Worth, ObjectNo> = BTreeMap::new();
-        for (gain, tie, object) in all {
+        for &(gain, tie, object) in &near.ranked {
             if self.can_come(index, place, object) {
                 best.insert((gain, index.holders(object).is_empty(), tie), object);
             }
@@ -346,18 +462,21 @@ impl Waiting {
         // large as the next was is the largest.
         let mut tasks = RECOUNT_TASKS_MAX;
         let mut most: Option<(Worth, ObjectNo)> = None;
-        let Gathering { places, homes, .. } = &mut self.gathering;
+        let Gathering { places, homes, here, .. } = &mut self.gathering;
         let near = places.get_mut(place.0 as usize)?;
+        near.show(here, true);
         while let Some(((Reverse(before), absent, tie), object)) = best.pop_first() {
             if tasks == 0 || most.is_some_and(|((Reverse(most), ..), _)| before <= most) {
                 break;
             }
-            let now = near.recount(&self.queue, &self.lists, homes, object, &mut tasks);
+            let known = (&homes[..], &here[..]);
+            let now = near.recount(&self.queue, &self.lists, known, object, &mut tasks);
             let found = ((Reverse(now), absent, tie), object);
             if now > 0 && most.is_none_or(|most| found < most) {
                 most = Some(found);
             }
         }
+        near.show(here, false);
         most.map(|(_, object)| object)
     }
 
@@ -370,7 +489,7 @@ impl Waiting {
                 return None;
             }
             let inputs = self.queue.inputs(at);
-            if inputs.len() > 1 && self.gathering.homes.get(at as usize) == Some(&None) {
+            if inputs.len() > 1 && self.gathering.homes.get(at as usize) == Some(&Homes::None) {
                 let mut inputs = inputs.iter().copied();
                 return inputs.find(|object| self.can_come(index, place, *object));
             }

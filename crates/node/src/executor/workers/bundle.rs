@@ -60,9 +60,9 @@ pub(in crate::executor) fn texts_payload(argv: &[Vec<u8>]) -> Vec<u8> {
 #[derive(Debug)]
 pub(in crate::executor) struct Bundle {
     pub(super) home: Arc<Home>,
-    /// The first task, whether or not it has ended.
-    first: TaskKey,
-    pub(super) attempt: u32,
+    /// Tasks in a row, whether or not they have ended: the place of the first
+    /// one's call, the task, which attempt it is.
+    runs: Vec<(u32, TaskKey, u32)>,
     /// When a worker was given it.
     pub(super) since: Time,
     /// Calls that have ended: the first ones.
@@ -79,11 +79,10 @@ pub(in crate::executor) struct Bundle {
 }
 
 impl Bundle {
-    pub(in crate::executor) fn new(first: TaskKey, attempt: u32, call: Call<'_>) -> Bundle {
+    pub(in crate::executor) fn new(key: TaskKey, attempt: u32, call: Call<'_>) -> Bundle {
         let mut bundle = Bundle {
             home: call.home.clone(),
-            first,
-            attempt,
+            runs: Vec::new(),
             since: Time::default(),
             answered: 0,
             live: 0,
@@ -93,16 +92,23 @@ impl Bundle {
             outputs: Vec::new(),
             worker: None,
         };
-        bundle.push(call);
+        bundle.push(key, attempt, call);
         bundle
     }
 
     /// Adds the next call; `false`, unchanged, if it needs another worker.
-    pub(in crate::executor) fn push(&mut self, call: Call<'_>) -> bool {
+    pub(in crate::executor) fn push(&mut self, key: TaskKey, attempt: u32, call: Call<'_>) -> bool {
         if call.home != self.home {
             return false;
         }
         let Ok(end) = u32::try_from(self.payloads.len() + call.payload.len()) else { return false };
+        let goes_on = self.runs.last().is_some_and(|(at, first, tried)| {
+            let next = first.task.0 + u64::from(self.live - at);
+            (key.instance, key.task.0, attempt) == (first.instance, next, *tried)
+        });
+        if !goes_on {
+            self.runs.push((self.live, key, attempt));
+        }
         self.payloads.extend_from_slice(&call.payload);
         self.ends.push(end);
         match self.functions.last_mut() {
@@ -119,17 +125,43 @@ impl Bundle {
 
     /// The task of the call at `index`.
     pub(super) fn key(&self, index: u32) -> TaskKey {
-        let task = TaskId(self.first.task.0 + u64::from(index));
-        TaskKey { instance: self.first.instance, task }
+        let (at, first, _) = self.run(index);
+        let task = TaskId(first.task.0 + u64::from(index.saturating_sub(at)));
+        TaskKey { instance: first.instance, task }
+    }
+
+    /// Which attempt the call at `index` is, from 1.
+    pub(super) fn attempt(&self, index: u32) -> u32 {
+        self.run(index).2
+    }
+
+    fn run(&self, index: u32) -> (u32, TaskKey, u32) {
+        let after = self.runs.partition_point(|(at, ..)| *at <= index);
+        self.runs[after.saturating_sub(1)]
+    }
+
+    /// Takes the calls from `most` on out, the last first: tasks in a row, and
+    /// how many.
+    pub(super) fn cut(&mut self, most: u32) -> Vec<(TaskKey, u64)> {
+        let mut gone = Vec::new();
+        while self.live > most {
+            let (at, ..) = self.run(self.live - 1);
+            let from = at.max(most);
+            gone.push((self.key(from), u64::from(self.live - from)));
+            self.live = from;
+        }
+        gone
     }
 
     /// The place of a task's call among those that have not ended; `None` if
     /// it is not there.
     pub(super) fn index(&self, key: TaskKey) -> Option<u32> {
-        let index = key.task.0.checked_sub(self.first.task.0)?;
-        let index = u32::try_from(index).ok()?;
-        let here = key.instance == self.first.instance;
-        (here && (self.answered..self.live).contains(&index)).then_some(index)
+        let ends = self.runs.iter().skip(1).map(|(at, ..)| *at).chain([self.live]);
+        self.runs.iter().zip(ends).find_map(|((at, first, _), end)| {
+            let offset = u32::try_from(key.task.0.checked_sub(first.task.0)?).ok()?;
+            let index = at.checked_add(offset).filter(|index| *index < end.min(self.live))?;
+            (key.instance == first.instance && index >= self.answered).then_some(index)
+        })
     }
 
     /// Takes a first output that is missing, of the call at `index`.

@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::outcome::{kept, not_ready, spill_name};
 use super::worker::Worker;
-use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, forget_place, give_back};
+use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
@@ -65,12 +65,8 @@ impl Workers {
         // no worker.
         let left = worker.take_back_some(bundle.live.saturating_sub(1));
         let answers = worker.buffered(bytes);
-        let place = bundle.key(bundle.answered);
         let begun = bundle.live.saturating_sub(left);
         give_back(bundle, begun, &mut self.events);
-        if bundle.answered >= bundle.live {
-            forget_place(&mut self.places, place, id);
-        }
         // The last one's answer comes with the word that it has nothing more
         // to do: then there is a worker for what takes its place.
         if let Err(error) = self.take_answers(key, &answers, begun.saturating_sub(1), clock) {
@@ -81,9 +77,11 @@ impl Workers {
     /// Ends a call: one that runs with its worker, which is asked to end
     /// itself first and has `grace` for that.
     pub(in crate::executor) fn kill(&mut self, key: TaskKey, grace: Duration, clock: &Clock) {
-        let Some((_, &id)) = self.places.range(..=key).next_back() else { return };
-        let Some(bundle) = self.bundles.get_mut(&id) else { return };
-        let Some(index) = bundle.index(key) else { return };
+        let found = self
+            .bundles
+            .iter_mut()
+            .find_map(|(id, bundle)| bundle.index(key).map(|index| (*id, index, bundle)));
+        let Some((id, index, bundle)) = found else { return };
         let Some(at) = bundle.worker else {
             if index > 0 {
                 give_back(bundle, index, &mut self.events);
@@ -95,7 +93,6 @@ impl Workers {
                 waiting.retain(|one| *one != id);
             }
             self.bundles.remove(&id);
-            forget_place(&mut self.places, key, id);
             let (outcome, now) = (Outcome::Signal(libc::SIGTERM), clock.now());
             let (started, ended) = (now, now);
             self.events.push_back(Event::Ended { key, outcome, started, ended, detail: None });
@@ -103,11 +100,7 @@ impl Workers {
         };
         let Some(worker) = self.workers.get_mut(&at) else { return };
         let begun = bundle.live.saturating_sub(worker.take_back());
-        let place = bundle.key(bundle.answered);
         give_back(bundle, begun, &mut self.events);
-        if bundle.answered >= bundle.live {
-            forget_place(&mut self.places, place, id);
-        }
         // Only the call begun last can be running; the answers to those before
         // it are on their way.
         if index + 1 == begun {
@@ -136,12 +129,8 @@ impl Workers {
             let bytes = worker.buffered_bytes().unwrap_or(0);
             let (left, answers) = (worker.take_back(), worker.buffered(bytes));
             if let Some(bundle) = self.bundles.get_mut(&id) {
-                let place = bundle.key(bundle.answered);
                 let begun = bundle.live.saturating_sub(left);
                 give_back(bundle, begun, &mut self.events);
-                if bundle.answered >= bundle.live {
-                    forget_place(&mut self.places, place, id);
-                }
             }
             // It may have died while it wrote one.
             let _ = self.take_answers(key, &answers, u32::MAX, clock);
@@ -153,9 +142,8 @@ impl Workers {
                 self.idle.remove(&worker.home);
             }
         }
-        let bundle = worker.bundle.and_then(|id| Some((id, self.bundles.remove(&id)?)));
-        if let Some((id, bundle)) = bundle {
-            forget_place(&mut self.places, bundle.key(bundle.answered), id);
+        let bundle = worker.bundle.and_then(|id| self.bundles.remove(&id));
+        if let Some(bundle) = bundle {
             self.end_with(&worker, &bundle, clock);
         } else if !worker.ready {
             let error = not_ready(&worker);
@@ -188,7 +176,7 @@ impl Workers {
             let [stdout, stderr] = last_words.take().unwrap_or_default();
             let started = clock.at_monotonic(process.started).max(bundle.since);
             let key = bundle.key(index);
-            let name = spill_name(bundle, key);
+            let name = spill_name(bundle, index);
             let detail = Detail {
                 staging_micros: 0,
                 usage: Default::default(),

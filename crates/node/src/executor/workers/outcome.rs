@@ -7,7 +7,7 @@ use super::protocol::Answer;
 use super::worker::Worker;
 use crate::executor::not_started::not_started;
 use crate::process::{Captured, Outcome as ProcessOutcome};
-use falkon_core::execute::{Event, TaskKey};
+use falkon_core::execute::Event;
 use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
 use falkon_core::task::Time;
 use std::path::Path;
@@ -39,8 +39,9 @@ pub(super) fn not_ready(worker: &Worker) -> String {
 }
 
 /// What files with a call's long output are called, but for the stream.
-pub(super) fn spill_name(bundle: &Bundle, key: TaskKey) -> String {
-    format!("{}-{}-{}", key.instance, key.task, bundle.attempt)
+pub(super) fn spill_name(bundle: &Bundle, index: u32) -> String {
+    let key = bundle.key(index);
+    format!("{}-{}-{}", key.instance, key.task, bundle.attempt(index))
 }
 
 /// What is kept of a stream: its file is given the name that a process's would
@@ -97,7 +98,7 @@ pub(super) fn ended_call(
         let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
             Default::default()
         } else {
-            let name = spill_name(bundle, key);
+            let name = spill_name(bundle, index);
             let keep = |stream, which| kept(stream, scratch, &name, which, capture_bytes_max);
             (keep(stdout, "stdout"), keep(stderr, "stderr"))
         };

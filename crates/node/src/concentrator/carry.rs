@@ -1,0 +1,315 @@
+//! The process that is a concentrator.
+
+use super::arrivals::{Arrival, Arrivals};
+use super::outbox::Outbox;
+use super::{Down, PASSED_BYTES, PULSE, Up};
+use crate::secure::{
+    Acceptor, FrameReader, FrameWriter, Role, Session, WRITE_QUEUE_BYTES_MAX, plain,
+};
+use falkon_core::dispatch::ConnectionId;
+use falkon_wire::codec::Wire;
+use falkon_wire::message::FromExecutor;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as BlockingStream;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::io::{AsyncWriteExt, WriteHalf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+/// Frames for a peer that are put together for one write.
+const TOLD_FRAMES_MAX: usize = 1024;
+/// No heartbeat is longer.
+const HEARTBEAT_BYTES_MAX: usize = 32;
+
+/// Why a concentrator could not go on. Its dispatcher tells that it has ended.
+#[derive(Debug)]
+enum CarryError {
+    /// It was not started by a dispatcher.
+    NoDispatcher,
+    /// The system refused something.
+    System(io::Error),
+}
+
+impl fmt::Display for CarryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CarryError::NoDispatcher => {
+                f.write_str("a concentrator is started by a dispatcher, not by hand")
+            }
+            CarryError::System(error) => write!(f, "a concentrator cannot go on: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CarryError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            CarryError::System(error) => Some(error),
+            CarryError::NoDispatcher => None,
+        }
+    }
+}
+
+impl From<io::Error> for CarryError {
+    fn from(error: io::Error) -> CarryError {
+        CarryError::System(error)
+    }
+}
+
+/// Is a concentrator until its dispatcher is gone.
+pub fn concentrator_main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = runtime.map_err(CarryError::System).and_then(|runtime| runtime.block_on(carry()));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody may be reading.
+            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("falkon: {error}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The dispatcher's end of a connection, as the link's reader sees it.
+#[derive(Debug)]
+struct Peer {
+    /// Frames to pass on; closed when the connection is to end.
+    tell: mpsc::UnboundedSender<Vec<u8>>,
+    hang_up: oneshot::Sender<()>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    acceptor: Acceptor,
+    outbox: Outbox,
+    peers: Mutex<HashMap<ConnectionId, Peer>>,
+    /// Handshakes that wait to hear whether an instance exists.
+    asking: Mutex<HashMap<ConnectionId, oneshot::Sender<bool>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn carry() -> Result<(), CarryError> {
+    // The dispatcher says when to end, and ends connections properly before.
+    let _ignored = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+        .map(signal)
+        .into_iter()
+        .collect::<io::Result<Vec<_>>>()?;
+    let link = BlockingStream::from(duplicate(io::stdin())?);
+    let arrivals = Arrivals::over(duplicate(io::stdout())?)?;
+    // What this process is a copy of when it was started by hand.
+    link.peer_addr().map_err(|_| CarryError::NoDispatcher)?;
+    link.set_nonblocking(true)?;
+    let (read, write) = tokio::io::split(UnixStream::from_std(link)?);
+    let (mut reader, _) = plain(tokio::io::join(read, tokio::io::empty()));
+    let Ok(Some(mut first)) = reader.read_batch().await else { return Ok(()) };
+    let acceptor = first.next().and_then(Acceptor::from_bytes).ok_or(CarryError::NoDispatcher)?;
+    let shared = Arc::new(Shared {
+        acceptor,
+        outbox: Outbox::default(),
+        peers: Mutex::default(),
+        asking: Mutex::default(),
+    });
+    let mut hearing = Hearing::default();
+    for frame in first {
+        hearing.take(&shared, frame)?;
+    }
+    tokio::select! {
+        done = hear(&shared, reader, hearing) => done,
+        done = tell(&shared, write) => done,
+        done = receive(&shared, arrivals) => done,
+        () = pulse(&shared) => Ok(()),
+    }
+}
+
+fn duplicate(descriptor: impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
+    descriptor.as_fd().try_clone_to_owned()
+}
+
+async fn pulse(shared: &Shared) {
+    loop {
+        shared.outbox.put(&Up::Pulse);
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// Writes what connections have to say to the dispatcher.
+async fn tell(shared: &Shared, mut link: WriteHalf<UnixStream>) -> Result<(), CarryError> {
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        shared.outbox.next(&mut bytes).await;
+        if link.write_all(&bytes).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// Hears what the dispatcher says until it is gone.
+async fn hear(
+    shared: &Shared,
+    mut reader: FrameReader,
+    mut hearing: Hearing,
+) -> Result<(), CarryError> {
+    while let Ok(Some(batch)) = reader.read_batch().await {
+        for frame in batch {
+            hearing.take(shared, frame)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whom the next frame is for.
+#[derive(Debug, Default)]
+struct Hearing(Option<ConnectionId>);
+
+impl Hearing {
+    fn take(&mut self, shared: &Shared, frame: &[u8]) -> Result<(), CarryError> {
+        if let Some(connection) = self.0.take() {
+            // One that is over has said so.
+            if let Some(peer) = locked(&shared.peers).get(&connection) {
+                let _ = peer.tell.send(frame.to_vec());
+            }
+            return Ok(());
+        }
+        match Down::decode(frame).ok_or(CarryError::NoDispatcher)? {
+            Down::Tell { connection } => self.0 = Some(connection),
+            Down::End { connection } => {
+                // Its writer says goodbye when it has passed everything on.
+                locked(&shared.peers).remove(&connection);
+            }
+            Down::HangUp { connection } => {
+                if let Some(peer) = locked(&shared.peers).remove(&connection) {
+                    let _ = peer.hang_up.send(());
+                }
+            }
+            Down::Exists { connection, yes } => {
+                if let Some(asking) = locked(&shared.asking).remove(&connection) {
+                    let _ = asking.send(yes);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes over connections that the dispatcher has accepted.
+async fn receive(shared: &Arc<Shared>, arrivals: Arrivals) -> Result<(), CarryError> {
+    loop {
+        let Arrival { connection, stream } = arrivals.next().await?;
+        let stream = stream.ok_or_else(|| {
+            io::Error::other(
+                "no descriptor is left for a connection: raise the limit of open files",
+            )
+        });
+        let stream = stream.and_then(TcpStream::from_std);
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                shared.outbox.put(&Up::Refused { connection, why: error.to_string() });
+                continue;
+            }
+        };
+        let place = shared.acceptor.place().await;
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            let known = |instance| shared.exists(connection, instance);
+            match shared.acceptor.accept_at(place, stream, known).await {
+                Ok(session) => shared.hold(connection, session).await,
+                Err(error) => {
+                    shared.outbox.put(&Up::Refused { connection, why: error.to_string() });
+                }
+            }
+        });
+    }
+}
+
+impl Shared {
+    async fn exists(&self, connection: ConnectionId, instance: u64) -> bool {
+        let (asking, answer) = oneshot::channel();
+        locked(&self.asking).insert(connection, asking);
+        self.outbox.put(&Up::Asks { connection, instance });
+        answer.await.unwrap_or(false)
+    }
+
+    /// Holds a connection until it is over.
+    async fn hold(&self, connection: ConnectionId, session: Session) {
+        let Session { role, peer, reader, writer, .. } = session;
+        let (tell, told) = mpsc::unbounded_channel();
+        let (hang_up, hung_up) = oneshot::channel();
+        locked(&self.peers).insert(connection, Peer { tell, hang_up });
+        self.outbox.put(&Up::Opened { connection, role, peer });
+        let why = tokio::select! {
+            why = self.read(connection, role, reader) => why,
+            why = self.write(connection, writer, told) => why,
+            // One that was merely dropped gives no word.
+            Ok(()) = hung_up => None,
+        };
+        locked(&self.peers).remove(&connection);
+        self.outbox.put(&Up::Closed { connection, why });
+    }
+
+    async fn read(
+        &self,
+        connection: ConnectionId,
+        role: Role,
+        mut reader: FrameReader,
+    ) -> Option<String> {
+        loop {
+            let batch = match reader.read_batch().await {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return None,
+                Err(error) => return Some(error.to_string()),
+            };
+            let is_heartbeat =
+                role == Role::Executor && batch.len() == 1 && batch.clone().all(is_heartbeat);
+            self.outbox.said(connection, batch, is_heartbeat).await;
+        }
+    }
+
+    async fn write(
+        &self,
+        connection: ConnectionId,
+        mut writer: FrameWriter,
+        mut told: mpsc::UnboundedReceiver<Vec<u8>>,
+    ) -> Option<String> {
+        let mut batch = Vec::new();
+        let mut passed = 0;
+        while told.recv_many(&mut batch, TOLD_FRAMES_MAX).await > 0 {
+            for frame in batch.drain(..) {
+                if writer.queued_bytes() + frame.len() > WRITE_QUEUE_BYTES_MAX
+                    && let Err(error) = writer.flush().await
+                {
+                    return Some(error.to_string());
+                }
+                passed += frame.len() as u64;
+                if let Err(error) = writer.queue(&frame) {
+                    return Some(error.to_string());
+                }
+            }
+            if let Err(error) = writer.flush().await {
+                return Some(error.to_string());
+            }
+            if passed >= PASSED_BYTES {
+                self.outbox.put(&Up::Passed { connection, bytes: passed });
+                passed = 0;
+            }
+        }
+        // The dispatcher let go: say goodbye properly.
+        writer.close().await.err().map(|error| error.to_string())
+    }
+}
+
+/// Whether a message of an executor says only that it is there.
+fn is_heartbeat(frame: &[u8]) -> bool {
+    frame.len() <= HEARTBEAT_BYTES_MAX
+        && matches!(FromExecutor::from_bytes(frame), Ok(FromExecutor::Update(update)) if update.is_heartbeat())
+}

@@ -1,0 +1,223 @@
+//! Who holds the next connection: this process, or one of its concentrators.
+
+use super::Handle;
+use super::concentrated::Concentrator;
+use crate::concentrator::{DESCRIPTORS_SPARE, descriptors_max};
+use crate::secure::Acceptor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// Concentrators at once.
+const CONCENTRATORS_MAX: u64 = 256;
+/// Descriptors that the dispatcher needs beside connections: standard streams,
+/// the event loop, the listener, the journal, schedulers' commands.
+const OWN_DESCRIPTORS_SPARE: u64 = 48;
+/// Descriptors that each concentrator costs the dispatcher: its link, the way
+/// that sockets are passed on, itself.
+const CONCENTRATOR_DESCRIPTORS: u64 = 3;
+/// The share of the dispatcher's descriptors that concentrators may take.
+const CONCENTRATORS_SHARE: u64 = 4;
+/// Connections that a dispatcher holds itself before others are given them: one
+/// that few speak to needs no other processes.
+const OWN_CONNECTIONS_MAX: u64 = 1024;
+/// Connections of a concentrator before there is another one.
+const SHARE_CONNECTIONS: u64 = 8192;
+/// Pause before a concentrator is started again after one could not be.
+const START_AGAIN: Duration = Duration::from_secs(1);
+
+/// Which processes hold a dispatcher's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Concentrators {
+    /// The dispatcher itself as long as they are few, then others: each is
+    /// work for a thread that has more to do.
+    Auto,
+    /// So many others from the start, as far as descriptors last; with none
+    /// there are only the dispatcher's own.
+    Exactly(u32),
+}
+
+/// A connection that this process holds. Dropped when it is closed.
+#[derive(Debug)]
+pub(super) struct OwnPlace(Arc<AtomicU64>);
+
+impl OwnPlace {
+    fn take(taken: &Arc<AtomicU64>) -> OwnPlace {
+        taken.fetch_add(1, Ordering::Relaxed);
+        OwnPlace(Arc::clone(taken))
+    }
+}
+
+impl Drop for OwnPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How many connections go where, by how many descriptors a process may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bounds {
+    /// Connections of the dispatcher's own.
+    own_max: u64,
+    /// Connections of each concentrator before there is another.
+    share: u64,
+    /// Connections of each concentrator.
+    each_max: u64,
+    concentrators_max: u64,
+}
+
+impl Bounds {
+    fn new(wanted: Concentrators, descriptors: u64) -> Bounds {
+        let own = descriptors.saturating_sub(OWN_DESCRIPTORS_SPARE).max(1);
+        let concentrators = own / CONCENTRATORS_SHARE / CONCENTRATOR_DESCRIPTORS;
+        let concentrators_max = concentrators.min(CONCENTRATORS_MAX);
+        let each_max = descriptors.saturating_sub(DESCRIPTORS_SPARE).max(1);
+        let taken = concentrators_max * CONCENTRATOR_DESCRIPTORS;
+        match wanted {
+            Concentrators::Auto => Bounds {
+                own_max: (own - taken).min(OWN_CONNECTIONS_MAX),
+                share: each_max.min(SHARE_CONNECTIONS),
+                each_max,
+                concentrators_max,
+            },
+            Concentrators::Exactly(count) => {
+                let concentrators_max = concentrators_max.min(count.into());
+                // With none there are its own alone.
+                let own_max = if concentrators_max == 0 { own } else { 0 };
+                Bounds { own_max, share: 0, each_max, concentrators_max }
+            }
+        }
+    }
+}
+
+/// A dispatcher's concentrators.
+#[derive(Debug)]
+pub(super) struct Crew {
+    handle: Handle,
+    acceptor: Arc<Acceptor>,
+    bounds: Bounds,
+    /// Connections that the dispatcher holds itself, handshakes included.
+    own: Arc<AtomicU64>,
+    members: Vec<Concentrator>,
+    /// None is started before.
+    paused_until: Option<Instant>,
+    /// It has been told that there is no room.
+    complained: bool,
+}
+
+impl Crew {
+    pub(super) fn new(handle: Handle, acceptor: Arc<Acceptor>, wanted: Concentrators) -> Crew {
+        Crew {
+            handle,
+            acceptor,
+            bounds: Bounds::new(wanted, descriptors_max()),
+            own: Arc::default(),
+            members: Vec::new(),
+            paused_until: None,
+            complained: false,
+        }
+    }
+
+    /// Starts those that are to be there from the start.
+    pub(super) fn begin(&mut self) {
+        while self.bounds.own_max == 0 && self.may_start() && self.start() {}
+    }
+
+    fn may_start(&self) -> bool {
+        (self.members.len() as u64) < self.bounds.concentrators_max
+    }
+
+    /// Gives a new connection to whoever is to hold it: back, if that is this
+    /// process. One that nobody can hold is closed.
+    pub(super) async fn place(&mut self, stream: TcpStream) -> Option<(OwnPlace, TcpStream)> {
+        let own = self.own.load(Ordering::Relaxed);
+        if own < self.bounds.own_max {
+            return Some((OwnPlace::take(&self.own), stream));
+        }
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.handle.refused(&error);
+                return None;
+            }
+        };
+        let connection = self.handle.new_connection();
+        while let Some(member) = self.next_member() {
+            match member.pass(connection, &stream).await {
+                Ok(()) => {
+                    self.complained = false;
+                    return None;
+                }
+                // It has ended; another one takes its place.
+                Err(_) => member.give_up(),
+            }
+        }
+        if !std::mem::replace(&mut self.complained, true) {
+            (self.handle.log)(
+                "no process has a descriptor left for another connection; raise the limit of open \
+                 files (ulimit -n)",
+            );
+        }
+        None
+    }
+
+    /// The concentrator with the fewest connections, or a new one.
+    fn next_member(&mut self) -> Option<&mut Concentrator> {
+        self.members.retain(Concentrator::is_there);
+        let Bounds { share, each_max, .. } = self.bounds;
+        if self.may_start() && self.members.iter().all(|member| member.connections() >= share) {
+            self.start();
+        }
+        let with_room = self.members.iter_mut().filter(|member| member.connections() < each_max);
+        with_room.min_by_key(|member| member.connections())
+    }
+
+    /// Starts a concentrator; false if that failed.
+    fn start(&mut self) -> bool {
+        let now = Instant::now();
+        if self.paused_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        match Concentrator::start(&self.handle, &self.acceptor) {
+            Ok(member) => {
+                self.members.push(member);
+                true
+            }
+            Err(error) => {
+                (self.handle.log)(&format!("cannot start a concentrator: {error}"));
+                self.paused_until = Some(now + START_AGAIN);
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn descriptors_last(descriptors in 64u64..2_000_000, count: u32) {
+            for wanted in [Concentrators::Auto, Concentrators::Exactly(count)] {
+                let bounds = Bounds::new(wanted, descriptors);
+                let own = bounds.own_max + bounds.concentrators_max * CONCENTRATOR_DESCRIPTORS;
+                prop_assert!(own + OWN_DESCRIPTORS_SPARE <= descriptors);
+                prop_assert!(bounds.each_max + DESCRIPTORS_SPARE <= descriptors);
+                prop_assert!(bounds.own_max + bounds.concentrators_max > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn usual_limits_are_for_many_executors() {
+        for (descriptors, connections) in [(1024, 65_536), (20_000, 262_144)] {
+            let bounds = Bounds::new(Concentrators::Auto, descriptors);
+            let all = bounds.own_max + bounds.each_max * bounds.concentrators_max;
+            assert!(all >= connections, "{all} with {descriptors} descriptors");
+        }
+    }
+}

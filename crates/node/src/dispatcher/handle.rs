@@ -1,0 +1,123 @@
+//! A dispatcher as those see it who bring it connections.
+
+use super::Log;
+use super::connection::{self, Inbound};
+use super::crew::{Concentrators, Crew, OwnPlace};
+use crate::provision::{Setup, SetupError};
+use crate::secure::{Acceptor, FrameReader, FrameWriter, Role, Session};
+use falkon_core::dispatch::ConnectionId;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+
+/// Connections at once, the ones still shaking hands not counted.
+pub const CONNECTIONS_MAX: usize = 262_144;
+
+/// A running dispatcher.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) inbox: mpsc::Sender<Inbound>,
+    pub(super) next_connection: Arc<AtomicU64>,
+    /// Instances that there are, for handshakes with an instance's secret.
+    pub(super) instances: Arc<Mutex<HashSet<u64>>>,
+    pub(super) connections: Arc<AtomicU64>,
+    pub(super) log: Log,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// Adds a connection whose peer has proved to be of `role`.
+    pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
+        self.attach_at(None, role, peer, reader, writer);
+    }
+
+    fn attach_at(
+        &self,
+        place: Option<OwnPlace>,
+        role: Role,
+        peer: &str,
+        reader: FrameReader,
+        writer: FrameWriter,
+    ) {
+        let id = self.new_connection();
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        connection::spawn(id, role, peer.to_owned(), reader, writer, self.inbox.clone(), place);
+    }
+
+    pub(super) fn new_connection(&self) -> ConnectionId {
+        ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(super) fn knows_instance(&self, id: u64) -> bool {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    /// Accepts connections for ever. They are held by this process or by
+    /// others, as `concentrators` says.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        acceptor: Arc<Acceptor>,
+        concentrators: Concentrators,
+    ) {
+        let mut crew = Crew::new(self.clone(), acceptor.clone(), concentrators);
+        crew.begin();
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    (self.log)(&format!("cannot accept connections for now: {error}"));
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
+                continue;
+            }
+            let Some((place, stream)) = crew.place(stream).await else { continue };
+            let handshake = acceptor.place().await;
+            let handle = self.clone();
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let known = |id| std::future::ready(handle.knows_instance(id));
+                match acceptor.accept_at(handshake, stream, known).await {
+                    Ok(Session { role, peer, reader, writer, .. }) => {
+                        handle.attach_at(Some(place), role, &peer, reader, writer);
+                    }
+                    Err(error) => handle.refused(&error),
+                }
+            });
+        }
+    }
+
+    pub(super) fn refused(&self, error: &dyn fmt::Display) {
+        (self.log)(&format!("refused a connection: {error}"));
+    }
+
+    /// Starts the provisioner.
+    ///
+    /// # Errors
+    /// It cannot be started, or a queue that it is to begin with cannot be.
+    pub async fn provision(&self, setup: Setup) -> Result<(), SetupError> {
+        let (answer, started) = oneshot::channel();
+        let setup = Box::new(setup);
+        // A dispatcher that has ended says so by itself.
+        let _ = self.inbox.send(Inbound::Provision { setup, answer }).await;
+        started.await.unwrap_or(Ok(()))
+    }
+
+    /// Ends the dispatcher as if it had been asked to by its owner.
+    pub async fn stop(&self) {
+        // If the driver is gone, it has stopped.
+        let _ = self.inbox.send(Inbound::Stop).await;
+    }
+}

@@ -1,0 +1,323 @@
+"""``falkon.Client``: what the command line does, from Python."""
+
+import logging
+import os
+import subprocess
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+
+from . import _requests
+from ._program import find
+from ._progress import Progress
+from ._requests import ClientError, Path, Request, Result, Text
+
+T = TypeVar("T")
+
+LOG = logging.getLogger("falkon")
+SHOWN_SECONDS = 0.5
+"""How often a progress bar is brought up to date."""
+_NOT_ALL_WELL = 1
+"""Exit status: some tasks failed or were cancelled."""
+
+
+def command_of(access: Optional[Path], request: "Request[Any]") -> List[str]:
+    """The whole command line of a request."""
+    words = list(request.words)
+    if access is not None:
+        # Behind the words that name the command.
+        at = 2 if words[0] == "data" else 1
+        words[at:at] = ["--access", os.fspath(access)]
+    command = [find(), *words]
+    LOG.debug("%s", command)
+    return command
+
+
+def answer_of(request: "Request[T]", code: int, said: bytes, complaint: bytes) -> T:
+    """What a request's output means."""
+    text = complaint.decode("utf-8", "replace").strip()
+    if code not in request.fine:
+        raise ClientError(text or "falkon ended with exit status %d" % code, code)
+    if text:
+        LOG.debug("%s", text)
+    return request.parse(said.decode("utf-8", "surrogateescape"))
+
+
+class Client:
+    """A dispatcher's client.
+
+    ``access`` is the access file of the dispatcher; without it
+    ``FALKON_ACCESS`` names it, and else it is that of a dispatcher which was
+    started without ``--dir``. Every method may raise :class:`falkon.ClientError`.
+
+    >>> client = falkon.Client("access.json")  # doctest: +SKIP
+    >>> instance = client.submit(["gzip", "{}"], each="*.log")  # doctest: +SKIP
+    >>> all(result.ok for result in instance.results())  # doctest: +SKIP
+    True
+    """
+
+    def __init__(self, access: Optional[Path] = None):
+        self.access = access
+        self.data = Data(self)
+        self.provision = Provision(self)
+
+    def ask(self, request: "Request[T]") -> T:
+        """Makes a request (for what is built on this class)."""
+        process = subprocess.Popen(
+            command_of(self.access, request),
+            # Without a source of values, the program would take lines of a pipe.
+            stdin=subprocess.DEVNULL if request.given is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with process:
+            try:
+                said, complaint = process.communicate(request.given)
+            finally:
+                process.kill()
+        return answer_of(request, process.returncode, said, complaint)
+
+    # Submitting.
+
+    def submit(
+        self,
+        command: Sequence[Text] = (),
+        *,
+        each: Union[None, Path, Sequence[Path]] = None,
+        lines: Optional[Iterable[str]] = None,
+        range: Union[None, range, str, Sequence[Any]] = None,
+        **options: Any,
+    ) -> "Instance":
+        """Submits a command, or a call, for each combination of values.
+
+        ``command`` is a program and its arguments, with placeholders as on the
+        command line (``{}``, ``{/}``, …). Values come from ``each`` (file names
+        and patterns), ``lines`` and ``range`` (a ``range``, or ``"1-100:2"``).
+        All options of ``falkon submit`` are arguments here, with underscores:
+        ``input=["NAME=SOURCE"]``, ``shell=True``, ``timeout=60``, ``retries=2``,
+        ``memory="2GiB"``, ``env={"A": "1"}``, ``call="module:function"``, …
+        """
+        request = _requests.submit(command, each, lines, range, options)
+        return self._instance(self.ask(request))
+
+    def submit_tasks(self, tasks: Iterable[Mapping[str, Any]], **options: Any) -> "Instance":
+        """Submits tasks that are described one by one, with the fields of a task
+        file (docs/task-files.md); options are defaults for them."""
+        return self._instance(self.ask(_requests.submit_tasks(tasks, options)))
+
+    def submit_file(self, path: Path, **options: Any) -> "Instance":
+        """Submits the tasks of a task file."""
+        return self._instance(self.ask(_requests.submit_file("tasks", path, options)))
+
+    def submit_workflow(self, path: Path, **options: Any) -> "Instance":
+        """Submits a workflow in WfFormat, as WfCommons writes it."""
+        return self._instance(self.ask(_requests.submit_file("workflow", path, options)))
+
+    def _instance(self, id: int) -> "Instance":
+        LOG.info("submitted instance %d", id)
+        return Instance(self, id)
+
+    # Asking.
+
+    def instance(self, id: int) -> "Instance":
+        """An instance that was submitted before, by its number."""
+        return Instance(self, id)
+
+    def instances(self) -> List["Instance"]:
+        """All instances that the dispatcher has."""
+        return [Instance(self, one["id"]) for one in self.status()["instances"]]
+
+    def status(self) -> Dict[str, Any]:
+        """How it stands: ``instances`` and ``executors`` (lists), ``now``,
+        ``started`` (seconds since 1970), ``version``."""
+        return self.ask(_requests.status())
+
+    def report(self) -> Dict[str, Any]:
+        """``instances`` and ``executors`` as tables: data frames if pandas is
+        there, else lists of dictionaries."""
+        status = self.status()
+        return {name: table(status[name]) for name in ("instances", "executors")}
+
+    def stop(self) -> None:
+        """Stops the dispatcher; started again with the same directory it goes on."""
+        self.ask(_requests.plain("stop"))
+
+
+class Instance:
+    """Tasks that were submitted together."""
+
+    def __init__(self, client: Client, id: int):
+        self.client = client
+        self.id = id
+
+    def __repr__(self) -> str:
+        return "<falkon.Instance %d>" % self.id
+
+    def status(self) -> Dict[str, Any]:
+        """How many ``tasks`` there are, and how many of them are ``waiting``,
+        ``ready``, ``dispatched``, ``done``, ``failed``, ``cancelled``; ``state``
+        is ``complete`` when all have ended."""
+        return self.client.ask(_requests.instance_status(self.id))
+
+    def tasks(self, first: int = 0, count: int = 1000) -> List[Dict[str, Any]]:
+        """Its tasks, each with ``index``, ``id``, ``state`` and ``command``."""
+        return self.client.ask(_requests.tasks(self.id, first, count))
+
+    def results(self, first: int = 0, wait: bool = True) -> Iterator[Result]:
+        """Results as they come, without the ``first`` so many; with
+        ``wait=False`` those that there are."""
+        words = _requests.results_words(self.id, first, wait)
+        request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
+        process = subprocess.Popen(
+            command_of(self.client.access, request),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with process:
+            try:
+                for line in process.stdout or ():
+                    yield _requests.result_of(line)
+                complaint = process.stderr.read() if process.stderr else b""
+                answer_of(request, process.wait(), b"", complaint)
+            finally:
+                process.kill()
+
+    def wait(self, progress: Optional[bool] = None) -> Dict[str, Any]:
+        """Waits until all its tasks have ended; returns its status then.
+
+        ``progress`` shows a bar, by default in a terminal and in a notebook.
+        """
+        with Progress(progress, unit="tasks") as shown:
+            words = ["wait", "--quiet", str(self.id)]
+            request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
+            process = subprocess.Popen(
+                command_of(self.client.access, request),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            with process:
+                try:
+                    while shown.wanted:
+                        try:
+                            process.wait(SHOWN_SECONDS)
+                            break
+                        except subprocess.TimeoutExpired:
+                            shown.show_status(self.status())
+                    complaint = process.stderr.read() if process.stderr else b""
+                    answer_of(request, process.wait(), b"", complaint)
+                finally:
+                    process.kill()
+            status = self.status()
+            shown.show_status(status)
+        return status
+
+    def report(self) -> Any:
+        """The results there are as a table: a data frame if pandas is there, else
+        a list of dictionaries. Times stand in columns of their own."""
+        rows = []
+        for result in self.client.ask(_requests.results_now(self.id)):
+            row = dict(vars(result))
+            row.pop("more")
+            row.update(row.pop("times"))
+            rows.append(row)
+        return table(rows)
+
+    def cancel(self, *tasks: int) -> None:
+        """Cancels tasks, by their numbers; without any, all of them."""
+        self.client.ask(_requests.cancel(self.id, tasks))
+
+    def destroy(self) -> None:
+        """Frees it, with its tasks and results."""
+        self.client.ask(_requests.plain("destroy", str(self.id)))
+
+
+class Data:
+    """Data objects in executors' caches: ``client.data``."""
+
+    def __init__(self, client: Client):
+        self._client = client
+
+    def ls(self, pattern: Optional[str] = None, **options: Any) -> List[Dict[str, Any]]:
+        """The objects that the dispatcher knows; options as with ``falkon data ls``."""
+        words = _requests.words_of(options) + ([] if pattern is None else [pattern])
+        return self._client.ask(_requests.listed("data", "ls", "--json", *words))
+
+    def where(self, *objects: str, **options: Any) -> List[Dict[str, Any]]:
+        """Which executors hold objects (paths, URLs, ``cache:KEY``, ids)."""
+        words = _requests.words_of(options) + list(objects)
+        return self._client.ask(_requests.listed("data", "where", "--json", *words))
+
+    def put(self, *files: Path, key: Optional[str] = None, replicas: int = 1) -> None:
+        """Puts files into caches, for tasks to read as ``cache:KEY``; the key is
+        by default the file's name without folders."""
+        words = _requests.words_of({"key": key, "replicas": replicas})
+        self._client.ask(
+            _requests.plain("data", "put", *words, *(os.fspath(file) for file in files))
+        )
+
+    def fetch(self, object: str, file: Path, **options: Any) -> None:
+        """Brings an object from a cache to a file."""
+        words = [*_requests.words_of(options), object, os.fspath(file)]
+        self._client.ask(_requests.plain("data", "get", *words))
+
+    def rm(self, *objects: str, force: bool = False) -> None:
+        """Drops objects from caches; with ``force`` also what tasks still need."""
+        words = _requests.words_of({"force": force}) + list(objects)
+        self._client.ask(_requests.plain("data", "rm", *words))
+
+
+class Provision:
+    """Executors from batch schedulers: ``client.provision``. Options are those of
+    the commands ``falkon provision …``, with underscores."""
+
+    def __init__(self, client: Client):
+        self._client = client
+
+    def add(self, scheduler: Path, **options: Any) -> None:
+        """Adds a queue of a scheduler (``"slurm"``, …, ``"auto"``, or a file)."""
+        words = [*_requests.words_of(options), os.fspath(scheduler)]
+        self._client.ask(_requests.plain("provision", "add", *words))
+
+    def status(self) -> Dict[str, Any]:
+        """``queues``, ``allocations`` and ``log``."""
+        return self._client.ask(_requests.described("provision", "list", "--json"))
+
+    def plan(self, queue: Optional[str] = None) -> Dict[str, Any]:
+        """What would be asked for now, and why."""
+        words = [] if queue is None else [queue]
+        return self._client.ask(_requests.described("provision", "plan", "--json", *words))
+
+    def log(self, queue: Optional[str] = None, count: int = 1000) -> List[Dict[str, Any]]:
+        """Every decision with its reason, at most ``count``."""
+        words = ["--count=%d" % count] + ([] if queue is None else [queue])
+        return self._client.ask(_requests.listed("provision", "log", "--json", *words))
+
+    def once(self, scheduler: Path, nodes: int, **options: Any) -> None:
+        """Asks for nodes now, whatever there is to do."""
+        words = ["--nodes=%d" % nodes, *_requests.words_of(options), os.fspath(scheduler)]
+        self._client.ask(_requests.plain("provision", "once", *words))
+
+    def pause(self, queue: str) -> None:
+        """Asks nothing more of a queue; what it has stays until it is idle."""
+        self._client.ask(_requests.plain("provision", "pause", queue))
+
+    def resume(self, queue: str) -> None:
+        """Asks a queue again that was paused."""
+        self._client.ask(_requests.plain("provision", "resume", queue))
+
+    def remove(self, queue: str) -> None:
+        """Gives a queue up: its jobs are cancelled once their tasks have ended."""
+        self._client.ask(_requests.plain("provision", "remove", queue))
+
+    def drop(self, allocation: int) -> None:
+        """Gives up one allocation."""
+        self._client.ask(_requests.plain("provision", "drop", str(allocation)))
+
+
+def table(rows: List[Dict[str, Any]]) -> Any:
+    """Rows as a data frame if pandas is there, else as they are."""
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)

@@ -1,0 +1,227 @@
+"""What clients ask of the program, as command lines, and what it answers."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+from ._errors import FalkonError
+
+Path = Union[str, "os.PathLike[str]"]
+Text = Union[str, bytes, "os.PathLike[str]"]
+T = TypeVar("T")
+
+
+class ClientError(FalkonError):
+    """The program refused what a :class:`falkon.Client` asked for, or could not
+    do it; the text is what it said, ``status`` its exit status (2: what was asked
+    is wrong; 3: it failed)."""
+
+    def __init__(self, text: str, status: int):
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return (type(self), (self.args[0], self.status))
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a task ended."""
+
+    id: str
+    """Its name in a task file, else its number."""
+    index: int
+    """Its number within the instance, from 0."""
+    status: str
+    """``done``, ``failed`` or ``cancelled``."""
+    exit_code: Optional[int]
+    signal: Optional[int]
+    stdout: str
+    """What it wrote, as far as that was kept."""
+    stderr: str
+    executor: Optional[str]
+    attempts: int
+    times: Dict[str, Optional[float]]
+    """Seconds since 1970: ``queued``, ``dispatched``, ``started``, ``ended``,
+    ``delivered``."""
+    error: Optional[str]
+    """Why it failed, where its exit code does not say it."""
+    value: Any = None
+    """What a function returned."""
+    more: Dict[str, Any] = field(default_factory=dict)
+    """All else that the program said of it."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is done."""
+        return self.status == "done"
+
+
+_RESULT_FIELDS = [name for name in Result.__dataclass_fields__ if name != "more"]
+
+
+def result_of(line: Union[str, bytes]) -> Result:
+    said = json.loads(line)
+    known = {name: said.pop(name) for name in _RESULT_FIELDS if name in said}
+    return Result(more=said, **known)
+
+
+class Request(NamedTuple, Generic[T]):
+    """A command line of the program, and what its output means."""
+
+    words: List[str]
+    parse: Callable[[str], T]
+    given: Optional[bytes] = None
+    """Its standard input."""
+    fine: Tuple[int, ...] = (0,)
+    """Exit statuses that are no error."""
+
+
+def _nothing(_: str) -> None:
+    return None
+
+
+def _object(said: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(said)
+    return found
+
+
+def _lines(said: str) -> List[Dict[str, Any]]:
+    return [json.loads(line) for line in said.splitlines() if line]
+
+
+def _number(said: str) -> int:
+    return int(said.split()[0])
+
+
+def words_of(options: Mapping[str, Any]) -> List[str]:
+    """Options as words: ``a_b=1`` is ``--a-b=1``, ``True`` an option alone, a
+    mapping ``--a=NAME=VALUE`` for each of its items, a list one for each."""
+    words: List[str] = []
+    for name, value in options.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+        elif isinstance(value, Mapping):
+            words += ["%s=%s=%s" % (option, key, one) for key, one in value.items()]
+        elif isinstance(value, (list, tuple, set)):
+            words += ["%s=%s" % (option, os.fsdecode(_text(one))) for one in value]
+        else:
+            words.append("%s=%s" % (option, os.fsdecode(_text(value))))
+    return words
+
+
+def _text(value: Any) -> Text:
+    return value if isinstance(value, (str, bytes, os.PathLike)) else str(value)
+
+
+def _range(values: Any) -> str:
+    """A range as the program writes it: both ends included."""
+    if not isinstance(values, range):
+        return str(values)
+    if not values:
+        raise ValueError("the range is empty: %r" % (values,))
+    return "%d-%d:%d" % (values[0], values[-1], values.step)
+
+
+def submit(
+    command: Sequence[Text],
+    each: Union[None, Path, Sequence[Path]],
+    lines: Optional[Iterable[str]],
+    range: Union[None, range, str, Sequence[Any]],
+    options: Mapping[str, Any],
+) -> Request[int]:
+    if isinstance(command, (str, bytes)):
+        raise TypeError("a command is a list of a program and its arguments: %r" % (command,))
+    words = ["submit"]
+    if each is not None:
+        paths = [each] if isinstance(each, (str, os.PathLike)) else each
+        words += ["--each", *(os.fspath(path) for path in paths)]
+    given = None
+    if lines is not None:
+        words += ["--each-line=-"]
+        given = "".join(line.rstrip("\n") + "\n" for line in lines).encode()
+    if range is not None:
+        ranges = range if isinstance(range, (list, tuple)) else [range]
+        words += ["--range=" + _range(one) for one in ranges]
+    words += words_of(options)
+    if command:
+        words += ["--", *map(os.fsdecode, command)]
+    return Request(words, _number, given)
+
+
+def submit_tasks(tasks: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> Request[int]:
+    given = "".join(json.dumps(task, default=os.fspath) + "\n" for task in tasks)
+    return Request(["submit", "--tasks=-", *words_of(options)], _number, given.encode())
+
+
+def submit_file(kind: str, path: Path, options: Mapping[str, Any]) -> Request[int]:
+    return Request(["submit", "--%s=%s" % (kind, os.fspath(path)), *words_of(options)], _number)
+
+
+def status() -> Request[Dict[str, Any]]:
+    return Request(["status", "--json"], _object)
+
+
+def instance_status(instance: int) -> Request[Dict[str, Any]]:
+    return Request(["status", "--json", str(instance)], lambda said: _only(said, instance))
+
+
+def _only(said: str, instance: int) -> Dict[str, Any]:
+    found = _object(said)
+    for one in found.get("instances", [found]):
+        if one.get("id") == instance:
+            status: Dict[str, Any] = one
+            return status
+    raise ClientError("there is no instance %d" % instance, 3)
+
+
+def tasks(instance: int, first: int, count: int) -> Request[List[Dict[str, Any]]]:
+    words = ["tasks", "--json", "--from=%d" % first, "--count=%d" % count, str(instance)]
+    return Request(words, _lines)
+
+
+def results_words(instance: int, first: int, wait: bool) -> List[str]:
+    words = ["results", "--json", "--from=%d" % first]
+    return words + ([] if wait else ["--no-wait"]) + [str(instance)]
+
+
+def results_now(instance: int) -> Request[List[Result]]:
+    return Request(
+        results_words(instance, 0, False),
+        lambda said: [result_of(line) for line in said.splitlines() if line],
+        fine=(0, 1),
+    )
+
+
+def cancel(instance: int, tasks: Sequence[int]) -> Request[None]:
+    return Request(["cancel", *("--tasks=%d" % task for task in tasks), str(instance)], _nothing)
+
+
+def plain(*words: str) -> Request[None]:
+    return Request(list(words), _nothing)
+
+
+def listed(*words: str) -> Request[List[Dict[str, Any]]]:
+    return Request(list(words), _lines)
+
+
+def described(*words: str) -> Request[Dict[str, Any]]:
+    return Request(list(words), _object)

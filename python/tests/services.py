@@ -1,0 +1,53 @@
+"""A dispatcher and executors for tests, as processes."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it did not come about within a minute")
+        time.sleep(0.01)
+
+
+class Dispatcher:
+    """A dispatcher in a folder of its own, with executors; all of it ends with
+    the ``with`` block."""
+
+    def __init__(self):
+        self.program = os.environ["FALKON_BINARY"]
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self):
+        self.folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+        self.access = os.path.join(self.folder, "access.json")
+        self._start("start", "--dir", self.folder, "--listen", "127.0.0.1:0")
+        wait_until(lambda: os.path.exists(self.access))
+        return self
+
+    def __exit__(self, *raised):
+        self._stack.close()
+
+    def _start(self, *arguments, **options):
+        process = subprocess.Popen(
+            [self.program, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **options,
+        )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+
+    def executor(self, *options, python=sys.executable, **environment):
+        """Starts an executor whose workers have this interpreter."""
+        worker = "python=" + python
+        options = ["--worker", worker, "--slots", "2", *options]
+        variables = dict(os.environ, **environment)
+        self._start("executor", "--access", self.access, *options, env=variables)

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Other projects' own test suites, on Falkon, with the program that is named:
+#
+#   python/tests/suites.sh target/release/falkon [SUITE...]
+#
+# Suites: parsl, joblib, snakemake, wfcommons; all of them by default. What they
+# need is installed from PyPI into SUITES_HOME [~/.cache/falkon-suites]. Prints a
+# line for each; what it stands for is in docs/python-integrations.md.
+set -Eeuo pipefail
+here=$(realpath "$(dirname "$0")")
+FALKON_BINARY=$(realpath "$1")
+shift
+suites=${*:-parsl joblib snakemake wfcommons}
+home=${SUITES_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/falkon-suites}
+export FALKON_BINARY PYTHONPATH=$here/..:$here/suites PYTHONWARNINGS=ignore
+[[ -x $home/bin/python ]] || python3 -m venv "$home"
+python=$home/bin/python
+"$home/bin/pip" install --quiet --disable-pip-version-check cloudpickle msgspec \
+    'pytest<8' pytest-random-order numpy pandas parsl joblib snakemake
+if [[ " $suites " == *" wfcommons "* ]]; then
+    "$home/bin/pip" install --quiet --disable-pip-version-check wfcommons
+fi
+site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+parsl() {
+    "$python" -m pytest -q -p no:cacheprovider "$site/parsl/tests/" -o addopts=-rf --random-order \
+        -k "not cleannet and not test_bad_std and not test_resource_spec" \
+        --config "$here/suites/parsl_config.py"
+}
+joblib() {
+    "$python" -m pytest -q -p no:cacheprovider -p joblib_backend -k falkon \
+        "$site/joblib/test/test_parallel.py"
+}
+snakemake() {
+    "$python" -m pytest -q -p no:cacheprovider --basetemp "$scratch/snakemake" \
+        "$here/suites/test_snakemake.py"
+}
+wfcommons() { "$python" "$here/suites/wfcommons_graphs.py"; }
+
+for suite in $suites; do
+    begin=$SECONDS
+    "$suite" >"$scratch/log" 2>&1 || true
+    grep '^FAILED' "$scratch/log" || true
+    version=$("$home/bin/pip" list --disable-pip-version-check 2>/dev/null | awk -v name="$suite" '$1 == name { print $2 }')
+    echo "$suite $version: $(tail -n 1 "$scratch/log") ($((SECONDS - begin)) s in all)"
+done

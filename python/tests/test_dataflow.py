@@ -1,0 +1,265 @@
+"""Calls that take what other calls return, with real processes.
+
+The program is the one that FALKON_BINARY names.
+"""
+
+import copy
+import operator
+import os
+import random
+import threading
+import time
+import unittest
+from concurrent.futures import CancelledError
+
+import falkon
+
+
+def add(*values, **named):
+    return sum(values) + sum(named.values())
+
+
+def total(values):
+    return sum(values)
+
+
+def nothing(*_):
+    return None
+
+
+def fail(*_):
+    raise LookupError("nothing there")
+
+
+def wait_for(path, value=0):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return value
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+def contents(boxes):
+    return [box.content for box in boxes]
+
+
+class Dataflow(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.executor = falkon.Executor(max_workers=2)
+        cls.submit = cls.executor.submit
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.executor.shutdown()
+
+    def gate(self):
+        """A call that goes on when it is told to, and how to tell it."""
+        path = os.path.join(self.enterContextCompatibly(), "open")
+        return self.submit(wait_for, path, 1), lambda: open(path, "w").close()
+
+    def enterContextCompatibly(self):
+        import tempfile
+
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        return folder.name
+
+    def test_futures_stand_for_their_values_wherever_they_are(self):
+        gate, let = self.gate()
+        two = self.submit(add, gate, 1)
+        three = self.submit(add, two, x=gate)
+        listed = self.submit(total, [gate, two, three])
+        boxed = self.submit(contents, [Box(gate), Box([two]), Box({"three": three})])
+        none = self.submit(nothing, gate)
+        taken = self.submit(lambda value: value is None, none)
+        let()
+        self.assertEqual(listed.result(60), 6)
+        self.assertEqual(boxed.result(60), [1, [2], {"three": 3}])
+        self.assertTrue(taken.result(60))
+
+    def test_a_value_that_is_here_is_passed_on(self):
+        two = self.submit(add, 1, 1)
+        self.assertEqual(two.result(60), 2)
+        self.assertEqual(self.submit(add, two, two).result(60), 4)
+        gate, let = self.gate()
+        both = self.submit(add, two, gate)
+        let()
+        self.assertEqual(both.result(60), 3)
+
+    def test_dependencies_may_end_at_any_time(self):
+        # Some are pending, some on their way here, some known, when others that
+        # take them are submitted; calls of several functions in between.
+        rng = random.Random(1)
+        functions = [add, lambda *values: sum(values), total]
+        futures, expected = [], []
+        for number in range(4000):
+            chosen = [rng.randrange(max(0, number - 50), number) for _ in range(rng.randrange(4))] if number else []
+            function = rng.choice(functions)
+            arguments = [futures[at] for at in chosen]
+            if function is total:
+                arguments = [arguments]
+            futures.append(self.submit(function, *arguments))
+            expected.append(sum(expected[at] for at in chosen))
+            if number % 500 == 499:
+                futures[rng.randrange(number)].result(60)
+            if number < 5:
+                expected[-1] += number
+                futures[-1] = self.submit(add, futures[-1], number)
+        self.assertEqual([future.result(120) for future in futures], expected)
+
+    def test_mapped_calls_take_values(self):
+        gate, let = self.gate()
+        futures = [self.submit(add, gate, number) for number in range(100)]
+        for chunksize in (1, 7, None):
+            mapped = self.executor.map(operator.neg, futures, chunksize=chunksize)
+            let()
+            self.assertEqual(list(mapped), [-1 - number for number in range(100)])
+
+    def test_many_threads_submit_what_depends_on_one_another(self):
+        shared = [self.submit(add, 1)]
+        errors = []
+
+        def go():
+            try:
+                for _ in range(300):
+                    shared.append(self.submit(add, shared[-1], shared[0]))
+                    shared[-1]
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        for future in shared:
+            self.assertGreaterEqual(future.result(120), 1)
+
+    def test_a_failure_is_told_with_its_cause(self):
+        gate, let = self.gate()
+        failed = self.submit(fail, gate)
+        direct = self.submit(add, failed)
+        far = self.submit(add, self.submit(add, direct, gate), 1)
+        spared = self.submit(add, gate)
+        let()
+        for future in (direct, far):
+            with self.assertRaisesRegex(falkon.DependencyError, "fail.*LookupError: nothing") as caught:
+                future.result(60)
+            self.assertIsInstance(caught.exception.__cause__, LookupError)
+            self.assertIs(caught.exception.__cause__, failed.exception())
+        self.assertEqual(spared.result(60), 1)
+        # The same if it is known here before.
+        with self.assertRaises(falkon.DependencyError) as caught:
+            self.submit(add, far).result(60)
+        self.assertIs(caught.exception.__cause__, failed.exception())
+
+    def test_what_depends_on_a_cancelled_call_is_not_made(self):
+        gate, let = self.gate()
+        waiting = self.submit(add, gate)
+        after = self.submit(add, waiting)
+        self.assertTrue(waiting.cancel())
+        with self.assertRaises(falkon.DependencyError) as caught:
+            after.result(60)
+        self.assertIsInstance(caught.exception.__cause__, CancelledError)
+        with self.assertRaisesRegex(falkon.DependencyError, "was cancelled"):
+            self.submit(add, waiting).result(60)
+        let()
+        self.assertEqual(gate.result(60), 1)
+
+    def test_a_call_that_waits_can_be_cancelled(self):
+        gate, let = self.gate()
+        waiting = self.submit(add, gate)
+        self.assertTrue(waiting.cancel())
+        let()
+        self.assertEqual(gate.result(60), 1)
+        self.assertTrue(waiting.cancelled())
+
+    def test_a_worker_that_dies_and_a_retry_get_the_values_again(self):
+        path = os.path.join(self.enterContextCompatibly(), "tried")
+
+        def once(value):
+            if not os.path.exists(path):
+                open(path, "w").close()
+                os._exit(7)
+            return value + 1
+
+        gate, let = self.gate()
+        retried = self.executor.options(retries=2).submit(once, gate)
+        let()
+        self.assertEqual(retried.result(60), 2)
+
+    def test_calls_that_become_ready_out_of_order_die_and_are_cancelled_alone(self):
+        def unlucky(value, number):
+            if number % 40 == 7:
+                os._exit(9)
+            time.sleep(0.002 if number % 10 == 3 else 0)
+            return value + number
+
+        rng = random.Random(3)
+        gates = [self.gate() for _ in range(2)]
+        order = list(range(600))
+        rng.shuffle(order)
+        first = {number: self.submit(add, gates[number % 2][0], number) for number in order}
+        second = [self.submit(unlucky, first[number], number) for number in range(600)]
+        for _, let in gates:
+            let()
+        cancelled = {number for number in range(600) if number % 50 == 11 and second[number].cancel()}
+        for number, future in enumerate(second):
+            if number in cancelled:
+                self.assertTrue(future.cancelled())
+            elif number % 40 == 7:
+                with self.assertRaises(falkon.WorkerDied):
+                    future.result(120)
+            else:
+                self.assertEqual(future.result(120), 1 + 2 * number)
+
+    def test_values_that_are_too_long_are_refused_with_the_reason(self):
+        gate, let = self.gate()
+        large = [self.submit(lambda _: bytes(6 << 20), gate) for _ in range(2)]
+        both = self.submit(lambda *values: len(values), *large)
+        one = self.submit(len, large[0])
+        let()
+        with self.assertRaisesRegex(falkon.TaskFailed, "bytes travel with a call"):
+            both.result(60)
+        self.assertEqual(one.result(60), 6 << 20)
+
+    def test_a_future_is_no_value_by_itself(self):
+        gate, let = self.gate()
+        with self.assertRaisesRegex(TypeError, "pass it as an argument"):
+            copy.deepcopy(gate)
+        with self.assertRaisesRegex(TypeError, "pass it as an argument"):
+            self.submit(lambda: gate).result(60)
+        with falkon.Executor(max_workers=1) as other:
+            with self.assertRaisesRegex(ValueError, "another executor"):
+                other.submit(add, gate).result(60)
+            let()
+            self.assertEqual(gate.result(60), 1)
+            self.assertEqual(other.submit(add, gate, 1).result(60), 2)
+
+    def test_long_chains_and_wide_layers(self):
+        last = self.submit(add, 0)
+        for _ in range(2000):
+            last = self.submit(add, last, 1)
+        layer = [self.submit(add, number) for number in range(500)]
+        for _ in range(4):
+            layer = [self.submit(add, value, 1) for value in layer]
+        wide = self.submit(total, layer)
+        self.assertEqual(last.result(120), 2000)
+        self.assertEqual(wide.result(120), sum(range(500)) + 2000)
+
+    def test_shutdown_waits_for_what_waits_for_others(self):
+        executor = falkon.Executor(max_workers=1)
+        last = executor.submit(time.sleep, 0.1)
+        for _ in range(20):
+            last = executor.submit(lambda _: time.sleep(0.001), last)
+        executor.shutdown()
+        self.assertIsNone(last.result(0))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,81 @@
+"""Documents about Python: their code runs and prints what they say, and the
+reference is complete."""
+
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import reference
+import run_document
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DOCS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "docs")
+
+
+class Documents(unittest.TestCase):
+    def run_code(self, name):
+        path = os.path.join(DOCS, name)
+        with open(path) as file:
+            expected = re.findall(r"^#> (.*)$", file.read(), re.M)
+        with tempfile.TemporaryDirectory() as folder:
+            # Under the name that documents call it by.
+            binary = os.path.join(folder, "bin")
+            os.mkdir(binary)
+            os.symlink(os.environ["FALKON_BINARY"], os.path.join(binary, "falkon"))
+            places = [binary, os.path.dirname(sys.executable), os.environ["PATH"]]
+            environment = dict(os.environ, PATH=os.pathsep.join(places))
+            environment["PYTHONPATH"] = os.path.dirname(HERE)
+            process = subprocess.Popen(
+                [sys.executable, os.path.join(HERE, "run_document.py"), path],
+                cwd=folder,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                said, complaint = process.communicate(timeout=120)
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        if process.returncode == run_document.NOT_INSTALLED:
+            self.skipTest(complaint.strip().splitlines()[-1])
+        self.assertEqual(process.returncode, 0, complaint)
+        if expected:
+            self.assertEqual(said.splitlines(), expected)
+
+    def test_the_reference_is_complete(self):
+        for _, heading, text in reference.entries():
+            self.assertTrue(text, "%s has no docstring" % heading)
+        with open(os.path.join(DOCS, "python-reference.md")) as file:
+            self.assertEqual(
+                file.read(),
+                reference.page(),
+                "python python/tests/reference.py > docs/python-reference.md",
+            )
+
+
+def _case(name):
+    def test(self):
+        self.run_code(name)
+
+    return test
+
+
+for _path in sorted(glob.glob(os.path.join(DOCS, "*.md"))):
+    _name = os.path.basename(_path)
+    with open(_path) as _file:
+        if "```python\n" in _file.read():
+            _test = "test_" + _name[:-3].replace("-", "_")
+            setattr(Documents, _test, _case(_name))
+
+if __name__ == "__main__":
+    unittest.main()
