@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test
+.PHONY: build demo test test-htcondor
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -10,3 +10,6 @@ demo: ## Finds faint objects in a made-up survey of the sky; see examples/stacki
 
 test: ## Everything that must hold
 	@tests/all.sh
+
+test-htcondor: ## Executors from a real HTCondor; installs one where there is none (560 MB)
+	@tests/htcondor.py

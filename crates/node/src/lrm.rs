@@ -13,6 +13,7 @@
 //! allocation, so that jobs are found again by whoever lost their numbers.
 
 mod answer;
+mod bring;
 mod command;
 mod description;
 mod driver;
@@ -24,8 +25,8 @@ mod template;
 pub use answer::{AnswerError, Job, State, jobs};
 pub use command::CommandError;
 pub use description::{
-    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Query, States, Submit, Word,
-    detect,
+    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Query, Send, States, Submit,
+    Word, detect,
 };
 pub use driver::{Driver, LrmError, Request, Submission};
 pub use granted::{Granted, granted};

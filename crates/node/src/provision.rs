@@ -130,6 +130,8 @@ pub(crate) struct Provision {
     lines: VecDeque<Line>,
     /// Allocations of which an executor has come.
     joined: BTreeSet<AllocationId>,
+    /// Allocations to whose nodes the program was sent.
+    brought: BTreeSet<AllocationId>,
     tell: mpsc::Sender<Heard>,
     answers: mpsc::Receiver<Heard>,
     log: Log,
@@ -165,6 +167,7 @@ impl Provision {
             setup,
             lines: VecDeque::new(),
             joined: BTreeSet::new(),
+            brought: BTreeSet::new(),
             tell,
             answers,
             log,
@@ -220,7 +223,12 @@ impl Provision {
     /// Takes in an answer.
     pub(crate) fn take(&mut self, now: Time, answer: Answer) {
         match answer.0 {
-            Heard::Event(event) => self.machine.handle(now, event),
+            Heard::Event(event) => {
+                if let Event::States { queue, found } = &event {
+                    self.bring(*queue, found);
+                }
+                self.machine.handle(now, event);
+            }
             Heard::Note(queue, text) => {
                 let name = self.name(queue);
                 self.say(now, &name, text);

@@ -76,6 +76,9 @@ pub struct Description {
     /// How free nodes are counted, if they can be.
     #[serde(default)]
     pub free: Option<Free>,
+    /// How the program is sent to the nodes of a job that runs, if it can be.
+    #[serde(default)]
+    pub send: Option<Send>,
 }
 
 fn yes() -> bool {
@@ -267,6 +270,18 @@ pub struct Free {
     pub input: String,
 }
 
+/// How the program is sent to the nodes of the job `{{job}}`: from
+/// `{{own_binary}}` here to `{{sent_binary}}` there.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Send {
+    /// The command.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+}
+
 /// Why there is no such description.
 #[derive(Debug)]
 pub enum DescriptionError {
@@ -370,13 +385,16 @@ impl Description {
     pub fn check(&self, values: &Values) -> Result<(), DescriptionError> {
         let commands = [&self.submit.command, &self.query.command, &self.cancel.command];
         let free = self.free.iter().map(|free| &free.command);
-        let words = commands.into_iter().chain(free).flatten().flat_map(|word| match word {
-            Word::One(word) => std::slice::from_ref(word),
-            Word::Group(words) => words.as_slice(),
-        });
+        let send = self.send.iter().map(|send| &send.command);
+        let words =
+            commands.into_iter().chain(free).chain(send).flatten().flat_map(|word| match word {
+                Word::One(word) => std::slice::from_ref(word),
+                Word::Group(words) => words.as_slice(),
+            });
         let inputs = [&self.submit.input, &self.query.input, &self.cancel.input];
         let free = self.free.iter().map(|free| &free.input);
-        for text in words.chain(inputs).chain(free) {
+        let send = self.send.iter().map(|send| &send.input);
+        for text in words.chain(inputs).chain(free).chain(send) {
             let template = Template::new(text)?;
             if let Some(unknown) = template.names().find(|name| !values.knows(name)) {
                 return Err(DescriptionError::Placeholder(unknown.to_owned()));

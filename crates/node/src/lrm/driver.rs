@@ -3,7 +3,7 @@
 use super::answer::{self, AnswerError, Job, State};
 use super::command::{self, CommandError};
 use super::description::{Description, DescriptionError, Word};
-use super::script::{Executor, node_script};
+use super::script::{Executor, Peculiar, node_script};
 use super::settings::{Settings, SettingsError};
 use super::template::{FillError, Quoting, Template, TemplateError, Values};
 use std::fmt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Placeholders that a driver fills besides the settings.
-pub(super) const PLACEHOLDERS: [&str; 17] = [
+pub(super) const PLACEHOLDERS: [&str; 20] = [
     "job_name",
     "name_prefix",
     "nodes",
@@ -30,6 +30,9 @@ pub(super) const PLACEHOLDERS: [&str; 17] = [
     "state_dir",
     "allocation",
     "binary",
+    "own_binary",
+    "sent_binary",
+    "job",
 ];
 
 /// How long a command that submits may take. An LRM that is busy answers late,
@@ -198,9 +201,13 @@ impl Driver {
             ("cpus", settings.cpus.is_some(), &["cpus", "cpus_or_one", "total_cpus"]),
             ("gpus", settings.gpus.is_some_and(|gpus| gpus > 0), &["gpus"]),
             ("memory_mib", settings.memory_mib.is_some(), &["memory_mib"]),
+            ("send", settings.send.is_some(), &["sent_binary"]),
         ];
         for (what, is_set, places) in set {
             let has_place = places.iter().any(|place| self.description.submits(place));
+            if what == "send" && is_set && self.description.send.is_some() {
+                continue;
+            }
             let limits = ["cpus", "gpus", "memory_mib"].contains(&what);
             if is_set && !has_place && !(limits && self.description.executor_limits) {
                 return Err(SettingsError::NoPlace { kind: self.kind.clone(), what });
@@ -215,7 +222,7 @@ impl Driver {
     }
 
     /// How long a command may take.
-    fn limit(&self, seconds: u64) -> Duration {
+    pub(super) fn limit(&self, seconds: u64) -> Duration {
         Duration::from_secs(self.description.timeout_s.unwrap_or(seconds))
     }
 
@@ -255,6 +262,15 @@ impl Driver {
         self.description.here
     }
 
+    pub(super) fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// This program, where it is here.
+    pub(super) fn own_binary(&self) -> &Path {
+        &self.executor.binary
+    }
+
     /// How its jobs are.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -288,7 +304,7 @@ impl Driver {
     }
 
     /// What is the same for all commands.
-    fn values(&self) -> Values {
+    pub(super) fn values(&self) -> Values {
         let mut values = Values::default();
         for name in PLACEHOLDERS {
             values.set_some(name, None);
@@ -302,6 +318,7 @@ impl Driver {
         values.set("state_dir", self.dir.to_string_lossy());
         let binary = self.settings.binary.as_ref().unwrap_or(&self.executor.binary);
         values.set("binary", binary.to_string_lossy());
+        values.set("own_binary", self.executor.binary.to_string_lossy());
         values
     }
 
@@ -339,13 +356,16 @@ impl Driver {
         values.set_some("walltime_hms", seconds.map(hms));
         let hm = |minutes: u64| format!("{:02}:{:02}", minutes / 60, minutes % 60);
         values.set_some("walltime_hm", minutes.map(hm));
+        let brought = self.brought(request.allocation);
+        let limits = self.description.executor_limits;
         let script = node_script(
             &self.executor,
             &self.settings,
             &name,
             request,
-            self.description.executor_limits,
+            Peculiar { limits, brought: brought.as_ref() },
         );
+        values.set_some("sent_binary", brought.map(|one| one.to.to_string_lossy().into_owned()));
         values.set("job_name", name);
         values.set("node_script", script);
         values.set("script_file", self.script_file(request.allocation).to_string_lossy());
@@ -501,7 +521,7 @@ impl Driver {
 }
 
 /// The words of a command.
-fn fill(command: &[Word], values: &Values) -> Result<Vec<String>, LrmError> {
+pub(super) fn fill(command: &[Word], values: &Values) -> Result<Vec<String>, LrmError> {
     let mut words = Vec::new();
     for word in command {
         let group = match word {

@@ -19,7 +19,8 @@ pub struct Granted {
 /// Slurm: `SLURM_CPUS_ON_NODE`, `SLURM_MEM_PER_NODE`, `SLURM_MEM_PER_CPU`,
 /// `SLURM_GPUS_ON_NODE` (sbatch and srun manuals). Grid Engine: `NSLOTS` where
 /// `NHOSTS` is 1. PBS: `NCPUS`; Torque: `PBS_NUM_PPN`. LSF: this host's share
-/// in `LSB_MCPU_HOSTS`. GPUs otherwise from `CUDA_VISIBLE_DEVICES` or
+/// in `LSB_MCPU_HOSTS`. HTCondor: the file that `_CONDOR_MACHINE_AD` names. GPUs
+/// otherwise from `CUDA_VISIBLE_DEVICES` or
 /// `ROCR_VISIBLE_DEVICES`.
 #[must_use]
 pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted {
@@ -32,25 +33,43 @@ pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted
         let own = words.chunks_exact(2).find(|pair| short(pair[0]) == short(host))?;
         own[1].parse().ok()
     };
-    let cpus =
-        [number("SLURM_CPUS_ON_NODE"), slots(), number("NCPUS"), number("PBS_NUM_PPN"), lsf()];
+    let ad = variable("_CONDOR_MACHINE_AD").and_then(|path| std::fs::read_to_string(path).ok());
+    let advertised = |name: &str| of_ad(ad.as_deref()?, name);
+    let cpus = [
+        number("SLURM_CPUS_ON_NODE"),
+        slots(),
+        number("NCPUS"),
+        number("PBS_NUM_PPN"),
+        lsf(),
+        advertised("Cpus"),
+    ];
     let cpus = cpus.into_iter().flatten().min();
     let mib = |mib: u64| mib.saturating_mul(1 << 20);
     let per_cpu = number("SLURM_MEM_PER_CPU");
     let per_cpu = per_cpu.and_then(|memory| Some(memory.saturating_mul(cpus?)));
-    let memory = number("SLURM_MEM_PER_NODE").into_iter().chain(per_cpu).map(mib).min();
+    let memory = number("SLURM_MEM_PER_NODE").into_iter().chain(per_cpu);
+    let memory = memory.chain(advertised("Memory")).map(mib).min();
     let listed = |name: &str| {
         let list = variable(name)?;
         Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
     };
-    let gpus = listed("CUDA_VISIBLE_DEVICES")
+    let few = |gpus: u64| u32::try_from(gpus).ok();
+    let gpus = advertised("GPUs").and_then(few);
+    let gpus = gpus
+        .or_else(|| listed("CUDA_VISIBLE_DEVICES"))
         .or_else(|| listed("ROCR_VISIBLE_DEVICES"))
-        .or_else(|| number("SLURM_GPUS_ON_NODE").and_then(|gpus| u32::try_from(gpus).ok()));
+        .or_else(|| number("SLURM_GPUS_ON_NODE").and_then(few));
     Granted {
         cpus: cpus.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
         gpus,
         memory_bytes: memory.into_iter().chain(cgroup_memory_bytes()).min(),
     }
+}
+
+/// A number of a ClassAd.
+fn of_ad(ad: &str, name: &str) -> Option<u64> {
+    let mut lines = ad.lines().filter_map(|line| line.split_once('='));
+    lines.find(|(found, _)| found.trim().eq_ignore_ascii_case(name))?.1.trim().parse().ok()
 }
 
 /// The least memory limit of this process's control groups, if there is one.
@@ -116,6 +135,18 @@ mod tests {
         check(&[("LSB_MCPU_HOSTS", "n6 4 n7 3")], Some(3), None, None);
         check(&[("NCPUS", "5"), ("CUDA_VISIBLE_DEVICES", "0,3")], Some(5), Some(2), None);
         check(&[("SLURM_CPUS_ON_NODE", "many"), ("CUDA_VISIBLE_DEVICES", "")], None, Some(0), None);
+    }
+
+    #[test]
+    fn htcondor_says_it_in_a_file() {
+        let ad = tempfile::NamedTempFile::new().unwrap();
+        // As HTCondor 23.9 writes it, but for what is of no use here.
+        let text = "AssignedGPUs = \"\"\nCpus = 2\nGPUs = 0\nMemory = 128\nTotalSlotCpus = 8\n";
+        std::fs::write(ad.path(), text).unwrap();
+        let path = ad.path().to_str().unwrap();
+        let cuda = ("CUDA_VISIBLE_DEVICES", "10000");
+        check(&[("_CONDOR_MACHINE_AD", path), cuda], Some(2), Some(0), Some(128));
+        check(&[("_CONDOR_MACHINE_AD", "/nowhere")], None, None, None);
     }
 
     #[test]

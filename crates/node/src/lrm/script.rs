@@ -5,6 +5,7 @@
 //! the access file to the executor on its standard input. It holds no other
 //! text of anybody's than quoted values, and the prologue, which is shell.
 
+use super::bring::Brought;
 use super::driver::Request;
 use super::settings::Settings;
 use super::template::quoted;
@@ -31,19 +32,29 @@ impl std::fmt::Debug for Executor {
     }
 }
 
+/// How long a node waits for the program, in seconds.
+const WAIT_S_MAX: u64 = 300;
 /// Ends the access file in the script: no line of JSON is like it.
 const ACCESS_END: &str = "END_OF_THE_ACCESS_FILE";
 
+/// What a kind of LRM makes different.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peculiar<'a> {
+    /// The LRM does not know what a node is to offer.
+    pub(super) limits: bool,
+    /// The program is sent to the nodes, if it is not where it is to be.
+    pub(super) brought: Option<&'a Brought>,
+}
+
 /// The script for the nodes of one allocation. `FALKON_SLOTS` in its
 /// environment says how many slots the node was granted, where the LRM says
-/// that to nobody but the job's first process; `limits` if the LRM does not
-/// know what a node is to offer.
+/// that to nobody but the job's first process.
 pub(super) fn node_script(
     executor: &Executor,
     settings: &Settings,
     job_name: &str,
     request: &Request,
-    limits: bool,
+    peculiar: Peculiar<'_>,
 ) -> String {
     let mut script = String::from("umask 077\n");
     for (name, value) in &settings.environment {
@@ -57,22 +68,16 @@ pub(super) fn node_script(
         script.push_str(line);
         script.push('\n');
     }
-    let binary = settings.binary.as_ref().unwrap_or(&executor.binary);
-    let binary = quoted(&binary.to_string_lossy());
-    let _ = writeln!(
-        script,
-        "[ -x {binary} ] || {{ echo \"$(hostname): there is no program \"{binary}\": say in \
-         job.binary where it is on the nodes\" >&2; exit 127; }}"
-    );
+    script.push_str(&find_binary(executor, settings, peculiar.brought));
     let _ = write!(
         script,
-        "exec {binary} executor --access - --name {}/\"$(hostname)\" --allocation {allocation} \
+        "$run \"$binary\" executor --access - --name {}/\"$(hostname)\" --allocation {allocation} \
          --give-up {}s ${{FALKON_SLOTS:+--slots \"$FALKON_SLOTS\"}}",
         quoted(job_name),
         executor.give_up.as_secs(),
         allocation = request.allocation,
     );
-    let limit = |number: Option<u64>| number.filter(|_| limits);
+    let limit = |number: Option<u64>| number.filter(|_| peculiar.limits);
     if let Some(cpus) = limit(settings.cpus.map(u64::from)) {
         let _ = write!(script, " --slots {cpus}");
     }
@@ -96,4 +101,34 @@ pub(super) fn node_script(
     }
     let _ = write!(script, " <<'{ACCESS_END}'\n{}\n{ACCESS_END}\n", executor.access.trim_end());
     script
+}
+
+/// Lines that set `binary` to where the program is, and `run` to how it is
+/// started: in the place of the shell, or, where it is to be removed
+/// afterwards, by it.
+fn find_binary(executor: &Executor, settings: &Settings, brought: Option<&Brought>) -> String {
+    let binary = settings.binary.as_ref().unwrap_or(&executor.binary);
+    let binary = quoted(&binary.to_string_lossy());
+    let missing = format!(
+        "{{ echo \"$(hostname): there is no program \"{binary}\": say in job.binary where it is on \
+         the nodes\" >&2; exit 127; }}"
+    );
+    let Some(Brought { to, bytes }) = brought else {
+        return format!("run=exec binary={binary}\n[ -x \"$binary\" ] || {missing}\n");
+    };
+    let to = quoted(&to.to_string_lossy());
+    format!(
+        "run=exec binary={binary}\n\
+         if [ ! -x \"$binary\" ]; then\n\
+         run= binary={to} tries=0\n\
+         until [ -O \"$binary\" ] && [ \"$(wc -c <\"$binary\")\" -eq {bytes} ]; do\n\
+         tries=$((tries + 1))\n\
+         [ $tries -le {WAIT_S_MAX} ] || {missing}\n\
+         sleep 1\n\
+         done\n\
+         trap 'rm -f \"$binary\"' EXIT\n\
+         trap 'exit 143' TERM INT HUP\n\
+         chmod 700 \"$binary\"\n\
+         fi\n"
+    )
 }

@@ -33,6 +33,9 @@ pub struct Settings {
     pub prologue: Vec<String>,
     /// Where this program is on the nodes; without it, where it is here.
     pub binary: Option<PathBuf>,
+    /// Directory of the nodes to which this program is sent where it is nowhere
+    /// else.
+    pub send: Option<String>,
     /// Directory for what jobs write, as the nodes see it; `none` for nowhere;
     /// without it one in the dispatcher's own directory.
     pub log: Option<String>,
@@ -144,6 +147,7 @@ impl Settings {
             ("qos", self.qos.as_ref()),
             ("log", self.log.as_ref()),
             ("scratch", self.scratch.as_ref()),
+            ("send", self.send.as_ref()),
         ];
         let texts = texts.into_iter().filter_map(|(what, text)| Some((what, text?)));
         let texts = texts

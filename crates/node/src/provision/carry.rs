@@ -104,6 +104,27 @@ impl Provision {
         });
     }
 
+    /// Sends the program to nodes that wait for it.
+    pub(super) fn bring(&mut self, queue: QueueId, found: &[Found]) {
+        let Some(driver) = self.driver(queue).filter(|driver| driver.brings()) else { return };
+        for one in found.iter().filter(|one| one.state == JobState::Running) {
+            if self.joined.contains(&one.allocation) || !self.brought.insert(one.allocation) {
+                continue;
+            }
+            let (driver, tell) = (driver.clone(), self.tell.clone());
+            let (allocation, job) = (one.allocation, one.job.clone());
+            tokio::spawn(async move {
+                let text = match driver.bring(allocation.0, &job).await {
+                    Ok(()) => format!("allocation {allocation}: the program is on its nodes"),
+                    Err(error) => {
+                        format!("allocation {allocation}: cannot send the program: {error}")
+                    }
+                };
+                let _ = tell.send(Heard::Note(queue, text)).await;
+            });
+        }
+    }
+
     fn driver(&self, queue: QueueId) -> Option<Arc<Driver>> {
         self.queues.get(&queue).map(|queue| queue.driver.clone())
     }
@@ -112,6 +133,7 @@ impl Provision {
     /// has come of it, what its job wrote says why.
     pub(super) fn ended(&mut self, queue: QueueId, allocation: AllocationId) {
         let came = self.joined.remove(&allocation);
+        self.brought.remove(&allocation);
         let Some(driver) = self.driver(queue) else { return };
         let tell = self.tell.clone();
         tokio::task::spawn_blocking(move || {

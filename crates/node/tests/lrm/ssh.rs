@@ -1,7 +1,7 @@
 //! Against a real sshd.
 
 use crate::cluster::{
-    Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state,
+    Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for, wait_for_state,
 };
 
 #[test]
@@ -30,8 +30,18 @@ fn a_host_takes_one_job_at_a_time() {
 
     block_on(driver.cancel(&[job])).unwrap();
     wait_for_state(&driver, 7, is_over);
+    // Where the program is not on the host, it is brought, and removed in the
+    // end.
+    let there = site.path("it's there");
+    std::fs::create_dir(&there).unwrap();
+    let settings =
+        format!("{settings}\nbinary = \"/nowhere/it's\"\nsend = \"{}\"", there.display());
+    let driver = site.driver("ssh", "", &settings);
     let job = submit(&driver, 9, 1);
-    site.wait_for_started(2);
+    let started = site.wait_for_started(2);
+    assert!(started[1].contains("--name|falkon-test-9/"), "{started:?}");
+    assert_eq!(std::fs::read_dir(&there).unwrap().count(), 1);
     block_on(driver.cancel(&[job])).unwrap();
     wait_for_state(&driver, 9, is_over);
+    wait_for(|| (std::fs::read_dir(&there).unwrap().count() == 0).then_some(()));
 }

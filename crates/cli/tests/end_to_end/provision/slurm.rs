@@ -107,6 +107,18 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     wait_for_none(&access);
     slurm.wait_for_no_jobs();
 
+    // A node whose daemon dies takes no task's result with it, and is done
+    // without until it is back.
+    let id = access.submit(&["--range", "1-6", "--retries", "0", "--", "sleep", "1"]);
+    poll_for("a job has executors", || {
+        allocations(&access).iter().any(|one| one["executors"] != 0).then_some(())
+    });
+    slurm.daemons.tell("stop n1");
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    slurm.daemons.tell("start n1");
+    wait_for_none(&access);
+    slurm.wait_for_no_jobs();
+
     // Static: so many nodes, whatever there is to do.
     access.run("provision", &["once", "q", "--nodes", "2", "--time", "3m"]).exits(0);
     poll_for("both nodes have come", || {
@@ -179,6 +191,21 @@ fn slurm_that_refuses_hangs_or_starts_nothing_is_told_of_and_left_in_peace() {
     assert!(said.contains("queue barren: ask for nothing for a while"), "{said}");
     access.run("provision", &["remove", "barren"]).exits(0);
     dispatcher.service().wait_for("queue barren: is removed");
+
+    // A program that is not on the nodes is sent there, and leaves nothing.
+    let there = slurm.site.path("there");
+    std::fs::create_dir(&there).unwrap();
+    let sent = slurm.queue(
+        "sent.toml",
+        &format!("[job]\nbinary = \"/nowhere/falkon\"\nsend = \"{}\"\n", there.display()),
+    );
+    access.run("provision", &["add", &sent]).exits(0);
+    dispatcher.service().wait_for("the program is on its nodes");
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    access.run("provision", &["remove", "sent"]).exits(0);
+    dispatcher.service().wait_for("queue sent: is removed");
+    poll_for("nothing is left", || (std::fs::read_dir(&there).unwrap().count() == 0).then_some(()));
+    let id = access.submit(&["--", "true"]);
 
     // One that does not answer is asked less and less, and never twice at once.
     let hanging = slurm.queue("hanging.toml", "[lrm]\ntimeout_s = 1\n");
