@@ -19,7 +19,7 @@ from typing import (
 )
 
 from . import _remote
-from ._executor import Executor, task_class
+from ._executor import Executor, _task_class
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
 
 P = ParamSpec("P")
@@ -73,7 +73,7 @@ class App(Generic[P, T]):
             raise TypeError("%r is no function: it cannot be an app" % (function,))
         self.function = function
         self._executor = executor
-        self._class = task_class(**options)
+        self._class = _task_class(**options)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

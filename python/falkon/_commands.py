@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import msgspec
 
-from ._executor import Executor, _task_class
+from ._executor import Executor
 from ._futures import Future
 from ._session import Kind
 
@@ -23,10 +23,11 @@ class CommandKind(Kind):
 
     __slots__ = ()
 
-    def __init__(self, **options: Any):
+    def __init__(self, executor: Executor, **options: Any):
+        # A class of calls, but for the kind of task.
+        of_calls = executor.options(**options)._class
+        super().__init__("a command", b"", [[_PROCESS], *of_calls[1:]])
         self.template = _encode([_EACH])
-        self.task_class = _task_class(**options)
-        self.task_class[0] = [_PROCESS]
 
 
 def command_row(

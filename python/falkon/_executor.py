@@ -47,7 +47,7 @@ def _seconds(value: Optional[float]) -> int:
     return max(1, round(value * 1e6))
 
 
-def task_class(
+def _task_class(
     cpus: float = 1,
     gpus: int = 0,
     memory: int = 0,
@@ -100,7 +100,7 @@ class Executor(StandardExecutor):
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
     ):
-        self._class = _class or task_class()
+        self._class = _class or _task_class()
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -142,7 +142,7 @@ class Executor(StandardExecutor):
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
         """
-        return Executor(_parent=self, _class=task_class(**options))
+        return Executor(_parent=self, _class=_task_class(**options))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         return self._call(fn, None, self._class, args, kwargs)

@@ -223,8 +223,9 @@ class Session:
         for _, _, future in calls:
             future._task = task
             pending[task] = future
-            if future._needs is not None:
-                taken = [need._task for need in future._needs if need._task in pending]
+            needs = future._needs  # Another thread may cancel it.
+            if needs is not None:
+                taken = [need._task for need in needs if need._task in pending]
                 if taken:
                     after.append([task - first, taken, len(taken)])
             task += 1

@@ -64,7 +64,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._falkon = FalkonExecutor(settings.access, output=_show)
 
     def run_job(self, job: Any) -> None:
-        kind = CommandKind(retries=self._settings.retries, **self._options(job))
+        kind = CommandKind(self._falkon, retries=self._settings.retries, **self._options(job))
         row = command_row(["/bin/sh", "-c", self.format_job_exec(job)], cwd=os.getcwd())
         future = submit_row(self._falkon, kind, row)
         self._numbers += 1

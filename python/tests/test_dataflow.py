@@ -218,6 +218,16 @@ class Dataflow(unittest.TestCase):
             else:
                 self.assertEqual(future.result(120), 1 + 2 * number)
 
+    def test_long_arguments_and_values_go_to_workers_side_by_side(self):
+        gate, let = self.gate()
+        lengths = [3900 << 10, 15900 << 10, 1, 5 << 20, 5 << 20]
+        futures = [self.submit(len, bytes(length)) for length in lengths]
+        value = self.submit(lambda _: bytes(3 << 20), gate)
+        taken = [self.submit(lambda *data: len(b"".join(data)), value, bytes(2 << 20)) for _ in range(6)]
+        let()
+        self.assertEqual([future.result(60) for future in futures], lengths)
+        self.assertEqual([future.result(60) for future in taken], [5 << 20] * 6)
+
     def test_values_that_are_too_long_are_refused_with_the_reason(self):
         gate, let = self.gate()
         large = [self.submit(lambda _: bytes(6 << 20), gate) for _ in range(2)]

@@ -38,12 +38,31 @@ class Examples(unittest.TestCase):
         self.assertIn("profit as published (126.0571)", said)
 
     @unittest.skipUnless(
+        shutil.which("vina")
+        and os.path.exists("/usr/share/autodock/Tests/1pgp_rec.pdbqt")
+        and importlib.util.find_spec("rdkit")
+        and importlib.util.find_spec("meeko"),
+        "not installed: autodock-vina, autodock-test, rdkit, meeko",
+    )
+    def test_docking(self):
+        said = self.run_example(sys.executable, "docking/screen.py", "3")
+        self.assertIn("scores are those of the same calls", said)
+
+    @unittest.skipUnless(
         shutil.which("elastix") and importlib.util.find_spec("nibabel"),
         "not installed: elastix, nibabel",
     )
     def test_fmri(self):
         said = self.run_example(sys.executable, "fmri/align.py", "2")
         self.assertIn("found where they had been moved to", said)
+
+    @unittest.skipUnless(
+        shutil.which("mProjectPP") and importlib.util.find_spec("astropy"),
+        "not installed: montage, astropy",
+    )
+    def test_montage(self):
+        said = self.run_example(sys.executable, "montage/mosaic.py", "2")
+        self.assertIn("byte for byte", said)
 
     @unittest.skipUnless(importlib.util.find_spec("openmm"), "not installed: openmm")
     def test_moldyn(self):

@@ -46,7 +46,18 @@ fn documents() -> Vec<PathBuf> {
         .iter()
         .map(|name| root.join(name))
         .collect();
-    for example in ["stacking", "all-pairs", "fmri", "mars", "moldyn", "sort", "word-count"] {
+    let examples = [
+        "stacking",
+        "all-pairs",
+        "docking",
+        "fmri",
+        "mars",
+        "moldyn",
+        "montage",
+        "sort",
+        "word-count",
+    ];
+    for example in examples {
         documents.push(root.join("examples").join(example).join("README.md"));
     }
     for entry in std::fs::read_dir(root.join("docs")).unwrap() {

@@ -23,6 +23,7 @@ mod instance;
 mod intermediate;
 mod locate;
 mod located;
+mod parts;
 mod place;
 mod recover;
 mod remake;

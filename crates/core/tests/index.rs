@@ -47,6 +47,8 @@ struct Model {
     wanted: BTreeMap<u128, (u64, ObjectNo)>,
     /// From whom an object is on its way to an executor.
     coming: BTreeMap<(u64, u128), Option<u64>>,
+    /// To whom each object was first on its way, and then to whom.
+    order: Vec<(u64, u128)>,
 }
 
 impl Model {
@@ -60,6 +62,8 @@ impl Model {
     }
 
     fn apply(&mut self, step: Step) {
+        let Model { order, coming, .. } = self;
+        order.retain(|entry| coming.contains_key(entry));
         match step {
             Step::Join(executor) => {
                 let place = self.index.join(ExecutorId(executor));
@@ -132,6 +136,11 @@ impl Model {
         let number = self.index.number(ObjectId(object));
         let (Some(place), Some(number)) = (place, number) else { return };
         let hints = self.index.hints(number, place, 2);
+        let reader = self.index.reader(number, place);
+        let before = self.order.iter().take_while(|entry| **entry != (executor, object));
+        let mut readers =
+            before.filter(|entry| entry.1 == object && self.coming.get(entry) == Some(&None));
+        assert_eq!(reader, readers.next().map(|(reader, _)| ExecutorId(*reader)));
         if self.holds.contains(&(executor, object)) {
             assert!(hints.is_empty(), "what is held is not fetched");
             return;
@@ -142,7 +151,11 @@ impl Model {
         let least = holders.iter().map(|holder| self.sends(*holder)).min();
         let first = hints.first().map(|hint| hint.0);
         assert_eq!(first.map(|first| self.sends(first)), least, "the least loaded is first");
-        self.coming.entry((executor, object)).or_insert(first);
+        let order = &mut self.order;
+        self.coming.entry((executor, object)).or_insert_with(|| {
+            order.push((executor, object));
+            first
+        });
     }
 
     fn check(&self) {

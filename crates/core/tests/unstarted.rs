@@ -29,7 +29,7 @@ fn executor() -> Executor {
     let object =
         Object { id: OBJECT, url: "/source".into(), version: "1".into(), size: Some(SIZE_BYTES) };
     let data = AssignedData {
-        objects: vec![Located { object, sources: Sources { peers: Vec::new(), store: true } }],
+        objects: vec![Located { object, sources: Sources { store: true, ..Sources::default() } }],
         inputs: Lists::Same(vec![0]),
         outputs: Lists::default(),
     };

@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Record, Reply, Update,
+    Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Record, Reply, Update,
 };
-use falkon_core::limits::{ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX};
+use falkon_core::limits::{ORDER_BYTES_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX};
 use falkon_core::result::{Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time,
@@ -153,6 +153,12 @@ impl Trio {
                     self.results.extend(delivery.results);
                 }
                 Action::Order { order, .. } => {
+                    let rows = |assigned: &Assigned| match &assigned.rows {
+                        Rows::Packed(rows) => rows.blob.len() as u64,
+                        Rows::Computed { .. } => 0,
+                    };
+                    let bytes: u64 = order.assign.iter().map(rows).sum();
+                    assert!(bytes <= ORDER_BYTES_MAX || order.assign.len() == 1, "{bytes} bytes");
                     for assigned in order.assign {
                         let Rows::Packed(rows) = &assigned.rows else { panic!("they are packed") };
                         for at in 0..assigned.count {
@@ -285,4 +291,24 @@ fn what_does_not_fit_fails_those_who_take_it() {
     let (outcome, error) = trio.why(2 + count + 1);
     assert_eq!(outcome, Outcome::NoInput);
     assert!(error.contains("4 GiB"), "{error}");
+}
+
+#[test]
+fn rows_however_long_go_to_free_slots_in_messages_of_bounded_length() {
+    let mut trio = Trio::new();
+    let lengths = [3900, 15_900, 1, 5000, 5000, 200, 5000, 3000, 3000, 3000];
+    let rows: Vec<Vec<u8>> = lengths.iter().map(|kib| vec![7; kib << 10]).collect();
+    let tasks: Vec<(&[u8], &[u64])> = rows.iter().map(|row| (&row[..], &[][..])).collect();
+    trio.submit(submission(&tasks));
+    let found: Vec<usize> = trio.assigned.iter().map(|(.., row)| row.len() >> 10).collect();
+    assert_eq!(found, lengths);
+    // Without a free slot no more is sent ahead than one order's worth.
+    for task in 0..lengths.len() as u64 {
+        trio.done(task, None);
+    }
+    let many = vec![(&rows[7][..], &[][..]); 120];
+    for some in many.chunks(5) {
+        trio.submit(submission(some));
+    }
+    assert!((100..=102).contains(&trio.assigned.len()), "{}", trio.assigned.len());
 }

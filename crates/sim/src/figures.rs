@@ -32,7 +32,9 @@ pub struct Figures {
     pub speedup: f64,
     /// Makespan over that of infinitely many slots (data-diffusion §5.2.5).
     pub slowdown: f64,
-    /// The time for which slots were there, in all (data-diffusion §5.2.4).
+    /// The time for which slots were there, in all (data-diffusion §5.2.4): of
+    /// nodes on demand, from the LRM's start of their allocation until it has
+    /// them back.
     pub cpu_s: f64,
     /// Where inputs came from (data-diffusion §5.2.1); `None` if tasks read
     /// nothing.

@@ -368,6 +368,7 @@ impl<'a> World<'a> {
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
         let events = self.agenda.happened;
         let provisioned = self.provisioned(end);
+        let per_node = slots as f64 / self.scenario.nodes_count() as f64;
         self.sample();
         let measured = self.measured;
         let local = measured.reads.without(measured.peer).without(measured.store);
@@ -391,7 +392,8 @@ impl<'a> World<'a> {
             efficiency,
             speedup: efficiency * run.slots,
             slowdown: run.slowdown(),
-            cpu_s: run.cpu_s(),
+            // Nodes on demand cost what they cost their scheduler's other users.
+            cpu_s: provisioned.map_or(run.cpu_s(), |cost| cost.allocated_s * per_node),
             hits: metrics::HitRatios::of(&Usage { local: local.into(), peer, store }),
             utilization: run.utilization(),
             throughput_per_s: run.results_per_s(),

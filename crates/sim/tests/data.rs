@@ -115,6 +115,25 @@ fn hits_and_misses_are_all_that_is_read() {
     }
 }
 
+/// Several executors that are given tasks of an object that nobody has yet do
+/// not all read it from the store.
+#[test]
+fn where_all_fits_the_store_is_read_once() {
+    for policy in policies().into_iter().filter(|one| one.policy.knows_places()) {
+        for arrivals in [mi(policy, 50).workload.arrivals, Arrivals::AtOnce] {
+            let mut scenario = mi(policy, 50);
+            scenario.nodes[0].count = 8;
+            scenario.workload.arrivals = arrivals;
+            // With equal run times nodes march in step, as no real ones do.
+            scenario.workload.run = Durations::Uniform(Nanos(5_000_000), Nanos(15_000_000));
+            let figures = outcome(&scenario, 1);
+            let name = policy.policy;
+            let read = figures.store.objects;
+            assert!(read * 100 <= figures.different_objects * 105, "{name}: {read} reads");
+        }
+    }
+}
+
 /// All-Pairs (middleware §4.3.3): each of 40 objects with each of 40 others, on
 /// four nodes that each hold `held` of them.
 fn pairs(held: u64) -> Scenario {

@@ -64,7 +64,7 @@ wire_enum!(Outcome {
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Object { id, url, version, size });
-wire_struct!(Sources { peers, store });
+wire_struct!(Sources { peers, store, coming });
 wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
 wire_struct!(Declared { objects, inputs, outputs });
 wire_struct!(Located { object, sources });

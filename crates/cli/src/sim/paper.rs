@@ -120,6 +120,7 @@ impl Tables {
                         ),
                     ),
                     (16, beside(figures.queue_peak.to_string(), theirs.queue)),
+                    (11, beside(format!("{:.1}", figures.cpu_s / 3600.0), theirs.cpu_hours)),
                 ]
             }
             Part::Decisions => vec![(20, beside(per_second, theirs.per_s))],
@@ -192,7 +193,8 @@ fn heading(part: Part) -> String {
     match part {
         Part::All | Part::Provision => String::new(),
         Part::Mi => {
-            "MI workload, 64 nodes; in brackets: data-diffusion 5.2, nodes acquired on demand\n"
+            "MI workload, 64 nodes, or up to 64 on demand; in brackets: data-diffusion 5.2, on \
+             demand\n"
                 .to_owned()
                 + &headings(
                     "policy, cache",
@@ -202,6 +204,7 @@ fn heading(part: Part) -> String {
                         (31, "local/peer/store, %"),
                         (17, "response, s"),
                         (16, "longest queue"),
+                        (11, "CPU hours"),
                     ],
                 )
         }

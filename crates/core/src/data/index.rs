@@ -60,6 +60,7 @@ struct Object {
     size: Option<u64>,
     /// In the order of their numbers.
     holders: Vec<Place>,
+    /// The first to have been asked foremost.
     coming: Vec<Transfer>,
     /// Inputs of waiting tasks.
     wanted: u64,
@@ -348,6 +349,17 @@ impl Index {
         sources.iter().filter_map(|(_, place)| self.executor(*place)).collect()
     }
 
+    /// Who is reading an object at its store, for another that is to fetch it
+    /// and would read it there, too: the first that was asked to. Not for one
+    /// that was asked before, so that no two are told to wait for each other.
+    #[must_use]
+    pub fn reader(&self, object: ObjectNo, to: Place) -> Option<ExecutorId> {
+        let found = self.objects.get(object.0 as usize)?;
+        let before = found.coming.iter().take_while(|transfer| transfer.to != to);
+        let mut readers = before.filter(|transfer| transfer.from.is_none());
+        self.executor(readers.next()?.to)
+    }
+
     /// What an executor was to fetch has not come and will not: the fetch
     /// failed, or the task that it was for has ended.
     pub fn settled(&mut self, object: ObjectNo, to: Place) {
@@ -386,7 +398,7 @@ impl Index {
         self.executors[to.0 as usize].coming.remove(&object);
         let coming = &mut self.objects[object.0 as usize].coming;
         let Some(at) = coming.iter().position(|transfer| transfer.to == to) else { return };
-        let transfer = coming.swap_remove(at);
+        let transfer = coming.remove(at);
         self.transfers -= 1;
         let Some(from) = transfer.from else { return };
         let source = &mut self.executors[from.0 as usize];

@@ -29,6 +29,19 @@ pub const BUSY_PAUSE_MICROS: u64 = 10_000;
 pub const BUSY_PAUSE_MICROS_MAX: u64 = 1_000_000;
 /// Pauses in a row because every source is busy, before a fetch has failed.
 pub const BUSY_PAUSES_MAX: u32 = 1_000;
+/// The shortest pause before an executor that is still fetching an object
+/// itself is asked for it again; later ones are an eighth of the time waited.
+pub const COMING_PAUSE_MICROS: u64 = 4_000;
+/// The longest such pause.
+pub const COMING_PAUSE_MICROS_MAX: u64 = 500_000;
+/// How long an executor that is said to fetch an object may not know of it: it
+/// is told so at the same time.
+pub const COMING_ORDER_MICROS: u64 = 200_000;
+/// How long an executor that is still fetching an object is waited for before
+/// the store is asked, beside the time for its bytes.
+pub const COMING_WAIT_MICROS: u64 = 10_000_000;
+/// Bytes per second at which an object is expected to come there at least.
+pub const COMING_SECOND_BYTES: u64 = 1_000_000;
 /// The first pause when a source cannot be reached; each in a row doubles it.
 pub const UNREACHABLE_PAUSE_MICROS: u64 = 100_000;
 /// The longest pause when a source cannot be reached.
@@ -55,5 +68,7 @@ const _: () = {
     assert!(RANGE_BYTES * 2 <= RANGES_OBJECT_BYTES_MIN);
     assert!(BUSY_PAUSE_MICROS < BUSY_PAUSE_MICROS_MAX);
     assert!(UNREACHABLE_PAUSE_MICROS < UNREACHABLE_PAUSE_MICROS_MAX);
+    assert!(COMING_PAUSE_MICROS < COMING_PAUSE_MICROS_MAX);
+    assert!(COMING_ORDER_MICROS < COMING_WAIT_MICROS);
     assert!(SOURCE_FETCHES_MAX <= FETCHES_MAX);
 };

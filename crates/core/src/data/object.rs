@@ -79,6 +79,9 @@ pub struct Sources {
     /// Whether the persistent store at its URL has it; an output kept in
     /// caches alone is in no store.
     pub store: bool,
+    /// An executor that is about to fetch it from there, and can give it a
+    /// little later; named if nobody holds it.
+    pub coming: Option<ExecutorId>,
 }
 
 /// One place to get an object from.

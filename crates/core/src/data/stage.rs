@@ -27,8 +27,8 @@ mod source;
 
 pub use error::StageError;
 pub use event::{
-    Action, CacheState, Changes, Count, Event, FetchError, FetchId, Input, PartialId, ServeId,
-    StageOptions, Staged, Usage, WriteError,
+    Action, CacheState, Changes, Count, Event, FetchError, FetchId, Input, PartialId, Refusal,
+    ServeId, StageOptions, Staged, Usage, WriteError,
 };
 
 use crate::data::cache::{Cache, Evicted, Recorded, TierId};

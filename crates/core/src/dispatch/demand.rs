@@ -65,6 +65,13 @@ impl Dispatcher {
         let mut until = self.now;
         let mut knows_all = true;
         for executor in self.executors.values() {
+            if let Some(cache) = &executor.cache {
+                let (local, all) = (cache.usage.local.bytes, cache.usage.all().bytes);
+                let sum = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+                sum(&mut demand.cached_bytes, cache.used);
+                sum(&mut demand.local_bytes, local);
+                sum(&mut demand.fetched_bytes, all.saturating_sub(local));
+            }
             for ((instance, _), run) in &executor.in_flight {
                 demand.running = demand.running.saturating_add(run.count);
                 demand.last_sent = demand.last_sent.max(Some(run.dispatched));

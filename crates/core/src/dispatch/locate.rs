@@ -434,13 +434,21 @@ impl Dispatcher {
     /// An object with where an executor may get it from, counted as on its way
     /// there.
     pub(super) fn locate(&mut self, to: ExecutorId, object: &Object) -> Located {
-        let mut peers = Vec::new();
-        if let (Some(number), Some(place)) = (self.index.number(object.id), self.index.place(to)) {
+        let (mut peers, mut coming) = (Vec::new(), None);
+        if let Some(place) = self.index.place(to) {
+            // Nobody else may want it any more: the task was the last to wait.
+            let number = self.index.want(object.id, object.size);
             peers = self.index.hints(number, place, HINT_HOLDERS_MAX);
             self.coming_changed(number);
+            if peers.is_empty() && object.is_stored() && !self.index.holds(place, number) {
+                coming = self.index.reader(number, place);
+            }
+            self.index.unwant(number);
         }
         peers.retain(|peer| self.name_peer(to, *peer));
-        Located { object: object.clone(), sources: Sources { peers, store: object.is_stored() } }
+        let coming = coming.filter(|peer| self.name_peer(to, *peer));
+        let sources = Sources { peers, store: object.is_stored(), coming };
+        Located { object: object.clone(), sources }
     }
 
     /// Tells an executor where another listens; false if it does not serve.
@@ -597,7 +605,7 @@ pub(super) fn unlocated_data(data: &Declared, offset: u64, count: u64) -> Assign
         let mut renumbered = |item: &u32| {
             *numbers.entry(*item).or_insert_with(|| {
                 let object = data.objects[*item as usize].clone();
-                let sources = Sources { peers: Vec::new(), store: object.is_stored() };
+                let sources = Sources { store: object.is_stored(), ..Sources::default() };
                 objects.push(Located { object, sources });
                 objects.len() as u32 - 1
             })

@@ -261,7 +261,9 @@ impl Dispatcher {
         let mut sent = 0;
         while sent < count {
             let budget = ORDER_BYTES_MAX.saturating_sub(executor.in_flight_bytes);
-            if budget == 0 && executor.in_flight_count() > 0 {
+            // A free slot gets its task, however long rows are.
+            let is_free = !need.is_slotless() && executor.free.fits(&need.resources);
+            if budget == 0 && executor.in_flight_count() > 0 && !is_free {
                 break;
             }
             let Some(front) =
@@ -350,8 +352,15 @@ impl Dispatcher {
             let Some(executor) = self.executors.find_mut(&id) else { continue };
             let acknowledged = executor.updates_seen;
             let order = std::mem::take(&mut executor.order);
-            self.actions
-                .push_back(Action::Order { connection, order: Order { acknowledged, ..order } });
+            let order = Order { acknowledged, ..order };
+            if !order.is_long() {
+                self.actions.push_back(Action::Order { connection, order });
+                continue;
+            }
+            for part in order.parts() {
+                let order = Order { acknowledged, ..part };
+                self.actions.push_back(Action::Order { connection, order });
+            }
         }
         if self.to_tell.is_empty() {
             self.tell_due = None;

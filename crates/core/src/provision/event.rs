@@ -129,6 +129,13 @@ pub struct Demand {
     pub busy_micros: u64,
     /// Run times of those that ended since the last demand.
     pub durations: Durations,
+    /// Bytes in the caches of the executors there are, together.
+    pub cached_bytes: u64,
+    /// What tasks found there, in bytes, since these executors began.
+    pub local_bytes: u64,
+    /// What these executors have fetched for tasks, from one another or from
+    /// where it is kept, in bytes.
+    pub fetched_bytes: u64,
 }
 
 impl Demand {

@@ -8,6 +8,7 @@
 
 use super::limits::{BURSTS_MAX, LOOK_MICROS, PEAKS_MAX, SAMPLES_MAX};
 use super::{Demand, Durations};
+use crate::limits::PEER_SECOND_BYTES;
 use crate::task::Time;
 use std::collections::VecDeque;
 
@@ -48,7 +49,11 @@ struct Sample {
     busy_micros: u64,
     /// Time for which executors have been there, together.
     here_micros: u64,
+    executors: u64,
     queued: u64,
+    cached_bytes: u64,
+    local_bytes: u64,
+    fetched_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -59,9 +64,35 @@ pub(super) struct Forecast {
     /// One for each [`LOOK_MICROS`].
     samples: VecDeque<Sample>,
     latest: Sample,
-    /// Nodes that had or wanted work: each until then the greatest since the
-    /// one before it, falling.
-    peaks: VecDeque<(Time, u64)>,
+    /// Nodes that had or wanted work.
+    peaks: Peaks,
+    /// What nodes fetched while tasks waited, in bytes, and in how much of their
+    /// time together.
+    fetching: Option<(u64, u64)>,
+    /// As `peaks`, of the nodes that the stream was expected to want.
+    wishes: Peaks,
+}
+
+/// Each is until its time the greatest since the one before it, falling.
+type Peaks = VecDeque<(Time, u64)>;
+
+/// Takes a number in; no more than `window_micros` are remembered.
+fn remember(peaks: &mut Peaks, now: Time, nodes: u64, window_micros: u64) {
+    while peaks.back().is_some_and(|(_, before)| *before <= nodes) {
+        peaks.pop_back();
+    }
+    while peaks.front().is_some_and(|(at, _)| now.since(*at) > window_micros) {
+        peaks.pop_front();
+    }
+    if peaks.len() >= PEAKS_MAX {
+        peaks.pop_front();
+    }
+    peaks.push_back((now, nodes));
+}
+
+fn most_within(peaks: &Peaks, now: Time, window_micros: u64) -> u64 {
+    let within = peaks.iter().filter(|(at, _)| now.since(*at) <= window_micros);
+    within.map(|(_, nodes)| *nodes).max().unwrap_or(0)
 }
 
 impl Forecast {
@@ -78,7 +109,19 @@ impl Forecast {
         let here = now.since(self.latest.at).saturating_mul(executors);
         let here_micros = self.latest.here_micros.saturating_add(here);
         let queued = demand.queued();
-        self.latest = Sample { at: now, submitted, ended, busy_micros, here_micros, queued };
+        let Demand { cached_bytes, local_bytes, fetched_bytes, .. } = *demand;
+        self.latest = Sample {
+            at: now,
+            submitted,
+            ended,
+            busy_micros,
+            here_micros,
+            executors,
+            queued,
+            cached_bytes,
+            local_bytes,
+            fetched_bytes,
+        };
         if self.samples.back().is_none_or(|sample| now.since(sample.at) >= LOOK_MICROS) {
             if self.samples.len() >= SAMPLES_MAX {
                 self.samples.pop_front();
@@ -104,22 +147,22 @@ impl Forecast {
     /// So many nodes have or want work now; `window_micros` is how long that is
     /// to be remembered.
     pub(super) fn peak(&mut self, now: Time, nodes: u64, window_micros: u64) {
-        while self.peaks.back().is_some_and(|(_, before)| *before <= nodes) {
-            self.peaks.pop_back();
-        }
-        while self.peaks.front().is_some_and(|(at, _)| now.since(*at) > window_micros) {
-            self.peaks.pop_front();
-        }
-        if self.peaks.len() >= PEAKS_MAX {
-            self.peaks.pop_front();
-        }
-        self.peaks.push_back((now, nodes));
+        remember(&mut self.peaks, now, nodes, window_micros);
+    }
+
+    /// The stream is expected to want so many nodes.
+    pub(super) fn wish(&mut self, now: Time, nodes: u64, window_micros: u64) {
+        remember(&mut self.wishes, now, nodes, window_micros);
+    }
+
+    /// The most nodes that the stream was expected to want within so long.
+    pub(super) fn wish_within(&self, now: Time, window_micros: u64) -> u64 {
+        most_within(&self.wishes, now, window_micros)
     }
 
     /// The most nodes that had or wanted work within so long.
     pub(super) fn peak_within(&self, now: Time, window_micros: u64) -> u64 {
-        let within = self.peaks.iter().filter(|(at, _)| now.since(*at) <= window_micros);
-        within.map(|(_, nodes)| *nodes).max().unwrap_or(0)
+        most_within(&self.peaks, now, window_micros)
     }
 
     /// The size of the stage after the one before `end`, if two before that say
@@ -195,6 +238,47 @@ impl Forecast {
             false => self.latest.busy_micros.saturating_sub(before.busy_micros),
         };
         micros.checked_div(self.latest.ended.saturating_sub(before.ended))
+    }
+
+    /// Measures how fast nodes get data while tasks wait: in the time that
+    /// their `slots` are not at work. When none wait, it is as it was last.
+    pub(super) fn measure_fetching(&mut self, window_micros: u64, slots: u64) {
+        let Some(before) = self.sample_before(window_micros) else { return };
+        let fetched = self.latest.fetched_bytes.saturating_sub(before.fetched_bytes);
+        if fetched == 0 || !self.is_behind(window_micros) {
+            return;
+        }
+        let ended = self.latest.ended.saturating_sub(before.ended);
+        let ran = ended.saturating_mul(self.mean_micros().unwrap_or(0)) / slots.max(1);
+        let here = self.latest.here_micros.saturating_sub(before.here_micros);
+        self.fetching = Some((fetched, here.saturating_sub(ran)));
+    }
+
+    /// How long a node in the place of another would take to fetch again what
+    /// that has in its cache and tasks have read there within such a window, at
+    /// the rate at which nodes got data when tasks last waited for it.
+    pub(super) fn refill_micros(&self, window_micros: u64) -> u64 {
+        let Some(before) = self.sample_before(window_micros) else { return 0 };
+        let read = self.latest.local_bytes.saturating_sub(before.local_bytes);
+        let useful = read.min(self.latest.cached_bytes) / self.latest.executors.max(1);
+        let (bytes, micros) = self.fetching.unwrap_or((PEER_SECOND_BYTES, 1_000_000));
+        let refill = u128::from(useful) * u128::from(micros) / u128::from(bytes);
+        u64::try_from(refill).unwrap_or(u64::MAX)
+    }
+
+    /// Nodes that are worth their time for what they have in their caches, if the
+    /// stream goes on as in such a window. Of `n` nodes each saves the `n`th
+    /// part of the time that would be spent on fetching what tasks find there;
+    /// it costs its own time. So many are worth it as would have to fetch all
+    /// the time if nothing were cached, at the rate at which nodes got data
+    /// when tasks last waited for it.
+    pub(super) fn saving_nodes(&self, window_micros: u64) -> u64 {
+        let Some(before) = self.sample_before(window_micros) else { return 0 };
+        let read = self.latest.local_bytes.saturating_sub(before.local_bytes);
+        let window = self.latest.at.since(before.at).max(1);
+        let (bytes, micros) = self.fetching.unwrap_or((PEER_SECOND_BYTES, 1_000_000));
+        let saved = u128::from(read) * u128::from(micros) / u128::from(bytes);
+        u64::try_from(saved / u128::from(window)).unwrap_or(u64::MAX)
     }
 
     /// Whether more waits than ends within a few seconds.

@@ -273,7 +273,13 @@ impl Provisioner {
         if let Some(queue) = self.queues.values().next() {
             wanted = self.wanted_now(queue);
         }
-        self.forecast.peak(self.now, busy.saturating_add(wanted).min(most), 2 * delay);
+        let slots = self.queues.values().map(|queue| self.slots_of(queue)).max();
+        self.forecast.measure_fetching(delay, slots.unwrap_or(1));
+        let again = delay.saturating_add(self.forecast.refill_micros(delay));
+        let window = again.saturating_mul(2);
+        self.forecast.peak(self.now, busy.saturating_add(wanted).min(most), window);
+        let wishes = self.queues.values().filter_map(|queue| self.stream_wants(queue));
+        self.forecast.wish(self.now, wishes.max().unwrap_or(0), window);
         let (now, is_wanted) = (self.now, self.demand.queued() > 0);
         let expects: Vec<bool> = self
             .allocations

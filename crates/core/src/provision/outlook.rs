@@ -1,6 +1,7 @@
 //! What a queue is wanted for: by the tasks that wait, and, with the policy
 //! `predictive`, by those that are to be expected.
 
+use super::allocation::Allocation;
 use super::queue::Queue;
 use super::{Provisioner, Reason, ReleaseName, Waiting};
 use crate::task::Time;
@@ -103,7 +104,13 @@ impl Provisioner {
     /// and, where nothing is foreseen, as many as had work within the time that
     /// getting them again takes: held for longer, they would have cost more
     /// than that; or half as long again where what runs is expected to end by
-    /// then, as more work may follow it.
+    /// then, as more work may follow it. Of a stream, as many as it was expected
+    /// to want within that time: what is expected of it changes with every task.
+    /// To get a node again takes the time until it is there, and the time until
+    /// it has fetched again what the one that is given back has in its cache
+    /// and tasks read. Nor is one given back whose cache saves the others more
+    /// time than it costs. Nodes that are yet to come are no reason to give back
+    /// one that is there.
     fn surplus(
         &self,
         queue: &Queue,
@@ -119,19 +126,25 @@ impl Provisioner {
         let each = self.slots_of(queue);
         let soon = self.forecast.done_at(self.now, &self.demand, useful.saturating_mul(each));
         let soon = soon.map_or(0, |at| (delay + delay / 2).saturating_sub(at.since(self.now)));
-        let peak = || self.forecast.peak_within(self.now, delay.max(soon));
+        let again = delay.saturating_add(self.forecast.refill_micros(delay));
+        let peak = || self.forecast.peak_within(self.now, again.max(soon));
         let hold = match coming {
-            Some(coming) if !coming.is_stage => coming.nodes.max(peak()),
+            Some(coming) if !coming.is_stage => {
+                let wish = self.forecast.wish_within(self.now, again);
+                coming.nodes.max(peak()).max(wish).max(self.forecast.saving_nodes(delay))
+            }
             Some(coming) if coming.at.since(self.now) <= delay => coming.nodes,
             Some(_) => 0,
             None => peak(),
         };
         let hold = hold.max(busy).max(queue.options.executors_min);
-        let surplus = useful.saturating_sub(hold);
-        let until = coming.map_or(delay, |coming| coming.at.since(self.now)).max(delay);
+        let yet_to_come = self.allocations_of(queue.id).map(Allocation::coming);
+        let here = useful.saturating_sub(yet_to_come.fold(0, u64::saturating_add));
+        let surplus = here.saturating_sub(hold);
+        let until = coming.map_or(again, |coming| coming.at.since(self.now)).max(again);
         let reason = Reason::Dearer {
             hold_micros: until.saturating_mul(surplus),
-            again_micros: delay.saturating_mul(surplus.min(hold)),
+            again_micros: again.saturating_mul(surplus.min(hold)),
         };
         (surplus, (surplus > 0).then_some(reason))
     }
@@ -142,8 +155,14 @@ impl Provisioner {
             let known = member.allocation.is_some_and(|one| self.allocations.contains_key(&one));
             !known && !member.released
         });
-        let useful = self.allocations.values().map(super::allocation::Allocation::useful);
+        let useful = self.allocations.values().map(Allocation::useful);
         useful.fold(strangers.count() as u64, u64::saturating_add)
+    }
+
+    /// The nodes of a queue that the stream is expected to want, if there is one.
+    pub(super) fn stream_wants(&self, queue: &Queue) -> Option<u64> {
+        let coming = self.coming(queue, self.useful(queue.id))?;
+        (!coming.is_stage).then_some(coming.nodes)
     }
 
     /// Whether more work is expected that a queue's nodes would serve.

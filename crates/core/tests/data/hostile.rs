@@ -24,12 +24,15 @@ fn any_object() -> impl Strategy<Value = std::sync::Arc<falkon_core::data::objec
         .prop_map(|(id, version, size)| object(id.0, version, size))
 }
 
+fn sources(peers: Vec<u64>, store: bool, coming: Option<u64>) -> Sources {
+    let peers = peers.into_iter().map(ExecutorId).collect();
+    Sources { peers, store, coming: coming.map(ExecutorId) }
+}
+
 fn input() -> impl Strategy<Value = Input> {
-    (any_object(), vec(0..4u64, 0..3), prop::bool::weighted(0.8)).prop_map(
-        |(object, peers, store)| Input {
-            object,
-            sources: Sources { peers: peers.into_iter().map(ExecutorId).collect(), store },
-        },
+    let coming = proptest::option::of(0..4u64);
+    (any_object(), vec(0..4u64, 0..3), prop::bool::weighted(0.8), coming).prop_map(
+        |(object, peers, store, coming)| Input { object, sources: sources(peers, store, coming) },
     )
 }
 
@@ -46,6 +49,7 @@ fn why() -> impl Strategy<Value = FetchError> {
     prop_oneof![
         Just(FetchError::Gone),
         Just(FetchError::Busy),
+        Just(FetchError::Coming),
         Just(FetchError::Unreachable("u".into())),
         Just(FetchError::Refused("r".into())),
         Just(FetchError::Wrong("w".into())),
@@ -63,7 +67,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => task().prop_map(Event::Needed),
         1 => (id(), vec(0..4u64, 0..3)).prop_map(|(object, peers)| Event::Hints {
             object,
-            sources: Sources { peers: peers.into_iter().map(ExecutorId).collect(), store: false },
+            sources: sources(peers, false, None),
         }),
         2 => task().prop_map(Event::Started),
         2 => task().prop_map(Event::Ended),

@@ -7,8 +7,8 @@ use falkon_core::data::limits::{
 };
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
-    Action, Count, Event, FetchError, FetchId, Input, PartialId, ServeId, Stage, StageOptions,
-    Usage, WriteError,
+    Action, Count, Event, FetchError, FetchId, Input, PartialId, Refusal, ServeId, Stage,
+    StageOptions, Usage, WriteError,
 };
 use falkon_core::task::{ExecutorId, Time};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn node(capacity: u64) -> Node {
 
 fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
-    Input { object: Arc::clone(object), sources: Sources { peers, store } }
+    Input { object: Arc::clone(object), sources: Sources { peers, store, coming: None } }
 }
 
 fn file(id: u128, size: u64) -> Arc<Object> {
@@ -354,7 +354,7 @@ fn an_object_without_a_version_is_asked_about_at_each_use() {
     let actions = node.send(Event::Resolved { object: ObjectId(1), now: Ok(once) });
     assert_eq!(ready_ids(&node.bring(actions)), [3]);
     let refusal = node.send(Event::Ask { serve: ServeId(1), object: ObjectId(3) });
-    assert_eq!(refusal, [Action::Refuse { serve: ServeId(1), busy: false }]);
+    assert_eq!(refusal, [Action::Refuse { serve: ServeId(1), why: Refusal::Gone }]);
     let actions = node.send(Event::Ended(key(3)));
     assert!(matches!(actions[..], [Action::Delete(gone)] if gone.object == ObjectId(3)));
     assert_eq!(node.stage.changes(), None);
@@ -413,6 +413,77 @@ fn a_working_set_larger_than_the_cache_is_refused_at_once() {
     assert_eq!(node.stage.cache().entries().count(), 0);
 }
 
+fn read_by(object: &Arc<Object>, reader: u64) -> Input {
+    let sources = Sources { store: true, coming: Some(ExecutorId(reader)), ..Sources::default() };
+    Input { object: Arc::clone(object), sources }
+}
+
+#[test]
+fn what_another_reads_at_the_store_is_had_from_there_a_little_later() {
+    let one = file(1, 60);
+    let mut node = node(100);
+    let mut actions = node.want(1, &[read_by(&one, 7)]);
+    // It may not even know of it yet.
+    for why in [FetchError::Gone, FetchError::Coming, FetchError::Coming, FetchError::Coming] {
+        assert_eq!(sources(&actions), [Source::Peer(ExecutorId(7))]);
+        let fetch = asked(&actions)[0].fetch;
+        assert_eq!(node.fails(fetch, 0, why), []);
+        actions = node.wait();
+    }
+    let done = node.bring(actions);
+    let peer = Count { objects: 1, bytes: 60 };
+    assert_eq!(ready(&done), [(1, Usage { peer, ..Usage::default() })]);
+}
+
+#[test]
+fn one_that_never_gets_it_is_not_waited_for_for_ever() {
+    for (why, least, most) in
+        [(FetchError::Gone, 100_000, 1_000_000), (FetchError::Coming, 5_000_000, 20_000_000)]
+    {
+        let one = file(1, 60);
+        let mut node = node(100);
+        let mut actions = node.want(1, &[read_by(&one, 7)]);
+        let mut times = 0;
+        while sources(&actions) == [Source::Peer(ExecutorId(7))] {
+            let fetch = asked(&actions)[0].fetch;
+            actions = node.fails(fetch, 0, why.clone());
+            if actions.is_empty() {
+                actions = node.wait();
+            }
+            times += 1;
+        }
+        assert_eq!(sources(&actions), [Source::Store], "{why}");
+        assert!((least..most).contains(&node.now.0), "{why}: after {}", node.now.0);
+        assert!(times < 200, "{why}: asked {times} times");
+        assert_eq!(ready_ids(&node.bring(actions)), [1]);
+    }
+}
+
+#[test]
+fn one_that_reads_an_object_says_so_and_one_that_waits_for_it_does_not() {
+    let (one, two) = (file(1, 60), file(2, 30));
+    let mut node = node(100);
+    let reads = node.want(1, &[input(&one, &[], true)]);
+    let waits = node.want(2, &[read_by(&two, 7)]);
+    let mut answer = |object, serve| {
+        let serve = ServeId(serve);
+        match node.send(Event::Ask { serve, object: ObjectId(object) })[..] {
+            [Action::Refuse { why, .. }] => why,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(answer(1, 1), Refusal::Coming);
+    assert_eq!(answer(2, 2), Refusal::Gone);
+    assert_eq!(answer(3, 3), Refusal::Gone);
+    // Nobody waits for one that waits, whoever told it to.
+    assert_eq!(node.fails(asked(&waits)[0].fetch, 0, FetchError::Coming), []);
+    let refusal = |why| [Action::Refuse { serve: ServeId(4), why }];
+    let ask = |object| Event::Ask { serve: ServeId(4), object: ObjectId(object) };
+    assert_eq!(node.send(ask(2)), refusal(Refusal::Gone));
+    assert_eq!(ready_ids(&node.bring(reads)), [1]);
+    assert!(matches!(node.send(ask(1))[..], [Action::Serve { .. }]));
+}
+
 #[test]
 fn who_is_served_is_bounded_and_the_answer_comes_at_once() {
     let one = file(1, 60);
@@ -421,10 +492,10 @@ fn who_is_served_is_bounded_and_the_answer_comes_at_once() {
         let actions = node.send(Event::Ask { serve: ServeId(serve), object: ObjectId(1) });
         assert!(matches!(actions[..], [Action::Serve { .. }]));
     }
-    let refused = |busy| [Action::Refuse { serve: ServeId(99), busy }];
+    let refused = |why| [Action::Refuse { serve: ServeId(99), why }];
     let ask = |object| Event::Ask { serve: ServeId(99), object: ObjectId(object) };
-    assert_eq!(node.send(ask(1)), refused(true));
-    assert_eq!(node.send(ask(2)), refused(false));
+    assert_eq!(node.send(ask(1)), refused(Refusal::Busy));
+    assert_eq!(node.send(ask(2)), refused(Refusal::Gone));
     // What is served stays.
     let two = file(2, 60);
     assert_eq!(node.want(1, &[input(&two, &[], true)]), []);

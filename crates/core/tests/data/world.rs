@@ -175,7 +175,8 @@ impl World {
                     if rng.percent(20) {
                         peers.push(ExecutorId(rng.below(6)));
                     }
-                    let sources = Sources { peers, store: real.store };
+                    let coming = rng.percent(20).then(|| ExecutorId(rng.below(6)));
+                    let sources = Sources { peers, store: real.store, coming };
                     Input { object: Arc::clone(&real.object), sources }
                 })
                 .collect();
@@ -338,7 +339,10 @@ impl World {
             2 => self.send(Event::Demand(vec![(any, self.rng.clone().below(5))])),
             3 => {
                 let peers = vec![ExecutorId(self.rng.below(5))];
-                self.send(Event::Hints { object: any, sources: Sources { peers, store: false } });
+                self.send(Event::Hints {
+                    object: any,
+                    sources: Sources { peers, ..Sources::default() },
+                });
             }
             4 if self.fault(self.faults.disk) => self.send(Event::Full(TierId(0))),
             5 if self.fault(self.faults.store) => {
@@ -577,8 +581,9 @@ impl World {
         } else if let (true, Some(new)) = (is_store, real.becomes) {
             Some((0, FetchError::Changed(Arc::clone(&self.reals[&new].object))))
         } else if self.fault(percent) {
-            Some(match self.rng.below(7) {
+            Some(match self.rng.below(8) {
                 0 => (0, FetchError::Gone),
+                7 => (0, FetchError::Coming),
                 1 | 2 => (0, FetchError::Busy),
                 3 => (0, FetchError::Unreachable("no route".into())),
                 4 => (part, FetchError::Unreachable("broke off".into())),

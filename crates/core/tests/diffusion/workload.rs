@@ -5,7 +5,7 @@ use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyName, PolicyOptions};
-use falkon_core::task::{After, Kind, Range, Resources, Rows, Submission, TaskClass, TaskId};
+use falkon_core::task::{After, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,6 +43,10 @@ pub(crate) struct Task {
     pub(crate) inputs: Vec<ObjectId>,
     pub(crate) outputs: Vec<ObjectId>,
     pub(crate) after: Vec<u64>,
+    /// Of so many of them, from the first on, it takes the values.
+    pub(crate) takes: usize,
+    /// What it leaves for those that take it.
+    pub(crate) value: Vec<u8>,
     /// How many of its runs fail before one succeeds.
     pub(crate) fails: u32,
     pub(crate) retries: u32,
@@ -158,6 +162,8 @@ impl Plan {
             inputs: Vec::new(),
             outputs: Vec::new(),
             after: Vec::new(),
+            takes: 0,
+            value: Vec::new(),
             fails: if flavour.failures && rng.percent(20) { rng.below(3) as u32 } else { 0 },
             retries: 0,
             micros: *rng.pick(&[0, 1_000, 50_000, 300_000, 1_500_000]),
@@ -235,9 +241,17 @@ impl Plan {
                     // They end together.
                     (task.fails, task.micros) = (0, 0);
                 }
+                if classes[class as usize].kind != Kind::Noop {
+                    task.value = format!("value of {id}").into_bytes();
+                }
                 if !task.after.is_empty() {
+                    // What was submitted before may have been forgotten.
+                    task.after.sort_by_key(|upstream| *upstream < first);
+                    if rng.percent(70) {
+                        task.takes = task.after.partition_point(|upstream| *upstream >= first);
+                    }
                     let tasks = task.after.iter().map(|id| TaskId(*id)).collect();
-                    after.push(After { offset: id - first, tasks, takes: 0 });
+                    after.push(After { offset: id - first, tasks, takes: task.takes as u64 });
                 }
                 self.tasks.push(task);
             }
@@ -245,12 +259,15 @@ impl Plan {
         let tasks = &self.tasks[first as usize..];
         let count = tasks.len() as u64;
         let data = has_data.then(|| Arc::new(declared(tasks, objects)));
-        let factor = Range { start: first as i64, step: 1, count };
+        let mut rows = Packed::default();
+        for id in first..first + count {
+            assert!(rows.push(format!("row of {id}").as_bytes()));
+        }
         let submission = Submission {
             data,
             count,
             template: Arc::new(Vec::new()),
-            rows: Rows::Computed { factors: vec![factor], offset: 0 },
+            rows: Rows::Packed(rows),
             classes,
             class_runs,
             names: None,

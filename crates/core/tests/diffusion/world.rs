@@ -9,13 +9,15 @@ use crate::rng::Rng;
 use crate::workload::{Flavour, MIB, Objects, Plan};
 use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::object::{Object, ObjectId, Source};
-use falkon_core::data::stage::{self, FetchError, FetchId, PartialId, ServeId, WriteError};
+use falkon_core::data::stage::{
+    self, FetchError, FetchId, PartialId, Refusal, ServeId, WriteError,
+};
 use falkon_core::dispatch::{
     Action, ConnectionId, Delivery, Dispatcher, Event, Order, Record, Reply, Selection, Update,
 };
 use falkon_core::execute::{self, Start, TaskKey};
-use falkon_core::result::{Finished, Outcome, Status};
-use falkon_core::task::{InstanceId, Resources, TaskId, Time};
+use falkon_core::result::{Detail, Finished, Outcome, Status};
+use falkon_core::task::{InstanceId, Resources, Rows, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -746,6 +748,8 @@ impl World {
             let plan = &self.plans[client].tasks[task as usize];
             let inputs = start.data.as_ref().map_or(0, |data| data.inputs.len());
             assert_eq!(inputs, plan.inputs.len(), "task {task} of client {client}");
+            let row = start.row + task - key.task.0;
+            assert_eq!(row_of(&start, row), self.expected_row(client, task), "row of {task}");
             for upstream in &plan.after {
                 let ended = self.ends.get(&(client, *upstream));
                 let done = ended.is_none_or(|end| end.outcome == Outcome::Exit(0));
@@ -762,6 +766,22 @@ impl World {
         let (life, attempt) = (self.nodes[index].incarnation, start.attempt);
         self.nodes[index].spawn(start, self.now, outcome);
         self.plan(at, Due::Ended(index, life, key, attempt));
+    }
+
+    /// The row of a task, with what it takes in front.
+    fn expected_row(&self, client: usize, task: u64) -> Vec<u8> {
+        let tasks = &self.plans[client].tasks;
+        let plan = &tasks[task as usize];
+        let taken = plan.after[..plan.takes].iter().map(|task| &tasks[*task as usize].value);
+        let mut row = Vec::new();
+        if plan.takes > 0 {
+            row.push(b'v');
+            row.extend((plan.takes as u32).to_le_bytes());
+            taken.clone().for_each(|value| row.extend((value.len() as u32).to_le_bytes()));
+            taken.for_each(|value| row.extend(value));
+        }
+        row.extend(format!("row of {task}").into_bytes());
+        row
     }
 
     fn kill(&mut self, index: usize, key: TaskKey) {
@@ -802,12 +822,14 @@ impl World {
             let event = execute::Event::Wrote { key, sizes };
             self.nodes[index].machine.handle(self.now, event);
         }
+        let value = self.plans[client].tasks[key.task.0 as usize].value.clone();
+        let says = process.outcome == Outcome::Exit(0) && !value.is_empty();
         let event = execute::Event::Ended {
             key,
             outcome: process.outcome,
             started: process.started,
             ended: self.now,
-            detail: None,
+            detail: says.then(|| Arc::new(Detail { value, ..Detail::default() })),
         };
         self.nodes[index].machine.handle(self.now, event);
         self.pump(index);
@@ -860,8 +882,12 @@ impl World {
                 self.nodes[index].serving.insert(serve, object);
                 self.serve(index, serve, object);
             }
-            stage::Action::Refuse { serve, busy } => {
-                let why = if busy { FetchError::Busy } else { FetchError::Gone };
+            stage::Action::Refuse { serve, why } => {
+                let why = match why {
+                    Refusal::Busy => FetchError::Busy,
+                    Refusal::Coming => FetchError::Coming,
+                    Refusal::Gone => FetchError::Gone,
+                };
                 if let Some(request) = self.serves.remove(&(index, serve)) {
                     self.answer(request, 0, Err(why));
                 }
@@ -1070,4 +1096,9 @@ impl Drop for World {
             eprintln!("{}", self.describe());
         }
     }
+}
+
+fn row_of(start: &Start, row: u64) -> &[u8] {
+    let Rows::Packed(rows) = &*start.rows else { panic!("rows are packed") };
+    rows.at(row).unwrap()
 }

@@ -15,7 +15,7 @@ use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{
-    Action, Event, FetchError, FetchId, PartialId, ServeId, StageOptions, WriteError,
+    Action, Event, FetchError, FetchId, PartialId, Refusal, ServeId, StageOptions, WriteError,
 };
 use falkon_core::execute::{self, TaskKey, VisitEnd, visit_of};
 use falkon_core::task::{ExecutorId, Time};
@@ -345,8 +345,13 @@ impl Objects {
             }
             Action::Resolve(object) => self.resolve(object),
             Action::Serve { serve, .. } => self.answer(serve, Verdict::Serve),
-            Action::Refuse { serve, busy } => {
-                self.answer(serve, if busy { Verdict::Busy } else { Verdict::Gone });
+            Action::Refuse { serve, why } => {
+                let verdict = match why {
+                    Refusal::Busy => Verdict::Busy,
+                    Refusal::Coming => Verdict::Coming,
+                    Refusal::Gone => Verdict::Gone,
+                };
+                self.answer(serve, verdict);
             }
             // The core keeps these to itself.
             Action::Ready { .. }
@@ -633,6 +638,7 @@ fn peer_error(error: PeerError) -> FetchError {
     match error {
         PeerError::Gone => FetchError::Gone,
         PeerError::Busy => FetchError::Busy,
+        PeerError::Coming => FetchError::Coming,
         PeerError::Unreachable { .. } | PeerError::Lost { .. } => {
             FetchError::Unreachable(error.to_string())
         }

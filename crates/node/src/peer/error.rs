@@ -13,6 +13,8 @@ pub enum PeerError {
     Gone,
     /// The peer serves as many as it will.
     Busy,
+    /// The peer is still fetching it itself.
+    Coming,
     /// The peer was not reached; it may be tried again.
     Unreachable {
         /// Its address.
@@ -101,6 +103,7 @@ impl fmt::Display for PeerError {
         match self {
             PeerError::Gone => f.write_str("the executor has not got the object (any more)"),
             PeerError::Busy => f.write_str("the executor is busy serving others"),
+            PeerError::Coming => f.write_str("the executor is still fetching the object itself"),
             PeerError::Unreachable { peer, reason } => {
                 write!(f, "the executor at {peer} cannot be reached: {reason}")
             }

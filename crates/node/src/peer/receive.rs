@@ -140,6 +140,7 @@ impl Reader {
             Status::Here => {}
             Status::Gone => return Err(PeerError::Gone),
             Status::Busy => return Err(PeerError::Busy),
+            Status::Coming => return Err(PeerError::Coming),
             Status::NoSuchBytes => {
                 let whole = answer.whole;
                 return Err(wrong(&format!("its object has {whole} bytes, too few")));
@@ -187,7 +188,7 @@ const TAMPERED: &str = "it was changed on its way (its authentication code does 
 /// Whether the connection that brought this result is in step: the next answer
 /// is read where it begins.
 pub(super) fn is_usable(result: &Result<u64, PeerError>) -> bool {
-    matches!(result, Ok(_) | Err(PeerError::Gone | PeerError::Busy))
+    matches!(result, Ok(_) | Err(PeerError::Gone | PeerError::Busy | PeerError::Coming))
 }
 
 async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {

@@ -91,6 +91,8 @@ pub enum Verdict {
     Serve,
     /// Not now.
     Busy,
+    /// It is on its way here.
+    Coming,
     /// It is not here.
     Gone,
 }
@@ -275,6 +277,9 @@ impl Asked {
         let object = self.request.object;
         match self.verdict.await.unwrap_or(Verdict::Gone) {
             Verdict::Busy => return writer.answer(Answer::without_body(Status::Busy, 0)).await,
+            Verdict::Coming => {
+                return writer.answer(Answer::without_body(Status::Coming, 0)).await;
+            }
             Verdict::Gone => return writer.answer(Answer::without_body(Status::Gone, 0)).await,
             Verdict::Serve => {}
         }

@@ -53,10 +53,12 @@ pub(super) enum Status {
     Gone,
     Busy,
     NoSuchBytes,
+    Coming,
 }
 
 impl Status {
-    const ALL: [Status; 4] = [Status::Here, Status::Gone, Status::Busy, Status::NoSuchBytes];
+    const ALL: [Status; 5] =
+        [Status::Here, Status::Gone, Status::Busy, Status::NoSuchBytes, Status::Coming];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use falkon_core::data::cache::CacheOptions;
 use falkon_core::data::declared::{Declared, Lists, Peer, Serving};
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{
-    Action, Event as StageEvent, FetchError, FetchId, PartialId, ServeId, StageOptions,
+    Action, Event as StageEvent, FetchError, FetchId, PartialId, Refusal, ServeId, StageOptions,
 };
 use falkon_core::execute::{Event as CoreEvent, Start};
 use falkon_core::task::ExecutorId;
@@ -137,8 +137,12 @@ impl World<'_> {
                 self.nodes[number as usize].objects.vanished.remove(&gone.object);
             }
             Action::Serve { serve, object, .. } => self.serve(number, serve, object),
-            Action::Refuse { serve, busy } => {
-                let failure = if busy { Failure::Busy } else { Failure::Gone };
+            Action::Refuse { serve, why } => {
+                let failure = match why {
+                    Refusal::Busy => Failure::Busy,
+                    Refusal::Coming => Failure::Coming,
+                    Refusal::Gone => Failure::Gone,
+                };
                 self.refuse(TransferId(serve.0), failure);
             }
             Action::Adopt { partial, .. } => {
@@ -268,6 +272,7 @@ impl World<'_> {
         let Ends::Fetch { fetch, partial, .. } = transfer.ends else { return Ok(()) };
         let why = match failure {
             Failure::Busy => FetchError::Busy,
+            Failure::Coming => FetchError::Coming,
             Failure::Gone => FetchError::Gone,
             Failure::Unreachable => FetchError::Unreachable("it is gone".to_owned()),
         };

@@ -25,6 +25,8 @@ pub(crate) struct TransferId(pub(crate) u64);
 pub(crate) enum Failure {
     /// The other has too much to do.
     Busy,
+    /// The other is still fetching it.
+    Coming,
     /// The other has not got the object.
     Gone,
     /// Nobody is there any more.

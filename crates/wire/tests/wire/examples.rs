@@ -171,9 +171,9 @@ fn data_submission() -> Submission {
 
 fn located() -> Vec<Located> {
     let sources = [
-        Sources { peers: vec![ExecutorId(4), ExecutorId(300)], store: true },
-        Sources { peers: Vec::new(), store: true },
-        Sources { peers: vec![ExecutorId(4)], store: false },
+        Sources { peers: vec![ExecutorId(4), ExecutorId(300)], store: true, coming: None },
+        Sources { peers: Vec::new(), store: true, coming: Some(ExecutorId(5)) },
+        Sources { peers: vec![ExecutorId(4)], store: false, coming: None },
     ];
     let both = objects().into_iter().zip(sources);
     both.map(|(object, sources)| Located { object, sources }).collect()

@@ -12,6 +12,7 @@ pub(super) struct Reported {
     pub(super) reads: Option<&'static str>,
     pub(super) response_s: Option<&'static str>,
     pub(super) queue: Option<&'static str>,
+    pub(super) cpu_hours: Option<&'static str>,
     /// Moved between nodes.
     pub(super) peer_gb: Option<&'static str>,
     /// Read from the store.
@@ -30,6 +31,7 @@ pub(super) const NOTHING: Reported = Reported {
     reads: None,
     response_s: None,
     queue: None,
+    cpu_hours: None,
     peer_gb: None,
     store_gb: None,
     per_s: None,
@@ -53,7 +55,7 @@ macro_rules! scenario {
     };
 }
 
-pub(super) const EXPERIMENTS: [Experiment; 17] = [
+pub(super) const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         part: Part::Mi,
         name: "first-available, none",
@@ -100,6 +102,7 @@ pub(super) const EXPERIMENTS: [Experiment; 17] = [
                 reads: Some("88/6/6"),
                 response_s: Some("3.1"),
                 queue: Some("7K"),
+                cpu_hours: Some("46"),
                 ..NOTHING
             },
         ],
@@ -125,6 +128,42 @@ pub(super) const EXPERIMENTS: [Experiment; 17] = [
         part: Part::Mi,
         name: "queue-aware",
         text: scenario!("mi-queue-aware"),
+        rows: &[],
+    },
+    Experiment {
+        part: Part::Mi,
+        name: "on demand, good-cache-compute",
+        text: scenario!("mi-demand-good-cache-compute"),
+        rows: &[
+            Reported {
+                time_s: Some("1436"),
+                efficiency: Some("98.5"),
+                reads: Some("98/2"),
+                queue: Some("7K"),
+                cpu_hours: Some("24"),
+                ..NOTHING
+            },
+            Reported {
+                time_s: Some("1427"),
+                efficiency: Some("99"),
+                reads: Some("88/6/6"),
+                response_s: Some("3.1"),
+                queue: Some("7K"),
+                cpu_hours: Some("17"),
+                ..NOTHING
+            },
+        ],
+    },
+    Experiment {
+        part: Part::Mi,
+        name: "the same, 4 GB, idle 60 s",
+        text: scenario!("mi-demand-idle"),
+        rows: &[],
+    },
+    Experiment {
+        part: Part::Mi,
+        name: "on demand, queue-aware",
+        text: scenario!("mi-demand-queue-aware"),
         rows: &[],
     },
     Experiment {

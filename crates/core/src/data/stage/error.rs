@@ -79,6 +79,7 @@ impl fmt::Display for FetchError {
         match self {
             FetchError::Gone => write!(f, "it is not there"),
             FetchError::Busy => write!(f, "too busy"),
+            FetchError::Coming => write!(f, "still fetching it itself"),
             FetchError::Unreachable(said) | FetchError::Refused(said) => write!(f, "{said}"),
             FetchError::Wrong(said) => write!(f, "it gave something else ({said})"),
             FetchError::Changed(object) => {

@@ -194,6 +194,8 @@ pub enum FetchError {
     Gone,
     /// The source has too much to do just now.
     Busy,
+    /// The source is still fetching it itself.
+    Coming,
     /// The source could not be reached, or fell silent, or the connection
     /// broke; what it said.
     Unreachable(String),
@@ -392,9 +394,20 @@ pub enum Action {
     Refuse {
         /// Whom.
         serve: ServeId,
-        /// Too much to do just now; else the object is not here.
-        busy: bool,
+        /// Why.
+        why: Refusal,
     },
+}
+
+/// Why an object is not served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is too much to do just now.
+    Busy,
+    /// It is on its way here.
+    Coming,
+    /// It is not here.
+    Gone,
 }
 
 /// What the dispatcher is to know of a cache.

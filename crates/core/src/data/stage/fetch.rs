@@ -5,9 +5,10 @@ use super::source::{Choice, SourceKey, Standing};
 use super::{Rank, Stage, StageError, State, Timer};
 use crate::data::cache::TierId;
 use crate::data::limits::{
-    BUSY_PAUSE_MICROS, BUSY_PAUSE_MICROS_MAX, BUSY_PAUSES_MAX, FETCH_RESTARTS_MAX, RANGE_BYTES,
-    RANGES_MAX, RANGES_OBJECT_BYTES_MIN, UNREACHABLE_PAUSE_MICROS, UNREACHABLE_PAUSE_MICROS_MAX,
-    UNREACHABLE_PAUSES_MAX, WRONG_SOURCES_MAX,
+    BUSY_PAUSE_MICROS, BUSY_PAUSE_MICROS_MAX, BUSY_PAUSES_MAX, COMING_ORDER_MICROS,
+    COMING_PAUSE_MICROS, COMING_PAUSE_MICROS_MAX, COMING_SECOND_BYTES, COMING_WAIT_MICROS,
+    FETCH_RESTARTS_MAX, RANGE_BYTES, RANGES_MAX, RANGES_OBJECT_BYTES_MIN, UNREACHABLE_PAUSE_MICROS,
+    UNREACHABLE_PAUSE_MICROS_MAX, UNREACHABLE_PAUSES_MAX, WRONG_SOURCES_MAX,
 };
 use crate::data::object::{ObjectId, Source};
 use crate::runset::RunSet;
@@ -40,6 +41,8 @@ pub(super) struct Making {
     busy_pauses: u32,
     unreachable_pauses: u32,
     restarts: u32,
+    /// Since when it waits for another to get it.
+    coming_since: Option<Time>,
     /// Where its bytes came from.
     pub(super) usage: Usage,
     /// At which limits it waits.
@@ -96,6 +99,7 @@ impl Stage {
             busy_pauses: 0,
             unreachable_pauses: 0,
             restarts: 0,
+            coming_since: None,
             usage: Default::default(),
             parked: Vec::new(),
         });
@@ -216,6 +220,7 @@ impl Stage {
                     return;
                 }
                 Choice::Sending => return,
+                Choice::Coming => return self.wait_for_reader(object),
                 Choice::None => return self.exhausted(object),
             }
         }
@@ -356,6 +361,9 @@ impl Stage {
             Source::Peer(_) => add(&mut making.usage.peer.bytes, bytes),
             Source::Store => add(&mut making.usage.store.bytes, bytes),
         }
+        if bytes > 0 {
+            making.coming_since = None;
+        }
         if bytes > 0 && lasts {
             (making.busy_pauses, making.unreachable_pauses) = (0, 0);
         }
@@ -383,6 +391,34 @@ impl Stage {
         };
         let at = self.jitter(pause);
         if let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) {
+            making.retry_at = Some(at);
+            self.timers.insert((at, Timer::Fetch(object)));
+        }
+    }
+
+    /// Whether one who has not got an object is to be asked for it again; one
+    /// that does not even know of it may hear of it in a moment.
+    pub(super) fn may_come(&mut self, object: ObjectId, source: Source, is_known: bool) -> bool {
+        let now = self.now;
+        let Some(item) = self.items.get_mut(&object) else { return false };
+        let Some(making) = item.making.as_mut() else { return false };
+        let is_reader = item.candidates.find(source).is_some_and(|one| one.is_reader);
+        let waited = now.since(*making.coming_since.get_or_insert(now));
+        let transfer = item.size.unwrap_or(0).saturating_mul(1_000_000) / COMING_SECOND_BYTES;
+        match is_known {
+            true => waited < transfer.saturating_add(COMING_WAIT_MICROS),
+            false => is_reader && waited < COMING_ORDER_MICROS,
+        }
+    }
+
+    /// An object is asked for again where it is on its way to.
+    fn wait_for_reader(&mut self, object: ObjectId) {
+        let making = self.items.get(&object).and_then(|item| item.making.as_ref());
+        let since = making.and_then(|making| making.coming_since).unwrap_or(self.now);
+        let pause = self.now.since(since) / 8;
+        let at = self.jitter(pause.clamp(COMING_PAUSE_MICROS, COMING_PAUSE_MICROS_MAX));
+        if let Some(making) = self.items.get_mut(&object).and_then(|item| item.making.as_mut()) {
+            making.again = Standing::Coming;
             making.retry_at = Some(at);
             self.timers.insert((at, Timer::Fetch(object)));
         }

@@ -119,8 +119,10 @@ impl Stage {
         let lasts = length.is_some() || !self.fleeting.contains(&object);
         self.headway(object, source, bytes, lasts);
         let standing = match why {
+            FetchError::Gone if self.may_come(object, source, false) => Standing::Coming,
+            FetchError::Coming if self.may_come(object, source, true) => Standing::Coming,
             FetchError::Gone | FetchError::Refused(_) => Standing::Out,
-            FetchError::Busy => Standing::Busy,
+            FetchError::Busy | FetchError::Coming => Standing::Busy,
             FetchError::Unreachable(_) => Standing::Unreachable,
             FetchError::Wrong(_) => {
                 self.distrust(object, source, why);
@@ -197,7 +199,7 @@ impl Stage {
         for input in wanted {
             input.object = Arc::clone(new);
         }
-        self.use_item(key, new, &Sources { peers: Vec::new(), store: true });
+        self.use_item(key, new, &Sources { store: true, ..Sources::default() });
         self.leave_item(key, old);
     }
 

@@ -1,6 +1,6 @@
 //! Outputs that are kept, objects that are served, dropped, or lost.
 
-use super::event::{Action, PartialId, ServeId, WriteError};
+use super::event::{Action, PartialId, Refusal, ServeId, WriteError};
 use super::{Stage, StageError, State};
 use crate::data::cache::RefusedError;
 use crate::data::object::{Object, ObjectId};
@@ -147,11 +147,12 @@ impl Stage {
         let entry = self.cache.entry(object).filter(|entry| entry.is_held);
         let entry = entry.filter(|_| !self.fleeting.contains(&object));
         let Some(entry) = entry.filter(|_| !self.serves.contains_key(&serve)) else {
-            self.actions.push_back(Action::Refuse { serve, busy: false });
+            let why = if self.is_reading(object) { Refusal::Coming } else { Refusal::Gone };
+            self.actions.push_back(Action::Refuse { serve, why });
             return;
         };
         if self.serves.len() >= self.serves_max {
-            self.actions.push_back(Action::Refuse { serve, busy: true });
+            self.actions.push_back(Action::Refuse { serve, why: Refusal::Busy });
             return;
         }
         self.cache.touch(object);
@@ -159,6 +160,14 @@ impl Stage {
         self.serves.insert(serve, (object, true));
         let (tier, size) = (entry.tier, entry.size);
         self.actions.push_back(Action::Serve { serve, object, tier, size });
+    }
+
+    /// Whether an object is on its way here from somebody who has it. One who
+    /// waits for another to get it is no help: so nobody waits for anybody who
+    /// waits, and no two wait for each other.
+    fn is_reading(&self, object: ObjectId) -> bool {
+        let item = self.items.get(&object).filter(|_| !self.fleeting.contains(&object));
+        item.is_some_and(|item| item.making.is_some() && !item.candidates.waits_for_another())
     }
 
     /// [`super::Event::Served`].

@@ -29,6 +29,8 @@ pub(super) enum Standing {
     Open,
     /// It was busy.
     Busy,
+    /// It is fetching the object itself.
+    Coming,
     /// It could not be reached.
     Unreachable,
     /// It has not got it, or will not give it.
@@ -49,6 +51,8 @@ pub(super) struct Candidate {
     pub(super) in_use: bool,
     /// It is gone for good.
     is_gone: bool,
+    /// It was named as one that is about to fetch the object itself.
+    pub(super) is_reader: bool,
 }
 
 /// Which source to ask.
@@ -60,6 +64,8 @@ pub(super) enum Choice {
     Later(Vec<SourceKey>),
     /// None, but some are sending already.
     Sending,
+    /// None but the store, and another is reading it there already.
+    Coming,
     /// None: all were asked.
     None,
 }
@@ -75,13 +81,20 @@ impl Candidates {
     /// Returns whether there is anybody else to ask.
     pub(super) fn add(&mut self, sources: &Sources) -> bool {
         let mut any = false;
-        let peers = sources.peers.iter().map(|peer| Source::Peer(*peer));
-        let store = sources.store.then_some(Source::Store);
+        let peers = sources.peers.iter().map(|peer| (Source::Peer(*peer), false));
+        let store = sources.store.then_some((Source::Store, false));
+        let coming = sources.coming.map(|peer| (Source::Peer(peer), true));
         // The store always has its place, so that hints alone cannot keep it
         // out.
-        for source in store.into_iter().chain(peers) {
+        for (source, is_reader) in store.into_iter().chain(peers).chain(coming) {
             if let Some(known) = self.list.iter_mut().find(|known| known.source == source) {
-                if known.standing == Standing::Out && !known.is_gone && source != Source::Store {
+                known.is_reader &= is_reader;
+                let again = match known.standing {
+                    Standing::Out => source != Source::Store,
+                    Standing::Coming => !is_reader,
+                    _ => false,
+                };
+                if again && !known.is_gone {
                     known.standing = Standing::Open;
                     any = true;
                 }
@@ -94,6 +107,7 @@ impl Candidates {
                     failures: 0,
                     in_use: false,
                     is_gone: false,
+                    is_reader,
                 });
             }
         }
@@ -155,16 +169,29 @@ impl Candidates {
         }
     }
 
-    /// Peers that can be asked, or are sending.
+    /// Whether the object is to come from one who has not got it either.
+    pub(super) fn waits_for_another(&self) -> bool {
+        self.list.iter().any(|one| match one.standing {
+            Standing::Coming => true,
+            Standing::Open if one.is_gone => false,
+            Standing::Open => one.is_reader || one.said == Some(FetchError::Coming),
+            _ => false,
+        })
+    }
+
+    /// Peers that can be asked, or are sending, and hold the object.
     pub(super) fn open_peers(&self) -> usize {
         let open = |one: &&Candidate| {
-            one.source != Source::Store && (one.in_use || one.standing == Standing::Open)
+            one.source != Source::Store
+                && !one.is_reader
+                && (one.in_use || one.standing == Standing::Open)
         };
         self.list.iter().filter(open).count()
     }
 
     /// The next to ask: peers that never broke, then the store, then the other
-    /// peers. The store is spared while peers send or are merely at a limit.
+    /// peers. The store is spared while peers send or are merely at a limit, or
+    /// one is reading it.
     pub(super) fn choose(
         &self,
         key: impl Fn(Source) -> SourceKey,
@@ -177,12 +204,14 @@ impl Candidates {
             Source::Peer(_) => 2,
         };
         let open = |one: &&Candidate| one.standing == Standing::Open && !one.in_use;
-        let Some(class) = self.list.iter().filter(open).map(|one| order(&one)).min() else {
-            return if sending { Choice::Sending } else { Choice::None };
-        };
-        if sending && class > 0 {
+        let class = self.list.iter().filter(open).map(|one| order(&one)).min();
+        if sending && class.is_none_or(|class| class > 0) {
             return Choice::Sending;
         }
+        if class.is_none_or(|class| class > 0) && self.any(Standing::Coming) {
+            return Choice::Coming;
+        }
+        let Some(class) = class else { return Choice::None };
         let mut later = Vec::new();
         for one in self.list.iter().filter(open).filter(|one| order(one) == class) {
             let key = key(one.source);

@@ -46,8 +46,8 @@ pub(super) fn declared() -> impl Strategy<Value = Arc<Declared>> {
 }
 
 fn located() -> impl Strategy<Value = Located> {
-    let sources =
-        (vec(executor(), 0..5), any::<bool>()).prop_map(|(peers, store)| Sources { peers, store });
+    let sources = (vec(executor(), 0..5), any::<bool>(), option::of(executor()))
+        .prop_map(|(peers, store, coming)| Sources { peers, store, coming });
     (object(), sources).prop_map(|(object, sources)| Located { object, sources })
 }
 
