@@ -364,7 +364,9 @@ impl Executor {
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
         }
-        self.note_alone();
+        if self.leaving {
+            self.note_alone();
+        }
     }
 
     /// What to do next; `None` until the next event or timeout.

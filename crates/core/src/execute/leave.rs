@@ -11,10 +11,11 @@ impl Executor {
         self.leave_by.get_or_insert(self.now.after(LEAVE_MICROS_MAX));
     }
 
-    /// Notes whether all that keeps it from going is a dispatcher that is away.
+    /// Notes whether all that keeps it, now that it leaves, from going is a
+    /// dispatcher that is away.
     pub(super) fn note_alone(&mut self) {
         let busy = !self.running.is_empty() || self.has_finishing();
-        let alone = self.leaving && !self.left && !self.connected && !busy;
+        let alone = !self.left && !self.connected && !busy;
         let until = self.alone_until.unwrap_or(self.now.after(LEAVE_ALONE_MICROS_MAX));
         self.alone_until = alone.then_some(until);
     }
