@@ -15,6 +15,8 @@ from snakemake_interface_executor_plugins.settings import CommonSettings, Execut
 
 CHECK_SECONDS = 1.0
 """Jobs are looked at when one has ended, and at least so often."""
+CLOSING_SECONDS = 0.05
+"""The same while it ends."""
 MEGABYTE = 1_000_000
 MINUTE_SECONDS = 60
 
@@ -55,11 +57,15 @@ common_settings = CommonSettings(
 class Executor(RemoteExecutor):  # type: ignore[misc]
     """Each job is a task: a command that runs Snakemake for this job alone."""
 
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        # The thread that looks at jobs is started before what follows is there.
+        self._ended = threading.Event()
+        self._closing = False
+        super().__init__(workflow, logger)
+
     def __post_init__(self) -> None:
         settings = self.workflow.executor_settings or ExecutorSettings()
         self._settings = settings
-        self._ended = threading.Event()
-        self._closing = False
         self._numbers = 0
         self._falkon = FalkonExecutor(settings.access, output=_show)
 
@@ -107,7 +113,10 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
                 self.report_job_success(info)
 
     async def sleep(self) -> None:
-        if not self._closing:
+        if self._closing:
+            # Whoever closes needs the lock.
+            await asyncio.sleep(CLOSING_SECONDS)
+        else:
             await asyncio.to_thread(self._ended.wait, CHECK_SECONDS)
             self._ended.clear()
 
