@@ -32,7 +32,7 @@ def install(home):
     """The directory with TaskVine in it."""
     root = pathlib.Path(home, "trixie")
     log = pathlib.Path(home, "taskvine.log")
-    source = pathlib.Path(__file__).with_name("manager.c")
+    source = pathlib.Path(__file__).with_name("campaign.c")
     if not (root / "usr/bin/vine_worker").exists():
         if os.geteuid() != 0 or not shutil.which("apt-get"):
             raise LeftOut("TaskVine is installed by root on Debian")
@@ -49,7 +49,7 @@ def install(home):
         if not said(["chroot", root, "sh", "-c", fetch], log):
             raise LeftOut(f"cctools cannot be installed ({log})")
     shutil.copy(source, root / "tmp")
-    build = ["chroot", root, "gcc", "-O2", "-I/usr/include/cctools", "-o", "/tmp/manager", "/tmp/manager.c"]
+    build = ["chroot", root, "gcc", "-O2", "-I/usr/include/cctools", "-o", "/tmp/campaign", "/tmp/campaign.c"]
     if not said([*build, *LIBRARIES.split()], log):
         raise LeftOut(f"the manager cannot be compiled ({log})")
     return root
@@ -68,11 +68,11 @@ def command(root, program, *words):
 
 def run(root, scratch, mode, workers, tasks):
     """Seconds and bytes that the manager sent, of one run with empty caches.
-    `mode` is that of manager.c, `tasks` the file with what they read."""
+    `mode` is that of campaign.c, `tasks` the file with what they read."""
     scratch = pathlib.Path(scratch)
     port, log = scratch / "port", scratch / "log"
     with open(log, "wb") as output:
-        manager = subprocess.Popen(command(root, "tmp/manager", mode, str(workers), port, tasks),
+        manager = subprocess.Popen(command(root, "tmp/campaign", mode, str(workers), port, tasks),
                                    cwd=scratch, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True)
         started = []
         try:

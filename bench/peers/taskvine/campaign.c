@@ -1,7 +1,7 @@
 /* A TaskVine manager for bench/peers/data.py: submits tasks that each read one
  * file, waits for all, and prints seconds and bytes as JSON.
  *
- *   manager url|file|nopeers WORKERS PORT_FILE TASKS_FILE
+ *   campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE
  *
  * PORT_FILE is made when workers can connect. TASKS_FILE has a line per task:
  * the URL or the path of what it reads. "nopeers" is "file" without transfers
@@ -41,7 +41,7 @@ static struct vine_file *declare(struct vine_manager *manager, const char *name,
 }
 
 int main(int argc, char **argv) {
-	if (argc != 5) die("manager url|file|nopeers WORKERS PORT_FILE TASKS_FILE");
+	if (argc != 5) die("campaign url|file|nopeers WORKERS PORT_FILE TASKS_FILE");
 	int is_url = !strcmp(argv[1], "url"), workers = atoi(argv[2]);
 	struct vine_manager *manager = vine_create(0);
 	if (!manager) die("vine_create");
