@@ -208,12 +208,12 @@ fn another_version_is_named_on_both_sides() {
             });
             let text = text(client.unwrap_err());
             let expected = format!(
-                "this falkon speaks protocol {version}, the dispatcher at host:1 speaks 4: \
+                "this falkon speaks protocol {version}, the dispatcher at host:1 speaks {VERSION}: \
                  use the same release on both sides"
             );
             assert_eq!(text, expected);
             let text = server.unwrap_err().to_string();
-            let expected = format!("the peer speaks protocol {version}, this dispatcher speaks 4");
+            let expected = format!("the peer speaks protocol {version}, this dispatcher speaks {VERSION}");
             assert!(text.starts_with(&expected), "{text}");
         }
     }
