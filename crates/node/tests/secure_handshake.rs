@@ -213,7 +213,8 @@ fn another_version_is_named_on_both_sides() {
             );
             assert_eq!(text, expected);
             let text = server.unwrap_err().to_string();
-            let expected = format!("the peer speaks protocol {version}, this dispatcher speaks {VERSION}");
+            let expected =
+                format!("the peer speaks protocol {version}, this dispatcher speaks {VERSION}");
             assert!(text.starts_with(&expected), "{text}");
         }
     }
