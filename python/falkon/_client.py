@@ -161,17 +161,16 @@ class Instance:
         """Its tasks, each with ``index``, ``id``, ``state`` and ``command``."""
         return self.client.ask(_requests.tasks(self.id, first, count))
 
+    def _start(self, request: Request[Any], stdout: int) -> "subprocess.Popen[bytes]":
+        words = command_of(self.client.access, request)
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE)
+
     def results(self, first: int = 0, wait: bool = True) -> Iterator[Result]:
         """Results as they come, without the ``first`` so many; with
         ``wait=False`` those that there are."""
         words = _requests.results_words(self.id, first, wait)
         request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
-        process = subprocess.Popen(
-            command_of(self.client.access, request),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        process = self._start(request, subprocess.PIPE)
         with process:
             try:
                 for line in process.stdout or ():
@@ -189,12 +188,7 @@ class Instance:
         with Progress(progress, unit="tasks") as shown:
             words = ["wait", "--quiet", str(self.id)]
             request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
-            process = subprocess.Popen(
-                command_of(self.client.access, request),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
+            process = self._start(request, subprocess.DEVNULL)
             with process:
                 try:
                     while shown.wanted:

@@ -139,11 +139,7 @@ impl DiskCache {
         object: &Object,
         size: u64,
     ) -> Result<(), CacheError> {
-        let result = self.settle(tier, &self.tier(tier)?.part(partial), object, size, false);
-        if result.is_err() {
-            self.discard(tier, partial);
-        }
-        result
+        self.seal_as(tier, partial, object, size, false)
     }
 
     /// As [`DiskCache::seal`], of an object that is nowhere else: it is not to
@@ -158,7 +154,19 @@ impl DiskCache {
         object: &Object,
         size: u64,
     ) -> Result<(), CacheError> {
-        let result = self.settle(tier, &self.tier(tier)?.part(partial), object, size, true);
+        self.seal_as(tier, partial, object, size, true)
+    }
+
+    fn seal_as(
+        &self,
+        tier: TierId,
+        partial: PartialId,
+        object: &Object,
+        size: u64,
+        only_here: bool,
+    ) -> Result<(), CacheError> {
+        let part = self.tier(tier)?.part(partial);
+        let result = self.settle(tier, &part, object, size, only_here);
         if result.is_err() {
             self.discard(tier, partial);
         }
