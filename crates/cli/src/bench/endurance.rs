@@ -10,6 +10,7 @@ use clap::Args;
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_node::client::{Client, Deliveries};
+use std::collections::VecDeque;
 use std::time::Instant;
 use tokio::sync::Semaphore;
 
@@ -141,6 +142,7 @@ async fn submit(
     room: &Semaphore,
 ) -> Result<(), BenchError> {
     let mut first = 0;
+    let mut unanswered = VecDeque::with_capacity(UNDER_WAY_MAX);
     while first < load.tasks {
         if let Ok(permit) = room.acquire().await {
             // Results give it back.
@@ -148,8 +150,16 @@ async fn submit(
         }
         let submission = load.submission(first);
         let count = submission.count;
-        client.submit(instance, TaskId(first), submission).await?.accepted().await?;
+        unanswered.push_back(client.submit(instance, TaskId(first), submission).await?);
         first += count;
+        if unanswered.len() == UNDER_WAY_MAX
+            && let Some(oldest) = unanswered.pop_front()
+        {
+            oldest.accepted().await?;
+        }
+    }
+    for submitted in unanswered {
+        submitted.accepted().await?;
     }
     Ok(client.seal(instance).await?)
 }
