@@ -1,16 +1,18 @@
 """The frames between this process and the program."""
 
-import json
 import os
+import select
 import socket
 import struct
-from typing import Any, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import msgspec
 
 from ._program import Program
 
 Message = List[Any]
+Poll = Callable[[int], List[Any]]
+"""Waits until something is there, for some milliseconds at most; says what."""
 
 AWAY_SECONDS = 60.0
 """How long a dispatcher may be away before it is given up, as with the command
@@ -19,6 +21,8 @@ PAUSES_SECONDS = (0.02, 1.0)
 """First and longest pause before a lost connection is made again."""
 REFUSED_STATUS = 2
 """The program's exit status for what will not get better."""
+ACKNOWLEDGE_MS = 10
+"""How long an acknowledgement of results waits for something to go with."""
 READ_BYTES = 1 << 18
 
 _LENGTH = struct.Struct("<I")
@@ -32,29 +36,44 @@ def framed(message: Message) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def messages_of(connected: socket.socket) -> Iterator[Message]:
-    """What is said at the other end, until that is closed."""
-    rest = bytearray()
-    receive = connected.recv
+def messages_of(connected: socket.socket, waits: Callable[[Poll], None]) -> Iterator[Message]:
+    """What is said at the other end, until that is closed. ``waits`` is called
+    before each time that nothing more is there."""
+    # Read into one place: memory of its own for each message would cost as much
+    # as a short call.
+    buffer = bytearray(READ_BYTES)
+    view = memoryview(buffer)
+    filled = 0
+    receive = connected.recv_into
     unpack, decode = _LENGTH.unpack_from, _decode
+    poll = select.poll()
+    poll.register(connected, select.POLLIN)
     while True:
+        waits(poll.poll)
         try:
-            data = receive(READ_BYTES)
+            count = receive(view[filled:] if filled else view)
         except OSError:
             return
-        if not data:
+        if not count:
             return
-        rest += data
-        at, end = 0, len(rest)
-        while end - at >= 4:
-            (length,) = unpack(rest, at)
-            if end - at - 4 < length:
+        filled += count
+        at = wanted = 0
+        while filled - at >= 4:
+            (length,) = unpack(buffer, at)
+            wanted = 4 + length
+            if filled - at < wanted:
                 break
-            message = decode(memoryview(rest)[at + 4 : at + 4 + length])
-            at += 4 + length
+            message = decode(view[at + 4 : at + wanted])
+            at += wanted
             yield message
-        if at:
-            del rest[:at]
+            wanted = 0
+        filled -= at
+        rest = bytes(view[at : at + filled])
+        if max(wanted, READ_BYTES) != len(buffer):
+            buffer = bytearray(max(wanted, READ_BYTES))
+            view = memoryview(buffer)
+        if rest:
+            buffer[:filled] = rest
 
 
 def connect_again(access: str, instance: int, secret: bytes) -> Program:
@@ -74,6 +93,8 @@ def connect_again(access: str, instance: int, secret: bytes) -> Program:
 def _access_of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:
     """An access file that opens an instance, which a client's does only on the
     connection on which it was created; ``None`` where the file itself will do."""
+    import json
+
     try:
         with open(path) as file:
             access = json.load(file)

@@ -17,7 +17,16 @@ import msgspec
 
 from . import _dataflow, _futures
 from ._calls import exception_of, value_of
-from ._connection import PAUSES_SECONDS, REFUSED_STATUS, Message, connect_again, framed, messages_of
+from ._connection import (
+    ACKNOWLEDGE_MS,
+    PAUSES_SECONDS,
+    REFUSED_STATUS,
+    Message,
+    Poll,
+    connect_again,
+    framed,
+    messages_of,
+)
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
@@ -112,7 +121,10 @@ class Session:
         self._requests = itertools.count()
         self._next_task = 0
         self._received = 0
+        self._owes: Optional[float] = None
+        """Since when the dispatcher has not been told of results that are here."""
         self._closing = False
+        self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
         self._instance: Optional[int] = None
         self._secret = b""
@@ -130,16 +142,30 @@ class Session:
 
     # Saying.
 
-    def _send(self, message: Message) -> None:
+    def _send(self, data: bytes) -> None:
         if not self._is_away:
+            if self._owes is not None:
+                # The dispatcher does not wait for it: it would be woken for that.
+                self._owes = None
+                data += framed([ACKNOWLEDGE, self._instance, self._received])
             try:
-                self._socket.sendall(framed(message))
+                self._socket.sendall(data)
             except OSError:
                 pass  # The receiver finds out as well, and knows why.
 
+    def _waits(self, poll: Poll) -> None:
+        """Nothing has been said for the moment. What is owed is told soon."""
+        owes = self._owes
+        if owes is None:
+            return
+        if monotonic() - owes < ACKNOWLEDGE_MS / 1000 and poll(ACKNOWLEDGE_MS):
+            return
+        with self._lock:
+            self._send(b"")
+
     def _request(self, tag: int, request: int, *fields: Any) -> None:
         message = self._unanswered[request] = [tag, request, *fields]
-        self._send(message)
+        self._send(framed(message))
 
     def ask(self, tag: int, *fields: Any) -> Message:
         """Makes a request and waits for its answer."""
@@ -274,7 +300,7 @@ class Session:
         with self._lock:
             done = self._closing and self._is_idle()
         if done:
-            self._hang_up()
+            self._leave()
 
     def _is_idle(self) -> bool:
         return not (self._pending or self._queue or self._returned or self._unsent)
@@ -337,7 +363,16 @@ class Session:
             self._closing = True
             if not self._is_idle():
                 return
-        self._hang_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        """All is done: the dispatcher need not keep anything, and that is it."""
+        with self._lock:
+            if self._access is None or self._is_away or self.error is not None:
+                self._hang_up()
+            elif self._farewell is None:
+                self._farewell = next(self._requests)
+                self._request(DESTROY, self._farewell, self._instance)
 
     def close(self) -> None:
         """Ends, whatever is going on, and waits until nothing is left."""
@@ -395,6 +430,9 @@ class Session:
             self._hang_up()
             return
         self._unanswered.pop(message[1], None)
+        if message[1] == self._farewell:
+            self._hang_up()
+            return
         if tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
             self._answer_to_submission(message)
         else:
@@ -465,7 +503,8 @@ class Session:
         while self._access is not None and self._instance is not None:
             self._socket.close()
             status = self._program.process.wait()
-            if status == REFUSED_STATUS or self.error is not None or self._hung_up.is_set():
+            over = self.error is not None or self._farewell is not None
+            if over or status == REFUSED_STATUS or self._hung_up.is_set():
                 return None
             if pause == PAUSES_SECONDS[0] and self._away_seconds > 0:
                 said, seconds = self._program.last_words(), self._away_seconds
@@ -479,7 +518,7 @@ class Session:
                 self._program, self._socket = program, program.socket
                 if self._hung_up.is_set():
                     self._hang_up()
-            messages = messages_of(program.socket)
+            messages = messages_of(program.socket, self._waits)
             if self._subscribe_again(messages):
                 return messages
         return None
@@ -503,7 +542,7 @@ class Session:
                 # Before anything is acknowledged: until then, values that these
                 # calls take are there.
                 for unanswered in list(self._unanswered.values()):
-                    self._send(unanswered)
+                    self._send(framed(unanswered))
             return True
         return False
 
@@ -527,10 +566,11 @@ class Session:
             for task, _, _ in ended:
                 pending.pop(task, None)
             self._received = max(self._received, start + count)
+            if self._owes is None:
+                self._owes = monotonic()
             done = self._closing and self._is_idle()
-            self._send([ACKNOWLEDGE, self._instance, self._received])
         if done:
-            self._hang_up()
+            self._leave()
 
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
@@ -653,7 +693,7 @@ def write_output(stream: int, data: bytes) -> None:
 def _receive(session: Session) -> None:
     """Hears what is said until the session ends."""
     reason = ""
-    messages: Optional[Iterator[Message]] = messages_of(session._socket)
+    messages: Optional[Iterator[Message]] = messages_of(session._socket, session._waits)
     try:
         while messages is not None:
             for message in messages:
