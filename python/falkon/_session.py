@@ -1,6 +1,7 @@
 """A client's conversation with a dispatcher (docs/protocol.md)."""
 
 import itertools
+import logging
 import os
 import struct
 import sys
@@ -9,12 +10,23 @@ import weakref
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from time import monotonic
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
 
 import msgspec
 
 from . import _dataflow, _futures
 from ._calls import exception_of, value_of
+from ._connection import (
+    ACKNOWLEDGE_MS,
+    PAUSES_SECONDS,
+    REFUSED_STATUS,
+    Message,
+    Poll,
+    connect_again,
+    framed,
+    messages_of,
+)
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._program import Program
@@ -48,13 +60,10 @@ PAYLOAD_BYTES = FRAME_BYTES - 4096
 """The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
-READ_BYTES = 1 << 18
 
-_LENGTH = struct.Struct("<I")
+LOG = logging.getLogger("falkon")
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 
-Message = List[Any]
 Call = Tuple["Kind", bytes, Future[Any]]
 """Which function with which options, the arguments, and the outcome."""
 
@@ -73,11 +82,26 @@ class Kind:
 
 
 class Session:
-    """One instance at a dispatcher, and the calls that are made through it."""
+    """One instance at a dispatcher, and the calls that are made through it.
 
-    def __init__(self, options: List[str], output: Optional[Callable[[int, bytes], None]]):
-        self._program = Program(options)
+    With the ``access`` file of a dispatcher elsewhere, a connection that is lost
+    is made again for ``away_seconds``.
+    """
+
+    def __init__(
+        self,
+        options: List[str],
+        output: Optional[Callable[[int, bytes], None]],
+        access: Optional[str] = None,
+        away_seconds: float = 0.0,
+    ):
+        self._access = access
+        self._away_seconds = away_seconds
+        self._program = Program(options if access is None else ["--access", access, *options])
         self._socket = self._program.socket
+        self._is_away = False
+        """The connection is lost: what is said now is said when there is another."""
+        self._hung_up = threading.Event()
         self._output = output
         # Taken again by the thread that has it if an executor is collected as
         # garbage at the wrong moment.
@@ -90,21 +114,27 @@ class Session:
         self._unsent: Dict[Future[Any], BaseException] = {}
         """Calls that cannot be made, until their futures say so."""
         self._pending: Dict[int, Future[Any]] = {}
+        self._unanswered: Dict[int, Message] = {}
+        """Requests that are made again if the connection is lost."""
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._requests = itertools.count()
         self._next_task = 0
         self._received = 0
+        self._owes: Optional[float] = None
+        """Since when the dispatcher has not been told of results that are here."""
         self._closing = False
+        self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
         self._instance: Optional[int] = None
+        self._secret = b""
         self._receiver = threading.Thread(target=_receive, args=(self,), daemon=True, name="falkon")
         _sessions.add(self)
         self._receiver.start()
         try:
             options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
             created = self.ask(CREATE, options_of_instance)
-            self._instance = created[2]
+            self._instance, self._secret = created[2], created[3]
             self.ask(SUBSCRIBE, self._instance, 0)
         except BaseException:
             self.close()
@@ -112,9 +142,30 @@ class Session:
 
     # Saying.
 
-    def _send(self, message: Message) -> None:
-        body = _encode(message)
-        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+    def _send(self, data: bytes) -> None:
+        if not self._is_away:
+            if self._owes is not None:
+                # The dispatcher does not wait for it: it would be woken for that.
+                self._owes = None
+                data += framed([ACKNOWLEDGE, self._instance, self._received])
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                pass  # The receiver finds out as well, and knows why.
+
+    def _waits(self, poll: Poll) -> None:
+        """Nothing has been said for the moment. What is owed is told soon."""
+        owes = self._owes
+        if owes is None:
+            return
+        if monotonic() - owes < ACKNOWLEDGE_MS / 1000 and poll(ACKNOWLEDGE_MS):
+            return
+        with self._lock:
+            self._send(b"")
+
+    def _request(self, tag: int, request: int, *fields: Any) -> None:
+        message = self._unanswered[request] = [tag, request, *fields]
+        self._send(framed(message))
 
     def ask(self, tag: int, *fields: Any) -> Message:
         """Makes a request and waits for its answer."""
@@ -123,10 +174,7 @@ class Session:
             request = next(self._requests)
             answer: Deque[Message] = deque()
             self._answers[request] = answer
-            try:
-                self._send([tag, request, *fields])
-            except OSError:
-                pass  # The receiver finds out as well, and knows why.
+            self._request(tag, request, *fields)
             while not answer:
                 if self.error is not None:
                     raise self.error
@@ -242,10 +290,7 @@ class Session:
             after,
             None,
         ]
-        try:
-            self._send([SUBMIT, request, self._instance, first, submission])
-        except OSError:
-            pass  # The receiver finds out as well, and knows why.
+        self._request(SUBMIT, request, self._instance, first, submission)
 
     def _end_unsent(self) -> None:
         """Ends the futures of calls that cannot be made; the lock is not held."""
@@ -255,7 +300,7 @@ class Session:
         with self._lock:
             done = self._closing and self._is_idle()
         if done:
-            self._hang_up()
+            self._leave()
 
     def _is_idle(self) -> bool:
         return not (self._pending or self._queue or self._returned or self._unsent)
@@ -302,10 +347,7 @@ class Session:
                 at += 1
 
     def _cancel_runs(self, runs: List[List[int]]) -> None:
-        try:
-            self._send([CANCEL, next(self._requests), self._instance, [1, runs]])
-        except OSError:
-            pass
+        self._request(CANCEL, next(self._requests), self._instance, [1, runs])
 
     # Ending.
 
@@ -321,7 +363,16 @@ class Session:
             self._closing = True
             if not self._is_idle():
                 return
-        self._hang_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        """All is done: the dispatcher need not keep anything, and that is it."""
+        with self._lock:
+            if self._access is None or self._is_away or self.error is not None:
+                self._hang_up()
+            elif self._farewell is None:
+                self._farewell = next(self._requests)
+                self._request(DESTROY, self._farewell, self._instance)
 
     def close(self) -> None:
         """Ends, whatever is going on, and waits until nothing is left."""
@@ -335,8 +386,11 @@ class Session:
             self._program.wait()
 
     def _hang_up(self) -> None:
+        with self._lock:
+            self._hung_up.set()
+            connected = self._socket
         try:
-            self._socket.shutdown(2)
+            connected.shutdown(2)
         except OSError:
             pass
 
@@ -357,6 +411,7 @@ class Session:
             self._pending.clear()
             self._queue.clear()
             self._sent.clear()
+            self._unanswered.clear()
             self._returned.clear()
             self._unsent.clear()
             self._answered.notify_all()
@@ -369,10 +424,16 @@ class Session:
         tag = message[0]
         if tag == RESULTS:
             self._take_results(message[1])
-        elif tag == GONE:
+            return
+        if tag == GONE:
             self._lost("", SessionLost("another client has destroyed the instance"))
             self._hang_up()
-        elif tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
+            return
+        self._unanswered.pop(message[1], None)
+        if message[1] == self._farewell:
+            self._hang_up()
+            return
+        if tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
             self._answer_to_submission(message)
         else:
             with self._lock:
@@ -432,6 +493,59 @@ class Session:
                 self._submit_queued()
         self._end_unsent()
 
+    def _resume(self) -> Optional[Iterator[Message]]:
+        """Connects again after a connection was lost, and goes on from there.
+        Returns what is said then; ``None`` if there will be no connection."""
+        with self._lock:
+            self._is_away = True
+        since = monotonic()
+        pause = PAUSES_SECONDS[0]
+        while self._access is not None and self._instance is not None:
+            self._socket.close()
+            status = self._program.process.wait()
+            over = self.error is not None or self._farewell is not None
+            if over or status == REFUSED_STATUS or self._hung_up.is_set():
+                return None
+            if pause == PAUSES_SECONDS[0] and self._away_seconds > 0:
+                said, seconds = self._program.last_words(), self._away_seconds
+                LOG.warning("%s; trying again for %g s", said, seconds)
+            elif monotonic() - since >= self._away_seconds:
+                return None
+            self._hung_up.wait(pause)
+            pause = min(2 * pause, PAUSES_SECONDS[1])
+            program = connect_again(self._access, self._instance, self._secret)
+            with self._lock:
+                self._program, self._socket = program, program.socket
+                if self._hung_up.is_set():
+                    self._hang_up()
+            messages = messages_of(program.socket, self._waits)
+            if self._subscribe_again(messages):
+                return messages
+        return None
+
+    def _subscribe_again(self, messages: Iterator[Message]) -> bool:
+        """Asks over a new connection for the results that are missing, and for
+        all that has not been answered. Returns whether there is a connection."""
+        request = next(self._requests)
+        subscribe = framed([SUBSCRIBE, request, self._instance, self._received])
+        try:
+            self._socket.sendall(subscribe)
+        except OSError:
+            return False
+        for message in messages:
+            if message[1] != request:
+                continue
+            if message[0] == REFUSED:
+                raise SessionLost("the dispatcher is there, without the calls: %s" % (message[2],))
+            with self._lock:
+                self._is_away = False
+                # Before anything is acknowledged: until then, values that these
+                # calls take are there.
+                for unanswered in list(self._unanswered.values()):
+                    self._send(framed(unanswered))
+            return True
+        return False
+
     def _take_results(self, delivery: Message) -> None:
         _, start, results, _, _, _ = delivery
         pending = self._pending
@@ -451,14 +565,12 @@ class Session:
             # As long as a call is pending here, the dispatcher has its value.
             for task, _, _ in ended:
                 pending.pop(task, None)
-            self._received = start + count
+            self._received = max(self._received, start + count)
+            if self._owes is None:
+                self._owes = monotonic()
             done = self._closing and self._is_idle()
-            try:
-                self._send([ACKNOWLEDGE, self._instance, self._received])
-            except OSError:
-                pass
         if done:
-            self._hang_up()
+            self._leave()
 
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
@@ -579,35 +691,23 @@ def write_output(stream: int, data: bytes) -> None:
 
 
 def _receive(session: Session) -> None:
-    """Hears what is said until the connection ends."""
+    """Hears what is said until the session ends."""
     reason = ""
-    rest = bytearray()
-    receive = session._socket.recv
+    messages: Optional[Iterator[Message]] = messages_of(session._socket, session._waits)
     try:
-        while True:
-            data = receive(READ_BYTES)
-            if not data:
-                break
-            rest += data
-            at, end = 0, len(rest)
-            while end - at >= 4:
-                (length,) = _LENGTH.unpack_from(rest, at)
-                if end - at - 4 < length:
-                    break
-                message = _decode(memoryview(rest)[at + 4 : at + 4 + length])
-                at += 4 + length
+        while messages is not None:
+            for message in messages:
                 session._heard(message)
-            if at:
-                del rest[:at]
-    except OSError as error:
-        reason = str(error)
+            messages = session._resume()
+    except SessionLost as error:
+        session._lost("", error)
     except Exception as error:
         reason = "%s: %s" % (type(error).__name__, error)
     finally:
         session._hang_up()
         if not session._closing or session._pending:
-            said = session._program.last_words()
-            session._lost("the calls cannot be made any more: %s" % (said or reason))
+            said = reason or session._program.last_words()
+            session._lost("the calls cannot be made any more: %s" % said)
         else:
             session._lost("the session has been closed")
         session._socket.close()

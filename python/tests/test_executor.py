@@ -372,7 +372,7 @@ class Elsewhere(unittest.TestCase):
                 services.append(
                     subprocess.Popen(executor, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 )
-                with falkon.Executor(access) as far:
+                with falkon.Executor(access, reconnect=0) as far:
                     self.assertEqual(far.submit(abs, -1).result(60), 1)
                     self.assertEqual(list(far.map(abs, range(-500, 0))), list(range(500, 0, -1)))
                     pending = far.submit(time.sleep, 1000)
