@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ._client import Client, Data, Instance, Provision
     from ._progress import progress
     from ._requests import ClientError, Result
+    from ._restart import ResumeError
+    from ._run import Run, run
 
 __all__ = [
     "App",
@@ -46,6 +48,8 @@ __all__ = [
     "Provision",
     "RemoteError",
     "Result",
+    "ResumeError",
+    "Run",
     "SessionLost",
     "ShellApp",
     "TaskFailed",
@@ -55,6 +59,7 @@ __all__ = [
     "gather",
     "progress",
     "python_app",
+    "run",
     "shell_app",
     "use",
 ]
@@ -68,7 +73,10 @@ _LATER = {
     "Instance": "_client",
     "Provision": "_client",
     "Result": "_requests",
+    "ResumeError": "_restart",
+    "Run": "_run",
     "progress": "_progress",
+    "run": "_run",
 }
 """What is imported when it is first used: a script that makes calls needs none
 of it, and starts sooner."""

@@ -12,7 +12,7 @@ from typing import IO, List, Tuple
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """What this package speaks (docs/protocol.md)."""
 
 
