@@ -26,6 +26,7 @@ from ._futures import Future
 if TYPE_CHECKING:
     from ._async_client import AsyncClient, AsyncInstance
     from ._client import Client, Data, Instance, Provision
+    from ._foreach import Row, foreach, glob, rows, to
     from ._progress import progress
     from ._requests import ClientError, Result
     from ._restart import ResumeError
@@ -49,6 +50,7 @@ __all__ = [
     "RemoteError",
     "Result",
     "ResumeError",
+    "Row",
     "Run",
     "SessionLost",
     "ShellApp",
@@ -56,11 +58,15 @@ __all__ = [
     "VersionMismatch",
     "WorkerDied",
     "default_executor",
+    "foreach",
     "gather",
+    "glob",
     "progress",
     "python_app",
+    "rows",
     "run",
     "shell_app",
+    "to",
     "use",
 ]
 
@@ -74,8 +80,13 @@ _LATER = {
     "Provision": "_client",
     "Result": "_requests",
     "ResumeError": "_restart",
+    "Row": "_foreach",
     "Run": "_run",
+    "foreach": "_foreach",
+    "glob": "_foreach",
     "progress": "_progress",
+    "rows": "_foreach",
+    "to": "_foreach",
     "run": "_run",
 }
 """What is imported when it is first used: a script that makes calls needs none
