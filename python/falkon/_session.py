@@ -1,7 +1,5 @@
 """A client's conversation with a dispatcher (docs/protocol.md)."""
 
-import itertools
-import logging
 import os
 import struct
 import sys
@@ -10,31 +8,29 @@ import weakref
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from time import monotonic
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import msgspec
 
 from . import _dataflow, _futures
 from ._calls import exception_of, value_of
 from ._connection import (
-    ACKNOWLEDGE_MS,
-    PAUSES_SECONDS,
-    REFUSED_STATUS,
+    CANCEL,
+    CREATE,
+    DESTROY,
+    GONE,
+    REFUSED,
+    RESULTS,
+    SUBMIT,
+    SUBSCRIBE,
+    TASKS,
+    Connection,
     Message,
-    Poll,
-    connect_again,
-    framed,
-    messages_of,
 )
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
-from ._program import Program
 from ._versions import mismatch
 
-# What is said to a dispatcher, and by it.
-CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
-CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
 # Outcomes.
 EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
 OUTCOMES = {
@@ -61,7 +57,6 @@ PAYLOAD_BYTES = FRAME_BYTES - 4096
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
 
-LOG = logging.getLogger("falkon")
 _encode = msgspec.msgpack.Encoder().encode
 
 Call = Tuple["Kind", bytes, Future[Any]]
@@ -82,11 +77,7 @@ class Kind:
 
 
 class Session:
-    """One instance at a dispatcher, and the calls that are made through it.
-
-    With the ``access`` file of a dispatcher elsewhere, a connection that is lost
-    is made again for ``away_seconds``.
-    """
+    """One instance at a dispatcher, and the calls that are made through it."""
 
     def __init__(
         self,
@@ -95,17 +86,9 @@ class Session:
         access: Optional[str] = None,
         away_seconds: float = 0.0,
     ):
-        self._access = access
-        self._away_seconds = away_seconds
-        self._program = Program(options if access is None else ["--access", access, *options])
-        self._socket = self._program.socket
-        self._is_away = False
-        """The connection is lost: what is said now is said when there is another."""
-        self._hung_up = threading.Event()
+        self.connection = Connection(options, access, away_seconds)
+        self._lock = self.connection.lock
         self._output = output
-        # Taken again by the thread that has it if an executor is collected as
-        # garbage at the wrong moment.
-        self._lock = threading.RLock()
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
@@ -114,67 +97,33 @@ class Session:
         self._unsent: Dict[Future[Any], BaseException] = {}
         """Calls that cannot be made, until their futures say so."""
         self._pending: Dict[int, Future[Any]] = {}
-        self._unanswered: Dict[int, Message] = {}
-        """Requests that are made again if the connection is lost."""
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
-        self._requests = itertools.count()
         self._next_task = 0
-        self._received = 0
-        self._owes: Optional[float] = None
-        """Since when the dispatcher has not been told of results that are here."""
         self._closing = False
         self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
-        self._instance: Optional[int] = None
-        self._secret = b""
         self._receiver = threading.Thread(target=_receive, args=(self,), daemon=True, name="falkon")
         _sessions.add(self)
         self._receiver.start()
         try:
             options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
             created = self.ask(CREATE, options_of_instance)
-            self._instance, self._secret = created[2], created[3]
-            self.ask(SUBSCRIBE, self._instance, 0)
+            self.connection.has_instance(created[2], created[3])
+            self.ask(SUBSCRIBE, created[2], 0)
         except BaseException:
             self.close()
             raise
 
     # Saying.
 
-    def _send(self, data: bytes) -> None:
-        if not self._is_away:
-            if self._owes is not None:
-                # The dispatcher does not wait for it: it would be woken for that.
-                self._owes = None
-                data += framed([ACKNOWLEDGE, self._instance, self._received])
-            try:
-                self._socket.sendall(data)
-            except OSError:
-                pass  # The receiver finds out as well, and knows why.
-
-    def _waits(self, poll: Poll) -> None:
-        """Nothing has been said for the moment. What is owed is told soon."""
-        owes = self._owes
-        if owes is None:
-            return
-        if monotonic() - owes < ACKNOWLEDGE_MS / 1000 and poll(ACKNOWLEDGE_MS):
-            return
-        with self._lock:
-            self._send(b"")
-
-    def _request(self, tag: int, request: int, *fields: Any) -> None:
-        message = self._unanswered[request] = [tag, request, *fields]
-        self._send(framed(message))
-
     def ask(self, tag: int, *fields: Any) -> Message:
         """Makes a request and waits for its answer."""
         with self._lock:
             self._check()
-            request = next(self._requests)
             answer: Deque[Message] = deque()
+            request = self.connection.request(tag, *fields)
             self._answers[request] = answer
-            self._request(tag, request, *fields)
             while not answer:
                 if self.error is not None:
                     raise self.error
@@ -277,8 +226,6 @@ class Session:
                 if taken:
                     after.append([task - first, taken, len(taken)])
             task += 1
-        request = next(self._requests)
-        self._sent[request] = calls
         lengths = struct.pack("<%dI" % count, *map(len, payloads))
         submission = [
             count,
@@ -290,7 +237,8 @@ class Session:
             after,
             None,
         ]
-        self._request(SUBMIT, request, self._instance, first, submission)
+        instance = self.connection.instance
+        self._sent[self.connection.request(SUBMIT, instance, first, submission)] = calls
 
     def _end_unsent(self) -> None:
         """Ends the futures of calls that cannot be made; the lock is not held."""
@@ -301,6 +249,10 @@ class Session:
             done = self._closing and self._is_idle()
         if done:
             self._leave()
+
+    def _is_over(self) -> bool:
+        """Whether nothing is missing that another connection could bring."""
+        return self.error is not None or self._farewell is not None
 
     def _is_idle(self) -> bool:
         return not (self._pending or self._queue or self._returned or self._unsent)
@@ -331,7 +283,7 @@ class Session:
         at = 0
         while at < len(tasks):
             try:
-                answer = self.ask(TASKS, self._instance, tasks[at], tasks[-1] - tasks[at] + 1)
+                answer = self.ask(TASKS, self.connection.instance, tasks[at], tasks[-1] - tasks[at] + 1)
             except (SessionLost, TaskFailed):
                 return
             infos = answer[2]
@@ -347,7 +299,7 @@ class Session:
                 at += 1
 
     def _cancel_runs(self, runs: List[List[int]]) -> None:
-        self._request(CANCEL, next(self._requests), self._instance, [1, runs])
+        self.connection.request(CANCEL, self.connection.instance, [1, runs])
 
     # Ending.
 
@@ -368,36 +320,27 @@ class Session:
     def _leave(self) -> None:
         """All is done: the dispatcher need not keep anything, and that is it."""
         with self._lock:
-            if self._access is None or self._is_away or self.error is not None:
-                self._hang_up()
+            connection = self.connection
+            if connection.access is None or connection.is_away or self.error is not None:
+                connection.hang_up()
             elif self._farewell is None:
-                self._farewell = next(self._requests)
-                self._request(DESTROY, self._farewell, self._instance)
+                self._farewell = connection.request(DESTROY, connection.instance)
 
     def close(self) -> None:
         """Ends, whatever is going on, and waits until nothing is left."""
-        self._hang_up()
+        self.connection.hang_up()
         self.join()
 
     def join(self) -> None:
         """Waits until it has ended."""
         if threading.current_thread() is not self._receiver:
             self._receiver.join()
-            self._program.wait()
-
-    def _hang_up(self) -> None:
-        with self._lock:
-            self._hung_up.set()
-            connected = self._socket
-        try:
-            connected.shutdown(2)
-        except OSError:
-            pass
+            self.connection.program.wait()
 
     def forget(self) -> None:
         """In a process that was forked: lets go of what belongs to the other."""
-        self._socket.close()
-        self._lock = threading.RLock()
+        self.connection.forget()
+        self._lock = self.connection.lock
         self._answered = threading.Condition(self._lock)
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 
@@ -411,7 +354,6 @@ class Session:
             self._pending.clear()
             self._queue.clear()
             self._sent.clear()
-            self._unanswered.clear()
             self._returned.clear()
             self._unsent.clear()
             self._answered.notify_all()
@@ -427,20 +369,18 @@ class Session:
             return
         if tag == GONE:
             self._lost("", SessionLost("another client has destroyed the instance"))
-            self._hang_up()
+            self.connection.hang_up()
             return
-        self._unanswered.pop(message[1], None)
-        if message[1] == self._farewell:
-            self._hang_up()
-            return
-        if tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
+        with self._lock:
+            if message[1] == self._farewell:
+                self.connection.hang_up()
+            is_of_submission = message[1] in self._sent
+            answer = self._answers.get(message[1])
+            if answer is not None:
+                answer.append(message)
+                self._answered.notify_all()
+        if is_of_submission:
             self._answer_to_submission(message)
-        else:
-            with self._lock:
-                answer = self._answers.get(message[1])
-                if answer is not None:
-                    answer.append(message)
-                    self._answered.notify_all()
 
     def _answer_to_submission(self, message: Message) -> None:
         if message[0] == REFUSED:
@@ -493,59 +433,6 @@ class Session:
                 self._submit_queued()
         self._end_unsent()
 
-    def _resume(self) -> Optional[Iterator[Message]]:
-        """Connects again after a connection was lost, and goes on from there.
-        Returns what is said then; ``None`` if there will be no connection."""
-        with self._lock:
-            self._is_away = True
-        since = monotonic()
-        pause = PAUSES_SECONDS[0]
-        while self._access is not None and self._instance is not None:
-            self._socket.close()
-            status = self._program.process.wait()
-            over = self.error is not None or self._farewell is not None
-            if over or status == REFUSED_STATUS or self._hung_up.is_set():
-                return None
-            if pause == PAUSES_SECONDS[0] and self._away_seconds > 0:
-                said, seconds = self._program.last_words(), self._away_seconds
-                LOG.warning("%s; trying again for %g s", said, seconds)
-            elif monotonic() - since >= self._away_seconds:
-                return None
-            self._hung_up.wait(pause)
-            pause = min(2 * pause, PAUSES_SECONDS[1])
-            program = connect_again(self._access, self._instance, self._secret)
-            with self._lock:
-                self._program, self._socket = program, program.socket
-                if self._hung_up.is_set():
-                    self._hang_up()
-            messages = messages_of(program.socket, self._waits)
-            if self._subscribe_again(messages):
-                return messages
-        return None
-
-    def _subscribe_again(self, messages: Iterator[Message]) -> bool:
-        """Asks over a new connection for the results that are missing, and for
-        all that has not been answered. Returns whether there is a connection."""
-        request = next(self._requests)
-        subscribe = framed([SUBSCRIBE, request, self._instance, self._received])
-        try:
-            self._socket.sendall(subscribe)
-        except OSError:
-            return False
-        for message in messages:
-            if message[1] != request:
-                continue
-            if message[0] == REFUSED:
-                raise SessionLost("the dispatcher is there, without the calls: %s" % (message[2],))
-            with self._lock:
-                self._is_away = False
-                # Before anything is acknowledged: until then, values that these
-                # calls take are there.
-                for unanswered in list(self._unanswered.values()):
-                    self._send(framed(unanswered))
-            return True
-        return False
-
     def _take_results(self, delivery: Message) -> None:
         _, start, results, _, _, _ = delivery
         pending = self._pending
@@ -565,9 +452,7 @@ class Session:
             # As long as a call is pending here, the dispatcher has its value.
             for task, _, _ in ended:
                 pending.pop(task, None)
-            self._received = max(self._received, start + count)
-            if self._owes is None:
-                self._owes = monotonic()
+            self.connection.received(start + count)
             done = self._closing and self._is_idle()
         if done:
             self._leave()
@@ -692,25 +577,23 @@ def write_output(stream: int, data: bytes) -> None:
 
 def _receive(session: Session) -> None:
     """Hears what is said until the session ends."""
+    connection = session.connection
     reason = ""
-    messages: Optional[Iterator[Message]] = messages_of(session._socket, session._waits)
     try:
-        while messages is not None:
-            for message in messages:
-                session._heard(message)
-            messages = session._resume()
+        for message in connection.messages(session._is_over):
+            session._heard(message)
     except SessionLost as error:
         session._lost("", error)
     except Exception as error:
         reason = "%s: %s" % (type(error).__name__, error)
     finally:
-        session._hang_up()
+        connection.hang_up()
         if not session._closing or session._pending:
-            said = reason or session._program.last_words()
+            said = reason or connection.program.last_words()
             session._lost("the calls cannot be made any more: %s" % said)
         else:
             session._lost("the session has been closed")
-        session._socket.close()
+        connection.close()
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

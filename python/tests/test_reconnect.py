@@ -87,12 +87,12 @@ class Reconnect(unittest.TestCase):
             go = os.path.join(self.folder, "go")
             pending = self.watched([executor.submit(wait_for, go, n) for n in range(10)])
             for _ in range(3):
-                session = executor._shared._session
-                wait_until(lambda: not session._is_away)
-                before = session._program
+                connection = executor._shared._session.connection
+                wait_until(lambda: not connection.is_away)
+                before = connection.program
                 with self.assertLogs("falkon", "WARNING"):
                     before.process.kill()
-                    wait_until(lambda: session._program is not before)
+                    wait_until(lambda: connection.program is not before)
                 self.assertEqual(executor.submit(abs, -1).cancel(), True)
             with open(go, "w"):
                 pass
@@ -111,11 +111,11 @@ class Reconnect(unittest.TestCase):
     def test_nobody_waits_for_one_that_has_forgotten(self):
         with falkon.Executor(self.dispatcher.access) as executor:
             pending = executor.submit(abs, -1)
-            instance = executor._shared._session._instance
+            instance = executor._shared._session.connection.instance
             self.dispatcher.kill()
             self.dispatcher.start_again()
             client = falkon.Client(self.dispatcher.access)
-            wait_until(lambda: not executor._shared._session._is_away)
+            wait_until(lambda: not executor._shared._session.connection.is_away)
             client.instance(instance).destroy()
             with self.assertRaisesRegex(falkon.SessionLost, "destroyed"):
                 pending.result(60)
