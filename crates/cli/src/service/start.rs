@@ -12,7 +12,7 @@ use falkon_node::dispatcher::{self, Concentrators, Reached, Stopped, StoreOption
 use falkon_node::lrm::Executor;
 use falkon_node::provision::{Setup, SetupError};
 use falkon_node::secure::{AccessFile, Identity, Level, Role};
-use place::{advertised, resolve};
+use place::{Place, advertised, resolve};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +57,8 @@ pub(crate) enum Durability {
 /// `falkon start`
 #[derive(Args, Debug)]
 pub(crate) struct StartArgs {
-    /// Address to listen at; port 0 takes a free one [default: as the last time
+    /// Address to listen at; port 0 takes a free one, that of the last time if
+    /// it is free [default: as the last time
     /// with this directory, and so --advertise and --security, else 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
@@ -146,7 +147,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let queues = args.provision.iter().map(|what| from_name(what));
     let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
     let before = Reached::load(&dir).map_err(Exit::failure)?;
-    let (mut reached, moved) = resolve(&args, before)?;
+    let Place { mut reached, any_port, moved } = resolve(&args, before)?;
     let (listen, level) = (reached.listen, reached.level);
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
@@ -165,7 +166,11 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         log: log.clone(),
     };
     let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;
-    let listener = listen_at(listen).map_err(|error| {
+    let listener = listen_at(listen).or_else(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse if any_port => listen_at((listen.ip(), 0).into()),
+        _ => Err(error),
+    });
+    let listener = listener.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 ": another program uses that port; stop it, or choose another with --listen"

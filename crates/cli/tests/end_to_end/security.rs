@@ -282,6 +282,9 @@ fn a_dispatcher_that_is_started_again_is_where_it_was() {
     let executor = dispatcher.executor("e", &[]);
     dispatcher.kill();
     // Whatever it is to do besides: its user has said where.
+    let mut dispatcher = site.dispatcher("d", &["--listen", "127.0.0.1:0"]);
+    dispatcher.service().wait_for("executor e joined");
+    dispatcher.kill();
     let mut dispatcher = site.dispatcher("d", &["--provision", &queue]);
     let access = dispatcher.access();
     let again = access_json(&access.file);

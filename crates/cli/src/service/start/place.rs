@@ -8,16 +8,27 @@ use falkon_node::dispatcher::Reached;
 use falkon_node::secure::Level;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
-/// Decides where and how to listen. The second says what of the last time is
-/// not so any more, though nobody asked for that.
-pub(super) fn resolve(
-    args: &StartArgs,
-    before: Option<Reached>,
-) -> Result<(Reached, Option<String>), Exit> {
+/// Where and how to listen.
+pub(super) struct Place {
+    /// Where.
+    pub(super) reached: Reached,
+    /// Any other port does if that one is taken.
+    pub(super) any_port: bool,
+    /// What of the last time is not so any more, though nobody asked for that.
+    pub(super) moved: Option<String>,
+}
+
+/// Decides where and how to listen.
+pub(super) fn resolve(args: &StartArgs, before: Option<Reached>) -> Result<Place, Exit> {
     let from_elsewhere = args.provision.iter().any(|what| what != "local");
     let mut moved = None;
-    let listen = match (&args.listen, &before) {
-        (Some(listen), _) => named(listen)?,
+    let asked = args.listen.as_deref().map(named).transpose()?;
+    let listen = match (asked, &before) {
+        // Any port, then, is best that of the last time.
+        (Some(asked), Some(before)) if asked.port() == 0 && asked.ip() == before.listen.ip() => {
+            before.listen
+        }
+        (Some(asked), _) => asked,
         // Nobody has said that it is to be this machine alone.
         (None, Some(before))
             if from_elsewhere && !before.chosen && before.listen.ip().is_loopback() =>
@@ -41,12 +52,13 @@ pub(super) fn resolve(
     // What was forced the last time is not asked for again.
     let is_forced = args.force || before.as_ref().is_some_and(|before| before.level == level);
     level.allowed(listen, is_forced).map_err(Exit::usage)?;
-    let chosen = args.listen.is_some() || before.as_ref().is_some_and(|before| before.chosen);
+    let chosen = asked.is_some() || before.as_ref().is_some_and(|before| before.chosen);
     let advertise = match (args.advertise.is_empty(), before) {
         (true, Some(before)) => before.advertise,
         _ => args.advertise.clone(),
     };
-    Ok((Reached { listen, chosen, advertise, level }, moved))
+    let any_port = asked.is_some_and(|asked| asked.port() == 0);
+    Ok(Place { reached: Reached { listen, chosen, advertise, level }, any_port, moved })
 }
 
 fn everywhere(port: u16) -> SocketAddr {
