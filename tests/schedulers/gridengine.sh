@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# A Grid Engine of its own, for tests: gridengine.sh DIR [SLOTS]
+# A Grid Engine of its own, for tests: gridengine.sh DIR [SLOTS [HOSTS]]
 #
 # Starts sge_qmaster and one sge_execd, which offers SLOTS slots, on this
 # machine, with all their state in DIR, writes wrappers of the client programs
-# into DIR/bin, and prints `ready` once the queue is up. Ends all of it when its
-# standard input is closed, which also happens when the test that started it
-# dies. Needs root. Where the programs are missing and apt can install them, it
+# into DIR/bin, and prints `ready` once the queue is up. With several HOSTS each
+# has an sge_execd, a name (host1, ...) and a network that leads to the others,
+# and nowhere else. Ends all of it when its standard input is closed, which also
+# happens when the test that started it dies. Needs root. Where the programs are missing and apt can install them, it
 # does; where it cannot, it prints `skipped: why`.
 set -uo pipefail
-dir=$1 slots=${2:-4}
+dir=$1 slots=${2:-4} hosts=${3:-1}
 
 skip() {
     echo "skipped: Grid Engine ($*)"
@@ -19,17 +20,28 @@ here=$(dirname "$0")
 . "$here/install.sh"
 . "$here/processes.sh"
 installed gridengine-master gridengine-exec gridengine-client
-host=$(hostname)
-
-# Grid Engine wants to find this machine's name under its address again. It
-# gets a file of hosts of its own, in a mount namespace of its own.
+# Grid Engine wants to find a host's name under its address again. Here it has
+# names, and a file of hosts, of its own.
+host=host1 namespaces=(mount uts)
+[[ $hosts == 1 ]] || namespaces+=(net)
 if [[ -z ${FALKON_GRIDENGINE_INSIDE:-} ]]; then
     mkdir -p "$dir"
-    echo "127.0.0.1 $host localhost" >"$dir/hosts"
-    FALKON_GRIDENGINE_INSIDE=1 exec unshare --mount bash -c \
-        'mount --bind "$1/hosts" /etc/hosts || { echo "skipped: Grid Engine (mounts are not allowed)"; exit 0; }; shift; exec bash "$@"' \
-        bash "$dir" "$0" "$@"
+    unshare "${namespaces[@]/#/--}" true 2>/dev/null || skip "namespaces are not allowed"
+    [[ $hosts == 1 ]] || command -v ip >/dev/null || skip "there is no ip"
+    FALKON_GRIDENGINE_INSIDE=1 exec unshare "${namespaces[@]/#/--}" bash "$0" "$@"
 fi
+hostname "$host"
+echo "127.0.0.1 localhost" >"$dir/hosts"
+if [[ $hosts == 1 ]]; then
+    sed -i "s/$/ $host/" "$dir/hosts"
+else
+    for ((i = 1; i <= hosts; i++)); do
+        echo "10.99.0.$i host$i"
+    done >>"$dir/hosts"
+    ip link set lo up && ip link add switch type bridge && ip addr add 10.99.0.1/24 dev switch &&
+        ip link set switch up || skip "there is no network to be had"
+fi
+mount --bind "$dir/hosts" /etc/hosts || skip "mounts are not allowed"
 
 # The shepherd closes every descriptor there could be.
 ulimit -n 4096
@@ -57,7 +69,7 @@ for program in qsub qstat qdel qrsh qconf qhost; do
 #!/bin/sh
 export SGE_ROOT=$SGE_ROOT SGE_CELL=default SGE_ARCH=lx-amd64
 export SGE_QMASTER_PORT=$SGE_QMASTER_PORT SGE_EXECD_PORT=$SGE_EXECD_PORT
-exec nsenter --mount=/proc/$$/ns/mnt --wd="\$PWD" /usr/lib/gridengine/$program "\$@"
+exec nsenter --target=$$ ${namespaces[@]/#/--} --wd="\$PWD" /usr/lib/gridengine/$program "\$@"
 WRAPPER
     chmod +x "$dir/bin/$program"
 done
@@ -110,28 +122,45 @@ for ((i = 0; i < 200; i++)); do
     qconf -sss >/dev/null 2>&1 && break
     sleep 0.1
 done
+all=()
+for ((i = 1; i <= hosts; i++)); do
+    all+=("host$i")
+done
 {
-    qconf -as "$host"
+    qconf -as "${all[@]}"
     qconf -am root
-    qconf -ah "$host"
+    qconf -ah "${all[@]}"
 } >/dev/null 2>&1
 SGE_ND=1 /usr/sbin/sge_execd </dev/null >"$dir/execd.out" 2>&1 &
+for ((i = 2; i <= hosts; i++)); do
+    mkfifo "$dir/wire$i"
+    unshare --net --uts bash -c 'hostname "host$1"; read -r <"$2"; ip link set lo up
+        ip addr add "10.99.0.$1/24" dev eth0; ip link set eth0 up; SGE_ND=1 exec /usr/sbin/sge_execd' \
+        bash "$i" "$dir/wire$i" </dev/null >"$dir/execd$i.out" 2>&1 &
+    # Its end of the wire can go where it lives once that is a place of its own.
+    until [[ $(readlink /proc/$$/ns/net) != "$(readlink /proc/$!/ns/net)" ]]; do sleep 0.05; done
+    ip link add "wire$i" type veth peer name eth0 netns $! && ip link set "wire$i" master switch up
+    echo >"$dir/wire$i"
+done
 
-printf 'group_name @allhosts\nhostlist %s\n' "$host" >"$dir/group"
-cat >"$dir/environment" <<CONF
-pe_name            smp
+printf 'group_name @allhosts\nhostlist %s\n' "${all[*]}" >"$dir/group"
+# Slots on one host, and two on each of several.
+for environment in 'smp $pe_slots' 'nodes 2'; do
+    cat <<CONF >"$dir/environment-${environment% *}"
+pe_name            ${environment% *}
 slots              999
 user_lists         NONE
 xuser_lists        NONE
 start_proc_args    NONE
 stop_proc_args     NONE
-allocation_rule    \$pe_slots
+allocation_rule    ${environment#* }
 control_slaves     TRUE
 job_is_first_task  FALSE
 urgency_slots      min
 accounting_summary FALSE
 qsort_args         NONE
 CONF
+done
 cat >"$dir/queue" <<CONF
 qname                 all.q
 hostlist              @allhosts
@@ -145,7 +174,7 @@ min_cpu_interval      00:05:00
 processors            UNDEFINED
 qtype                 BATCH INTERACTIVE
 ckpt_list             NONE
-pe_list               smp
+pe_list               smp nodes
 rerun                 FALSE
 slots                 $slots
 tmpdir                /tmp
@@ -186,7 +215,8 @@ h_vmem                INFINITY
 CONF
 {
     qconf -Ahgrp "$dir/group"
-    qconf -Ap "$dir/environment"
+    qconf -Ap "$dir/environment-smp"
+    qconf -Ap "$dir/environment-nodes"
     qconf -Aq "$dir/queue"
     qconf -ssconf | sed 's/^schedule_interval.*/schedule_interval 0:0:1/
         s/^flush_submit_sec.*/flush_submit_sec 1/
@@ -195,7 +225,7 @@ CONF
     qconf -Msconf "$dir/scheduling"
 } >"$dir/conf.out" 2>&1
 for ((i = 0; i < 300; i++)); do
-    if qstat -f 2>/dev/null | grep -qE 'all.q@.*lx-amd64 *$'; then
+    if [[ $(qstat -f 2>/dev/null | grep -cE 'all.q@.*lx-amd64 *$') == "$hosts" ]]; then
         echo ready
         while read -r; do :; done
         exit 0

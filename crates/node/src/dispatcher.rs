@@ -14,6 +14,7 @@ mod handle;
 mod hold;
 mod inspect;
 mod permission;
+mod reached;
 mod settle;
 mod store;
 
@@ -39,6 +40,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use crew::Concentrators;
 pub use handle::{CONNECTIONS_MAX, Handle};
+pub use reached::{Reached, ReachedError};
 pub use store::{StoreError, StoreOptions};
 
 /// Batches of messages waiting for the driver; readers wait beyond that.

@@ -1,17 +1,19 @@
 //! `falkon start`: a dispatcher.
 
+mod place;
+
 use super::log_to_stderr;
 use crate::access::places;
-use crate::embedded::hostname;
 use crate::exit::{Exit, runtime};
 use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
-use falkon_node::dispatcher::{self, Concentrators, Stopped, StoreOptions};
+use falkon_node::dispatcher::{self, Concentrators, Reached, Stopped, StoreOptions};
 use falkon_node::lrm::Executor;
 use falkon_node::provision::{Setup, SetupError};
 use falkon_node::secure::{AccessFile, Identity, Level, Role};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use place::{Place, advertised, resolve};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,8 +57,9 @@ pub(crate) enum Durability {
 /// `falkon start`
 #[derive(Args, Debug)]
 pub(crate) struct StartArgs {
-    /// Address to listen at; port 0 takes a free one [default: as the last time
-    /// with this directory, else 127.0.0.1:0]
+    /// Address to listen at; port 0 takes a free one, that of the last time if
+    /// it is free [default: as the last time
+    /// with this directory, and so --advertise and --security, else 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Address that others are told, if it is not the one to listen at; may be
@@ -96,8 +99,8 @@ pub(crate) struct StartArgs {
     /// may be repeated
     ///
     /// slurm, gridengine and so on, auto for the one that is here, or a queue's
-    /// file. Unless --listen says otherwise, the dispatcher then listens at all
-    /// of this machine's addresses, encrypted. Queues that were added before
+    /// file. Unless --listen says otherwise, or did the last time, the dispatcher
+    /// then listens at all of this machine's addresses, encrypted. Queues that were added before
     /// are there without this.
     #[arg(long, value_name = "SCHEDULER|FILE")]
     provision: Vec<String>,
@@ -136,7 +139,6 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     };
     make_dir(&dir)?;
     let access_path = dir.join("access.json");
-    let before = AccessFile::load(&access_path).ok();
     if args.no_journal && !args.provision.is_empty() {
         return Err(Exit::usage(
             "--provision needs a journal, to find its jobs again: leave --no-journal out",
@@ -144,16 +146,9 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     }
     let queues = args.provision.iter().map(|what| from_name(what));
     let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
-    let is_loopback = |access: &AccessFile| {
-        let first = access.addresses.first().and_then(|address| address.parse::<SocketAddr>().ok());
-        first.is_some_and(|address| address.ip().is_loopback())
-    };
-    let had_queues = dir.join("provision/provision.json").exists();
-    let from_elsewhere = args.provision.iter().any(|what| what != "local")
-        || (had_queues && before.as_ref().is_some_and(|before| !is_loopback(before)));
-    let listen = resolve(&args, before.as_ref(), from_elsewhere)?;
-    let level = args.security.map_or_else(|| Level::default_for(listen), Level::from);
-    level.allowed(listen, args.force).map_err(Exit::usage)?;
+    let before = Reached::load(&dir).map_err(Exit::failure)?;
+    let Place { mut reached, any_port, moved } = resolve(&args, before)?;
+    let (listen, level) = (reached.listen, reached.level);
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
     // it comes before everything that writes there.
@@ -171,10 +166,17 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         log: log.clone(),
     };
     let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;
-    let listener = listen_at(listen).map_err(|error| {
+    let listener = listen_at(listen).or_else(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse if any_port => listen_at((listen.ip(), 0).into()),
+        _ => Err(error),
+    });
+    let listener = listener.map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::AddrInUse => {
                 ": another program uses that port; stop it, or choose another with --listen"
+            }
+            std::io::ErrorKind::AddrNotAvailable => {
+                ": this machine has no such address; choose another with --listen"
             }
             _ => "",
         };
@@ -183,8 +185,13 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let address = listener
         .local_addr()
         .map_err(|error| Exit::failure(format!("cannot tell the port in use: {error}")))?;
-    let addresses = advertised(&args, address);
+    reached.listen = address;
+    let addresses = advertised(&reached);
     identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
+    reached.save(&dir).map_err(Exit::failure)?;
+    if let Some(moved) = moved {
+        log(&moved);
+    }
     if !args.no_journal {
         let access = identity.access_file(level, &addresses, &[Role::Executor]);
         let mut setup = provisioner(&identity, &dir, &access, queues)?;
@@ -261,42 +268,4 @@ fn make_dir(dir: &std::path::Path) -> Result<(), Exit> {
         .mode(0o700)
         .create(dir)
         .map_err(|error| Exit::usage(format!("cannot create {}: {error}", dir.display())))
-}
-
-/// The address to listen at. `from_elsewhere`: executors come from other
-/// machines.
-fn resolve(
-    args: &StartArgs,
-    before: Option<&AccessFile>,
-    from_elsewhere: bool,
-) -> Result<SocketAddr, Exit> {
-    let Some(listen) = &args.listen else {
-        let last = before.and_then(|access| access.addresses.first());
-        let here = last.and_then(|address| address.parse::<SocketAddr>().ok());
-        let here = here.filter(|address| address.ip().is_loopback());
-        // Executors of a dispatcher that comes back look for it at its port.
-        let port = last.and_then(|address| address.rsplit(':').next()?.parse::<u16>().ok());
-        if from_elsewhere {
-            return Ok(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.unwrap_or(0)));
-        }
-        return Ok(here.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)));
-    };
-    let mut found = listen.to_socket_addrs().map_err(|error| {
-        Exit::usage(format!("--listen {listen}: {error} (it takes HOST:PORT, as 0.0.0.0:7070)"))
-    })?;
-    found.next().ok_or_else(|| Exit::usage(format!("--listen {listen}: no such address")))
-}
-
-/// The addresses that go into access files.
-fn advertised(args: &StartArgs, address: SocketAddr) -> Vec<String> {
-    if !args.advertise.is_empty() {
-        return args.advertise.clone();
-    }
-    if address.ip().is_unspecified() {
-        return vec![
-            format!("{}:{}", hostname(), address.port()),
-            format!("127.0.0.1:{}", address.port()),
-        ];
-    }
-    vec![address.to_string()]
 }

@@ -271,3 +271,46 @@ fn an_executor_whose_access_was_renewed_says_so_and_keeps_trying() {
     dispatcher.start();
     dispatcher.service().wait_for("executor worker joined");
 }
+
+#[test]
+fn a_dispatcher_that_is_started_again_is_where_it_was() {
+    let site = Site::new();
+    let queue = site.write("q.toml", "kind = \"slurm\"\nquery_interval = 3600\n");
+    let args = ["--listen", "127.0.0.1:0", "--security", "encrypt", "--advertise", "localhost:9"];
+    let mut dispatcher = site.dispatcher("d", &args[..4]);
+    let before = access_json(&dispatcher.access().file);
+    let executor = dispatcher.executor("e", &[]);
+    dispatcher.kill();
+    // Whatever it is to do besides: its user has said where.
+    let mut dispatcher = site.dispatcher("d", &["--listen", "127.0.0.1:0"]);
+    dispatcher.service().wait_for("executor e joined");
+    dispatcher.kill();
+    let mut dispatcher = site.dispatcher("d", &["--provision", &queue]);
+    let access = dispatcher.access();
+    let again = access_json(&access.file);
+    assert_eq!((&again["addresses"], &again["level"]), (&before["addresses"], &before["level"]));
+    dispatcher.service().wait_for("executor e joined");
+    access.run("submit", &["--wait", "--quiet", "--", "echo", "on"]).exits(0);
+    dispatcher.kill();
+    drop(executor);
+    // What is said holds, and goes on to hold.
+    let mut dispatcher = site.dispatcher("d", &args);
+    assert_eq!(access_json(&dispatcher.access().file)["addresses"][0], "localhost:9");
+    dispatcher.kill();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    assert_eq!(access_json(&dispatcher.access().file)["addresses"][0], "localhost:9");
+    dispatcher.kill();
+
+    // Where nobody has said anything it goes where nodes can reach it, and says
+    // whom that shuts out.
+    let mut dispatcher = site.dispatcher("e", &[]);
+    let before = access_json(&dispatcher.access().file);
+    let address = before["addresses"][0].as_str().unwrap().to_owned();
+    dispatcher.kill();
+    let mut dispatcher = site.dispatcher("e", &["--provision", &queue]);
+    let again = access_json(&dispatcher.access().file);
+    assert_eq!(again["level"], "encrypt");
+    assert_eq!(again["addresses"][1], address.as_str());
+    let said = dispatcher.kill().err;
+    assert!(said.contains(&format!("that were told {address} need a new access file")), "{said}");
+}
