@@ -25,9 +25,12 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from ._executor import Executor
+    from ._foreach import Row, foreach, glob, rows, to
     from ._futures import Future
     from ._progress import progress
     from ._requests import ClientError, Result
+    from ._restart import ResumeError
+    from ._run import Run, run
 
 __all__ = [
     "App",
@@ -48,16 +51,24 @@ __all__ = [
     "Provision",
     "RemoteError",
     "Result",
+    "ResumeError",
+    "Row",
+    "Run",
     "SessionLost",
     "ShellApp",
     "TaskFailed",
     "VersionMismatch",
     "WorkerDied",
     "default_executor",
+    "foreach",
     "gather",
+    "glob",
     "progress",
     "python_app",
+    "rows",
+    "run",
     "shell_app",
+    "to",
     "use",
 ]
 
@@ -68,9 +79,12 @@ _PLACES = {
     "_errors": "CallTimeout DependencyError FalkonError InitializerFailed RemoteError SessionLost "
     "TaskFailed VersionMismatch WorkerDied",
     "_executor": "Executor",
+    "_foreach": "Row foreach glob rows to",
     "_futures": "Future",
     "_progress": "progress",
     "_requests": "ClientError Result",
+    "_restart": "ResumeError",
+    "_run": "Run run",
 }
 """Where names are. They are imported when they are first used: scripts that make
 calls need no clients, and those that only may make calls start sooner."""

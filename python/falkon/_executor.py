@@ -161,10 +161,12 @@ class Executor(StandardExecutor):
         of_class: List[Any],
         args: Tuple[Any, ...],
         kwargs: Dict[str, Any],
+        future: Optional[Future[Any]] = None,
     ) -> Future[Any]:
         """Has a call made, with ``inner`` around the function."""
         shared = self._shared
-        future: Future[Any] = Future()
+        if future is None:
+            future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
             if args or kwargs:

@@ -186,8 +186,9 @@ def given(value):
 
 
 def _importable():
-    """Has arguments that refer to values of other calls find them here."""
-    module = types.ModuleType("falkon._taken")
+    """Has arguments that refer to values of other calls find them here, also
+    where Falkon's package is not installed."""
+    module = types.ModuleType("falkon_taken")
     for function in (taken, given):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
