@@ -278,7 +278,7 @@ def holders(names: Sequence[str], options: Mapping[str, Any]) -> Request[List[Di
 
 
 def put(files: Sequence[Path], options: Mapping[str, Any]) -> Request[None]:
-    return plain("data", "put", *words_of(options), *map(os.fspath, files))
+    return plain("data", "put", *words_of(options), *[os.fspath(file) for file in files])
 
 
 def fetch(name: str, file: Path, options: Mapping[str, Any]) -> Request[None]:
