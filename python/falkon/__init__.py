@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
-    from ._async_client import AsyncClient, AsyncInstance
+    from ._async_client import AsyncClient, AsyncData, AsyncInstance, AsyncProvision
     from ._client import Client, Data, Instance, Provision
     from ._errors import (
         CallTimeout,
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 __all__ = [
     "App",
     "AsyncClient",
+    "AsyncData",
     "AsyncInstance",
+    "AsyncProvision",
     "CallTimeout",
     "Client",
     "ClientError",
@@ -72,7 +74,7 @@ __all__ = [
 
 _PLACES = {
     "_apps": "App ShellApp default_executor gather python_app shell_app use",
-    "_async_client": "AsyncClient AsyncInstance",
+    "_async_client": "AsyncClient AsyncData AsyncInstance AsyncProvision",
     "_client": "Client Data Instance Provision",
     "_errors": "CallTimeout DependencyError FalkonError InitializerFailed RemoteError SessionLost "
     "TaskFailed VersionMismatch WorkerDied",

@@ -1,9 +1,22 @@
 """``falkon.Client``: what the command line does, from Python."""
 
+import json
 import logging
 import os
 import subprocess
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+import tempfile
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    TypeVar,
+    Union,
+)
 
 from . import _requests
 from ._program import find
@@ -15,8 +28,6 @@ T = TypeVar("T")
 LOG = logging.getLogger("falkon")
 SHOWN_SECONDS = 0.5
 """How often a progress bar is brought up to date."""
-_NOT_ALL_WELL = 1
-"""Exit status: some tasks failed or were cancelled."""
 
 
 def command_of(access: Optional[Path], request: "Request[Any]") -> List[str]:
@@ -111,6 +122,41 @@ class Client:
         """Submits a workflow in WfFormat, as WfCommons writes it."""
         return self._instance(self.ask(_requests.submit_file("workflow", path, options)))
 
+    def plan(self, command: Sequence[Text] = (), **options: Any) -> List[str]:
+        """What :meth:`submit` would submit, a line for each task; nothing is."""
+        return self.ask(_requests.plan(submission(command, options)))
+
+    def run(self, command: Sequence[Text] = (), **options: Any) -> Iterator[Result]:
+        """Submits as :meth:`submit` does, and yields results as they come; with
+        ``tasks="FILE"`` or ``workflow="FILE"`` those of a file.
+
+        ``out="DIR"`` keeps results in a folder, ``resume="DIR"`` goes on with what
+        has not succeeded there; ``keep_order=True`` is in the order of submission,
+        ``metrics="FILE"`` writes what the run is measured by. Tasks go on if the
+        iterator is given up.
+        """
+        yield from self._results(_requests.followed(submission(command, options)))
+
+    def _results(self, request: Request[None]) -> Iterator[Result]:
+        with tempfile.TemporaryFile() as given:
+            # A file: the program need not wait for who reads its output.
+            given.write(request.given or b"")
+            given.seek(0)
+            process = subprocess.Popen(
+                command_of(self.access, request),
+                stdin=subprocess.DEVNULL if request.given is None else given,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        with process:
+            try:
+                for line in process.stdout or ():
+                    yield _requests.result_of(line)
+                complaint = process.stderr.read() if process.stderr else b""
+                answer_of(request, process.wait(), b"", complaint)
+            finally:
+                process.kill()
+
     def _instance(self, id: int) -> "Instance":
         LOG.info("submitted instance %d", id)
         return Instance(self, id)
@@ -133,8 +179,7 @@ class Client:
     def report(self) -> Dict[str, Any]:
         """``instances`` and ``executors`` as tables: data frames if pandas is
         there, else lists of dictionaries."""
-        status = self.status()
-        return {name: table(status[name]) for name in ("instances", "executors")}
+        return status_tables(self.status())
 
     def stop(self) -> None:
         """Stops the dispatcher; started again with the same directory it goes on."""
@@ -161,24 +206,10 @@ class Instance:
         """Its tasks, each with ``index``, ``id``, ``state`` and ``command``."""
         return self.client.ask(_requests.tasks(self.id, first, count))
 
-    def _start(self, request: Request[Any], stdout: int) -> "subprocess.Popen[bytes]":
-        words = command_of(self.client.access, request)
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE)
-
     def results(self, first: int = 0, wait: bool = True) -> Iterator[Result]:
         """Results as they come, without the ``first`` so many; with
         ``wait=False`` those that there are."""
-        words = _requests.results_words(self.id, first, wait)
-        request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
-        process = self._start(request, subprocess.PIPE)
-        with process:
-            try:
-                for line in process.stdout or ():
-                    yield _requests.result_of(line)
-                complaint = process.stderr.read() if process.stderr else b""
-                answer_of(request, process.wait(), b"", complaint)
-            finally:
-                process.kill()
+        yield from self.client._results(_requests.results(self.id, first, wait))
 
     def wait(self, progress: Optional[bool] = None) -> Dict[str, Any]:
         """Waits until all its tasks have ended; returns its status then.
@@ -186,9 +217,13 @@ class Instance:
         ``progress`` shows a bar, by default in a terminal and in a notebook.
         """
         with Progress(progress, unit="tasks") as shown:
-            words = ["wait", "--quiet", str(self.id)]
-            request = Request(words, lambda said: None, fine=(0, _NOT_ALL_WELL))
-            process = self._start(request, subprocess.DEVNULL)
+            request = _requests.end(self.id)
+            process = subprocess.Popen(
+                command_of(self.client.access, request),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
             with process:
                 try:
                     while shown.wanted:
@@ -208,16 +243,19 @@ class Instance:
     def report(self) -> Any:
         """The results there are as a table: a data frame if pandas is there, else
         a list of dictionaries. Times stand in columns of their own."""
-        rows = []
-        for result in self.client.ask(_requests.results_now(self.id)):
-            row = dict(vars(result))
-            row.pop("more")
-            row.update(row.pop("times"))
-            rows.append(row)
-        return table(rows)
+        return result_table(self.client.ask(_requests.results_now(self.id)))
 
-    def cancel(self, *tasks: int) -> None:
-        """Cancels tasks, by their numbers; without any, all of them."""
+    def metrics(self, baseline: Optional[float] = None) -> Dict[str, Any]:
+        """What it was measured by when all its tasks have ended: hit ratios,
+        throughput, response time, utilization (docs/data.md). ``baseline`` are the
+        seconds that the same takes with every access to the persistent store."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "metrics")
+            self.client.ask(_requests.measured(self.id, file, baseline))
+            return read_metrics(file)
+
+    def cancel(self, *tasks: Union[int, range]) -> None:
+        """Cancels tasks, by their numbers and ranges of them; without any, all."""
         self.client.ask(_requests.cancel(self.id, tasks))
 
     def destroy(self) -> None:
@@ -233,31 +271,28 @@ class Data:
 
     def ls(self, pattern: Optional[str] = None, **options: Any) -> List[Dict[str, Any]]:
         """The objects that the dispatcher knows; options as with ``falkon data ls``."""
-        words = _requests.words_of(options) + ([] if pattern is None else [pattern])
-        return self._client.ask(_requests.listed("data", "ls", "--json", *words))
+        return self._client.ask(_requests.objects(pattern, options))
 
     def where(self, *objects: str, **options: Any) -> List[Dict[str, Any]]:
         """Which executors hold objects (paths, URLs, ``cache:KEY``, ids)."""
-        words = _requests.words_of(options) + list(objects)
-        return self._client.ask(_requests.listed("data", "where", "--json", *words))
+        return self._client.ask(_requests.holders(objects, options))
 
     def put(self, *files: Path, key: Optional[str] = None, replicas: int = 1) -> None:
         """Puts files into caches, for tasks to read as ``cache:KEY``; the key is
         by default the file's name without folders."""
-        words = _requests.words_of({"key": key, "replicas": replicas})
-        self._client.ask(
-            _requests.plain("data", "put", *words, *(os.fspath(file) for file in files))
-        )
+        self._client.ask(_requests.put(files, {"key": key, "replicas": replicas}))
 
     def fetch(self, object: str, file: Path, **options: Any) -> None:
         """Brings an object from a cache to a file."""
-        words = [*_requests.words_of(options), object, os.fspath(file)]
-        self._client.ask(_requests.plain("data", "get", *words))
+        self._client.ask(_requests.fetch(object, file, options))
 
-    def rm(self, *objects: str, force: bool = False) -> None:
+    def read(self, object: str, **options: Any) -> bytes:
+        """Brings an object from a cache here."""
+        return self._client.ask(_requests.read(object, options))
+
+    def rm(self, *objects: str, force: bool = False, **options: Any) -> None:
         """Drops objects from caches; with ``force`` also what tasks still need."""
-        words = _requests.words_of({"force": force}) + list(objects)
-        self._client.ask(_requests.plain("data", "rm", *words))
+        self._client.ask(_requests.drop(objects, {"force": force, **options}))
 
 
 class Provision:
@@ -269,27 +304,27 @@ class Provision:
 
     def add(self, scheduler: Path, **options: Any) -> None:
         """Adds a queue of a scheduler (``"slurm"``, …, ``"auto"``, or a file)."""
-        words = [*_requests.words_of(options), os.fspath(scheduler)]
-        self._client.ask(_requests.plain("provision", "add", *words))
+        self._client.ask(_requests.queue("add", scheduler, options))
 
     def status(self) -> Dict[str, Any]:
         """``queues``, ``allocations`` and ``log``."""
         return self._client.ask(_requests.described("provision", "list", "--json"))
 
+    def show(self, queue: str, log: int = 20) -> Dict[str, Any]:
+        """A queue with its allocations and the last ``log`` decisions about it."""
+        return self._client.ask(_requests.queue_status(queue, log))
+
     def plan(self, queue: Optional[str] = None) -> Dict[str, Any]:
         """What would be asked for now, and why."""
-        words = [] if queue is None else [queue]
-        return self._client.ask(_requests.described("provision", "plan", "--json", *words))
+        return self._client.ask(_requests.queue_plan(queue))
 
     def log(self, queue: Optional[str] = None, count: int = 1000) -> List[Dict[str, Any]]:
         """Every decision with its reason, at most ``count``."""
-        words = ["--count=%d" % count] + ([] if queue is None else [queue])
-        return self._client.ask(_requests.listed("provision", "log", "--json", *words))
+        return self._client.ask(_requests.queue_log(queue, count))
 
     def once(self, scheduler: Path, nodes: int, **options: Any) -> None:
         """Asks for nodes now, whatever there is to do."""
-        words = ["--nodes=%d" % nodes, *_requests.words_of(options), os.fspath(scheduler)]
-        self._client.ask(_requests.plain("provision", "once", *words))
+        self._client.ask(_requests.queue("once", scheduler, {"nodes": nodes, **options}))
 
     def pause(self, queue: str) -> None:
         """Asks nothing more of a queue; what it has stays until it is idle."""
@@ -306,6 +341,32 @@ class Provision:
     def drop(self, allocation: int) -> None:
         """Gives up one allocation."""
         self._client.ask(_requests.plain("provision", "drop", str(allocation)))
+
+
+def submission(command: Sequence[Text], options: Dict[str, Any]) -> Request[int]:
+    named = {name: options.pop(name, None) for name in ("each", "lines", "range")}
+    return _requests.submit(command, named["each"], named["lines"], named["range"], options)
+
+
+def read_metrics(path: str) -> Dict[str, Any]:
+    with open(path) as file:
+        metrics: Dict[str, Any] = json.load(file)
+    return metrics
+
+
+def result_table(results: List[Result]) -> Any:
+    """Results as a table; their times stand in columns of their own."""
+    rows = []
+    for result in results:
+        row = dict(vars(result))
+        row.pop("more")
+        row.update(row.pop("times"))
+        rows.append(row)
+    return table(rows)
+
+
+def status_tables(status: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: table(status[name]) for name in ("instances", "executors")}
 
 
 def table(rows: List[Dict[str, Any]]) -> Any:

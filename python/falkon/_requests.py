@@ -25,6 +25,9 @@ Path = Union[str, "os.PathLike[str]"]
 Text = Union[str, bytes, "os.PathLike[str]"]
 T = TypeVar("T")
 
+TASKS_FAILED = 1
+"""Exit status: some tasks failed or were cancelled."""
+
 
 class ClientError(FalkonError):
     """The program refused what a :class:`falkon.Client` asked for, or could not
@@ -198,21 +201,57 @@ def tasks(instance: int, first: int, count: int) -> Request[List[Dict[str, Any]]
     return Request(words, _lines)
 
 
-def results_words(instance: int, first: int, wait: bool) -> List[str]:
+def end(instance: int) -> Request[None]:
+    """Waits until all tasks of an instance have ended."""
+    return Request(["wait", "--quiet", str(instance)], _nothing, fine=(0, TASKS_FAILED))
+
+
+def results(instance: int, first: int, wait: bool) -> Request[None]:
+    """Results as they come, each a line."""
     words = ["results", "--json", "--from=%d" % first]
-    return words + ([] if wait else ["--no-wait"]) + [str(instance)]
+    words += ([] if wait else ["--no-wait"]) + [str(instance)]
+    return Request(words, _nothing, fine=(0, TASKS_FAILED))
 
 
 def results_now(instance: int) -> Request[List[Result]]:
     return Request(
-        results_words(instance, 0, False),
+        results(instance, 0, False).words,
         lambda said: [result_of(line) for line in said.splitlines() if line],
-        fine=(0, 1),
+        fine=(0, TASKS_FAILED),
     )
 
 
-def cancel(instance: int, tasks: Sequence[int]) -> Request[None]:
-    return Request(["cancel", *("--tasks=%d" % task for task in tasks), str(instance)], _nothing)
+def cancel(instance: int, tasks: Sequence[Union[int, range]]) -> Request[None]:
+    words = ["cancel"]
+    for one in tasks:
+        if not isinstance(one, range):
+            words.append("--tasks=%d" % one)
+        elif one.step == 1 and one:
+            words.append("--tasks=%d-%d" % (one[0], one[-1]))
+        else:
+            words += ["--tasks=%d" % task for task in one]
+    if tasks and len(words) == 1:
+        raise ValueError("no task is in %r" % (tasks,))
+    return Request([*words, str(instance)], _nothing)
+
+
+def plan(request: Request[int]) -> Request[List[str]]:
+    """What a submission would be, a line for each task."""
+    words = [request.words[0], "--dry-run", *request.words[1:]]
+    return Request(words, lambda said: said.splitlines(), request.given)
+
+
+def followed(request: Request[int]) -> Request[None]:
+    """A submission whose results are waited for, each a line."""
+    words = [request.words[0], "--wait", "--json", "--quiet", *request.words[1:]]
+    return Request(words, _nothing, request.given, fine=(0, TASKS_FAILED))
+
+
+def measured(instance: int, file: str, baseline: Optional[float]) -> Request[None]:
+    words = ["results", "--json", "--metrics=" + file]
+    if baseline is not None:
+        words.append("--baseline=%gs" % baseline)
+    return Request([*words, str(instance)], _nothing, fine=(0, TASKS_FAILED))
 
 
 def plain(*words: str) -> Request[None]:
@@ -225,3 +264,54 @@ def listed(*words: str) -> Request[List[Dict[str, Any]]]:
 
 def described(*words: str) -> Request[Dict[str, Any]]:
     return Request(list(words), _object)
+
+
+# Data.
+
+
+def objects(pattern: Optional[str], options: Mapping[str, Any]) -> Request[List[Dict[str, Any]]]:
+    return listed("data", "ls", "--json", *words_of(options), *_if_any(pattern))
+
+
+def holders(names: Sequence[str], options: Mapping[str, Any]) -> Request[List[Dict[str, Any]]]:
+    return listed("data", "where", "--json", *words_of(options), *names)
+
+
+def put(files: Sequence[Path], options: Mapping[str, Any]) -> Request[None]:
+    return plain("data", "put", *words_of(options), *[os.fspath(file) for file in files])
+
+
+def fetch(name: str, file: Path, options: Mapping[str, Any]) -> Request[None]:
+    return plain("data", "get", *words_of(options), name, os.fspath(file))
+
+
+def read(name: str, options: Mapping[str, Any]) -> Request[bytes]:
+    words = ["data", "get", *words_of(options), name]
+    return Request(words, lambda said: said.encode("utf-8", "surrogateescape"))
+
+
+def drop(names: Sequence[str], options: Mapping[str, Any]) -> Request[None]:
+    return plain("data", "rm", *words_of(options), *names)
+
+
+# Provisioning.
+
+
+def queue(verb: str, scheduler: Path, options: Mapping[str, Any]) -> Request[None]:
+    return plain("provision", verb, *words_of(options), os.fspath(scheduler))
+
+
+def queue_plan(name: Optional[str]) -> Request[Dict[str, Any]]:
+    return described("provision", "plan", "--json", *_if_any(name))
+
+
+def queue_log(name: Optional[str], count: int) -> Request[List[Dict[str, Any]]]:
+    return listed("provision", "log", "--json", "--count=%d" % count, *_if_any(name))
+
+
+def queue_status(name: str, log: int) -> Request[Dict[str, Any]]:
+    return described("provision", "show", "--json", "--log=%d" % log, name)
+
+
+def _if_any(word: Optional[str]) -> List[str]:
+    return [] if word is None else [word]

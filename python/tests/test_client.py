@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import unittest
 
@@ -80,12 +81,46 @@ class Clients(unittest.TestCase):
         self.assertEqual(result.stdout, "toml\n")
 
     def test_cancel(self):
-        instance = self.client.submit(["@sleep", "1000"], range=range(1, 5))
-        instance.cancel(3)
-        first = next(instance.results())
-        self.assertEqual((first.index, first.status), (3, "cancelled"))
+        instance = self.client.submit(["@sleep", "1000"], range=range(1, 10))
+        instance.cancel(8, range(3, 5), range(0, 8, 7))
+        some = [result for _, result in zip(range(5), instance.results())]
+        self.assertEqual(sorted(one.index for one in some), [0, 3, 4, 7, 8])
+        self.assertEqual({one.status for one in some}, {"cancelled"})
+        with self.assertRaises(ValueError):
+            instance.cancel(range(0))
         instance.cancel()
-        self.assertEqual(instance.wait()["cancelled"], 4)
+        self.assertEqual(instance.wait()["cancelled"], 9)
+
+    def test_a_plan_and_runs_that_go_on(self):
+        command = {"command": ["sh", "-c", "test -e {} && echo {}"], "lines": self.made(3)}
+        plan = self.client.plan(**command)
+        self.assertEqual(len(plan), 3)
+        self.assertIn(self.made(3)[2], plan[2])
+        with tempfile.TemporaryDirectory() as kept:
+            os.unlink(self.made(3)[1])
+            first = list(self.client.run(**command, out=kept, keep_order=True))
+            self.assertEqual([one.status for one in first], ["done", "failed", "done"])
+            self.made(3)
+            again = list(self.client.run(**command, resume=kept))
+            self.assertEqual([(one.index, one.stdout) for one in again], [(1, self.made(3)[1] + "\n")])
+        tasks = os.path.join(self.dispatcher.folder, "some.jsonl")
+        with open(tasks, "w") as file:
+            file.write('{"command": ["echo", "one"]}\n')
+        (one,) = self.client.run(tasks=tasks)
+        self.assertEqual(one.stdout, "one\n")
+
+    def made(self, count):
+        """Files that are there."""
+        paths = [os.path.join(self.dispatcher.folder, "made-%d" % n) for n in range(count)]
+        for path in paths:
+            with open(path, "w"):
+                pass
+        return paths
+
+    def test_metrics(self):
+        instance = self.client.submit(["true"], range=range(5))
+        found = instance.metrics(baseline=10)
+        self.assertEqual((found["tasks"], found["baseline_seconds"]), (5, 10))
 
     def test_tables(self):
         instance = self.client.submit(["echo", "{}"], range=range(3))
@@ -114,11 +149,29 @@ class Clients(unittest.TestCase):
         data.fetch("cache:kept", back)
         with open(back) as file:
             self.assertEqual(file.read(), "some words\n")
+        self.assertEqual(data.read("cache:kept"), b"some words\n")
         data.rm("cache:kept")
         self.assertEqual(data.ls("cache:kept"), [])
-        self.assertEqual(self.client.provision.status()["queues"], [])
+
+    def test_provision(self):
+        provision = self.client.provision
         with self.assertRaises(falkon.ClientError):
-            self.client.provision.pause("nothing")
+            provision.pause("nothing")
+        provision.add("local", name="here", nodes_max=1, cpus=1, idle="1s")
+        provision.pause("here")
+        self.assertEqual([queue["paused"] for queue in provision.status()["queues"]], [True])
+        self.assertEqual([queue["name"] for queue in provision.plan("here")["queues"]], ["here"])
+        self.assertIn("paused", provision.log("here", count=1)[0]["text"])
+        shown = provision.show("here", log=1)
+        self.assertEqual((len(shown["queues"]), len(shown["log"])), (1, 1))
+        provision.resume("here")
+        provision.once("local", 1, name="here")
+        wait_until(lambda: any(one["started"] for one in provision.status()["allocations"]))
+        for one in provision.status()["allocations"]:
+            provision.drop(one["id"])
+        for queue in provision.status()["queues"]:
+            provision.remove(queue["name"])
+        wait_until(lambda: not provision.status()["queues"])
 
     def test_asyncio(self):
         async def together():
@@ -138,9 +191,47 @@ class Clients(unittest.TestCase):
                 self.assertEqual(result.status, "cancelled")
             with self.assertRaises(falkon.ClientError):
                 await client.instance(9999).status()
+            self.assertLess(0, len(await one.report()))
+            self.assertEqual((await one.metrics())["tasks"], 2)
+            self.assertIn(one.id, [other.id for other in await client.instances()])
+            self.assertEqual(len((await client.report())["executors"]), 1)
+            await one.destroy()
             return sorted(said), status["failed"]
 
         self.assertEqual(asyncio.run(together()), (["0\n", "1\n"], 1))
+
+    def test_asyncio_data_provision_and_runs(self):
+        async def together():
+            client = falkon.AsyncClient(self.dispatcher.access)
+            path, back = self.made(2)
+            with open(path, "w") as file:
+                file.write("awaited\n")
+            await client.data.put(path, key="awaited")
+            self.assertEqual(len(await client.data.ls("cache:awaited")), 1)
+            self.assertEqual(len(await client.data.where("cache:awaited")), 1)
+            await client.data.fetch("cache:awaited", back)
+            with open(back, "rb") as file:
+                self.assertEqual(file.read(), await client.data.read("cache:awaited"))
+            await client.data.rm("cache:awaited", force=True)
+            lines = ["word %d" % n for n in range(3)]
+            self.assertEqual(len(await client.plan(["echo", "{}"], lines=lines)), 3)
+            ran = client.run(["echo", "{}"], lines=lines, keep_order=True)
+            self.assertEqual([one.stdout async for one in ran], [line + "\n" for line in lines])
+            provision = client.provision
+            await provision.add("local", name="later", nodes_max=1)
+            await provision.pause("later")
+            self.assertEqual(len((await provision.show("later"))["queues"]), 1)
+            self.assertEqual(len((await provision.plan("later"))["queues"]), 1)
+            self.assertEqual(len(await provision.log("later", count=1)), 1)
+            await provision.resume("later")
+            await provision.remove("later")
+            with self.assertRaises(falkon.ClientError):
+                await provision.drop(9999)
+            with self.assertRaises(falkon.ClientError):
+                await provision.once("no such scheduler", 1)
+            return (await provision.status())["allocations"]
+
+        self.assertIsInstance(asyncio.run(together()), list)
 
     def test_logging(self):
         with self.assertLogs("falkon", logging.INFO) as logged:
