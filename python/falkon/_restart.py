@@ -154,13 +154,14 @@ class RestartLog:
 
     def _read(self) -> None:
         size = os.fstat(self._fd).st_size
-        if size < len(HEAD):
+        head = os.pread(self._fd, len(HEAD), 0)
+        if size < len(HEAD) and HEAD.startswith(head):
             os.ftruncate(self._fd, 0)
             os.write(self._fd, HEAD)
             self._end = len(HEAD)
             return
         with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as text:
-            if text[: len(HEAD)] != HEAD:
+            if head != HEAD:
                 raise ResumeError(
                     "%s is no restart log of this version of Falkon: name another folder"
                     % os.path.join(self.folder, LOG_NAME)
