@@ -15,6 +15,7 @@ import logging
 import mmap
 import os
 import pickle
+import threading
 import zlib
 from hashlib import blake2b
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -134,6 +135,7 @@ class RestartLog:
         self._places: Dict[bytes, Tuple[int, int]] = {}
         """Of each call, where its last line is, and how long that is."""
         self._broken = False
+        self._appending = threading.Lock()
         try:
             self._lock()
             self._read()
@@ -204,7 +206,7 @@ class RestartLog:
             return None
 
     def keep(self, key: bytes, name: str, value: Any, files: Iterable[FileState]) -> None:
-        """Notes what a call gave. Other threads must not do so meanwhile."""
+        """Notes what a call gave."""
         if self._broken:
             return
         record = Record(key, name, list(files))
@@ -217,22 +219,28 @@ class RestartLog:
                 record.value = data
             text = _encode(record)
         except OSError as error:
-            self._stop(error)
+            with self._appending:
+                self._stop(error)
             return
         except Exception as error:
             LOG.warning("what %s gave cannot be kept: %s", name, error)
             return
-        line = b"%08x %s\n" % (zlib.crc32(text), text)
-        try:
-            written = os.write(self._fd, line)
-        except OSError as error:
-            self._stop(error)
-            return
-        if written < len(line):
-            self._stop(OSError("the disk took %d of %d bytes" % (written, len(line))))
-            return
-        self._places[key] = (self._end, len(line))
-        self._end += len(line)
+        self._append(key, b"%08x %s\n" % (zlib.crc32(text), text))
+
+    def _append(self, key: bytes, line: bytes) -> None:
+        with self._appending:
+            if self._broken:
+                return
+            try:
+                written = os.write(self._fd, line)
+            except OSError as error:
+                self._stop(error)
+                return
+            if written < len(line):
+                self._stop(OSError("the disk took %d of %d bytes" % (written, len(line))))
+                return
+            self._places[key] = (self._end, len(line))
+            self._end += len(line)
 
     def _file(self, key: bytes) -> str:
         return os.path.join(self.folder, VALUES_NAME, key.hex())
@@ -246,7 +254,9 @@ class RestartLog:
         os.replace(path + ".new", path)
 
     def _stop(self, error: OSError) -> None:
-        """The run goes on; what it gives from here on is not kept."""
+        """The run goes on; what it gives from here on is not kept. The lock is held."""
+        if self._broken:
+            return
         self._broken = True
         try:
             os.ftruncate(self._fd, self._end)

@@ -86,7 +86,9 @@ class Run:
             LOG.info("a call of %s is not recognised: %s", app.__name__, error)
             return executor._call(function, wrap, app._class, args, kwargs)
         files = dict.fromkeys(found.files, False)
-        files.update(_named(args[0] if isinstance(app, ShellApp) else {}, kwargs))
+        is_shell = isinstance(app, ShellApp)
+        if is_shell or kwargs:
+            files.update(_named(args[0] if is_shell else {}, kwargs))
         with self._lock:
             if cache:
                 equal = self._equal.setdefault(executor._shared, {})
@@ -127,8 +129,7 @@ class Run:
                 files.setdefault(path, False)
             future._states = tuple(state_of(path, files[path]) for path in files)
             if self._log is not None and not future._before:
-                with self._lock:
-                    self._log.keep(future._key, future._name, value, future._states)
+                self._log.keep(future._key, future._name, value, future._states)
         except Exception:
             # Of another's class, as a path; the call itself is well.
             LOG.exception("what %s gave cannot be kept", future._name)
