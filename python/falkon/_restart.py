@@ -11,6 +11,7 @@ that is damaged is as if it were not there.
 """
 
 import fcntl
+import functools
 import logging
 import mmap
 import os
@@ -75,7 +76,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
-def _contents(path: str) -> bytes:
+@functools.lru_cache(1 << 14)
+def _contents(path: str, _size: int, _mtime: int) -> bytes:
+    """The digest of what is in a file, which is read once for all calls that name
+    it, unless it changes."""
     with open(path, "rb") as file:
         return blake2b(file.read(HASHED_BYTES_MAX + 1), digest_size=16).digest()
 
@@ -86,8 +90,9 @@ def state_of(path: str, appended: bool = False) -> FileState:
         stat = os.stat(path)
         if appended or not os.path.isfile(path):
             return FileState(path, APPENDED if appended else FOLDER)
-        contents = _contents(path) if stat.st_size <= HASHED_BYTES_MAX else b""
-        return FileState(path, FILE, stat.st_size, stat.st_mtime_ns, contents)
+        size, mtime = stat.st_size, stat.st_mtime_ns
+        contents = _contents(path, size, mtime) if size <= HASHED_BYTES_MAX else b""
+        return FileState(path, FILE, size, mtime, contents)
     except (OSError, ValueError):
         # A name may hold what no file's can.
         return FileState(path, ABSENT)
@@ -105,7 +110,9 @@ def is_unchanged(state: FileState) -> bool:
             return False
         if stat.st_mtime_ns == state.mtime:
             return True
-        return bool(state.digest) and _contents(state.path) == state.digest
+        return bool(state.digest) and state.digest == _contents(
+            state.path, stat.st_size, stat.st_mtime_ns
+        )
     except OSError:
         return False
 
@@ -181,9 +188,9 @@ class RestartLog:
             os.ftruncate(self._fd, at)
         self._end = at
 
-    def find(self, key: bytes) -> Optional[Tuple[Any]]:
-        """What a call gave; ``None`` if it was not made, or if a file that it
-        read or wrote is not as it was."""
+    def find(self, key: bytes) -> Optional[Tuple[Any, List[FileState]]]:
+        """What a call gave, and its files; ``None`` if it was not made, or if one
+        of those is not as it was."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -199,8 +206,8 @@ class RestartLog:
             elif record.value is not None:
                 data = record.value
             else:
-                return (None,)
-            return (pickle.loads(data),)
+                return None, record.files
+            return pickle.loads(data), record.files
         except Exception as error:
             LOG.info("what %s gave cannot be read, it is called again: %s", record.name, error)
             return None
