@@ -7,7 +7,8 @@ after another. The executors take turns, and medians of the rounds are given. Th
 graphs of as many calls, whose arguments are futures: 100 in each of the chains, a
 tree in which each call takes what 10 others return, layers of 1,000 of which each
 call takes what 3 of the layer before return. And runs of an app's calls, one for each
-number: nothing noted, all noted, and resumed, so that all are skipped.
+number: nothing noted, all noted, and resumed, so that all are skipped. Last, what an
+import costs, as processor time of an interpreter beyond that of one that does nothing.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import json
 import os
 import platform
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -128,6 +131,27 @@ def run_rates(executor, calls):
             assert futures[-1].result() == calls
 
 
+IMPORTS = {
+    "import falkon": "import falkon",
+    "with falkon.Executor": "import falkon; falkon.Executor",
+    "import concurrent.futures": "import concurrent.futures",
+    "with ProcessPoolExecutor": "import concurrent.futures; concurrent.futures.ProcessPoolExecutor",
+}
+
+
+def import_ms(rounds):
+    """Processor time of each import in milliseconds, the least of some rounds."""
+    least = {}
+    for _ in range(rounds):
+        for name, code in {"": "pass", **IMPORTS}.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-c", code], check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            least[name] = min(least.get(name, took), took)
+    return {name: (least[name] - least[""]) * 1e3 for name in IMPORTS}
+
+
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -166,6 +190,7 @@ def main():
                 for name, rate in zip(RUNS, run_rates(ours, options.calls)):
                     runs[name].append(rate)
     per_future = memory_per_future(options.pending)
+    imports = import_ms(2 + 2 * options.rounds)
 
     found = {
         "machine": platform.platform(),
@@ -175,6 +200,7 @@ def main():
         "first_result_seconds": ready,
         "pending": options.pending,
         "bytes_per_pending_future": per_future,
+        "import_ms": imports,
     }
     for name in rates:
         trips = sorted(round_trips[name])
@@ -222,6 +248,7 @@ def main():
         print("%-20s %12.0f %26s" % (name, one["calls_per_second"], "%.0f-%.0f" % tuple(one["spread"])))
     print("first result after %.0f ms; %.0f bytes per pending future (of %d)" % (
         ready * 1000, per_future, options.pending))
+    print("processor time of imports in ms: " + ", ".join("%s %.1f" % one for one in imports.items()))
 
 
 if __name__ == "__main__":
