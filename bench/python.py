@@ -6,8 +6,9 @@ Submits no-op calls one by one and takes a future for each; then makes calls one
 after another. The executors take turns, and medians of the rounds are given. Then
 graphs of as many calls, whose arguments are futures: 100 in each of the chains, a
 tree in which each call takes what 10 others return, layers of 1,000 of which each
-call takes what 3 of the layer before return. Last, what an import costs, as
-processor time of an interpreter beyond that of one that does nothing.
+call takes what 3 of the layer before return. And runs of an app's calls, one for each
+number: nothing noted, all noted, and resumed, so that all are skipped. Last, what an
+import costs, as processor time of an interpreter beyond that of one that does nothing.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import falkon
@@ -113,6 +115,22 @@ def graph_rates(executor, graph, calls):
     return len(futures) / (submitted - start), len(futures) / (ended - start)
 
 
+RUNS = ("run", "run, noted", "run, resumed")
+
+
+def run_rates(executor, calls):
+    """Calls per second of each of the runs: until all have ended."""
+    app = falkon.python_app(increment)
+    with tempfile.TemporaryDirectory() as folder:
+        for resume, skipped in ((None, 0), (folder, 0), (folder, calls)):
+            start = time.perf_counter()
+            with falkon.run(executor, resume=resume) as run:
+                futures = falkon.foreach(app, range(calls))
+            yield calls / (time.perf_counter() - start)
+            assert run.skipped == skipped
+            assert futures[-1].result() == calls
+
+
 IMPORTS = {
     "import falkon": "import falkon",
     "with falkon.Executor": "import falkon; falkon.Executor",
@@ -165,9 +183,12 @@ def main():
                     rates[name].append(throughput(executor, calls))
                     round_trips[name] += latencies(executor, 1000)
             graphs = {name: [] for name in GRAPHS}
+            runs = {name: [] for name in RUNS}
             for _ in range(options.rounds):
                 for name, graph in GRAPHS.items():
                     graphs[name].append(graph_rates(ours, graph, options.graph_calls))
+                for name, rate in zip(RUNS, run_rates(ours, options.calls)):
+                    runs[name].append(rate)
     per_future = memory_per_future(options.pending)
     imports = import_ms(2 + 2 * options.rounds)
 
@@ -195,6 +216,11 @@ def main():
             "spread": [min(ended), max(ended)],
             "submitted_per_second": statistics.median(rate for rate, _ in rounds),
         }
+    for name, ended in runs.items():
+        found[name] = {
+            "calls_per_second": statistics.median(ended),
+            "spread": [min(ended), max(ended)],
+        }
     ratio = found["falkon"]["calls_per_second"] / found["ProcessPoolExecutor"]["calls_per_second"]
     found["ratio"] = ratio
     if options.json:
@@ -216,6 +242,10 @@ def main():
         spread = "%.0f-%.0f" % tuple(one["spread"])
         row = (name, one["calls_per_second"], spread, one["submitted_per_second"])
         print("%-20s %12.0f %26s %10.0f" % row)
+    print("%-20s %12s %26s" % ("apps", "calls/s", "spread"))
+    for name in RUNS:
+        one = found[name]
+        print("%-20s %12.0f %26s" % (name, one["calls_per_second"], "%.0f-%.0f" % tuple(one["spread"])))
     print("first result after %.0f ms; %.0f bytes per pending future (of %d)" % (
         ready * 1000, per_future, options.pending))
     print("processor time of imports in ms: " + ", ".join("%s %.1f" % one for one in imports.items()))

@@ -132,6 +132,11 @@ class ShellApp(App[P, int]):
         parameters = inspect.signature(function).parameters
         takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
         self._streams = tuple(name for name in _remote.STREAMS if name in parameters or takes_all)
+        self._places = {
+            name: place
+            for place, (name, one) in enumerate(parameters.items())
+            if name in _remote.STREAMS and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        }
         self._defaults = {
             name: parameters[name].default
             for name in _remote.STREAMS
@@ -140,6 +145,9 @@ class ShellApp(App[P, int]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Future[int]:
         files: Dict[str, Any] = dict(self._defaults)
+        for name, place in self._places.items():
+            if place < len(args):
+                files[name] = args[place]
         for name in _remote.STREAMS:
             if name in kwargs:
                 files[name] = kwargs[name] if name in self._streams else kwargs.pop(name)

@@ -17,12 +17,15 @@ from typing import (
     Mapping,
     Optional,
     Set,
+    TypeVar,
     Union,
+    overload,
 )
 
 from ._apps import App, python_app
 from ._futures import Future
 
+T = TypeVar("T")
 Name = Union[str, "os.PathLike[str]"]
 
 _OF_PATHS = frozenset(("name", "stem", "suffix", "parent"))
@@ -171,6 +174,14 @@ class to:  # noqa: N801
         )
 
 
+@overload
+def foreach(
+    app: App[..., T], items: Iterable[Any], /, *args: Any, **kwargs: Any
+) -> List[Future[T]]: ...
+@overload
+def foreach(
+    app: Callable[..., T], items: Iterable[Any], /, *args: Any, **kwargs: Any
+) -> List[Future[T]]: ...
 def foreach(
     app: Callable[..., Any], items: Iterable[Any], /, *args: Any, **kwargs: Any
 ) -> List[Future[Any]]:

@@ -75,7 +75,7 @@ class Arguments:
     def __init__(self) -> None:
         self.files: List[str] = []
         """Paths of files, in the order in which they were found."""
-        self.needs: List["Future[Any]"] = []
+        self.needs: List[Any] = []
         """Futures whose values the call takes."""
 
 

@@ -11,10 +11,12 @@ that is damaged is as if it were not there.
 """
 
 import fcntl
+import functools
 import logging
 import mmap
 import os
 import pickle
+import threading
 import zlib
 from hashlib import blake2b
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -74,7 +76,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Record).decode
 
 
-def _contents(path: str) -> bytes:
+@functools.lru_cache(1 << 14)
+def _contents(path: str, _size: int, _mtime: int) -> bytes:
+    """The digest of what is in a file, which is read once for all calls that name
+    it, unless it changes."""
     with open(path, "rb") as file:
         return blake2b(file.read(HASHED_BYTES_MAX + 1), digest_size=16).digest()
 
@@ -85,8 +90,9 @@ def state_of(path: str, appended: bool = False) -> FileState:
         stat = os.stat(path)
         if appended or not os.path.isfile(path):
             return FileState(path, APPENDED if appended else FOLDER)
-        contents = _contents(path) if stat.st_size <= HASHED_BYTES_MAX else b""
-        return FileState(path, FILE, stat.st_size, stat.st_mtime_ns, contents)
+        size, mtime = stat.st_size, stat.st_mtime_ns
+        contents = _contents(path, size, mtime) if size <= HASHED_BYTES_MAX else b""
+        return FileState(path, FILE, size, mtime, contents)
     except (OSError, ValueError):
         # A name may hold what no file's can.
         return FileState(path, ABSENT)
@@ -104,7 +110,9 @@ def is_unchanged(state: FileState) -> bool:
             return False
         if stat.st_mtime_ns == state.mtime:
             return True
-        return bool(state.digest) and _contents(state.path) == state.digest
+        return bool(state.digest) and state.digest == _contents(
+            state.path, stat.st_size, stat.st_mtime_ns
+        )
     except OSError:
         return False
 
@@ -134,6 +142,7 @@ class RestartLog:
         self._places: Dict[bytes, Tuple[int, int]] = {}
         """Of each call, where its last line is, and how long that is."""
         self._broken = False
+        self._appending = threading.Lock()
         try:
             self._lock()
             self._read()
@@ -154,13 +163,14 @@ class RestartLog:
 
     def _read(self) -> None:
         size = os.fstat(self._fd).st_size
-        if size < len(HEAD):
+        head = os.pread(self._fd, len(HEAD), 0)
+        if size < len(HEAD) and HEAD.startswith(head):
             os.ftruncate(self._fd, 0)
             os.write(self._fd, HEAD)
             self._end = len(HEAD)
             return
         with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as text:
-            if text[: len(HEAD)] != HEAD:
+            if head != HEAD:
                 raise ResumeError(
                     "%s is no restart log of this version of Falkon: name another folder"
                     % os.path.join(self.folder, LOG_NAME)
@@ -178,9 +188,9 @@ class RestartLog:
             os.ftruncate(self._fd, at)
         self._end = at
 
-    def find(self, key: bytes) -> Optional[Tuple[Any]]:
-        """What a call gave; ``None`` if it was not made, or if a file that it
-        read or wrote is not as it was."""
+    def find(self, key: bytes) -> Optional[Tuple[Any, List[FileState]]]:
+        """What a call gave, and its files; ``None`` if it was not made, or if one
+        of those is not as it was."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -196,14 +206,14 @@ class RestartLog:
             elif record.value is not None:
                 data = record.value
             else:
-                return (None,)
-            return (pickle.loads(data),)
+                return None, record.files
+            return pickle.loads(data), record.files
         except Exception as error:
             LOG.info("what %s gave cannot be read, it is called again: %s", record.name, error)
             return None
 
     def keep(self, key: bytes, name: str, value: Any, files: Iterable[FileState]) -> None:
-        """Notes what a call gave. Other threads must not do so meanwhile."""
+        """Notes what a call gave."""
         if self._broken:
             return
         record = Record(key, name, list(files))
@@ -216,22 +226,28 @@ class RestartLog:
                 record.value = data
             text = _encode(record)
         except OSError as error:
-            self._stop(error)
+            with self._appending:
+                self._stop(error)
             return
         except Exception as error:
             LOG.warning("what %s gave cannot be kept: %s", name, error)
             return
-        line = b"%08x %s\n" % (zlib.crc32(text), text)
-        try:
-            written = os.write(self._fd, line)
-        except OSError as error:
-            self._stop(error)
-            return
-        if written < len(line):
-            self._stop(OSError("the disk took %d of %d bytes" % (written, len(line))))
-            return
-        self._places[key] = (self._end, len(line))
-        self._end += len(line)
+        self._append(key, b"%08x %s\n" % (zlib.crc32(text), text))
+
+    def _append(self, key: bytes, line: bytes) -> None:
+        with self._appending:
+            if self._broken:
+                return
+            try:
+                written = os.write(self._fd, line)
+            except OSError as error:
+                self._stop(error)
+                return
+            if written < len(line):
+                self._stop(OSError("the disk took %d of %d bytes" % (written, len(line))))
+                return
+            self._places[key] = (self._end, len(line))
+            self._end += len(line)
 
     def _file(self, key: bytes) -> str:
         return os.path.join(self.folder, VALUES_NAME, key.hex())
@@ -245,7 +261,9 @@ class RestartLog:
         os.replace(path + ".new", path)
 
     def _stop(self, error: OSError) -> None:
-        """The run goes on; what it gives from here on is not kept."""
+        """The run goes on; what it gives from here on is not kept. The lock is held."""
+        if self._broken:
+            return
         self._broken = True
         try:
             os.ftruncate(self._fd, self._end)

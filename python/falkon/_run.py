@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
 
 from . import _apps
 from ._apps import ShellApp
@@ -32,7 +32,7 @@ class Recognised(Future[Any]):
         """Whether it was made in an earlier run, and nothing has changed."""
         self._files: Optional[Dict[str, bool]] = files
         """The files that the call names, and whether it appends to them."""
-        self._states: Tuple[FileState, ...] = ()
+        self._states: Sequence[FileState] = ()
         """What they were when it ended."""
 
     def _end(self, state: str, result: Any, exception: Optional[BaseException]) -> bool:
@@ -86,7 +86,9 @@ class Run:
             LOG.info("a call of %s is not recognised: %s", app.__name__, error)
             return executor._call(function, wrap, app._class, args, kwargs)
         files = dict.fromkeys(found.files, False)
-        files.update(_named(args[0] if isinstance(app, ShellApp) else {}, kwargs))
+        is_shell = isinstance(app, ShellApp)
+        if is_shell or kwargs:
+            files.update(_named(args[0] if is_shell else {}, kwargs))
         with self._lock:
             if cache:
                 equal = self._equal.setdefault(executor._shared, {})
@@ -100,13 +102,15 @@ class Run:
                 if count:
                     key = digest(key, count.to_bytes(8, "big"))
             future = Recognised(key, self, files)
-            value = None
+            known = None
             if self._log is not None and all(need._before for need in found.needs):
-                value = self._log.find(key)
-            if value is not None:
+                known = self._log.find(key)
+            if known is not None:
                 self.skipped += 1
                 future._before = True
-                future._end(FINISHED, value[0], None)
+                future._files = None
+                future._states = known[1]
+                future._end(FINISHED, known[0], None)
             else:
                 self._pending += 1
                 try:
@@ -125,10 +129,9 @@ class Run:
         try:
             for path in _paths(value, _RESULT_DEPTH):
                 files.setdefault(path, False)
-            future._states = tuple(state_of(path, files[path]) for path in files)
-            if self._log is not None and not future._before:
-                with self._lock:
-                    self._log.keep(future._key, future._name, value, future._states)
+            future._states = [state_of(path, files[path]) for path in files]
+            if self._log is not None:
+                self._log.keep(future._key, future._name, value, future._states)
         except Exception:
             # Of another's class, as a path; the call itself is well.
             LOG.exception("what %s gave cannot be kept", future._name)

@@ -141,6 +141,8 @@ class Apps(unittest.TestCase):
             file.write("1")
         self.assertEqual(copy(one, stdout=two).result(60), 0)
         self.assertEqual(read(two), "1")
+        self.assertEqual(copy(one, self.path("three")).result(60), 0)
+        self.assertEqual(read(self.path("three")), "1")
         self.assertEqual(run("cat", stdin=one, stdout=(two, "a")).result(60), 0)
         self.assertEqual(read(two), "11")
         self.assertEqual(run("sh", "-c", "echo problem >&2", stderr=two).result(60), 0)

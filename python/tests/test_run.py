@@ -5,6 +5,7 @@ The program is the one that FALKON_BINARY names.
 
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,7 +16,8 @@ import unittest
 from pathlib import Path
 
 import falkon
-from falkon import _restart
+from falkon import _keys, _restart
+from falkon._keys import key_of
 from services import wait_until
 
 SCRIPT_HEAD = """
@@ -413,6 +415,14 @@ class Keys(Folder):
         for seed in (2, 3):
             self.assertEqual(self.keys("\n\n    # Moved.\n" + KEYS, seed)[:80], keys[:80])
 
+    def test_a_function_is_the_same_when_it_has_been_called_often(self):
+        # The interpreter puts other instructions where code is hot.
+        before = key_of("App", fails_first.function, (), {})[0]
+        for _ in range(1000):
+            fails_first.function(os.devnull)
+        _keys._known.clear()
+        self.assertEqual(key_of("App", fails_first.function, (), {})[0], before)
+
     def test_what_a_function_refers_to_is_part_of_it(self):
         keys = self.keys(KEYS, 1)
         for old, new, changed in (
@@ -453,6 +463,40 @@ class Keys(Folder):
         self.write("mine.py", text.replace("return value", "return -value"))
         third = self.keys(script, 3)
         self.assertFalse(set(first + second) & set(third))
+
+
+class Log(Folder):
+    def test_a_log_that_is_torn_or_damaged_anywhere_is_never_wrong(self):
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        values = [None, 1, "text", b"x" * (_restart.VALUE_BYTES_MAX + 1), ["a\n", {"b": 2.5}]]
+        expected = {}
+        folder = self.path("state")
+        path = os.path.join(folder, _restart.LOG_NAME)
+        for attempt in range(300):
+            log = _restart.RestartLog(folder)
+            known = 0
+            for key, value in expected.items():
+                found = log.find(key)
+                known += found is not None
+                self.assertIn(found, (None, (value, [])), (seed, attempt))
+            for _ in range(rng.randrange(4)):
+                key = rng.randbytes(16)
+                expected[key] = rng.choice(values)
+                log.keep(key, "some:name", expected[key], ())
+                self.assertEqual(log.find(key), (expected[key], []), (seed, attempt))
+            log.close()
+            with open(path, "rb") as file:
+                data = bytearray(file.read())
+            kind = rng.randrange(3)
+            head = len(_restart.HEAD)
+            if kind == 0:
+                del data[rng.randrange(max(0, len(data) - 300), len(data)) :]
+            elif kind == 1 and len(data) > head:
+                data[rng.randrange(head, len(data))] ^= 1 << rng.randrange(8)
+            with open(path, "wb") as file:
+                file.write(data)
+        self.assertGreater(known, 50, seed)
 
 
 @falkon.python_app(cache=True)
@@ -519,7 +563,7 @@ class Cached(Folder):
         with falkon.run(resume=state, max_workers=1):
             pass
         os.makedirs(self.path("other"))
-        self.write(os.path.join("other", _restart.LOG_NAME), "something else altogether\n")
+        self.write(os.path.join("other", _restart.LOG_NAME), "something else")
         with self.assertRaisesRegex(falkon.ResumeError, "no restart log"):
             falkon.run(resume=self.path("other"))
         self.write("file", "")
