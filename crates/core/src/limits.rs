@@ -156,6 +156,10 @@ const _: () = {
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.
 pub const AHEAD_OBJECTS_MAX: usize = 4;
+/// What a read from the store may take beside the transfer, until it is known.
+/// An executor reads no more at a time, ahead of tasks, than its link brings
+/// meanwhile.
+pub const READ_MICROS: u64 = 50_000;
 /// Executors that are looked at in one go for one that should fetch ahead.
 pub const FETCH_SEARCH_EXECUTORS_MAX: usize = 8;
 /// What an executor receives from another, in bytes per second, as long as

@@ -7,13 +7,15 @@
 //!
 //! Two things the paper leaves open are settled here: how load lowers a
 //! store's bandwidth (see [`copy`]), and which share of accesses finds a cached
-//! object if nobody has measured it (see [`Workload::expected_hits`]). One
-//! definition is not taken over as it stands, because it has no maximum (see
-//! [`Farm::optimum`]).
+//! object if nobody has measured it (see [`Workload::expected_hits`]). Two
+//! definitions are not taken over as they stand: one because it has no maximum
+//! (see [`Farm::optimum`]), the other because it is of a run that neither begins
+//! nor ends (see [`phases`]).
 
 mod copy;
 mod error;
 mod optimum;
+mod phases;
 
 pub use copy::{CopyTimes, available_bytes_per_s, copy_s};
 pub use error::ModelError;
@@ -300,22 +302,38 @@ impl Farm {
     /// How often a slot gets the objects of a task if nothing else takes time:
     /// all slots of a node share its link, and all nodes the store.
     fn copies_alone_s(&self) -> f64 {
-        let Machine { nodes, slots_per_node, node_bytes_per_s, store_bytes_per_s, .. } =
-            self.machine;
-        let bytes = self.workload.objects_per_task * self.workload.object_bytes;
-        let link = (self.hits.peer + self.hits.store) * bytes;
-        let store = self.hits.store * bytes * nodes as f64;
-        let busier = match bytes > 0.0 {
-            true => (link / node_bytes_per_s).max(store / store_bytes_per_s),
+        let store = self.hits.store * self.task_bytes() * self.machine.nodes as f64;
+        let over_store = match store > 0.0 {
+            true => store / self.machine.store_bytes_per_s,
             false => 0.0,
         };
-        busier * f64::from(slots_per_node)
+        self.over_link_s().max(over_store * f64::from(self.machine.slots_per_node))
+    }
+
+    /// The same for a store that takes no time.
+    fn over_link_s(&self) -> f64 {
+        let link = (self.hits.peer + self.hits.store) * self.task_bytes();
+        match link > 0.0 {
+            true => link / self.machine.node_bytes_per_s * f64::from(self.machine.slots_per_node),
+            false => 0.0,
+        }
+    }
+
+    /// Bytes that a task reads.
+    fn task_bytes(&self) -> f64 {
+        self.workload.objects_per_task * self.workload.object_bytes
     }
 
     /// W = max(Y / |T|, 1 / A) × |K|: the workload execution time with
-    /// overheads.
+    /// overheads. Where objects are fetched ahead and all tasks are there at
+    /// once, the first accesses and the last tasks are counted too: see
+    /// [`phases`].
     #[must_use]
     pub fn execution_with_overhead_s(&self) -> f64 {
+        if self.ahead && self.workload.arrivals_per_s.is_none() {
+            let tasks_s = self.workload_s(self.cost_cached_s().max(self.over_link_s()));
+            return phases::execution_s(&self.workload, &self.machine, &self.hits, tasks_s);
+        }
         self.workload_s(self.average_with_overhead_s())
     }
 

@@ -5,7 +5,7 @@ use super::queue::NONE;
 use super::take::bytes;
 use super::{Costs, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
-use crate::limits::SCAN_TASKS_MAX;
+use crate::limits::{READ_MICROS, SCAN_TASKS_MAX};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -117,7 +117,7 @@ impl Waiting {
         let crowded = self.crowded(index, place, costs);
         let found = crowded.or_else(|| {
             let parts = if self.many > 0 { self.gather(index, place, costs) } else { None };
-            parts.or_else(|| self.absent(index, place))
+            parts.or_else(|| self.absent(index, place, costs))
         })?;
         self.wishes.given += 1;
         if let Some(local) = self.lists.local(found) {
@@ -159,10 +159,20 @@ impl Waiting {
 
     /// The most wanted object that nobody holds or fetches, or now and then
     /// the one that was wanted first among the first tasks of the queue.
-    fn absent(&self, index: &Index, place: Place) -> Option<ObjectNo> {
+    fn absent(&self, index: &Index, place: Place, costs: &Costs) -> Option<ObjectNo> {
         // An executor that begins with nothing reads one object, and not many
         // that all come late because all begin so.
         if index.held_count(place) == 0 && index.coming_to(place) > 0 {
+            return None;
+        }
+        // Reads that share a store or a link come together, the first as late as
+        // the last. One after the other, tasks of the first run while the next
+        // comes. Only what is short is read beside others: it waits for the
+        // store's answer rather than for its bytes.
+        let reads = index.coming_objects(place).filter(|object| index.holders(*object).is_empty());
+        let coming: u128 = reads.map(|object| bytes(index, object)).sum();
+        let speed = u128::from(costs.peer_bytes_per_second.max(1));
+        if coming * 1_000_000 / speed > u128::from(READ_MICROS) {
             return None;
         }
         let fetchable = |local| !self.unfetchable.contains(&self.lists.object(local));

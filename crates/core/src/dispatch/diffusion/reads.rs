@@ -7,12 +7,10 @@
 //! in time allows one more, every one that comes late some less.
 
 use crate::data::index::{Index, ObjectNo};
-use crate::limits::{READS_FIRST_OBJECTS, READS_OBJECTS_MIN};
+use crate::limits::{READ_MICROS, READS_FIRST_OBJECTS, READS_OBJECTS_MIN};
 use crate::task::Time;
 use std::collections::BTreeMap;
 
-/// What a read may take beside the transfer, until it is known, in microseconds.
-const READ_MICROS: u64 = 50_000;
 /// A read is late if it takes so many times as long as one that is alone would.
 const LATE: u64 = 2;
 

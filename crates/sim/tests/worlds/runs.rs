@@ -1,53 +1,19 @@
-//! Whole runs: what they measure, that a seed is a run, and that nothing is
-//! lost whatever breaks. `FALKON_SEEDS` sets how many storms there are.
+//! What runs measure, that a seed is a run, and that nothing is lost whatever
+//! breaks.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail at once")]
-
+use crate::{machine, nodes, one_of, outcome, over_seeds, seconds};
+use falkon_core::model;
 use falkon_sim::{
-    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Figures,
-    Inputs, Nanos, Network, NodeGroup, PolicyOptions, Scenario, SimError, Store, TaskKind,
-    Workload, run,
+    Arrivals, Choice, Count, Durations, Eviction, Faults, Figures, Nanos, NodeCache, NodeGroup,
+    PolicyName, PolicyOptions, Scenario, SimError, TaskKind, run,
 };
-
-fn seconds(seconds: f64) -> Nanos {
-    Nanos::from_seconds(seconds)
-}
 
 /// 400 sleeps of 1 s on 10 nodes of 4 slots: 10 s of work for each slot.
 fn sleeps() -> Scenario {
-    Scenario {
-        name: "sleeps".to_owned(),
-        dispatchers: 1,
-        dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
-        executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
-        client: ClientCosts { message: Nanos(5_000), entry: Nanos(500), bundle: Nanos(50_000_000) },
-        network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
-        nodes: vec![NodeGroup { count: 10, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
-        store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
-        provision: None,
-        workload: Workload {
-            stages: Vec::new(),
-            tasks: 400,
-            kind: TaskKind::Sleep,
-            run: Durations::Fixed(seconds(1.0)),
-            from: Nanos(0),
-            arrivals: Arrivals::AtOnce,
-            inputs: None,
-            policy: PolicyOptions::default(),
-            retries: 0,
-            estimates: false,
-        },
-        faults: Faults::default(),
-        check_all: true,
-        limit: seconds(1e5),
-    }
-}
-
-#[track_caller]
-fn outcome(scenario: &Scenario, seed: u64) -> Figures {
-    let figures = run(scenario, seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-    assert_eq!(figures.done + figures.failed, scenario.workload.tasks, "seed {seed}");
-    figures
+    let mut scenario = Scenario { nodes: vec![nodes(10, 4, None)], check_all: true, ..machine() };
+    scenario.workload.tasks = 400;
+    scenario.workload.run = Durations::Fixed(seconds(1.0));
+    scenario
 }
 
 #[test]
@@ -163,9 +129,7 @@ fn reads() -> Scenario {
     let mut scenario = sleeps();
     scenario.workload.kind = TaskKind::Compute;
     scenario.workload.run = Durations::Fixed(seconds(0.01));
-    let inputs =
-        Inputs { objects: 100, object_bytes: 10_000_000, per_task: 1, choice: Choice::Cyclic };
-    scenario.workload.inputs = Some(inputs);
+    scenario.workload.inputs = one_of(100, Choice::Cyclic);
     scenario
 }
 
@@ -201,31 +165,43 @@ fn a_store_begins_only_so_many_operations() {
     assert!((19.9..20.2).contains(&makespan), "{makespan} s");
 }
 
-/// What the abstract model says of a scenario without caches, in seconds.
-fn modelled(scenario: &Scenario) -> f64 {
+/// What the abstract model says of a scenario, in seconds, with the hits that
+/// were found.
+fn modelled(scenario: &Scenario, figures: &Figures) -> f64 {
     let (workload, inputs) = (&scenario.workload, scenario.workload.inputs.unwrap());
     let Durations::Uniform(least, most) = workload.run else { panic!("another distribution") };
     let run_s = (least.seconds() + most.seconds()) / 2.0;
-    // A task that travels alone waits for two messages and its start.
+    // A task that travels alone waits for two messages and its start. Where
+    // objects are fetched ahead, so are tasks sent.
     let messages = 2.0 * (scenario.network.latency.seconds() + scenario.executor.message.seconds());
-    let workload = falkon_core::model::Workload {
+    let cache = scenario.nodes[0].cache;
+    let workload = model::Workload {
         tasks: workload.tasks,
         run_s,
-        dispatch_s: scenario.executor.start.seconds() + messages,
+        dispatch_s: scenario.executor.start.seconds() + cache.map_or(messages, |_| 0.0),
         arrivals_per_s: None,
         objects_per_task: f64::from(inputs.per_task),
         object_bytes: inputs.object_bytes as f64,
         objects: inputs.objects,
     };
-    let machine = falkon_core::model::Machine {
+    let machine = model::Machine {
         nodes: scenario.nodes_count(),
         slots_per_node: scenario.nodes[0].slots,
-        cache_bytes: 0.0,
+        cache_bytes: cache.map_or(0.0, |cache| cache.bytes as f64),
         node_bytes_per_s: scenario.network.node_bytes_per_s,
         store_bytes_per_s: scenario.store.bytes_per_s,
     };
-    let farm = falkon_core::model::Farm::new(workload, machine, None).unwrap();
+    let share = |count: Count| count.objects as f64 / figures.reads.objects as f64;
+    let (peer, store) = (share(figures.peer), share(figures.store));
+    let hits = model::Hits { local: 1.0 - peer - store, peer, store };
+    let farm = model::Farm::new(workload, machine, Some(hits)).unwrap();
+    let farm = if cache.is_some() { farm.fetching_ahead() } else { farm };
     farm.execution_with_overhead_s()
+}
+
+/// How far the model is off, as a share of what was found.
+fn model_error(scenario: &Scenario, figures: &Figures) -> f64 {
+    modelled(scenario, figures) / figures.makespan.seconds() - 1.0
 }
 
 /// How far the model is from the simulation, the mean and the worst of 27
@@ -243,8 +219,8 @@ fn model_errors(spread: f64) -> (f64, f64) {
                 let (least, most) = (run_s * (1.0 - spread), run_s * (1.0 + spread));
                 scenario.workload.run = Durations::Uniform(seconds(least), seconds(most));
                 scenario.store.bytes_per_s = store;
-                let found = outcome(&scenario, 1).makespan.seconds();
-                errors.push((modelled(&scenario) / found - 1.0).abs());
+                let figures = outcome(&scenario, 1);
+                errors.push(model_error(&scenario, &figures).abs());
             }
         }
     }
@@ -256,6 +232,31 @@ fn model_errors(spread: f64) -> (f64, f64) {
 fn the_abstract_model_agrees_with_the_simulation() {
     let (mean, worst) = model_errors(0.5);
     assert!(mean <= 0.02 && worst <= 0.08, "mean {mean}, worst {worst}");
+}
+
+#[test]
+fn the_abstract_model_knows_that_caches_are_empty_at_first() {
+    let policy = PolicyOptions { policy: PolicyName::QueueAware, ..PolicyOptions::default() };
+    let cache = Some(NodeCache { bytes: 50_000_000_000, eviction: Eviction::QueueAware });
+    // Runs of a few seconds, of which the first copies take up to one, and whose
+    // last tasks begin when the last copies have come.
+    for (count, store) in [(4, 30e6), (16, 140e6)] {
+        for run_s in [0.1, 0.5] {
+            for (tasks, objects) in [(150, 150), (400, 100), (1200, 50)] {
+                let mut scenario = Scenario { nodes: vec![nodes(count, 2, cache)], ..machine() };
+                scenario.store.bytes_per_s = store;
+                let workload = &mut scenario.workload;
+                (workload.tasks, workload.kind) = (tasks, TaskKind::Compute);
+                workload.run = Durations::Uniform(seconds(run_s * 0.5), seconds(run_s * 1.5));
+                workload.inputs = one_of(objects, Choice::Cyclic);
+                workload.policy = policy;
+                let figures = outcome(&scenario, 1);
+                let error = model_error(&scenario, &figures);
+                let what = format!("{count} nodes, {run_s} s, {tasks} tasks, {objects} objects");
+                assert!(error.abs() <= 0.08, "{what}: {error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -282,6 +283,7 @@ fn reading_breaks_with_the_rest() {
 /// Everything that can break does, within the first minute.
 fn storm(seed: u64) -> Scenario {
     let mut scenario = sleeps();
+    scenario.check_all = seed.is_multiple_of(3);
     scenario.workload.tasks = 60;
     scenario.workload.retries = 1;
     scenario.workload.kind =
@@ -331,10 +333,6 @@ fn short_tasks_stand_in_line() {
 
 #[test]
 fn nothing_is_lost_whatever_breaks() {
-    let seeds = std::env::var("FALKON_SEEDS").map_or(60, |text| text.parse().unwrap());
-    let mut faults = 0;
-    for seed in 0..seeds {
-        faults += outcome(&storm(seed), seed).faults;
-    }
+    let (faults, seeds) = over_seeds(600, |seed| outcome(&storm(seed), seed).faults);
     assert!(faults > seeds * 5, "only {faults} faults");
 }
