@@ -17,7 +17,9 @@ from ._taken import given, taken
 
 if TYPE_CHECKING:
     from ._futures import Future
+    from ._objects import Objects, Stored
     from ._session import Session
+    from .worker import Pickled
 
 GIVEN = b"g"
 """The first byte of payloads with values in front that the client put there."""
@@ -29,9 +31,37 @@ class _Pickling(threading.local):
 
     session: Optional["Session"] = None
     places: Optional[Dict["Future[Any]", int]] = None
+    uses: Optional[List["Stored"]] = None
 
 
 _pickling = _Pickling()
+
+
+class Uses:
+    """Notes the objects that this thread's pickles refer to."""
+
+    def __init__(self) -> None:
+        self.all: List["Stored"] = []
+
+    def __enter__(self) -> "Uses":
+        self._before = _pickling.uses
+        _pickling.uses = self.all
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        _pickling.uses = self._before
+
+
+def used(stored: "Stored") -> None:
+    """An object is part of the pickle that is being made."""
+    if _pickling.uses is None:
+        raise TypeError("an object of calls can only be part of their arguments")
+    _pickling.uses.append(stored)
+
+
+def session_of_arguments() -> Optional["Session"]:
+    """Whose calls the arguments are for that are being pickled."""
+    return _pickling.session
 
 
 def reference(future: "Future[Any]") -> Tuple[Any, ...]:
@@ -53,17 +83,18 @@ def reference(future: "Future[Any]") -> Tuple[Any, ...]:
         )
     if not has_value(future):
         raise failure_of(future)
-    return given, (future._result,)
+    stored = wanted.objects and wanted.objects.returned(future)
+    return stored.__reduce__() if stored else (given, (future._result,))
 
 
 def pickled(
-    session: "Session", value: Any
+    session: "Session", value: Any, into: Optional["Pickled"] = None
 ) -> Tuple[bytes, Optional[Tuple["Future[Any]", ...]]]:
     """Arguments as bytes, and the futures whose values they take."""
     before = _pickling.session, _pickling.places
     _pickling.session, _pickling.places = session, None
     try:
-        data = dumps(value)
+        data = dumps(value, into)
         places = _pickling.places
         return data, None if places is None else tuple(places)
     finally:
@@ -95,14 +126,25 @@ def failure_of(
     return error
 
 
-def with_given(payload: bytes, values: Sequence[Tuple[int, "Future[Any]"]]) -> bytes:
-    """A payload with values in front, each with its place among all that it
-    takes: those of calls that the dispatcher need not know any more."""
+def with_given(
+    payload: bytes,
+    values: Sequence[Tuple[int, "Future[Any]"]],
+    into: "Future[Any]",
+    objects: Optional["Objects"],
+) -> bytes:
+    """The payload of the call of ``into`` with values in front, each with its
+    place among all that it takes: those of calls that the dispatcher need not
+    know any more."""
     heads: List[int] = []
     parts: List[bytes] = []
     for place, future in values:
-        value = future._result
-        data = b"" if value is None else PICKLED + dumps(value)
+        stored = objects and objects.instead_of(future)
+        if stored:
+            into._objects = (*(into._objects or ()), stored)
+            data = stored.reference()
+        else:
+            value = future._result
+            data = b"" if value is None else PICKLED + dumps(value)
         heads += (place, len(data))
         parts.append(data)
     head = struct.pack("<%dI" % (1 + len(heads)), len(values), *heads)

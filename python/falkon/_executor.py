@@ -23,8 +23,8 @@ from typing import (
 
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
-from ._dataflow import pickled
 from ._futures import Future
+from ._objects import Shared, arguments
 from ._session import Kind, Session, write_output
 
 CHUNKS_PER_WORKER = 64
@@ -161,9 +161,8 @@ class Executor(StandardExecutor):
         try:
             kind = shared.kind(fn, of_class, inner)
             if args or kwargs:
-                arguments, needs = pickled(shared.session(), (args, kwargs))
-                payload = PICKLED + arguments
-                future._needs = needs
+                data, future._needs, future._objects = arguments(shared.session(), args, kwargs)
+                payload = PICKLED + data
             else:
                 payload = _NOTHING
         except Exception as exception:
@@ -189,24 +188,32 @@ class Executor(StandardExecutor):
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        arguments = list(zip(*iterables))
+        calls = list(zip(*iterables))
         if chunksize is None:
             chunks = self._shared.workers * CHUNKS_PER_WORKER
-            chunksize = min(max(len(arguments) // chunks, 1), CHUNK_CALLS_MAX)
+            chunksize = min(max(len(calls) // chunks, 1), CHUNK_CALLS_MAX)
         if chunksize == 1:
-            return super().map(fn, *zip(*arguments), timeout=timeout) if arguments else iter(())
+            return super().map(fn, *zip(*calls), timeout=timeout) if calls else iter(())
         shared = self._shared
         kind = shared.chunk_kind(fn, self._class)
         session = shared.session()
         futures = []
-        for at in range(0, len(arguments), chunksize):
-            chunk, needs = pickled(session, ((arguments[at : at + chunksize],), {}))
-            payload = PICKLED + chunk
+        for at in range(0, len(calls), chunksize):
             future: Future[Any] = Future()
-            future._needs = needs
-            session.submit(kind, payload, future)
+            chunk = (calls[at : at + chunksize],)
+            data, future._needs, future._objects = arguments(session, chunk, {}, True)
+            session.submit(kind, PICKLED + data, future)
             futures.append(future)
         return _unchunk(futures, timeout)
+
+    def put(self, value: T) -> Future[T]:
+        """A future that has this value, for many calls that take it.
+
+        The value is passed to each worker once, and its calls have it in common:
+        they must not change it. Arguments that are passed as they are belong to
+        one call each.
+        """
+        return Shared(self._shared.session(), value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._shared.shutdown(wait, cancel_futures)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
 from . import _dataflow
 
 if TYPE_CHECKING:
+    from ._objects import Stored
     from ._session import Session
 
 # The standard library's words for a future's states.
@@ -47,6 +48,7 @@ class Future(StandardFuture[T]):
         "_task",
         "_name",
         "_needs",
+        "_objects",
     )
 
     def __init__(self) -> None:  # The base class's would make a condition.
@@ -62,6 +64,8 @@ class Future(StandardFuture[T]):
         # What is called, and the calls whose values it takes until it has ended.
         self._name = ""
         self._needs: Optional[Tuple["Future[Any]", ...]] = None
+        # What its arguments refer to, likewise.
+        self._objects: Optional[Tuple["Stored", ...]] = None
 
     def __reduce__(self) -> Any:
         # As an argument it stands for its value.
@@ -120,7 +124,7 @@ class Future(StandardFuture[T]):
                         waker.add_cancelled(self)
                 condition.notify_all()
         self._session = None
-        self._needs = None
+        self._needs = self._objects = None
         if self._callbacks:
             self._invoke_callbacks()
         return True

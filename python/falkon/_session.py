@@ -17,6 +17,7 @@ from . import _dataflow, _futures
 from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
+from ._objects import PAYLOAD_BYTES, Objects, is_named
 from ._program import Program
 from ._versions import mismatch
 
@@ -42,10 +43,6 @@ BATCH_BYTES = 4 << 20
 """Payloads that are submitted together, beyond the last."""
 BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
-FRAME_BYTES = 16 << 20
-"""The longest message."""
-PAYLOAD_BYTES = FRAME_BYTES - 4096
-"""The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
 READ_BYTES = 1 << 18
@@ -76,7 +73,16 @@ class Session:
     """One instance at a dispatcher, and the calls that are made through it."""
 
     def __init__(self, options: List[str], output: Optional[Callable[[int, bytes], None]]):
-        self._program = Program(options)
+        self.objects: Optional[Objects] = None
+        """Where large arguments and values are, if workers are on this machine."""
+        if "--here" in options:
+            self.objects = Objects()
+            options = [*options, "--objects", self.objects.folder]
+        try:
+            self._program = Program(options)
+        except BaseException:
+            self._remove_objects()
+            raise
         self._socket = self._program.socket
         self._output = output
         # Taken again by the thread that has it if an executor is collected as
@@ -206,7 +212,7 @@ class Session:
                     known.append((place, need))
             if not known:
                 return call
-            payload = _dataflow.with_given(payload, known)
+            payload = _dataflow.with_given(payload, known, future, self.objects)
             if len(payload) > PAYLOAD_BYTES:
                 raise _too_long(payload)
         except Exception as exception:
@@ -345,6 +351,8 @@ class Session:
         self._socket.close()
         self._lock = threading.RLock()
         self._answered = threading.Condition(self._lock)
+        if self.objects is not None:
+            self.objects.forget()
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 
     def _lost(self, reason: str, error: Optional[BaseException] = None) -> None:
@@ -460,6 +468,15 @@ class Session:
         if done:
             self._hang_up()
 
+    def _value_of(self, future: Future[Any], data: bytes) -> Any:
+        if self.objects is not None and is_named(data):
+            return self.objects.take(future, data)
+        return value_of(data)
+
+    def _remove_objects(self) -> None:
+        if self.objects is not None:
+            self.objects.close()
+
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
         if detail is not None and self._output is not None:
@@ -469,7 +486,7 @@ class Session:
         tag = outcome[0]
         if tag == EXIT and outcome[1] == 0:
             try:
-                value = value_of(detail[3]) if detail is not None else None
+                value = self._value_of(future, detail[3]) if detail is not None else None
             except BaseException as exception:
                 future._end(FINISHED, None, exception)
             else:
@@ -611,6 +628,7 @@ def _receive(session: Session) -> None:
         else:
             session._lost("the session has been closed")
         session._socket.close()
+        session._remove_objects()
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

@@ -12,6 +12,11 @@ def taken(place: int) -> Any:
     raise RuntimeError("values of other calls are in workers alone")
 
 
+def stored(name: str, shared: bool) -> Any:
+    """What is too large to travel with a call; calls of a worker may share it."""
+    raise RuntimeError("objects of calls are read by workers alone")
+
+
 def given(value: Any) -> Any:
     """The value of a call that had ended when it was passed on."""
     return value
