@@ -26,6 +26,7 @@ from ._futures import Future
 if TYPE_CHECKING:
     from ._async_client import AsyncClient, AsyncInstance
     from ._client import Client, Data, Instance, Provision
+    from ._files import File, FileFuture
     from ._progress import progress
     from ._requests import ClientError, Result
 
@@ -40,6 +41,8 @@ __all__ = [
     "DependencyError",
     "Executor",
     "FalkonError",
+    "File",
+    "FileFuture",
     "Future",
     "InitializerFailed",
     "Instance",
@@ -65,6 +68,8 @@ _LATER = {
     "Client": "_client",
     "ClientError": "_requests",
     "Data": "_client",
+    "File": "_files",
+    "FileFuture": "_files",
     "Instance": "_client",
     "Provision": "_client",
     "Result": "_requests",

@@ -21,6 +21,7 @@ from typing import (
 from . import _remote
 from ._executor import Executor, _task_class
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
+from ._objects import files_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -80,7 +81,8 @@ class App(Generic[P, T]):
         executor = self._executor
         if executor is None:
             executor = _default or default_executor()
-        return executor._call(self.function, self._wrap, self._class, args, kwargs)
+        files = files_of(self.function, kwargs)
+        return executor._call(self.function, self._wrap, self._class, args, kwargs, files)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         # As functions do: the app of a class is a method of its objects.
@@ -124,7 +126,9 @@ class ShellApp(App[P, int]):
         for name in _remote.STREAMS:
             if name in kwargs:
                 files[name] = kwargs[name] if name in self._streams else kwargs.pop(name)
-        return executor._call(self.function, self._wrap, self._class, (files, *args), kwargs)
+        declared = files_of(self.function, kwargs)
+        arguments = (files, *args)
+        return executor._call(self.function, self._wrap, self._class, arguments, kwargs, declared)
 
 
 @overload
@@ -150,6 +154,11 @@ def python_app(
     ...     return 2 * value
     >>> double(double(1)).result()
     4
+
+    A call with ``outputs=[File(…), …]`` writes these files, and one with
+    ``inputs=[…]`` reads them besides those among its arguments; the function is
+    passed their paths if it has parameters of these names. The future's ``outputs``
+    stand for the files.
 
     ``executor`` makes its calls; without it, that of :func:`use`. The other options
     are those of :meth:`Executor.options`.

@@ -16,6 +16,7 @@ from ._errors import DependencyError
 from ._taken import given, taken
 
 if TYPE_CHECKING:
+    from ._files import File
     from ._futures import Future
     from ._objects import Objects, Stored
     from ._session import Session
@@ -31,37 +32,68 @@ class _Pickling(threading.local):
 
     session: Optional["Session"] = None
     places: Optional[Dict["Future[Any]", int]] = None
-    uses: Optional[List["Stored"]] = None
+    uses: Optional["Uses"] = None
 
 
 _pickling = _Pickling()
 
 
 class Uses:
-    """Notes the objects that this thread's pickles refer to."""
+    """What a call has to do with files and objects besides what it is passed;
+    noted while this thread pickles its arguments."""
+
+    __slots__ = ("stored", "inputs", "outputs", "waits", "_before")
 
     def __init__(self) -> None:
-        self.all: List["Stored"] = []
+        self.stored: List["Stored"] = []
+        """Objects, which are to stay as long as the call needs them."""
+        self.inputs: List[Any] = []
+        """What is brought to where it is made, as the protocol has it."""
+        self.outputs: List[Tuple["File", Any]] = []
+        """What it writes."""
+        self.waits: List["Future[Any]"] = []
+        """Calls that write what it reads."""
 
     def __enter__(self) -> "Uses":
         self._before = _pickling.uses
-        _pickling.uses = self.all
+        _pickling.uses = self
         return self
 
     def __exit__(self, *raised: Any) -> None:
         _pickling.uses = self._before
+        self._before = None
+
+    def __bool__(self) -> bool:
+        return bool(self.stored or self.inputs or self.outputs)
+
+    def read(self, wanted: Any) -> int:
+        """The place of an object among what the call reads."""
+        for place, known in enumerate(self.inputs):
+            if known[0] == wanted[0]:
+                return place
+        self.inputs.append(wanted)
+        return len(self.inputs) - 1
+
+    def mark(self) -> Tuple[int, int, int]:
+        """How much is noted."""
+        return len(self.stored), len(self.inputs), len(self.waits)
+
+    def undo(self, mark: Tuple[int, int, int]) -> None:
+        """Forgets what was noted since."""
+        del self.stored[mark[0] :], self.inputs[mark[1] :], self.waits[mark[2] :]
 
 
-def used(stored: "Stored") -> None:
-    """An object is part of the pickle that is being made."""
-    if _pickling.uses is None:
-        raise TypeError("an object of calls can only be part of their arguments")
-    _pickling.uses.append(stored)
+def arguments_of() -> Tuple[Optional["Session"], Optional[Uses]]:
+    """Whose calls the arguments are for that this thread pickles, and what they
+    use."""
+    return _pickling.session, _pickling.uses
 
 
-def session_of_arguments() -> Optional["Session"]:
-    """Whose calls the arguments are for that are being pickled."""
-    return _pickling.session
+def upstream(future: "Future[Any]") -> Sequence["Future[Any]"]:
+    """The calls that one waits for: those whose values it takes, and those that
+    write what it reads."""
+    needs, uses = future._needs or (), future._objects
+    return needs if uses is None else (*needs, *uses.waits)
 
 
 def reference(future: "Future[Any]") -> Tuple[Any, ...]:
@@ -83,7 +115,7 @@ def reference(future: "Future[Any]") -> Tuple[Any, ...]:
         )
     if not has_value(future):
         raise failure_of(future)
-    stored = wanted.objects and wanted.objects.returned(future)
+    stored = wanted.objects.returned(future)
     return stored.__reduce__() if stored else (given, (future._result,))
 
 
@@ -130,7 +162,7 @@ def with_given(
     payload: bytes,
     values: Sequence[Tuple[int, "Future[Any]"]],
     into: "Future[Any]",
-    objects: Optional["Objects"],
+    objects: "Objects",
 ) -> bytes:
     """The payload of the call of ``into`` with values in front, each with its
     place among all that it takes: those of calls that the dispatcher need not
@@ -138,9 +170,10 @@ def with_given(
     heads: List[int] = []
     parts: List[bytes] = []
     for place, future in values:
-        stored = objects and objects.instead_of(future)
-        if stored:
-            into._objects = (*(into._objects or ()), stored)
+        stored = objects.instead_of(future)
+        if stored is not None:
+            into._objects = into._objects or Uses()
+            into._objects.stored.append(stored)
             data = stored.reference()
         else:
             value = future._result

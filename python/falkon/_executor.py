@@ -24,7 +24,7 @@ from typing import (
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
 from ._futures import Future
-from ._objects import Shared, arguments
+from ._objects import Shared, arguments, use
 from ._session import Kind, Session, write_output
 
 CHUNKS_PER_WORKER = 64
@@ -99,8 +99,11 @@ class Executor(StandardExecutor):
         output: Optional[Callable[[int, bytes], None]] = write_output,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
+        _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
     ):
         self._class = _class or _task_class()
+        # What its calls read and write besides their arguments.
+        self._files = _files
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -141,11 +144,17 @@ class Executor(StandardExecutor):
         a call needs. ``timeout`` (seconds; the call is ended), ``retries`` (how
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
+
+        ``inputs`` and ``outputs``: lists of files (:class:`File`, or their paths or
+        URLs) that a call reads, besides those among its arguments, and writes. A
+        function that is passed one of the ``outputs`` is given the path to write
+        to. Both are for one call: the next one writes other files.
         """
-        return Executor(_parent=self, _class=_task_class(**options))
+        files = (options.pop("inputs", ()), options.pop("outputs", ()))
+        return Executor(_parent=self, _class=_task_class(**options), _files=files)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._call(fn, None, self._class, args, kwargs)
+        return self._call(fn, None, self._class, args, kwargs, self._files)
 
     def _call(
         self,
@@ -154,15 +163,19 @@ class Executor(StandardExecutor):
         of_class: List[Any],
         args: Tuple[Any, ...],
         kwargs: Dict[str, Any],
+        files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
     ) -> Future[Any]:
         """Has a call made, with ``inner`` around the function."""
         shared = self._shared
         future: Future[Any] = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
-            if args or kwargs:
-                data, future._needs, future._objects = arguments(shared.session(), args, kwargs)
+            if args or kwargs or files[0] or files[1]:
+                session = shared.session()
+                data, future._needs, uses = arguments(session, args, kwargs, files=files)
                 payload = PICKLED + data
+                if uses:
+                    kind = use(uses, session, future, kind)
             else:
                 payload = _NOTHING
         except Exception as exception:
@@ -201,8 +214,9 @@ class Executor(StandardExecutor):
         for at in range(0, len(calls), chunksize):
             future: Future[Any] = Future()
             chunk = (calls[at : at + chunksize],)
-            data, future._needs, future._objects = arguments(session, chunk, {}, True)
-            session.submit(kind, PICKLED + data, future)
+            data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
+            of_kind = use(uses, session, future, kind) if uses else kind
+            session.submit(of_kind, PICKLED + data, future)
             futures.append(future)
         return _unchunk(futures, timeout)
 

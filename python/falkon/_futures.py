@@ -6,12 +6,12 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures import InvalidStateError
 from concurrent.futures._base import LOGGER
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 from . import _dataflow
 
 if TYPE_CHECKING:
-    from ._objects import Stored
+    from ._files import FileFuture
     from ._session import Session
 
 # The standard library's words for a future's states.
@@ -51,6 +51,9 @@ class Future(StandardFuture[T]):
         "_objects",
     )
 
+    outputs: Sequence["FileFuture"] = ()
+    """The files that the call writes, in the order in which it names them."""
+
     def __init__(self) -> None:  # The base class's would make a condition.
         self._state: str = PENDING
         self._result: Optional[T] = None
@@ -65,7 +68,7 @@ class Future(StandardFuture[T]):
         self._name = ""
         self._needs: Optional[Tuple["Future[Any]", ...]] = None
         # What its arguments refer to, likewise.
-        self._objects: Optional[Tuple["Stored", ...]] = None
+        self._objects: Optional["_dataflow.Uses"] = None
 
     def __reduce__(self) -> Any:
         # As an argument it stands for its value.

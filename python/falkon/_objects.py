@@ -8,21 +8,23 @@ as it is known, and goes when no call needs it any more.
 import itertools
 import os
 import shutil
+import struct
 import tempfile
 import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future as StandardFuture
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _dataflow
 from ._calls import dumps
 from ._dataflow import pickled
+from ._errors import FalkonError
 from ._futures import FINISHED, Future
-from ._taken import given, stored
+from ._taken import given, staged, stored
 
 if TYPE_CHECKING:
-    from ._session import Session
+    from ._session import Kind, Session
     from .worker import Pickled
 
 LARGE_BYTES = 1 << 20
@@ -49,18 +51,28 @@ def _pickled_aside(value: Any, dump: Callable[..., bytes] = dumps) -> "Pickled":
 class Stored:
     """An object, which is there as long as this is."""
 
-    __slots__ = ("name", "shared", "bytes", "value", "__weakref__")
+    __slots__ = ("name", "shared", "bytes", "value", "object", "__weakref__")
 
     def __init__(self, name: str, shared: bool, length: int, value: Any):
         self.name = name
         self.shared = shared
+        # What it is to executors elsewhere.
+        self.object: Optional[List[Any]] = None
         self.bytes = length
         # What it was made of, if that cannot change.
         self.value = value
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        _dataflow.used(self)
-        return stored, (self.name, self.shared)
+        _, uses = _dataflow.arguments_of()
+        if uses is None:
+            raise TypeError("an object of calls can only be part of their arguments")
+        uses.stored.append(self)
+        if self.object is None:
+            return stored, (self.name, self.shared)
+        from ._files import call_name
+
+        name = call_name(self.object[1], uses.read(self.object), False)
+        return staged, (name, self.name, self.shared)
 
     def reference(self) -> bytes:
         """How a value says which object it is."""
@@ -75,22 +87,29 @@ class Shared(Future[Any]):
     def __init__(self, session: "Session", value: Any):
         super().__init__()
         self._stored: Optional[Tuple["Session", Stored]] = None
-        if session.objects is not None:
-            made = _pickled_aside(value)
-            self._stored = session, session.objects.store(made, True)
+        made = _pickled_aside(value)
+        if made.is_large():  # type: ignore[no-untyped-call]
+            try:
+                self._stored = session, session.objects.store(made, True)
+            except FalkonError:
+                pass  # It is passed on as it is, when there are executors.
         self._end(FINISHED, value, None)
 
     def __reduce__(self) -> Any:
-        if self._stored is not None and self._stored[0] is _dataflow.session_of_arguments():
+        if self._stored is not None and self._stored[0] is _dataflow.arguments_of()[0]:
             return self._stored[1].__reduce__()
         return given, (self._result,)
 
 
 class Objects:
-    """The objects of a session whose workers are on this machine."""
+    """The objects of a session: files of this machine, if its workers are here, or
+    else objects in the caches of executors."""
 
-    def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="falkon-objects-")
+    def __init__(self, access: Optional[str]) -> None:
+        self._access = access
+        self.folder = "" if access else tempfile.mkdtemp(prefix="falkon-objects-")
+        self._put: List[str] = []
+        """URLs of what was put into caches."""
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._numbers = itertools.count()
@@ -105,8 +124,17 @@ class Objects:
 
     def close(self) -> None:
         """Removes all of them."""
-        if self._process == os.getpid():
+        if self._process != os.getpid():
+            return
+        if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+        if self._put and self._access:
+            from ._files import asked
+
+            try:
+                asked("rm", self._access, "--force", *self._put)
+            except FalkonError:
+                pass  # The executors may be gone, and their caches with them.
 
     def forget(self) -> None:
         """In a process that was forked: they are the other's."""
@@ -128,13 +156,28 @@ class Objects:
             if found is None:
                 # A number, as one of the same content may be about to go.
                 name = "%s-%d" % (digest[:16].hex(), next(self._numbers))
-                made.write(os.path.join(self.folder, name))
-                found = self._own(Stored(name, shared, made.length(), value))
+                found = Stored(name, shared, made.length(), value)  # type: ignore[no-untyped-call]
+                if self._access is None:
+                    made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
+                    self._own(found)
+                else:
+                    found.object = self._put_into_cache(made, name, self._access)
                 self._by_content[digest] = found
             if found.value is not None:
                 self._by_identity[id(found.value)] = found
             self._note_use(found)
             return found
+
+    def _put_into_cache(self, made: "Pickled", name: str, access: str) -> List[Any]:
+        from ._files import asked
+
+        key = "%s-%s" % (name, os.urandom(8).hex())
+        with tempfile.TemporaryDirectory(prefix="falkon-object-") as folder:
+            path = os.path.join(folder, "object")
+            made.write(path)  # type: ignore[no-untyped-call]
+            put = asked("put", access, "--json", "--key", key, path)
+        self._put.append(put["url"])
+        return [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
 
     def _own(self, found: Stored) -> Stored:
         """Has an object go when nobody refers to it."""
@@ -174,7 +217,7 @@ class Objects:
         """The object that stands for a value that is known here, if it is a
         large one."""
         found = self.returned(future)
-        if found is None and type(future._result) not in _NEVER_LARGE:
+        if self._access is None and found is None and type(future._result) not in _NEVER_LARGE:
             made = _pickled_aside(future._result)
             if made.is_large():
                 found = self.store(made, False)
@@ -194,30 +237,95 @@ def is_named(value: bytes) -> bool:
     return value[:1] == _NAMED
 
 
-Arguments = Tuple[bytes, Optional[Tuple[Future[Any], ...]], Optional[Tuple[Stored, ...]]]
+Arguments = Tuple[bytes, Optional[Tuple[Future[Any], ...]], _dataflow.Uses]
 
 
 def arguments(
-    session: "Session", args: Tuple[Any, ...], kwargs: Dict[str, Any], chunk: bool = False
+    session: "Session",
+    args: Tuple[Any, ...],
+    kwargs: Dict[str, Any],
+    *,
+    chunk: bool = False,
+    files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
 ) -> Arguments:
     """The arguments of a call as a pickle, the futures whose values they take, and
-    the objects that they refer to. Of a ``chunk``, the only argument is a list of
-    the arguments of many."""
-    if session.objects is None:
-        data, needs = pickled(session, (args, kwargs))
-        return data, needs, None
+    the objects that it uses. Of a ``chunk``, the only argument is a list of the
+    arguments of many. ``files`` are those that the call reads and writes besides."""
     with _dataflow.Uses() as uses:
-        split = _Split(session, session.objects, uses.all)
+        if files[0] or files[1]:
+            from ._files import writes
+
+            writes(uses, *files, session)
+        before = uses.mark()
+        split = _Split(session, session.objects, uses)
         if not chunk and (_has_large(args) or _has_large(kwargs.values())):
             args, kwargs = split.of_call(args, kwargs)
         data, needs = pickled(session, (args, kwargs))
         if len(data) > LARGE_BYTES:
-            del uses.all[:]
+            uses.undo(before)
             args, kwargs = split.of_chunk(args) if chunk else split.of_call(args, kwargs)
             data, needs = pickled(session, (args, kwargs))
-        if len(data) > PAYLOAD_BYTES and needs is None and not uses.all:
+        if len(data) > PAYLOAD_BYTES and needs is None and uses.mark() == before:
             data, needs = pickled(session, split.replaced((args, kwargs)))
-        return data, needs, tuple(uses.all) or None
+        return data, needs, uses
+
+
+def files_of(
+    function: Callable[..., Any], named: Dict[str, Any]
+) -> Tuple[Sequence[Any], Sequence[Any]]:
+    """The files that a call of an app reads and writes, by its arguments
+    ``inputs`` and ``outputs``; a function that does not take these is not passed
+    them."""
+    if "inputs" not in named and "outputs" not in named:
+        return (), ()
+    import inspect
+
+    from ._files import File, FileFuture
+
+    parameters = inspect.signature(function).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    declared: List[Sequence[Any]] = []
+    for name in ("inputs", "outputs"):
+        if name not in parameters and not takes_all:
+            declared.append(named.pop(name, ()))
+            continue
+        # What else a parameter of this name means is the function's affair.
+        given = named.get(name, ())
+        given = given if isinstance(given, (list, tuple)) else ()
+        declared.append([one for one in given if isinstance(one, (File, FileFuture))])
+    return declared[0], declared[1]
+
+
+def use(uses: _dataflow.Uses, session: "Session", future: Future[Any], kind: "Kind") -> "Kind":
+    """The call of a future uses objects. Gives its kind."""
+    future._objects = uses
+    if uses.outputs:
+        from ._files import bind
+
+        bind(uses, session, future)
+    return kind.with_data() if uses.inputs or uses.outputs else kind
+
+
+def declared(calls: Sequence[Tuple[Any, bytes, Future[Any]]]) -> List[Any]:
+    """What a submission says of the data objects of its calls."""
+    objects: List[Any] = []
+    numbers: Dict[bytes, int] = {}
+    lists: Tuple[List[int], List[int], List[int], List[int]] = ([], [], [], [])
+    inputs, input_ends, outputs, output_ends = lists
+    for _, _, future in calls:
+        uses = future._objects  # Another thread may cancel it.
+        read = uses.inputs if uses else ()
+        written = [made for _, made in uses.outputs] if uses else ()
+        for items, some in ((inputs, read), (outputs, written)):
+            for one in some:
+                number = numbers.setdefault(one[0], len(objects))
+                if number == len(objects):
+                    objects.append(one)
+                items.append(number)
+        input_ends.append(len(inputs))
+        output_ends.append(len(outputs))
+    columns = [struct.pack("<%dI" % len(column), *column) for column in lists]
+    return [objects, [1, columns[0], columns[1]], [1, columns[2], columns[3]]]
 
 
 def _has_large(values: Any) -> bool:
@@ -235,7 +343,7 @@ def _has_large(values: Any) -> bool:
 class _Split:
     """Takes large arguments out of a call."""
 
-    def __init__(self, session: "Session", objects: Objects, uses: List[Stored]):
+    def __init__(self, session: "Session", objects: Objects, uses: _dataflow.Uses):
         self._session = session
         self._objects = objects
         self._uses = uses
@@ -267,7 +375,7 @@ class _Split:
         found = self._objects.of_value(value)
         if found is not None:
             return found
-        before = len(self._uses)
+        before = self._uses.mark()
         takes: List[Any] = []
 
         def dump(value: Any, into: "Pickled") -> bytes:
@@ -276,10 +384,16 @@ class _Split:
             return data
 
         made = _pickled_aside(value, dump)
-        refers = len(self._uses) > before
-        del self._uses[before:]
+        refers = self._uses.mark() != before
+        self._uses.undo(before)
         # What takes values of calls is another thing for each call.
         if takes or refers or not made.is_large():
             return value
         fixed = type(value) in (bytes, str)
-        return self._objects.store(made, fixed, value if fixed else None)
+        try:
+            return self._objects.store(made, fixed, value if fixed else None)
+        except FalkonError:
+            # There may be no executor yet that could take it.
+            if made.length() > PAYLOAD_BYTES:  # type: ignore[no-untyped-call]
+                raise
+            return value

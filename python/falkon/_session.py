@@ -1,5 +1,6 @@
 """A client's conversation with a dispatcher (docs/protocol.md)."""
 
+import copy
 import itertools
 import os
 import struct
@@ -17,7 +18,7 @@ from . import _dataflow, _futures
 from ._calls import exception_of, value_of
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
-from ._objects import PAYLOAD_BYTES, Objects, is_named
+from ._objects import PAYLOAD_BYTES, Objects, declared, is_named
 from ._program import Program
 from ._versions import mismatch
 
@@ -34,7 +35,7 @@ OUTCOMES = {
     8: "an output that was promised is not there",
     9: "an input could not be had",
 }
-MAX_COMPUTE_UTIL = [0, 0, 900, 0]
+MAX_COMPUTE_UTIL = [[3], 0, 900, 0]
 """The dispatch policy: name, window, threshold, replicas."""
 
 BATCH_CALLS = 8192
@@ -60,28 +61,42 @@ class Kind:
     """What calls have in common: a function and options, as the protocol has
     them."""
 
-    __slots__ = ("name", "template", "task_class")
+    __slots__ = ("name", "template", "task_class", "has_data", "_with_data")
 
     def __init__(self, name: str, code: bytes, task_class: Message):
         self.name = name
+        # Whether its calls read or write data objects.
+        self.has_data = False
+        self._with_data: Optional["Kind"] = None
         function = ["python", name.encode(), code]
         self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
         self.task_class = task_class
+
+    def with_data(self) -> "Kind":
+        """The same, for calls that read or write data objects."""
+        if self._with_data is None:
+            other = copy.copy(self)
+            other.has_data = True
+            self._with_data = other
+        return self._with_data
 
 
 class Session:
     """One instance at a dispatcher, and the calls that are made through it."""
 
     def __init__(self, options: List[str], output: Optional[Callable[[int, bytes], None]]):
-        self.objects: Optional[Objects] = None
-        """Where large arguments and values are, if workers are on this machine."""
-        if "--here" in options:
-            self.objects = Objects()
+        self.access: Optional[str] = None
+        """The access file of the dispatcher, if it is not of this session alone."""
+        if "--access" in options:
+            self.access = options[options.index("--access") + 1]
+        self.objects = Objects(self.access)
+        """Arguments and values that are too large to travel with calls."""
+        if self.access is None:
             options = [*options, "--objects", self.objects.folder]
         try:
             self._program = Program(options)
         except BaseException:
-            self._remove_objects()
+            self.objects.close()
             raise
         self._socket = self._program.socket
         self._output = output
@@ -108,7 +123,7 @@ class Session:
         _sessions.add(self)
         self._receiver.start()
         try:
-            options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
+            options_of_instance = ["", False, True, False, MAX_COMPUTE_UTIL]
             created = self.ask(CREATE, options_of_instance)
             self._instance = created[2]
             self.ask(SUBSCRIBE, self._instance, 0)
@@ -182,7 +197,7 @@ class Session:
                 kind, payload, future = call
                 if future._state != PENDING:
                     continue
-                if future._needs is not None:
+                if future._needs is not None or future._objects is not None:
                     ready = self._with_values(call)
                     if ready is None:
                         continue
@@ -204,10 +219,11 @@ class Session:
         kind, payload, future = call
         known = []
         try:
-            for place, need in enumerate(future._needs or ()):
+            for need in _dataflow.upstream(future):
                 cause = need._exception or self._unsent.get(need)
                 if cause is not None or need.cancelled():
                     raise _dataflow.failure_of(need, cause)
+            for place, need in enumerate(future._needs or ()):
                 if need._state == FINISHED and need._task not in self._pending:
                     known.append((place, need))
             if not known:
@@ -229,11 +245,12 @@ class Session:
         for _, _, future in calls:
             future._task = task
             pending[task] = future
-            needs = future._needs  # Another thread may cancel it.
-            if needs is not None:
-                taken = [need._task for need in needs if need._task in pending]
-                if taken:
-                    after.append([task - first, taken, len(taken)])
+            needs, uses = future._needs, future._objects  # Another thread may cancel it.
+            if needs is not None or uses is not None:
+                taken = [need._task for need in needs or () if need._task in pending]
+                waits = [call._task for call in uses.waits if call._task in pending] if uses else []
+                if taken or waits:
+                    after.append([task - first, taken + waits, len(taken)])
             task += 1
         request = next(self._requests)
         self._sent[request] = calls
@@ -246,7 +263,7 @@ class Session:
             [[count, 0]],
             None,
             after,
-            None,
+            declared(calls) if kind.has_data else None,
         ]
         try:
             self._send([SUBMIT, request, self._instance, first, submission])
@@ -351,8 +368,7 @@ class Session:
         self._socket.close()
         self._lock = threading.RLock()
         self._answered = threading.Condition(self._lock)
-        if self.objects is not None:
-            self.objects.forget()
+        self.objects.forget()
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 
     def _lost(self, reason: str, error: Optional[BaseException] = None) -> None:
@@ -469,13 +485,9 @@ class Session:
             self._hang_up()
 
     def _value_of(self, future: Future[Any], data: bytes) -> Any:
-        if self.objects is not None and is_named(data):
+        if self.access is None and is_named(data):
             return self.objects.take(future, data)
         return value_of(data)
-
-    def _remove_objects(self) -> None:
-        if self.objects is not None:
-            self.objects.close()
 
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
@@ -494,7 +506,8 @@ class Session:
         elif tag == CANCELLED:
             future._end(CANCELLED_AND_NOTIFIED, None, None)
         elif tag == UPSTREAM_FAILED:
-            failed = [need for need in future._needs or () if need._task == outcome[1]]
+            upstream = _dataflow.upstream(future)
+            failed = [need for need in upstream if need._task == outcome[1]]
             error = _dataflow.failure_of(failed[0]) if failed else _error(outcome, detail)
             future._end(FINISHED, None, error)
         else:
@@ -529,7 +542,7 @@ class Groups:
         those whose values it takes."""
         kind, _, future = call
         least = 0
-        for need in future._needs or ():
+        for need in _dataflow.upstream(future):
             if need._task is not None and need._task < 0:
                 least = max(least, -1 - need._task)
         places = self._of_kind.get(kind, ())
@@ -628,7 +641,7 @@ def _receive(session: Session) -> None:
         else:
             session._lost("the session has been closed")
         session._socket.close()
-        session._remove_objects()
+        session.objects.close()
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

@@ -17,6 +17,16 @@ def stored(name: str, shared: bool) -> Any:
     raise RuntimeError("objects of calls are read by workers alone")
 
 
+def staged(name: str, identity: str, shared: bool) -> Any:
+    """What is too large to travel with a call, in the directory of the call."""
+    raise RuntimeError("objects of calls are read by workers alone")
+
+
+def file(name: str) -> Any:
+    """The path of a file that a call reads or writes."""
+    raise RuntimeError("files of calls are where workers are")
+
+
 def given(value: Any) -> Any:
     """The value of a call that had ended when it was passed on."""
     return value

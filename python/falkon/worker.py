@@ -133,6 +133,9 @@ def _pickle(payload):
 
 VALUES, GIVEN = ord("v"), ord("g")
 """The first byte of payloads with values of other calls in front."""
+DIRECTORY = ord("d")
+"""The first byte of payloads of calls that have a directory of their own."""
+BEFORE_ARGUMENTS = frozenset((VALUES, GIVEN, DIRECTORY))
 _WORD = struct.Struct("<I")
 
 
@@ -259,10 +262,10 @@ class Objects:
         self._shared = {}
         """Those that calls have in common, the one used last at the end."""
 
-    def read(self, name, shared=False):
+    def read(self, name, shared=False, path=None):
         value = self._shared.pop(name, self)
         if value is self:
-            value = read_object(os.path.join(self.folder, name))
+            value = read_object(path or os.path.join(self.folder, name))
         if shared:
             self._shared[name] = value
             while len(self._shared) > SHARED_OBJECTS_MAX:
@@ -288,6 +291,25 @@ def stored(name, shared):
     if _objects is None:
         raise ValueError("an object is where this worker cannot read it")
     return _objects.read(name, shared)
+
+
+_directory = ""
+"""Of the call whose arguments are being read."""
+_staged = Objects("")
+"""Objects that come with calls, by their paths."""
+
+
+def staged(name, identity, shared):
+    """An object that was brought to the call's directory."""
+    path = os.path.join(_directory, name)
+    return _staged.read(identity if shared else path, shared, path)
+
+
+def file(name):
+    """The path of a file that the call reads or writes."""
+    import pathlib
+
+    return pathlib.Path(_directory, name)
 
 
 _values = []
@@ -316,7 +338,7 @@ def given(value):
 def _importable():
     """Has arguments that refer to values of other calls find them here."""
     module = types.ModuleType("falkon._taken")
-    for function in (taken, given, stored):
+    for function in (taken, given, stored, staged, file):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
     sys.modules[module.__name__] = module
@@ -324,7 +346,13 @@ def _importable():
 
 def arguments_with_values(payload):
     """Arguments that take values of other calls, and the form they have without."""
-    global _values
+    global _directory, _values
+    if payload[0] == DIRECTORY:
+        (length,) = _WORD.unpack_from(payload, 1)
+        _directory = os.fsdecode(payload[5 : 5 + length])
+        payload = payload[5 + length :]
+    if not payload:
+        return ((), {}), 0
     _values, payload = _split_values(payload)
     try:
         form = payload[0]
@@ -620,7 +648,7 @@ class Worker:
             form = payloads[at] if end > at else 0
             try:
                 function = known(number) or load(number)
-                if form == VALUES or form == GIVEN:
+                if form in BEFORE_ARGUMENTS:
                     (args, kwargs), form = arguments_with_values(payloads[at:end])
                     value = function(*args, **kwargs)
                 elif form:

@@ -44,10 +44,11 @@ class Dispatcher:
         )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
+        return process
 
     def executor(self, *options, python=sys.executable, **environment):
-        """Starts an executor whose workers have this interpreter."""
+        """Starts an executor whose workers have this interpreter; its process."""
         worker = "python=" + python
         options = ["--worker", worker, "--slots", "2", *options]
         variables = dict(os.environ, **environment)
-        self._start("executor", "--access", self.access, *options, env=variables)
+        return self._start("executor", "--access", self.access, *options, env=variables)

@@ -19,7 +19,7 @@ mod program;
 mod protocol;
 mod worker;
 
-pub(super) use bundle::{Bundle, Call, Home, texts_payload};
+pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
 pub(super) use connection::Heard;
 
 use crate::clock::Clock;
