@@ -7,9 +7,7 @@ as it is known, and goes when no call needs it any more.
 
 import itertools
 import os
-import shutil
 import struct
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
@@ -107,7 +105,11 @@ class Objects:
 
     def __init__(self, access: Optional[str]) -> None:
         self._access = access
-        self.folder = "" if access else tempfile.mkdtemp(prefix="falkon-objects-")
+        self.folder = ""
+        if access is None:
+            place = os.environ.get("TMPDIR") or "/tmp"
+            self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
+            os.mkdir(self.folder, 0o700)
         self._put: List[str] = []
         """URLs of what was put into caches."""
         self._process = os.getpid()
@@ -127,7 +129,12 @@ class Objects:
         if self._process != os.getpid():
             return
         if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            try:
+                os.rmdir(self.folder)
+            except OSError:
+                import shutil
+
+                shutil.rmtree(self.folder, ignore_errors=True)
         if self._put and self._access:
             from ._files import asked
 
@@ -169,6 +176,8 @@ class Objects:
             return found
 
     def _put_into_cache(self, made: "Pickled", name: str, access: str) -> List[Any]:
+        import tempfile
+
         from ._files import asked
 
         key = "%s-%s" % (name, os.urandom(8).hex())
