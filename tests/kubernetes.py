@@ -10,14 +10,11 @@ takes ten minutes. FALKON is the program [target/release/falkon].
 import json
 import os
 import pathlib
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-WAIT_S_MAX = 120
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "schedulers"))
+from cluster import ROOT, Cluster, check_in_a_directory  # noqa: E402
+
 QUEUE = """kind = "kubernetes"
 nodes_max = {nodes}
 idle = 2
@@ -40,63 +37,31 @@ tolerations = [{{ key = "example.org/busy", operator = "Exists" }}]
 """
 
 
-class Site:
+class Site(Cluster):
     def __init__(self, home):
+        super().__init__("kubernetes.sh", home / "kubernetes", 2, 2)
         self.home = home
-        script = ROOT / "tests/schedulers/kubernetes.sh"
-        self.daemons = subprocess.Popen(
-            [script, home / "kubernetes", "2", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        said = self.daemons.stdout.readline().strip()
-        if said != "ready":
-            print(said)
-            sys.exit(0)
-        self.falkon_path = pathlib.Path(os.environ.get("FALKON", ROOT / "target/release/falkon")).resolve()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.program = pathlib.Path(os.environ.get("FALKON", ROOT / "target/release/falkon")).resolve()
+        self.access = home / "d/access.json"
+        self.log_path = home / "log"
         self.env = dict(os.environ, PATH=f"{home}/kubernetes/bin:{os.environ['PATH']}")
         self.kubectl("create", "namespace", "tasks")
 
-    def run(self, *words, **more):
-        done = subprocess.run(words, capture_output=True, text=True, env=self.env, **more)
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    def kubectl(self, *words, **more):
-        return self.run("kubectl", *words, **more)
-
-    def secret(self):
-        return json.loads((self.home / "d/access-executor.json").read_text())["secrets"]["executor"]
+    def kubectl(self, *words):
+        return self.run("kubectl", *words)
 
     def items(self, what):
         return json.loads(self.kubectl("get", what, "-n", "tasks", "-o", "json"))["items"]
 
-    def falkon(self, command, *words):
-        return self.run(self.falkon_path, command, "--access", self.home / "d/access.json", *words)
-
-    def wait_for(self, what, ready):
-        deadline = time.monotonic() + WAIT_S_MAX
-        while not (found := ready()):
-            assert time.monotonic() < deadline, f"waited in vain for: {what}\n{self.log()}"
-            # Kubernetes tells nobody: it has to be asked, and not all the time.
-            time.sleep(0.2)
-        return found
-
-    def wait_for_line(self, line, since=0):
-        self.wait_for(line, lambda: line in self.log()[since:])
-
-    def allocations(self):
-        return json.loads(self.falkon("provision", "list", "--json"))["allocations"]
-
-    def executors(self):
-        return sum(one["executors"] for one in self.allocations() if not one["ending"])
-
-    def log(self):
-        return (self.home / "log").read_text()
+    def secret(self):
+        return json.loads((self.home / "d/access-executor.json").read_text())["secrets"]["executor"]
 
     def wait_for_none(self):
         self.wait_for("no allocation", lambda: not self.allocations())
         self.wait_for("no pod", lambda: not [pod for pod in self.items("pods") if is_alive(pod)])
+
+    def executors(self):
+        return sum(one["executors"] for one in self.allocations() if not one["ending"])
 
     def tell(self, line):
         print(line, file=self.daemons.stdin, flush=True)
@@ -105,17 +70,12 @@ class Site:
     def queue(self, name, nodes=2, image="host", namespace="tasks", selector=""):
         path = self.home / f"{name}.toml"
         path.write_text(
-            QUEUE.format(nodes=nodes, image=image, namespace=namespace, selector=selector, falkon=self.falkon_path)
+            QUEUE.format(nodes=nodes, image=image, namespace=namespace, selector=selector, falkon=self.program)
         )
         return path
 
-    def start(self, *words):
-        log = open(self.home / "log", "a", encoding="utf-8")
-        before = self.log().count("dispatcher at ")
-        words = [self.falkon_path, "start", "--dir", self.home / "d", "--listen", f"127.0.0.1:{self.port}", *words]
-        service = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env)
-        self.wait_for("the dispatcher", lambda: self.log().count("dispatcher at ") > before)
-        return service
+    def begin(self, *words):
+        return self.start(self.program, "start", "--dir", self.home / "d", *words)
 
     def refuses(self, words, **queue):
         """A queue of which nothing comes says why, in Kubernetes' own words."""
@@ -151,13 +111,10 @@ def grow_and_shrink(site):
 
 
 def taken_away(site):
-    def with_executors():
-        return [one["job"] for one in site.allocations() if one["executors"] and not one["ending"]]
-
     # What is deleted by hand, job or pod, costs nothing but its time.
     for what, suffix in ("job", ""), ("pod", None):
         task = site.falkon("submit", "--range", "1-8", "--retries", "0", "--", "sh", "-c", "sleep 2; echo {}").strip()
-        name = site.wait_for("a job with an executor", with_executors)[0]
+        name = site.wait_for("a job with an executor", site.with_executors)[0]
         if suffix is None:
             name = next(pod["metadata"]["name"] for pod in site.items("pods") if is_alive(pod))
         site.kubectl("delete", what, name, "-n", "tasks", "--wait=false")
@@ -165,7 +122,7 @@ def taken_away(site):
         site.wait_for_none()
     # So does a node that is gone.
     task = site.falkon("submit", "--range", "1-8", "--retries", "0", "--", "sh", "-c", "sleep 2; echo {}").strip()
-    site.wait_for("an executor", with_executors)
+    site.wait_for("an executor", site.with_executors)
     node = next(pod["spec"]["nodeName"] for pod in site.items("pods") if is_alive(pod))
     site.tell(f"down {node}")
     site.falkon("wait", task, "--quiet")
@@ -174,17 +131,37 @@ def taken_away(site):
     site.wait_for_none()
 
 
-def found_again(site, service):
-    # What runs is found again after a crash, and used.
-    task = site.falkon("submit", "--", "sh", "-c", "sleep 6; echo on").strip()
-    site.wait_for("an executor", site.executors)
-    service.kill()
-    service.wait()
-    service = site.start()
+def walltime(site):
+    # An executor leaves by itself before its time is over, and with it its pod.
+    since = len(site.log())
+    site.falkon("provision", "once", "q", "--nodes", "1", "--time", "8s")
+    site.wait_for_line("ended: the scheduler says so", since)
+    job = max(site.items("jobs"), key=lambda job: job["metadata"]["creationTimestamp"])
+    assert [one["type"] for one in job["status"]["conditions"]][-1] == "Complete", job
+
+
+def unreachable(site):
+    # A cluster that cannot be reached is no refusal.
+    since = len(site.log())
+    site.tell("stop")
+    task = site.falkon("submit", "--", "true").strip()
+    site.wait_for_line("queries in a row failed: The connection to the server", since)
+    site.tell("start")
     site.falkon("wait", task, "--quiet")
-    result = json.loads(site.falkon("results", "--json", task))
-    assert result["attempts"] == 1, result
-    return service
+    assert "paused until" not in site.log()[since:], site.log()
+    site.wait_for_none()
+
+
+def gpus(site):
+    path = site.queue("gpus")
+    path.write_text(path.read_text().replace("cpus = 2", "cpus = 1\ngpus = 1"))
+    site.falkon("provision", "add", path)
+    since = len(site.log())
+    task = site.falkon("submit", "--gpus", "1", "--", "true").strip()
+    site.falkon("wait", task, "--quiet")
+    assert " joined with 1 cpus, 1 gpus, 256 MiB memory" in site.log()[since:], site.log()
+    site.falkon("provision", "remove", "gpus")
+    site.wait_for_line("queue gpus: is removed", since)
 
 
 def refusals(site):
@@ -205,7 +182,7 @@ def refusals(site):
     # What an image lacks, its pod says.
     since = len(site.log())
     path = site.queue("bad")
-    path.write_text(path.read_text().replace(str(site.falkon_path), "/nonesuch/falkon"))
+    path.write_text(path.read_text().replace(str(site.program), "/nonesuch/falkon"))
     site.falkon("provision", "add", path)
     task = site.falkon("submit", "--", "true").strip()
     site.wait_for_line("there is no program /nonesuch/falkon", since)
@@ -215,10 +192,13 @@ def refusals(site):
 
 
 def check(site):
-    service = site.start("--provision", site.queue("q"))
+    service = site.begin("--provision", site.queue("q"))
     grow_and_shrink(site)
     taken_away(site)
-    service = found_again(site, service)
+    walltime(site)
+    unreachable(site)
+    gpus(site)
+    service = site.found_again(service, site.begin)
     refusals(site)
     # Nothing stays: jobs go a minute after their end, and Secrets with them.
     site.wait_for("no job and no Secret", lambda: not site.items("jobs") and not site.items("secrets"))
@@ -226,16 +206,6 @@ def check(site):
     service.wait()
 
 
-def main():
-    with tempfile.TemporaryDirectory(prefix="falkon-kubernetes-") as home:
-        site = Site(pathlib.Path(home))
-        try:
-            check(site)
-        finally:
-            site.daemons.stdin.close()
-            site.daemons.wait()
-    print("Kubernetes: pods come and go, are taken away, and are found again")
-
-
 if __name__ == "__main__":
-    main()
+    well = "Kubernetes: pods come and go, are taken away, and are found again"
+    check_in_a_directory("falkon-kubernetes-", Site, check, well)

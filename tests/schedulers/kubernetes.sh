@@ -5,7 +5,8 @@
 # loopback address, and kubernetes/kubelet.py, which plays the kubelets of NODES
 # nodes, with all their state in DIR; DIR/bin/kubectl speaks to it. Prints
 # `ready` once every node is there. `down n1` on its standard input has a node
-# fail and `up n1` come back, each answered with `done`. Ends all of it when its
+# fail and `up n1` come back, `stop` and `start` do so with the API server, each
+# answered with `done`. Ends all of it when its
 # standard input is closed. Needs root, for the host names and mounts of pods.
 #
 # The control plane is the real one, built from its Go modules into a program
@@ -82,7 +83,7 @@ finish() {
 trap finish TERM INT HUP EXIT
 
 start() {
-    "$program" "$@" </dev/null >"$dir/$1.log" 2>&1 &
+    "$program" "$@" </dev/null >>"$dir/$1.log" 2>&1 &
 }
 wait_for() {
     for ((i = 0; i < 600; i++)); do
@@ -95,14 +96,18 @@ wait_for() {
 start etcd --data-dir="$dir/etcd" --unsafe-no-fsync --log-level=warn \
     --listen-client-urls="$etcd" --advertise-client-urls="$etcd" \
     --listen-peer-urls="$peers" --initial-advertise-peer-urls="$peers" --initial-cluster="default=$peers"
-start apiserver --etcd-servers="$etcd" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
-    --secure-port="${server##*:}" --cert-dir="$dir/pki" --service-cluster-ip-range=10.96.0.0/24 \
-    --service-account-issuer="$server" --service-account-key-file="$dir/pki/sa.key" \
-    --service-account-signing-key-file="$dir/pki/sa.key" --token-auth-file="$dir/tokens.csv" \
-    --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount \
-    --endpoint-reconciler-type=none --enable-priority-and-fairness=false \
-    --default-unreachable-toleration-seconds=1 --default-not-ready-toleration-seconds=1
-wait_for kubectl get --raw /readyz
+start_apiserver() {
+    start apiserver --etcd-servers="$etcd" --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
+        --secure-port="${server##*:}" --cert-dir="$dir/pki" --service-cluster-ip-range=10.96.0.0/24 \
+        --service-account-issuer="$server" --service-account-key-file="$dir/pki/sa.key" \
+        --service-account-signing-key-file="$dir/pki/sa.key" --token-auth-file="$dir/tokens.csv" \
+        --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount \
+        --endpoint-reconciler-type=none --enable-priority-and-fairness=false \
+        --default-unreachable-toleration-seconds=1 --default-not-ready-toleration-seconds=1
+    apiserver=$!
+    wait_for kubectl get --raw /readyz
+}
+start_apiserver
 start controller-manager --kubeconfig="$dir/kubeconfig" --secure-port=0 --leader-elect=false \
     --controllers=job-controller,garbage-collector-controller,ttl-after-finished-controller,namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller,resourcequota-controller \
     --node-monitor-grace-period=10s --node-monitor-period=1s
@@ -118,7 +123,16 @@ wait_for nodes_ready
 wait_for kubectl get namespace default
 echo ready
 while read -r line; do
-    echo "$line" >&"${kubelet[1]}"
-    read -r answer <&"${kubelet[0]}"
-    echo "$answer"
+    case $line in
+    stop)
+        kill -9 "$apiserver"
+        wait "$apiserver" 2>/dev/null
+        ;;
+    start) start_apiserver ;;
+    *)
+        echo "$line" >&"${kubelet[1]}"
+        read -r <&"${kubelet[0]}"
+        ;;
+    esac
+    echo done
 done

@@ -3,7 +3,7 @@
 
     kubelet.py DIR SERVER NODES CPUS
 
-Its nodes are n1, n2, ..., each with CPUS CPUs and as many GiB. It runs what is
+Its nodes are n1, n2, ..., each with CPUS CPUs, as many GiB, and a GPU. It runs what is
 bound to them: the command of a pod's first container, as a process of this
 machine with a host name, and the pod's Secrets, of its own. There is one image,
 `host`, which is this machine; others cannot be pulled. DIR/token is how it
@@ -12,6 +12,7 @@ come back; each is answered with `done`. Needs root.
 """
 
 import base64
+import http.client
 import json
 import os
 import pathlib
@@ -225,7 +226,7 @@ def look_at(pod):
 
 
 def beat():
-    size = {"cpu": str(CPUS), "memory": f"{CPUS}Gi", "pods": "100"}
+    size = {"cpu": str(CPUS), "memory": f"{CPUS}Gi", "nvidia.com/gpu": "1", "pods": "100"}
     while True:
         for node in sorted(NODES - down):
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": timestamp()}
@@ -275,7 +276,7 @@ def main():
                     event = json.loads(line)
                     if event["type"] in ("ADDED", "MODIFIED"):
                         look_at(event["object"])
-        except OSError as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             log("watch:", error)
             time.sleep(RETRY_S)
 

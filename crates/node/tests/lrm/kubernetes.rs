@@ -51,11 +51,11 @@ fn answers_of_kubernetes() {
     assert_eq!(description.submit.job.find("falkon-ab-1\n"), Some("falkon-ab-1"));
 }
 
-/// The document in the submission of `settings` for two nodes.
+/// The document in the submission of `settings` for two nodes of a queue.
 #[track_caller]
-fn document(settings: &str) -> (Vec<String>, String, Value) {
+fn document(queue: &str, settings: &str) -> (Vec<String>, String, Value) {
     let site = Site::new();
-    let driver = site.driver("kubernetes", "", settings).named("my-queue");
+    let driver = site.driver("kubernetes", "", settings).named(queue);
     let request = Request { allocation: 3, nodes: 2, walltime: Some(Duration::from_secs(3600)) };
     let (words, input) = driver.submission(&request).unwrap();
     // What the script would give to the first kubectl, asked of a shell.
@@ -71,6 +71,7 @@ fn document(settings: &str) -> (Vec<String>, String, Value) {
 #[test]
 fn a_job_is_what_its_queue_says_and_keeps_its_secret() {
     let (words, input, job) = document(
+        "my-queue",
         "image = \"example.org/falkon:1\"\ncpus = 4\ngpus = 2\nmemory_mib = 512\n\
          settings = { namespace = \"tasks\", service_account = \"runner\" }\n\
          [manifest.spec.template.spec]\nnodeSelector = { pool = \"big\" }\n\
@@ -107,7 +108,9 @@ fn a_job_is_what_its_queue_says_and_keeps_its_secret() {
 
 #[test]
 fn what_is_not_said_is_left_out_or_little() {
-    let (words, _, job) = document("image = \"i\"\n");
+    let (words, _, job) = document("-no label-", "image = \"i\"\n");
+    // No value of a label could be that.
+    assert_eq!(job["metadata"]["labels"].get("falkon-queue"), None);
     assert_eq!(words, ["sh", "-s", "--", "--request-timeout=30s"]);
     let pod = &job["spec"]["template"]["spec"];
     assert_eq!(pod.get("serviceAccountName"), None);
