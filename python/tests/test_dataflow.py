@@ -231,16 +231,6 @@ class Dataflow(unittest.TestCase):
         self.assertEqual([future.result(60) for future in futures], lengths)
         self.assertEqual([future.result(60) for future in taken], [5 << 20] * 6)
 
-    def test_values_that_are_too_long_are_refused_with_the_reason(self):
-        gate, let = self.gate()
-        large = [self.submit(lambda _: bytes(6 << 20), gate) for _ in range(2)]
-        both = self.submit(lambda *values: len(values), *large)
-        one = self.submit(len, large[0])
-        let()
-        with self.assertRaisesRegex(falkon.TaskFailed, "bytes travel with a call"):
-            both.result(60)
-        self.assertEqual(one.result(60), 6 << 20)
-
     def test_a_future_is_no_value_by_itself(self):
         gate, let = self.gate()
         with self.assertRaisesRegex(TypeError, "pass it as an argument"):
