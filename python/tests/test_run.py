@@ -585,6 +585,22 @@ class Cached(Folder):
                 self.assertEqual((run.made, run.skipped), (1, 2))
             self.assertEqual(path.read_text(), "xx")
 
+    def test_threads_that_make_equal_calls_at_once_make_one(self):
+        path = self.path("log")
+        with falkon.run(resume=self.path("state"), max_workers=2) as run:
+            found = []
+            threads = [
+                threading.Thread(target=lambda: found.extend(once(path) for _ in range(50)))
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(len({one.result(60) for one in found}), 1)
+            self.assertEqual((len(set(found)), run.made, run.skipped), (1, 1, 199))
+        self.assertEqual(self.read("log"), "x")
+
     def test_what_cannot_be_recognised_is_called(self):
         @falkon.python_app(cache=True)
         def count(values):
