@@ -106,10 +106,12 @@ class Executor(StandardExecutor):
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
         _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
+        _large: bool = False,
     ):
         self._class = _class or _task_class()
         # What its calls read and write besides their arguments.
         self._files = _files
+        self._large = _large
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -156,11 +158,22 @@ class Executor(StandardExecutor):
         URLs) that a call reads, besides those among its arguments, and writes. A
         function that is passed one of the ``outputs`` is given the path to write
         to. Both are for one call: the next one writes other files.
+
+        ``large_result=True``: calls that are submitted may return more than 8 MB
+        also where a dispatcher is between. The value stays in the cache of the
+        executor that made the call, calls that take it get it from there, and it is
+        brought here when ``result()`` is asked for.
         """
         files = (options.pop("inputs", ()), options.pop("outputs", ()))
-        return Executor(_parent=self, _class=_task_class(**options), _files=files)
+        large = options.pop("large_result", False)
+        of_class = _task_class(**options)
+        return Executor(_parent=self, _class=of_class, _files=files, _large=large)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        if self._large and self._shared.session().access is not None:
+            from ._large import submit
+
+            return submit(self, fn, args, kwargs)
         return self._call(fn, None, self._class, args, kwargs, files=self._files)
 
     def _call(

@@ -108,9 +108,9 @@ class File(os.PathLike):  # type: ignore[type-arg]
         for place, (written, _) in enumerate(uses.outputs):
             if written is self:
                 return file, (call_name(self.url, place, True),)
-        return file, (call_name(self.url, self._read_by(session, uses), False),)
+        return file, (call_name(self.url, self.read_by(session, uses), False),)
 
-    def _read_by(self, session: "Session", uses: _dataflow.Uses) -> int:
+    def read_by(self, session: "Session", uses: _dataflow.Uses) -> int:
         """Its place among what a call reads."""
         made = self._made
         if made is None:
@@ -208,7 +208,7 @@ def writes(uses: _dataflow.Uses, inputs: Any, outputs: Any, session: "Session") 
         written = file_of(one)
         uses.outputs.append((written, written._written_by()))
     for one in inputs:
-        file_of(one)._read_by(session, uses)
+        file_of(one).read_by(session, uses)
 
 
 def bind(uses: _dataflow.Uses, session: "Session", future: Future[Any]) -> None:

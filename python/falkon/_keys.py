@@ -148,6 +148,8 @@ class _Digest(pickle.Pickler):
         if key is None:
             if not (future.done() and not future.cancelled() and future.exception() is None):
                 raise NoKey("it takes the value of a call that is no app's, or is not kept")
+            if getattr(future, "_is_here", True) is False:
+                raise NoKey("it takes a large value that is not here")
             made = _values.get(future)
             if made is None:
                 made = _values[future] = self._of(future.result())

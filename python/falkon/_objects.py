@@ -10,9 +10,20 @@ import os
 import struct
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future as StandardFuture
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from . import _dataflow
 from ._calls import dumps
@@ -22,6 +33,7 @@ from ._futures import FINISHED, Future
 from ._taken import given, staged, stored
 
 if TYPE_CHECKING:
+    from ._large import Large
     from ._session import Kind, Session
     from .worker import Pickled
 
@@ -110,9 +122,13 @@ class Objects:
             place = os.environ.get("TMPDIR") or "/tmp"
             self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
             os.mkdir(self.folder, 0o700)
-        self._put: List[str] = []
+        self._put: Set[str] = set()
         """URLs of what was put into caches."""
+        self._unneeded: Deque[Tuple[str, int]] = deque()
+        """Those of it that no call needs any more, and their bytes."""
         self._process = os.getpid()
+        self.large: "weakref.WeakSet[Large]" = weakref.WeakSet()
+        """Futures whose values are in caches."""
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         self._by_content: "weakref.WeakValueDictionary[bytes, Stored]"
@@ -139,9 +155,21 @@ class Objects:
             from ._files import asked
 
             try:
-                asked("rm", self._access, "--force", *self._put)
+                asked("rm", self._access, "--force", *sorted(self._put))
             except FalkonError:
                 pass  # The executors may be gone, and their caches with them.
+
+    def bring(self) -> None:
+        """Has the values here that are in caches and may be asked for: the session
+        ends."""
+        if self._process != os.getpid():
+            return
+        for future in list(self.large):
+            try:
+                if _dataflow.has_value(future):
+                    future.fetch(may_make_again=False)
+            except FalkonError:
+                pass  # Whoever asks for it is told.
 
     def forget(self) -> None:
         """In a process that was forked: they are the other's."""
@@ -168,12 +196,28 @@ class Objects:
                     made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
                     self._own(found)
                 else:
+                    self._make_room(self._access)
                     found.object = self._put_into_cache(made, name, self._access)
+                    unneeded = (found.object[1], found.bytes)
+                    weakref.finalize(found, self._unneeded.append, unneeded).atexit = False
                 self._by_content[digest] = found
             if found.value is not None:
                 self._by_identity[id(found.value)] = found
             self._note_use(found)
             return found
+
+    def _make_room(self, access: str) -> None:
+        """Drops from caches what no call needs, if that is worth while."""
+        if sum(length for _, length in list(self._unneeded)) < RECENT_BYTES:
+            return
+        from ._files import asked
+
+        gone = [self._unneeded.popleft()[0] for _ in range(len(self._unneeded))]
+        try:
+            asked("rm", access, *gone)
+            self._put.difference_update(gone)
+        except FalkonError:
+            pass  # It is tried again in the end.
 
     def _put_into_cache(self, made: "Pickled", name: str, access: str) -> List[Any]:
         import tempfile
@@ -185,7 +229,7 @@ class Objects:
             path = os.path.join(folder, "object")
             made.write(path)  # type: ignore[no-untyped-call]
             put = asked("put", access, "--json", "--key", key, path)
-        self._put.append(put["url"])
+        self._put.add(put["url"])
         return [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
 
     def _own(self, found: Stored) -> Stored:

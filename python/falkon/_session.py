@@ -340,6 +340,8 @@ class Session:
 
     def _leave(self) -> None:
         """All is done: the dispatcher need not keep anything, and that is it."""
+        if self.error is None and self._farewell is None:
+            self.objects.bring()
         with self._lock:
             connection = self.connection
             if connection.access is None or connection.is_away or self.error is not None:

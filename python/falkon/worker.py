@@ -305,6 +305,11 @@ def staged(name, identity, shared):
     return _staged.read(identity if shared else path, shared, path)
 
 
+def keep(value, path):
+    """Leaves what a call returned in a file."""
+    Pickled(value, _dump).write(os.fspath(path))
+
+
 def file(name):
     """The path of a file that the call reads or writes."""
     import pathlib
@@ -339,7 +344,7 @@ def _importable():
     """Has arguments that refer to values of other calls find them here, also
     where Falkon's package is not installed."""
     module = types.ModuleType("falkon_taken")
-    for function in (taken, given, stored, staged, file):
+    for function in (taken, given, stored, staged, file, keep):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
     sys.modules[module.__name__] = module

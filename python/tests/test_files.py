@@ -261,6 +261,34 @@ class Elsewhere(Places, unittest.TestCase):
         self.executor.shutdown()
         self.assertEqual(put(), [])
 
+    def test_large_results(self):
+        for access in (self.dispatcher.access, os.path.join(self.dispatcher.folder, "access-client.json")):
+            with falkon.Executor(access) as executor:
+                large = executor.options(large_result=True)
+                first = large.submit(bytearray, 20 * MIB)
+                second = large.submit(lambda data: data * 2, first)
+                lengths = [executor.submit(len, one) for one in (first, second) for _ in range(3)]
+                self.assertEqual([one.result(60) for one in lengths], [20 * MIB] * 3 + [40 * MIB] * 3)
+                nested = executor.submit(lambda pair: sum(map(len, pair)), [first, second])
+                self.assertEqual(nested.result(60), 60 * MIB)
+                result = first.result(60)
+                self.assertEqual((len(result), first.outputs), (20 * MIB, []))
+                self.assertIs(first.result(60), result)
+                failed = large.submit(lambda: 1 / 0)
+                self.assertIsInstance(failed.exception(60), ZeroDivisionError)
+                with self.assertRaises(ZeroDivisionError):
+                    failed.result(60)
+                with self.assertRaises(falkon.DependencyError):
+                    executor.submit(len, failed).result(60)
+                small = large.submit(lambda: {"a": 1})
+                dropped = executor.submit(len, large.submit(bytes, 10 * MIB))
+            # What was not asked for before the end is here all the same.
+            self.assertEqual((small.result(60), len(second.result(60))), ({"a": 1}, 40 * MIB))
+            self.assertEqual(dropped.result(60), 10 * MIB)
+        self.assertEqual(self.submit(len, second).result(60), 40 * MIB)
+        with falkon.Executor(max_workers=1) as here:
+            self.assertEqual(here.options(large_result=True).submit(len, "abc").result(60), 3)
+
 
 class Loss(unittest.TestCase):
     def test_what_is_lost_is_made_again(self):
@@ -269,10 +297,13 @@ class Loss(unittest.TestCase):
             middle = File()
             wrote = executor.options(outputs=[middle]).submit(write, "again", middle)
             self.assertIsNone(wrote.result(60))
+            large = executor.options(large_result=True).submit(bytes, 10 * MIB)
+            self.assertIsNone(large.exception(60))
             first.kill()
             first.wait()
             dispatcher.executor(PYTHONPATH=HERE)
             self.assertEqual(executor.submit(read, middle).result(60), "again")
+            self.assertEqual(len(large.result(60)), 10 * MIB)
 
 
 class Names(unittest.TestCase):
