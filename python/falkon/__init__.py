@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from ._executor import Executor
+    from ._files import File, FileFuture
     from ._foreach import Row, foreach, glob, rows, to
     from ._futures import Future
     from ._progress import progress
@@ -43,6 +44,8 @@ __all__ = [
     "DependencyError",
     "Executor",
     "FalkonError",
+    "File",
+    "FileFuture",
     "Future",
     "InitializerFailed",
     "Instance",
@@ -77,6 +80,7 @@ _PLACES = {
     "_errors": "CallTimeout DependencyError FalkonError InitializerFailed RemoteError SessionLost "
     "TaskFailed VersionMismatch WorkerDied",
     "_executor": "Executor",
+    "_files": "File FileFuture",
     "_foreach": "Row foreach glob rows to",
     "_futures": "Future",
     "_progress": "progress",

@@ -22,6 +22,7 @@ from typing import (
 from . import _remote
 from ._executor import Executor, _task_class
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
+from ._objects import files_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,11 +94,13 @@ class App(Generic[P, T]):
         executor = self._executor
         if executor is None:
             executor = (_default or default_executor()) if run is None else run.executor
+        files = files_of(self.function, kwargs)
         if run is None:
             if not self._cache:
-                return executor._call(self.function, self._wrap, self._class, args, kwargs)
+                call = (self.function, self._wrap, self._class, args, kwargs)
+                return executor._call(*call, files=files)
             from ._run import outside as run
-        future: Future[Any] = run._call(self, executor, args, kwargs)
+        future: Future[Any] = run._call(self, executor, args, kwargs, files)
         return future
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -178,6 +181,11 @@ def python_app(
     ...     return 2 * value
     >>> double(double(1)).result()
     4
+
+    A call with ``outputs=[File(…), …]`` writes these files, and one with
+    ``inputs=[…]`` reads them besides those among its arguments; the function is
+    passed their paths if it has parameters of these names. The future's ``outputs``
+    stand for the files.
 
     ``executor`` makes its calls; without it, that of the :func:`run`, or of
     :func:`use`. With ``cache=True`` calls with equal arguments are one call: as

@@ -5,10 +5,13 @@ import pickle
 import sys
 import types
 import weakref
-from typing import Any, Callable, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
 from . import _remote, _versions
 from ._errors import RemoteError, RemoteTraceback
+
+if TYPE_CHECKING:
+    from .worker import Pickled
 
 PICKLED = b"p"
 """The first byte of payloads, values and code that are pickles (docs/workers.md)."""
@@ -17,14 +20,20 @@ _PLAIN = (int, float, complex, str, bytes, bool, type(None), types.ModuleType, t
 _PLAIN_CALLABLE = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
-def dumps(value: Any) -> bytes:
-    """Pickles: what is defined in ``__main__`` or has no name goes by value."""
+def dumps(value: Any, into: Optional["Pickled"] = None) -> bytes:
+    """Pickles: what is defined in ``__main__`` or has no name goes by value.
+    ``into`` takes large buffers, but of what goes by value."""
     try:
-        data = pickle.dumps(value, protocol=5)
+        put_aside = None if into is None else into.start()
+        data = pickle.dumps(value, protocol=5, buffer_callback=put_aside)
+        # A worker's __main__ is another one.
+        if b"__main__" not in data:
+            return data
     except Exception:
-        return _by_value(value)
-    # A worker's __main__ is another one.
-    return _by_value(value) if b"__main__" in data else data
+        pass
+    if into is not None:
+        into.start()
+    return _by_value(value)
 
 
 def _ours_by_value(value: Any) -> bytes:

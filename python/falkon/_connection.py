@@ -103,7 +103,7 @@ class Connection:
         self._unanswered: Dict[int, Message] = {}
         """Requests that are made again if the connection is lost."""
         self.instance: Optional[int] = None
-        self._secret = b""
+        self.secret = b""
         self._received = 0
         self._owes: Optional[float] = None
         """Since when the dispatcher has not been told of results that are here."""
@@ -113,7 +113,7 @@ class Connection:
 
     def has_instance(self, instance: int, secret: bytes) -> None:
         """Says whose conversation it is."""
-        self.instance, self._secret = instance, secret
+        self.instance, self.secret = instance, secret
 
     # Saying; the lock is held.
 
@@ -184,7 +184,7 @@ class Connection:
                 return None
             self._hung_up.wait(pause)
             pause = min(2 * pause, PAUSES_SECONDS[1])
-            program = connect_again(self.access, self.instance, self._secret)
+            program = connect_again(self.access, self.instance, self.secret)
             with self.lock:
                 self.program, self._socket = program, program.socket
                 if self._hung_up.is_set():
@@ -241,7 +241,7 @@ class Connection:
 
 def connect_again(access: str, instance: int, secret: bytes) -> Program:
     """Starts a program that connects for the sake of an instance there is."""
-    own = _access_of_instance(access, instance, secret)
+    own = access_of_instance(access, instance, secret)
     if own is None:
         return Program(["--access", access])
     file = os.memfd_create("access")
@@ -253,7 +253,7 @@ def connect_again(access: str, instance: int, secret: bytes) -> Program:
         os.close(file)
 
 
-def _access_of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:
+def access_of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:
     """An access file that opens an instance, which a client's does only on the
     connection on which it was created; ``None`` where the file itself will do."""
     import json

@@ -16,8 +16,11 @@ from ._errors import DependencyError
 from ._taken import given, taken
 
 if TYPE_CHECKING:
+    from ._files import File
     from ._futures import Future
+    from ._objects import Objects, Stored
     from ._session import Session
+    from .worker import Pickled
 
 GIVEN = b"g"
 """The first byte of payloads with values in front that the client put there."""
@@ -29,9 +32,68 @@ class _Pickling(threading.local):
 
     session: Optional["Session"] = None
     places: Optional[Dict["Future[Any]", int]] = None
+    uses: Optional["Uses"] = None
 
 
 _pickling = _Pickling()
+
+
+class Uses:
+    """What a call has to do with files and objects besides what it is passed;
+    noted while this thread pickles its arguments."""
+
+    __slots__ = ("stored", "inputs", "outputs", "waits", "_before")
+
+    def __init__(self) -> None:
+        self.stored: List["Stored"] = []
+        """Objects, which are to stay as long as the call needs them."""
+        self.inputs: List[Any] = []
+        """What is brought to where it is made, as the protocol has it."""
+        self.outputs: List[Tuple["File", Any]] = []
+        """What it writes."""
+        self.waits: List["Future[Any]"] = []
+        """Calls that write what it reads."""
+
+    def __enter__(self) -> "Uses":
+        self._before = _pickling.uses
+        _pickling.uses = self
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        _pickling.uses = self._before
+        self._before = None
+
+    def __bool__(self) -> bool:
+        return bool(self.stored or self.inputs or self.outputs)
+
+    def read(self, wanted: Any) -> int:
+        """The place of an object among what the call reads."""
+        for place, known in enumerate(self.inputs):
+            if known[0] == wanted[0]:
+                return place
+        self.inputs.append(wanted)
+        return len(self.inputs) - 1
+
+    def mark(self) -> Tuple[int, int, int]:
+        """How much is noted."""
+        return len(self.stored), len(self.inputs), len(self.waits)
+
+    def undo(self, mark: Tuple[int, int, int]) -> None:
+        """Forgets what was noted since."""
+        del self.stored[mark[0] :], self.inputs[mark[1] :], self.waits[mark[2] :]
+
+
+def arguments_of() -> Tuple[Optional["Session"], Optional[Uses]]:
+    """Whose calls the arguments are for that this thread pickles, and what they
+    use."""
+    return _pickling.session, _pickling.uses
+
+
+def upstream(future: "Future[Any]") -> Sequence["Future[Any]"]:
+    """The calls that one waits for: those whose values it takes, and those that
+    write what it reads."""
+    needs, uses = future._needs or (), future._objects
+    return needs if uses is None else (*needs, *uses.waits)
 
 
 def reference(future: "Future[Any]") -> Tuple[Any, ...]:
@@ -53,17 +115,18 @@ def reference(future: "Future[Any]") -> Tuple[Any, ...]:
         )
     if not has_value(future):
         raise failure_of(future)
-    return given, (future._result,)
+    stored = wanted.objects.returned(future)
+    return stored.__reduce__() if stored else (given, (future._result,))
 
 
 def pickled(
-    session: "Session", value: Any
+    session: "Session", value: Any, into: Optional["Pickled"] = None
 ) -> Tuple[bytes, Optional[Tuple["Future[Any]", ...]]]:
     """Arguments as bytes, and the futures whose values they take."""
     before = _pickling.session, _pickling.places
     _pickling.session, _pickling.places = session, None
     try:
-        data = dumps(value)
+        data = dumps(value, into)
         places = _pickling.places
         return data, None if places is None else tuple(places)
     finally:
@@ -95,14 +158,26 @@ def failure_of(
     return error
 
 
-def with_given(payload: bytes, values: Sequence[Tuple[int, "Future[Any]"]]) -> bytes:
-    """A payload with values in front, each with its place among all that it
-    takes: those of calls that the dispatcher need not know any more."""
+def with_given(
+    payload: bytes,
+    values: Sequence[Tuple[int, "Future[Any]"]],
+    into: "Future[Any]",
+    objects: "Objects",
+) -> bytes:
+    """The payload of the call of ``into`` with values in front, each with its
+    place among all that it takes: those of calls that the dispatcher need not
+    know any more."""
     heads: List[int] = []
     parts: List[bytes] = []
     for place, future in values:
-        value = future._result
-        data = b"" if value is None else PICKLED + dumps(value)
+        stored = objects.instead_of(future)
+        if stored is not None:
+            into._objects = into._objects or Uses()
+            into._objects.stored.append(stored)
+            data = stored.reference()
+        else:
+            value = future._result
+            data = b"" if value is None else PICKLED + dumps(value)
         heads += (place, len(data))
         parts.append(data)
     head = struct.pack("<%dI" % (1 + len(heads)), len(values), *heads)

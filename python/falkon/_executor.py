@@ -24,8 +24,8 @@ from typing import (
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
 from ._connection import AWAY_SECONDS
-from ._dataflow import pickled
 from ._futures import Future
+from ._objects import Shared, arguments, use
 from ._session import Kind, Session, write_output
 
 CHUNKS_PER_WORKER = 64
@@ -105,8 +105,13 @@ class Executor(StandardExecutor):
         output: Optional[Callable[[int, bytes], None]] = write_output,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
+        _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
+        _large: bool = False,
     ):
         self._class = _class or _task_class()
+        # What its calls read and write besides their arguments.
+        self._files = _files
+        self._large = _large
         # It lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
@@ -148,11 +153,28 @@ class Executor(StandardExecutor):
         a call needs. ``timeout`` (seconds; the call is ended), ``retries`` (how
         often it is tried again), ``priority`` (higher first), ``runtime_estimate``
         (seconds).
+
+        ``inputs`` and ``outputs``: lists of files (:class:`File`, or their paths or
+        URLs) that a call reads, besides those among its arguments, and writes. A
+        function that is passed one of the ``outputs`` is given the path to write
+        to. Both are for one call: the next one writes other files.
+
+        ``large_result=True``: calls that are submitted may return more than 8 MB
+        also where a dispatcher is between. The value stays in the cache of the
+        executor that made the call, calls that take it get it from there, and it is
+        brought here when ``result()`` is asked for.
         """
-        return Executor(_parent=self, _class=_task_class(**options))
+        files = (options.pop("inputs", ()), options.pop("outputs", ()))
+        large = options.pop("large_result", False)
+        of_class = _task_class(**options)
+        return Executor(_parent=self, _class=of_class, _files=files, _large=large)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._call(fn, None, self._class, args, kwargs)
+        if self._large and self._shared.session().access is not None:
+            from ._large import submit
+
+            return submit(self, fn, args, kwargs)
+        return self._call(fn, None, self._class, args, kwargs, files=self._files)
 
     def _call(
         self,
@@ -162,6 +184,7 @@ class Executor(StandardExecutor):
         args: Tuple[Any, ...],
         kwargs: Dict[str, Any],
         future: Optional[Future[Any]] = None,
+        files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
     ) -> Future[Any]:
         """Has a call made, with ``inner`` around the function."""
         shared = self._shared
@@ -169,10 +192,12 @@ class Executor(StandardExecutor):
             future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
-            if args or kwargs:
-                arguments, needs = pickled(shared.session(), (args, kwargs))
-                payload = PICKLED + arguments
-                future._needs = needs
+            if args or kwargs or files[0] or files[1]:
+                session = shared.session()
+                data, future._needs, uses = arguments(session, args, kwargs, files=files)
+                payload = PICKLED + data
+                if uses:
+                    kind = use(uses, session, future, kind)
             else:
                 payload = _NOTHING
         except Exception as exception:
@@ -198,24 +223,33 @@ class Executor(StandardExecutor):
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
-        arguments = list(zip(*iterables))
+        calls = list(zip(*iterables))
         if chunksize is None:
             chunks = self._shared.workers * CHUNKS_PER_WORKER
-            chunksize = min(max(len(arguments) // chunks, 1), CHUNK_CALLS_MAX)
+            chunksize = min(max(len(calls) // chunks, 1), CHUNK_CALLS_MAX)
         if chunksize == 1:
-            return super().map(fn, *zip(*arguments), timeout=timeout) if arguments else iter(())
+            return super().map(fn, *zip(*calls), timeout=timeout) if calls else iter(())
         shared = self._shared
         kind = shared.chunk_kind(fn, self._class)
         session = shared.session()
         futures = []
-        for at in range(0, len(arguments), chunksize):
-            chunk, needs = pickled(session, ((arguments[at : at + chunksize],), {}))
-            payload = PICKLED + chunk
+        for at in range(0, len(calls), chunksize):
             future: Future[Any] = Future()
-            future._needs = needs
-            session.submit(kind, payload, future)
+            chunk = (calls[at : at + chunksize],)
+            data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
+            of_kind = use(uses, session, future, kind) if uses else kind
+            session.submit(of_kind, PICKLED + data, future)
             futures.append(future)
         return _unchunk(futures, timeout)
+
+    def put(self, value: T) -> Future[T]:
+        """A future that has this value, for many calls that take it.
+
+        The value is passed to each worker once, and its calls have it in common:
+        they must not change it. Arguments that are passed as they are belong to
+        one call each.
+        """
+        return Shared(self._shared.session(), value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._shared.shutdown(wait, cancel_futures)

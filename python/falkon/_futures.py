@@ -6,11 +6,12 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures import InvalidStateError
 from concurrent.futures._base import LOGGER
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
 from . import _dataflow
 
 if TYPE_CHECKING:
+    from ._files import FileFuture
     from ._session import Session
 
 # The standard library's words for a future's states.
@@ -47,7 +48,11 @@ class Future(StandardFuture[T]):
         "_task",
         "_name",
         "_needs",
+        "_objects",
     )
+
+    outputs: Sequence["FileFuture"] = ()
+    """The files that the call writes, in the order in which it names them."""
 
     def __init__(self) -> None:  # The base class's would make a condition.
         self._state: str = PENDING
@@ -62,6 +67,8 @@ class Future(StandardFuture[T]):
         # What is called, and the calls whose values it takes until it has ended.
         self._name = ""
         self._needs: Optional[Tuple["Future[Any]", ...]] = None
+        # What its arguments refer to, likewise.
+        self._objects: Optional["_dataflow.Uses"] = None
 
     def __reduce__(self) -> Any:
         # As an argument it stands for its value.
@@ -120,7 +127,7 @@ class Future(StandardFuture[T]):
                         waker.add_cancelled(self)
                 condition.notify_all()
         self._session = None
-        self._needs = None
+        self._needs = self._objects = None
         if self._callbacks:
             self._invoke_callbacks()
         return True

@@ -41,6 +41,19 @@ class Initialised:
         return self.function(*args, **kwargs)
 
 
+class Large:
+    """A function whose value is left in a file."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, place, *args, **kwargs):
+        import sys
+
+        value = self.function(*args, **kwargs)
+        sys.modules["falkon_taken"].keep(value, place)
+
+
 STREAMS = ("stdin", "stdout", "stderr")
 """The streams of a command that a call may name files for."""
 

@@ -1,5 +1,6 @@
 """A client's conversation with a dispatcher (docs/protocol.md)."""
 
+import copy
 import os
 import struct
 import sys
@@ -29,6 +30,7 @@ from ._connection import (
 )
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
+from ._objects import PAYLOAD_BYTES, Objects, declared, is_named
 from ._versions import mismatch
 
 # Outcomes.
@@ -41,7 +43,7 @@ OUTCOMES = {
     8: "an output that was promised is not there",
     9: "an input could not be had",
 }
-MAX_COMPUTE_UTIL = [0, 0, 900, 0]
+MAX_COMPUTE_UTIL = [[3], 0, 900, 0]
 """The dispatch policy: name, window, threshold, replicas."""
 
 BATCH_CALLS = 8192
@@ -50,10 +52,6 @@ BATCH_BYTES = 4 << 20
 """Payloads that are submitted together, beyond the last."""
 BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
-FRAME_BYTES = 16 << 20
-"""The longest message."""
-PAYLOAD_BYTES = FRAME_BYTES - 4096
-"""The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
 
@@ -67,13 +65,24 @@ class Kind:
     """What calls have in common: a function and options, as the protocol has
     them."""
 
-    __slots__ = ("name", "template", "task_class")
+    __slots__ = ("name", "template", "task_class", "has_data", "_with_data")
 
     def __init__(self, name: str, code: bytes, task_class: Message):
         self.name = name
+        # Whether its calls read or write data objects.
+        self.has_data = False
+        self._with_data: Optional["Kind"] = None
         function = ["python", name.encode(), code]
         self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
         self.task_class = task_class
+
+    def with_data(self) -> "Kind":
+        """The same, for calls that read or write data objects."""
+        if self._with_data is None:
+            other = copy.copy(self)
+            other.has_data = True
+            self._with_data = other
+        return self._with_data
 
 
 class Session:
@@ -86,7 +95,17 @@ class Session:
         access: Optional[str] = None,
         away_seconds: float = 0.0,
     ):
-        self.connection = Connection(options, access, away_seconds)
+        self.access = access
+        """The access file of the dispatcher, if it is not of this session alone."""
+        self.objects = Objects(access)
+        """Arguments and values that are too large to travel with calls."""
+        if access is None:
+            options = [*options, "--objects", self.objects.folder]
+        try:
+            self.connection = Connection(options, access, away_seconds)
+        except BaseException:
+            self.objects.close()
+            raise
         self._lock = self.connection.lock
         self._output = output
         self._queue: Deque[Call] = deque()
@@ -107,7 +126,7 @@ class Session:
         _sessions.add(self)
         self._receiver.start()
         try:
-            options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
+            options_of_instance = ["", False, True, False, MAX_COMPUTE_UTIL]
             created = self.ask(CREATE, options_of_instance)
             self.connection.has_instance(created[2], created[3])
             self.ask(SUBSCRIBE, created[2], 0)
@@ -173,7 +192,7 @@ class Session:
                 kind, payload, future = call
                 if future._state != PENDING:
                     continue
-                if future._needs is not None:
+                if future._needs is not None or future._objects is not None:
                     ready = self._with_values(call)
                     if ready is None:
                         continue
@@ -195,15 +214,16 @@ class Session:
         kind, payload, future = call
         known = []
         try:
-            for place, need in enumerate(future._needs or ()):
+            for need in _dataflow.upstream(future):
                 cause = need._exception or self._unsent.get(need)
                 if cause is not None or need.cancelled():
                     raise _dataflow.failure_of(need, cause)
+            for place, need in enumerate(future._needs or ()):
                 if need._state == FINISHED and need._task not in self._pending:
                     known.append((place, need))
             if not known:
                 return call
-            payload = _dataflow.with_given(payload, known)
+            payload = _dataflow.with_given(payload, known, future, self.objects)
             if len(payload) > PAYLOAD_BYTES:
                 raise _too_long(payload)
         except Exception as exception:
@@ -220,11 +240,12 @@ class Session:
         for _, _, future in calls:
             future._task = task
             pending[task] = future
-            needs = future._needs  # Another thread may cancel it.
-            if needs is not None:
-                taken = [need._task for need in needs if need._task in pending]
-                if taken:
-                    after.append([task - first, taken, len(taken)])
+            needs, uses = future._needs, future._objects  # Another thread may cancel it.
+            if needs is not None or uses is not None:
+                taken = [need._task for need in needs or () if need._task in pending]
+                waits = [call._task for call in uses.waits if call._task in pending] if uses else []
+                if taken or waits:
+                    after.append([task - first, taken + waits, len(taken)])
             task += 1
         lengths = struct.pack("<%dI" % count, *map(len, payloads))
         submission = [
@@ -235,7 +256,7 @@ class Session:
             [[count, 0]],
             None,
             after,
-            None,
+            declared(calls) if kind.has_data else None,
         ]
         instance = self.connection.instance
         self._sent[self.connection.request(SUBMIT, instance, first, submission)] = calls
@@ -319,6 +340,8 @@ class Session:
 
     def _leave(self) -> None:
         """All is done: the dispatcher need not keep anything, and that is it."""
+        if self.error is None and self._farewell is None:
+            self.objects.bring()
         with self._lock:
             connection = self.connection
             if connection.access is None or connection.is_away or self.error is not None:
@@ -342,6 +365,7 @@ class Session:
         self.connection.forget()
         self._lock = self.connection.lock
         self._answered = threading.Condition(self._lock)
+        self.objects.forget()
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 
     def _lost(self, reason: str, error: Optional[BaseException] = None) -> None:
@@ -457,6 +481,11 @@ class Session:
         if done:
             self._leave()
 
+    def _value_of(self, future: Future[Any], data: bytes) -> Any:
+        if self.access is None and is_named(data):
+            return self.objects.take(future, data)
+        return value_of(data)
+
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
         if detail is not None and self._output is not None:
@@ -466,7 +495,7 @@ class Session:
         tag = outcome[0]
         if tag == EXIT and outcome[1] == 0:
             try:
-                value = value_of(detail[3]) if detail is not None else None
+                value = self._value_of(future, detail[3]) if detail is not None else None
             except BaseException as exception:
                 future._end(FINISHED, None, exception)
             else:
@@ -474,7 +503,8 @@ class Session:
         elif tag == CANCELLED:
             future._end(CANCELLED_AND_NOTIFIED, None, None)
         elif tag == UPSTREAM_FAILED:
-            failed = [need for need in future._needs or () if need._task == outcome[1]]
+            upstream = _dataflow.upstream(future)
+            failed = [need for need in upstream if need._task == outcome[1]]
             error = _dataflow.failure_of(failed[0]) if failed else _error(outcome, detail)
             future._end(FINISHED, None, error)
         else:
@@ -509,7 +539,7 @@ class Groups:
         those whose values it takes."""
         kind, _, future = call
         least = 0
-        for need in future._needs or ():
+        for need in _dataflow.upstream(future):
             if need._task is not None and need._task < 0:
                 least = max(least, -1 - need._task)
         places = self._of_kind.get(kind, ())
@@ -594,6 +624,7 @@ def _receive(session: Session) -> None:
         else:
             session._lost("the session has been closed")
         connection.close()
+        session.objects.close()
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

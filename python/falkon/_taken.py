@@ -17,6 +17,18 @@ def _taken(place: int) -> Any:
     raise RuntimeError("values of other calls are in workers alone")
 
 
+def _stored(name: str, shared: bool) -> Any:
+    raise RuntimeError("objects of calls are read by workers alone")
+
+
+def _staged(name: str, identity: str, shared: bool) -> Any:
+    raise RuntimeError("objects of calls are read by workers alone")
+
+
+def _file(name: str) -> Any:
+    raise RuntimeError("files of calls are where workers are")
+
+
 def _given(value: Any) -> Any:
     return value
 
@@ -26,7 +38,8 @@ def _module() -> types.ModuleType:
     module = sys.modules.get(NAME)
     if module is None:
         module = sys.modules[NAME] = types.ModuleType(NAME)
-        for name, function in (("taken", _taken), ("given", _given)):
+        for function in (_taken, _given, _stored, _staged, _file):
+            name = function.__name__[1:]
             function.__module__ = NAME
             function.__name__ = function.__qualname__ = name
             setattr(module, name, function)
@@ -37,3 +50,9 @@ taken: Callable[[int], Any] = _module().taken
 """The value of another call, in the order in which arguments name them."""
 given: Callable[[Any], Any] = _module().given
 """The value of a call that had ended when it was passed on."""
+stored: Callable[[str, bool], Any] = _module().stored
+"""What is too large to travel with a call; calls of a worker may share it."""
+staged: Callable[[str, str, bool], Any] = _module().staged
+"""Such a thing in the directory of the call."""
+file: Callable[[str], Any] = _module().file
+"""The path of a file that a call reads or writes."""

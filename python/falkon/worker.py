@@ -133,6 +133,9 @@ def _pickle(payload):
 
 VALUES, GIVEN = ord("v"), ord("g")
 """The first byte of payloads with values of other calls in front."""
+DIRECTORY = ord("d")
+"""The first byte of payloads of calls that have a directory of their own."""
+BEFORE_ARGUMENTS = frozenset((VALUES, GIVEN, DIRECTORY))
 _WORD = struct.Struct("<I")
 
 
@@ -164,6 +167,156 @@ def _split_values(payload):
     return values, payload[at:]
 
 
+# Objects: arguments and values that are too large to travel with calls. Each is a
+# file: a pickle; the buffers that it refers to, as large arrays are made of; where
+# each of these begins and its length; and how many there are.
+
+LARGE_BYTES = 1 << 20
+"""What is longer than this is an object, not part of a message."""
+OBJECT = ord("o")
+"""The first byte of values that are the name of an object."""
+BUFFER_ALIGNMENT = 64
+_PLACE = struct.Struct("<QQ")
+_COUNT = struct.Struct("<Q")
+SHARED_OBJECTS_MAX = 8
+"""Objects that a worker keeps for its next calls."""
+
+
+class _Bulk:
+    """Bytes whose pickle refers to them as they are."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return bytes, (pickle.PickleBuffer(self.value),)
+
+
+class Pickled:
+    """A pickle that ``dump`` makes, and the large buffers that it leaves out."""
+
+    def __init__(self, value, dump):
+        self.buffers = []
+        if type(value) is bytes and len(value) > LARGE_BYTES:
+            value = _Bulk(value)
+        self.data = dump(value, self)
+
+    def start(self):
+        """What a pickle is to be made with, which may be tried again."""
+        del self.buffers[:]
+        return self._put_aside
+
+    def _put_aside(self, buffer):
+        view = buffer.raw()
+        if view.nbytes < LARGE_BYTES:
+            return True
+        self.buffers.append(view)
+        return False
+
+    def is_large(self):
+        return bool(self.buffers) or len(self.data) > LARGE_BYTES
+
+    def length(self):
+        return len(self.data) + sum(view.nbytes for view in self.buffers)
+
+    def write(self, path):
+        """Makes an object, which has its name when it is whole."""
+        part = path + ".part"
+        try:
+            with open(part, "xb") as file:
+                file.write(self.data)
+                places = []
+                for view in self.buffers:
+                    file.write(bytes(-file.tell() % BUFFER_ALIGNMENT))
+                    places.append(_PLACE.pack(file.tell(), view.nbytes))
+                    file.write(view)
+                file.write(b"".join(places) + _COUNT.pack(len(places)))
+            os.rename(part, path)
+        except BaseException:
+            try:
+                os.unlink(part)
+            except OSError:
+                pass
+            raise
+
+
+def read_object(path):
+    """What an object is. Buffers are the file's pages, and copies of those that
+    are written to: changes are seen by nobody else."""
+    with open(path, "rb") as file:
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    (count,) = _COUNT.unpack_from(view, len(view) - _COUNT.size)
+    places = len(view) - _COUNT.size - count * _PLACE.size
+    buffers = []
+    for number in range(count):
+        at, length = _PLACE.unpack_from(view, places + number * _PLACE.size)
+        buffers.append(view[at : at + length])
+    return pickle.loads(view, buffers=buffers)
+
+
+class Objects:
+    """The objects of a worker's calls."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._shared = {}
+        """Those that calls have in common, the one used last at the end."""
+
+    def read(self, name, shared=False, path=None):
+        value = self._shared.pop(name, self)
+        if value is self:
+            value = read_object(path or os.path.join(self.folder, name))
+        if shared:
+            self._shared[name] = value
+            while len(self._shared) > SHARED_OBJECTS_MAX:
+                del self._shared[next(iter(self._shared))]
+        return value
+
+    def encode(self, value):
+        """What a call returned: a pickle, or the name of an object."""
+        pickled = Pickled(value, _dump)
+        if not pickled.is_large():
+            return b"p" + pickled.data
+        name = os.urandom(16).hex()
+        pickled.write(os.path.join(self.folder, name))
+        return b"o" + name.encode()
+
+
+_objects = None
+"""Where objects are, if calls have any."""
+
+
+def stored(name, shared):
+    """An object; arguments refer to it so."""
+    if _objects is None:
+        raise ValueError("an object is where this worker cannot read it")
+    return _objects.read(name, shared)
+
+
+_directory = ""
+"""Of the call whose arguments are being read."""
+_staged = Objects("")
+"""Objects that come with calls, by their paths."""
+
+
+def staged(name, identity, shared):
+    """An object that was brought to the call's directory."""
+    path = os.path.join(_directory, name)
+    return _staged.read(identity if shared else path, shared, path)
+
+
+def keep(value, path):
+    """Leaves what a call returned in a file."""
+    Pickled(value, _dump).write(os.fspath(path))
+
+
+def file(name):
+    """The path of a file that the call reads or writes."""
+    import pathlib
+
+    return pathlib.Path(_directory, name)
+
+
 _values = []
 """What other calls returned, for the call whose arguments are being read."""
 
@@ -175,6 +328,8 @@ def taken(place):
         return None
     if data[0] == PICKLED:
         return pickle.loads(data[1:])
+    if data[0] == OBJECT:
+        return stored(str(data[1:], "utf-8"), False)
     if data[:1] == b"j":
         return json.loads(bytes(data[1:]))
     raise ValueError("of what a call returned that this one takes, there is only a text")
@@ -189,7 +344,7 @@ def _importable():
     """Has arguments that refer to values of other calls find them here, also
     where Falkon's package is not installed."""
     module = types.ModuleType("falkon_taken")
-    for function in (taken, given):
+    for function in (taken, given, stored, staged, file, keep):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
     sys.modules[module.__name__] = module
@@ -197,7 +352,13 @@ def _importable():
 
 def arguments_with_values(payload):
     """Arguments that take values of other calls, and the form they have without."""
-    global _values
+    global _directory, _values
+    if payload[0] == DIRECTORY:
+        (length,) = _WORD.unpack_from(payload, 1)
+        _directory = os.fsdecode(payload[5 : 5 + length])
+        payload = payload[5 + length :]
+    if not payload:
+        return ((), {}), 0
     _values, payload = _split_values(payload)
     try:
         form = payload[0]
@@ -211,11 +372,12 @@ ARGUMENTS = {ord("s"): _strings, ord("j"): _json, PICKLED: _pickle}
 """From the first byte of a payload to how it is read."""
 
 
-def _dump(value):
+def _dump(value, into=None):
     """A pickle; what has no name that others could find it by goes by value, if
-    that can be done here."""
+    that can be done here. ``into`` takes large buffers."""
+    protocol = pickle.HIGHEST_PROTOCOL
     try:
-        data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+        data = pickle.dumps(value, protocol, buffer_callback=into and into.start())
         if b"__main__" not in data:
             return data
         import cloudpickle
@@ -227,14 +389,19 @@ def _dump(value):
         except ImportError:
             pass
         else:
-            return cloudpickle.dumps(value)
+            return cloudpickle.dumps(value, buffer_callback=into and into.start())
         raise
-    return cloudpickle.dumps(value)
+    return cloudpickle.dumps(value, buffer_callback=into and into.start())
+
+
+NEVER_LARGE = frozenset((bool, int, float, complex, type(None)))
 
 
 def encode_value(value, form):
     """What a call with a payload of this form returned, as bytes."""
     if form == PICKLED:
+        if _objects is not None and type(value) not in NEVER_LARGE:
+            return _objects.encode(value)
         return b"p" + _dump(value)
     try:
         return b"j" + json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
@@ -490,7 +657,7 @@ class Worker:
             form = payloads[at] if end > at else 0
             try:
                 function = known(number) or load(number)
-                if form == VALUES or form == GIVEN:
+                if form in BEFORE_ARGUMENTS:
                     (args, kwargs), form = arguments_with_values(payloads[at:end])
                     value = function(*args, **kwargs)
                 elif form:
@@ -580,8 +747,12 @@ def describe(exception):
 
 
 def main():
+    global _objects
     path = os.environ.pop("FALKON_WORKER_SOCKET")
     token = os.environ.pop("FALKON_WORKER_TOKEN")
+    folder = os.environ.pop("FALKON_WORKER_OBJECTS", None)
+    if folder is not None:
+        _objects = Objects(folder)
     # As with `python -c`: modules are found in the working directory. (Run as
     # a file, the first entry is the file's folder.)
     sys.path[0:1] = [""]

@@ -61,8 +61,8 @@ class Dispatcher:
         return process
 
     def executor(self, *options, python=sys.executable, **environment):
-        """Starts an executor whose workers have this interpreter."""
+        """Starts an executor whose workers have this interpreter; its process."""
         worker = "python=" + python
         options = ["--worker", worker, "--slots", "2", *options]
         variables = dict(os.environ, **environment)
-        self._start("executor", "--access", self.access, *options, env=variables)
+        return self._start("executor", "--access", self.access, *options, env=variables)

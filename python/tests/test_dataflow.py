@@ -231,16 +231,6 @@ class Dataflow(unittest.TestCase):
         self.assertEqual([future.result(60) for future in futures], lengths)
         self.assertEqual([future.result(60) for future in taken], [5 << 20] * 6)
 
-    def test_values_that_are_too_long_are_refused_with_the_reason(self):
-        gate, let = self.gate()
-        large = [self.submit(lambda _: bytes(6 << 20), gate) for _ in range(2)]
-        both = self.submit(lambda *values: len(values), *large)
-        one = self.submit(len, large[0])
-        let()
-        with self.assertRaisesRegex(falkon.TaskFailed, "bytes travel with a call"):
-            both.result(60)
-        self.assertEqual(one.result(60), 6 << 20)
-
     def test_a_future_is_no_value_by_itself(self):
         gate, let = self.gate()
         with self.assertRaisesRegex(TypeError, "pass it as an argument"):
@@ -279,6 +269,29 @@ class Dataflow(unittest.TestCase):
                 three = executor.submit(sum, [one, two])
                 made = executor.submit(dict, a=one, b=[two, (three,)]).result(60)
                 self.assertEqual(made, {"a": 1, "b": [2, (3,)]})
+
+    def test_chains_that_hand_files_on_stay_where_the_files_are(self):
+        @falkon.python_app
+        def step(before, outputs):
+            outputs[0].write_bytes(before.read_bytes() if before else bytes(1 << 20))
+            return os.environ["EXECUTOR"]
+
+        with Dispatcher() as dispatcher:
+            for number in range(3):
+                dispatcher.executor(EXECUTOR=str(number))
+            with falkon.run(dispatcher.access):
+                chains = []
+                for _ in range(4):
+                    calls, last = [], None
+                    for _ in range(20):
+                        calls.append(step(last, outputs=[falkon.File(suffix=".dat")]))
+                        last = calls[-1].outputs[0]
+                    chains.append(calls)
+                places = [[call.result(60) for call in calls] for calls in chains]
+        moves = sum(a != b for chain in places for a, b in zip(chain, chain[1:]))
+        # At random it would be two of three. An executor that another test's work
+        # slows down may lose one now and then.
+        self.assertLess(moves, 20, places)
 
     def test_shutdown_waits_for_what_waits_for_others(self):
         executor = falkon.Executor(max_workers=1)

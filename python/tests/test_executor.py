@@ -210,14 +210,6 @@ class Calls(unittest.TestCase):
     def test_a_call_may_make_calls(self):
         self.assertEqual(self.value(nested, 2), 2)
 
-    def test_large_arguments_and_values(self):
-        data = os.urandom(5 << 20)
-        self.assertEqual(self.value(bytes, data), data)
-        with self.assertRaisesRegex(falkon.TaskFailed, "write large results to a file"):
-            self.value(bytes, 20 << 20)
-        with self.assertRaisesRegex(falkon.TaskFailed, "bytes travel with a call"):
-            self.value(len, bytes(20 << 20))
-
     def test_what_calls_write_is_passed_on(self):
         written = []
         output = lambda stream, data: written.append((stream, data))

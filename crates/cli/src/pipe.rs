@@ -19,6 +19,7 @@ use falkon_node::secure::{FrameReader, FrameWriter, connect, plain};
 use falkon_wire::message::PROTOCOL_VERSION;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -38,6 +39,10 @@ pub(crate) struct PipeArgs {
     /// this program's is refused
     #[arg(long, value_name = "N")]
     protocol: Option<u16>,
+    /// A folder for what is too large to travel with calls: both sides read
+    /// and write there, and it is removed in the end
+    #[arg(long, value_name = "DIR", requires = "here")]
+    objects: Option<PathBuf>,
     #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
@@ -96,7 +101,8 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
         Ok(cache) => cache,
         Err(exit) => return exit,
     };
-    let (capacity, workers) = (args.offer.capacity(), args.workers.options());
+    let (capacity, mut workers) = (args.offer.capacity(), args.workers.options());
+    workers.objects.clone_from(&args.objects);
     let place = scratch.path().to_owned();
     let embedded = Embedded::start(capacity, place, args.capture, workers, Some(cache));
     let mut embedded = match embedded {
@@ -113,6 +119,10 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
     embedded.stop(true).await;
     // Nobody is left who could read what is in it.
     scratch.remove();
+    if let Some(folder) = args.objects {
+        // The client may have removed it.
+        let _ = std::fs::remove_dir_all(folder);
+    }
     failed.map_or(Exit::Success, Exit::failure)
 }
 

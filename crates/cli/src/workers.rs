@@ -33,6 +33,7 @@ impl WorkerArgs {
             preload: self.preload.clone(),
             calls_max: self.worker_calls_max,
             memory_bytes_max: self.worker_memory_max.unwrap_or(0),
+            objects: None,
         }
     }
 }

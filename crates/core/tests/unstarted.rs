@@ -1,4 +1,5 @@
-//! A task whose inputs are gone when it is to begin.
+//! A task with data that does not begin: its inputs are gone, or the worker that
+//! was to call it is.
 
 use falkon_core::data::cache::{CacheOptions, Eviction};
 use falkon_core::data::declared::{AssignedData, Lists, Located};
@@ -8,14 +9,14 @@ use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare};
 use falkon_core::execute::{Action, Event, Executor, Start};
 use falkon_core::limits::INPUT_LOSSES_MAX;
 use falkon_core::result::{Outcome, Tries};
-use falkon_core::task::{InstanceId, Packed, Resources, Rows, TaskClass, TaskId, Time};
+use falkon_core::task::{InstanceId, Kind, Packed, Resources, Rows, TaskClass, TaskId, Time};
 use std::sync::Arc;
 
 const OBJECT: ObjectId = ObjectId(7);
 const SIZE_BYTES: u64 = 10;
 
 /// An executor with a cache that was sent one task, which reads one object.
-fn executor() -> Executor {
+fn executor(kind: Kind) -> Executor {
     let cache =
         CacheOptions { tiers_bytes: vec![2 * SIZE_BYTES], eviction: Eviction::Lru, seed: 1 };
     let mut executor = Executor::new(1, "one slot".to_owned(), Resources::cpus(1)).with_cache(
@@ -37,7 +38,7 @@ fn executor() -> Executor {
         prepare: vec![Prepare {
             batch: BatchId(0),
             template: Arc::new(Vec::new()),
-            classes: vec![TaskClass::default()],
+            classes: vec![TaskClass { kind, ..TaskClass::default() }],
         }],
         assign: vec![Assigned {
             data: Some(Box::new(data)),
@@ -95,7 +96,7 @@ fn lose(executor: &mut Executor, start: Start) {
 
 #[test]
 fn inputs_that_are_gone_are_staged_again_before_the_task_begins() {
-    let mut executor = executor();
+    let mut executor = executor(Kind::Process);
     let (fetches, actions) = fetch_all(&mut executor);
     let mut started = starts(actions);
     assert_eq!((fetches, started.len()), (1, 1));
@@ -121,7 +122,7 @@ fn inputs_that_are_gone_are_staged_again_before_the_task_begins() {
 
 #[test]
 fn a_task_that_was_cancelled_meanwhile_is_not_staged_again() {
-    let mut executor = executor();
+    let mut executor = executor(Kind::Process);
     let (_, actions) = fetch_all(&mut executor);
     let start = starts(actions).remove(0);
     let held =
@@ -131,4 +132,51 @@ fn a_task_that_was_cancelled_meanwhile_is_not_staged_again() {
     lose(&mut executor, start);
     let (fetches, actions) = fetch_all(&mut executor);
     assert_eq!((fetches, starts(actions).len()), (0, 0));
+}
+
+/// No worker has begun a call.
+fn give_back(executor: &mut Executor, start: &Start) {
+    executor.handle(Time(4), Event::Returned { key: start.key, count: 1 });
+}
+
+#[test]
+fn a_call_that_no_worker_has_made_keeps_its_inputs() {
+    let mut executor = executor(Kind::Function);
+    let (fetches, actions) = fetch_all(&mut executor);
+    let mut started = starts(actions);
+    assert_eq!((fetches, started.len()), (1, 1));
+    assert!(started[0].data.is_some());
+    for _ in 0..3 {
+        let start = started.remove(0);
+        give_back(&mut executor, &start);
+        let (fetches, actions) = fetch_all(&mut executor);
+        assert!(actions.contains(&Action::Clear(start.key)), "its directory goes");
+        started = starts(actions);
+        assert_eq!((fetches, &started), (0, &vec![start]));
+    }
+    // Also if they are gone.
+    executor.handle(Time(4), Event::Stage(stage::Event::Lost(OBJECT)));
+    give_back(&mut executor, &started[0]);
+    let (fetches, actions) = fetch_all(&mut executor);
+    assert_eq!((fetches, starts(actions)), (1, started));
+}
+
+#[test]
+fn a_call_that_was_cancelled_before_a_worker_made_it_is_reported_once() {
+    let mut executor = executor(Kind::Function);
+    let (_, actions) = fetch_all(&mut executor);
+    let start = starts(actions).remove(0);
+    let held =
+        Held { instance: InstanceId(0), first: TaskId(0), count: 1, tries: Tries::default() };
+    let order = Order { cancel: vec![held], ..Order::default() };
+    executor.handle(Time(4), Event::Order(order));
+    give_back(&mut executor, &start);
+    let (_, actions) = fetch_all(&mut executor);
+    let reports = actions.iter().filter_map(|action| match action {
+        Action::Update(update) => Some(update.reports.iter()),
+        _ => None,
+    });
+    let outcomes: Vec<Outcome> = reports.flatten().map(|report| report.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Cancelled]);
+    assert!(actions.contains(&Action::Clear(start.key)));
 }

@@ -60,9 +60,34 @@ pub fn is_inner_name(name: &[u8]) -> bool {
         && !name.contains(&0)
 }
 
+/// Under which name a call finds an object that its command does not name: the
+/// `place`-th of those that it reads, or of those that it writes (from 0), whose
+/// URL is `url`. It ends as the URL does, as programs look at endings.
+#[must_use]
+pub fn call_name(url: &str, place: usize, is_written: bool) -> String {
+    let plain = url.split(['?', '#']).next().unwrap_or(url);
+    let plain = plain.strip_prefix("cache:").unwrap_or(plain);
+    let base = plain.rsplit('/').next().unwrap_or(plain);
+    let base = if is_inner_name(base.as_bytes()) { base } else { "object" };
+    let folder = if is_written { "out" } else { "in" };
+    format!("{folder}/{place}/{base}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_find_objects_by_their_places() {
+        assert_eq!(call_name("/data/a.fits", 0, false), "in/0/a.fits");
+        assert_eq!(call_name("https://host/b.csv?c=/d", 12, false), "in/12/b.csv");
+        assert_eq!(call_name("cache:e/f.txt", 1, true), "out/1/f.txt");
+        for url in ["cache:", "s3://bucket/key/", "/a/..", "cache:a\0b"] {
+            let name = call_name(&url.replace("\\0", "\0"), 2, false);
+            assert_eq!(name, "in/2/object", "{url}");
+            assert!(is_inner_name(name.as_bytes()));
+        }
+    }
 
     #[test]
     fn files_are_told_from_objects() {

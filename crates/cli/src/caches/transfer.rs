@@ -5,6 +5,7 @@ mod fetch;
 mod file;
 
 use super::find::{find, find_one};
+use super::list::json_line;
 use super::{Asking, Caches, until_heard};
 use crate::access::AccessArgs;
 use crate::exit::{Exit, say};
@@ -17,6 +18,7 @@ use falkon_core::task::ExecutorId;
 use falkon_node::object::object_id;
 use falkon_node::peer::{Peer, VisitError, Visitor};
 use falkon_wire::declared::CACHE_SCHEME;
+use serde::Serialize;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,17 @@ pub(super) struct PutArgs {
     /// On how many executors
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     replicas: u16,
+    /// Print a line of JSON per object, with its id and version
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct JsonPut<'a> {
+    id: String,
+    url: &'a str,
+    version: &'a str,
+    size: Option<u64>,
 }
 
 /// `falkon data get`
@@ -72,8 +85,17 @@ pub(super) fn put(args: &PutArgs) -> Exit {
     asking.ask(async |caches: &Caches| {
         for path in &args.files {
             let key = key(args.key.as_deref(), path)?;
-            let url = put_one(caches, path, &key, usize::from(args.replicas)).await?;
-            if let Some(exit) = print(&format!("{url}\n")) {
+            let object = put_one(caches, path, &key, usize::from(args.replicas)).await?;
+            let text = match args.json {
+                true => json_line(&JsonPut {
+                    id: object.id.to_string(),
+                    url: &object.url,
+                    version: &object.version,
+                    size: object.size,
+                })?,
+                false => format!("{}\n", object.url),
+            };
+            if let Some(exit) = print(&text) {
                 return Ok(exit);
             }
         }
@@ -93,7 +115,7 @@ fn key(given: Option<&str>, path: &Path) -> Result<String, Exit> {
     })
 }
 
-async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Result<String, Exit> {
+async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Result<Object, Exit> {
     let unreadable = |error| Exit::usage(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
@@ -130,7 +152,7 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
     };
     until_heard(is_heard).await.map_err(Exit::client)?;
     if taken.len() >= replicas {
-        return Ok(url);
+        return Ok(object);
     }
     for reason in &reasons {
         say(format_args!("cannot put {url} on {reason}"));

@@ -267,22 +267,28 @@ impl Executor {
                 continue;
             }
             let Some(run) = self.vacate(key, None) else { continue };
-            match run.killed {
-                Some(Killed::Disowned) => {}
-                Some(Killed::Cancelled) => self.outbox.push(Report {
-                    instance: key.instance,
-                    first: key.task,
-                    count: 1,
-                    tries: run.tries,
-                    outcome: Outcome::Cancelled,
-                    started: self.now,
-                    ended: self.now,
-                    detail: None,
-                }),
-                // A deadline that passed before the call began is none.
-                Some(Killed::Timeout) | None => self.requeue(key, &run),
+            // A deadline that passed before the call began is none.
+            if matches!(run.killed, Some(Killed::Timeout) | None) {
+                self.requeue(key, &run);
+                self.release_template(run.template);
+                continue;
             }
             self.release_template(run.template);
+            let cancelled = (run.killed == Some(Killed::Cancelled)).then_some(Report {
+                instance: key.instance,
+                first: key.task,
+                count: 1,
+                tries: run.tries,
+                outcome: Outcome::Cancelled,
+                started: self.now,
+                ended: self.now,
+                detail: None,
+            });
+            match (&run.data, cancelled) {
+                (Some(task), cancelled) => self.finish(key, task, cancelled),
+                (None, Some(cancelled)) => self.outbox.push(cancelled),
+                (None, None) => {}
+            }
         }
     }
 
@@ -294,6 +300,8 @@ impl Executor {
             && front.tries == run.tries
             && front.template == run.template
             && front.row == run.row + 1
+            && front.data.is_none()
+            && run.data.is_none()
             && Arc::ptr_eq(&front.class, &run.class)
             && Arc::ptr_eq(&front.rows, &run.rows)
         {
@@ -305,6 +313,9 @@ impl Executor {
         if let Some(prepared) = self.templates.get_mut(&run.template) {
             prepared.uses += 1;
         }
+        if let Some(task) = &run.data {
+            self.unstart(key, task);
+        }
         self.queue.push_front(Queued {
             instance: key.instance,
             first: key.task.0,
@@ -314,7 +325,7 @@ impl Executor {
             class: run.class.clone(),
             rows: run.rows.clone(),
             row: run.row,
-            data: None,
+            data: run.data.clone(),
             passed_since: None,
         });
     }

@@ -6,7 +6,7 @@ use crate::dispatch::{Assigned, Held, Order};
 use crate::limits::KILL_GRACE_MICROS;
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::runset::RunSet;
-use crate::task::{InstanceId, Kind, TaskId};
+use crate::task::{InstanceId, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,9 +89,6 @@ impl Executor {
             None => "the executor was never sent this task's template",
             Some(class) if !class.resources.is_sound() || !self.capacity.fits(&class.resources) => {
                 "the task needs more than this executor offers"
-            }
-            Some(class) if class.kind == Kind::Function && !matches!(data, Ok(None)) => {
-                "functions have no data objects"
             }
             Some(_) => data.as_ref().err().copied().unwrap_or(""),
         };

@@ -1,11 +1,12 @@
 //! Tasks that an executor has started: processes, functions and builtins.
 
 mod prepare;
+mod with_data;
 
 use super::Options;
 use super::not_started::not_started;
 use super::objects::{FromObjects, Objects};
-use super::workers::{Bundle, Call, Home, Workers, texts_payload};
+use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 /// Longest `@sleep`, so that times stay far from overflow.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
 
+/// What a task is to write, and where it leaves it.
+type Written = Vec<(PathBuf, Arc<Object>)>;
+
 /// A process under way.
 struct Process {
     key: TaskKey,
@@ -35,7 +39,7 @@ struct Process {
     /// Files that must be there in the end.
     outputs: Vec<PathBuf>,
     /// Data objects that it is to write.
-    objects: Vec<(PathBuf, Arc<Object>)>,
+    objects: Written,
     program: Vec<u8>,
     cwd: Option<Vec<u8>>,
     stdin: Option<Vec<u8>>,
@@ -77,6 +81,8 @@ pub(super) struct Tasks {
     kills: Vec<(u64, Duration)>,
     /// Tasks that are not to start if they have not.
     take_backs: Vec<u64>,
+    /// What calls under way are to write, if they read or write data objects.
+    call_objects: BTreeMap<TaskKey, Written>,
     /// `@sleep` tasks by when they wake.
     timers: BTreeSet<(Time, TaskKey)>,
     sleeping: BTreeMap<TaskKey, (Time, Time)>,
@@ -109,6 +115,7 @@ impl Tasks {
             launched: 0,
             kills: Vec::new(),
             take_backs: Vec::new(),
+            call_objects: BTreeMap::new(),
             timers: BTreeSet::new(),
             sleeping: BTreeMap::new(),
             events: VecDeque::new(),
@@ -186,7 +193,18 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front().or_else(|| self.workers.events.pop_front())
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let event = self.workers.events.pop_front()?;
+            if self.call_objects.is_empty() {
+                return Some(event);
+            }
+            if let Some(event) = self.call_event(event) {
+                return Some(event);
+            }
+        }
     }
 
     pub(super) fn next_timer(&self) -> Option<Time> {
@@ -221,10 +239,13 @@ impl Tasks {
             }),
             Kind::Sleep => self.sleep(&start, now).map_err(NotStarted::from),
             Kind::Process => self.prepare_launch(&start),
-            Kind::Function => {
-                self.start_calls(&start, clock);
-                Ok(())
-            }
+            Kind::Function => match start.data.clone() {
+                Some(data) => self.start_call_with_data(&start, &data, clock),
+                None => {
+                    self.start_calls(&start, clock);
+                    Ok(())
+                }
+            },
         };
         if result.is_err()
             && let Some(before) = self.launch_after(&start)
@@ -596,21 +617,10 @@ impl Tasks {
             _ => (clock.at_monotonic(ended.started), clock.at_monotonic(ended.ended)),
         };
         let event = Event::Ended { key: process.key, outcome, started, ended, detail };
-        if outcome != Outcome::Exit(0) || process.objects.is_empty() {
-            return Some(event);
+        match outcome {
+            Outcome::Exit(0) => self.wrote(process.key, process.objects, event),
+            _ => Some(event),
         }
-        let sizes = process
-            .objects
-            .iter()
-            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
-        let sizes: Vec<u64> = sizes.collect();
-        let Some(objects) = &mut self.objects else { return Some(event) };
-        if objects.put(process.key, process.objects) {
-            self.events.push_back(event);
-            return Some(Event::Wrote { key: process.key, sizes });
-        }
-        self.putting.insert(process.key, (sizes, event));
-        None
     }
 
     /// A task did not begin, as one before it wrote to what it was to read.

@@ -19,7 +19,7 @@ mod program;
 mod protocol;
 mod worker;
 
-pub(super) use bundle::{Bundle, Call, Home, texts_payload};
+pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
 pub(super) use connection::Heard;
 
 use crate::clock::Clock;
@@ -80,6 +80,9 @@ pub struct WorkerOptions {
     /// A worker that holds more memory after a call is replaced; in bytes, 0
     /// is no limit.
     pub memory_bytes_max: u64,
+    /// A folder that the client of this executor reads and writes too: for
+    /// arguments and values that are too large to travel with calls.
+    pub objects: Option<PathBuf>,
 }
 
 /// Why no worker can be started.
@@ -270,6 +273,9 @@ impl Workers {
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
         env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.clone().into_bytes()));
+        if let Some(folder) = &self.options.objects {
+            env.push((b"FALKON_WORKER_OBJECTS".to_vec(), program::bytes_of(folder)));
+        }
         let key = self.next_worker;
         self.next_worker += 1;
         if self.workers.len() >= self.slots {

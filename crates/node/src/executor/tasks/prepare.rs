@@ -9,7 +9,7 @@ use falkon_core::execute::{Start, StartData};
 use falkon_core::result::Outcome;
 use falkon_wire::command::Command;
 use falkon_wire::declared::{self, Declared};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Tasks {
     }
 
     /// Makes the directory of a task with data objects, its inputs in it.
-    fn make_sandbox(
+    pub(super) fn make_sandbox(
         &mut self,
         start: &Start,
         command: &Command,
@@ -114,21 +114,23 @@ impl Tasks {
             let error = "a task with data objects has a directory of its own, and no cwd";
             return Err(NotStarted::from(error.to_owned()));
         }
+        let reads: Vec<&Object> = data.inputs.iter().map(|staged| &*staged.object).collect();
         let mut inputs = Vec::new();
-        for ((name, _), staged) in declared::objects(&command.inputs).zip(&data.inputs) {
-            if !declared::is_inner_name(name) {
-                let name = String::from_utf8_lossy(name);
+        for (name, object) in names_of(&command.inputs, &reads, false).into_iter().zip(&reads) {
+            if !declared::is_inner_name(&name) {
+                let name = String::from_utf8_lossy(&name);
                 let error = format!("`{name}` is no name for a data object: it must be inside");
                 return Err(NotStarted::from(error));
             }
-            inputs.push((PathBuf::from(OsStr::from_bytes(name)), staged.object.id));
+            inputs.push((PathBuf::from(OsString::from_vec(name)), object.id));
         }
         let folder = objects.make_sandbox(start.key, &inputs).map_err(|error| match error {
             SandboxError::Lost(object) => NotStarted::Lost(object),
             SandboxError::Other(error) => NotStarted::Ended { outcome: Outcome::NoInput, error },
         })?;
-        for (name, _) in declared::objects(&command.outputs) {
-            let path = folder.join(OsStr::from_bytes(name));
+        let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
+        for name in names_of(&command.outputs, &writes, true) {
+            let path = folder.join(OsStr::from_bytes(&name));
             if let Some(parent) = path.parent().filter(|parent| *parent != folder)
                 && let Err(error) = std::fs::create_dir_all(parent)
             {
@@ -138,6 +140,17 @@ impl Tasks {
         }
         Ok(folder)
     }
+}
+
+/// The names of a task's data objects in its directory: those that its command
+/// gives them; a call that gives none finds them by their places.
+pub(super) fn names_of(texts: &[Vec<u8>], objects: &[&Object], is_written: bool) -> Vec<Vec<u8>> {
+    let mut given = declared::objects(texts).map(|(name, _)| name.to_vec()).peekable();
+    if given.peek().is_some() {
+        return given.collect();
+    }
+    let by_place = objects.iter().enumerate();
+    by_place.map(|(at, object)| declared::call_name(&object.url, at, is_written).into()).collect()
 }
 
 /// Checks that a command's inputs are there; returns where its outputs go.

@@ -56,6 +56,17 @@ pub(in crate::executor) fn texts_payload(argv: &[Vec<u8>]) -> Vec<u8> {
     payload
 }
 
+/// A payload with the directory of its call in front.
+pub(in crate::executor) fn in_directory(directory: &[u8], payload: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(5 + directory.len() + payload.len());
+    whole.push(b'd');
+    // Paths are short.
+    whole.extend((directory.len() as u32).to_le_bytes());
+    whole.extend(directory);
+    whole.extend(payload);
+    whole
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::executor) struct Bundle {

@@ -82,7 +82,7 @@ pub(super) fn ended_call(
         outcome = Outcome::Exit(1);
         error = format!(
             "it returned {} bytes, and at most {VALUE_BYTES_MAX} can be sent: write large results \
-             to a file",
+             to a file (from Python, large_result=True does so)",
             value.len()
         );
         value = Vec::new();

@@ -1,0 +1,85 @@
+//! Calls of functions that read or write data objects: one at a time, each with
+//! a directory of its own, which its worker is told of; and what becomes of what
+//! tasks write.
+
+use super::prepare::{NotStarted, names_of};
+use super::{Bundle, Call, Home, Tasks, Written, in_directory, texts_payload};
+use crate::clock::Clock;
+use falkon_core::data::object::Object;
+use falkon_core::execute::{Event, Start, StartData, TaskKey};
+use falkon_core::result::Outcome;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+impl Tasks {
+    /// Passes a call on to a worker.
+    pub(super) fn start_call_with_data(
+        &mut self,
+        start: &Start,
+        data: &StartData,
+        clock: &Clock,
+    ) -> Result<(), NotStarted> {
+        let command = self.command(start, 0)?;
+        let directory = self.make_sandbox(start, &command, data)?;
+        let mut more = Vec::new();
+        if self.has_gpus {
+            more.push((b"CUDA_VISIBLE_DEVICES".to_vec(), self.gpu_list(&start.gpus).into()));
+        }
+        let home = Arc::new(Home::of(&command, more)?);
+        let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
+        let names = names_of(&command.outputs, &writes, true).into_iter();
+        let written: Written = names
+            .map(|name| directory.join(OsString::from_vec(name)))
+            .zip(data.outputs.iter().cloned())
+            .collect();
+        let outputs: Vec<PathBuf> = written.iter().map(|(path, _)| path.clone()).collect();
+        let call = command.call.ok_or_else(|| "the task names no function".to_owned())?;
+        let payload = match call.payload.is_empty() {
+            true => texts_payload(&command.argv),
+            false => call.payload,
+        };
+        let payload = in_directory(directory.as_os_str().as_bytes(), &payload).into();
+        let call = Call { home, function: call.function, payload, outputs };
+        self.call_objects.insert(start.key, written);
+        self.workers.start(Bundle::new(start.key, start.attempt, call), clock);
+        Ok(())
+    }
+
+    /// What the core hears of something that has happened to calls: of one that
+    /// has written objects, later.
+    pub(super) fn call_event(&mut self, event: Event) -> Option<Event> {
+        match &event {
+            Event::Ended { key, outcome, .. } => {
+                let (key, ended_well) = (*key, *outcome == Outcome::Exit(0));
+                let written = self.call_objects.remove(&key).unwrap_or_default();
+                if ended_well { self.wrote(key, written, event) } else { Some(event) }
+            }
+            Event::Returned { key, count: 1 } => {
+                self.call_objects.remove(key);
+                Some(event)
+            }
+            _ => Some(event),
+        }
+    }
+
+    /// A task has ended well, which is told when what it wrote is where it
+    /// belongs. Gives what the core is to hear now.
+    pub(super) fn wrote(&mut self, key: TaskKey, written: Written, event: Event) -> Option<Event> {
+        if written.is_empty() {
+            return Some(event);
+        }
+        let sizes = written
+            .iter()
+            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
+        let sizes: Vec<u64> = sizes.collect();
+        let Some(objects) = &mut self.objects else { return Some(event) };
+        if objects.put(key, written) {
+            self.events.push_back(event);
+            return Some(Event::Wrote { key, sizes });
+        }
+        self.putting.insert(key, (sizes, event));
+        None
+    }
+}

@@ -1,0 +1,225 @@
+"""``falkon.File``: files that calls read and write (docs/data.md)."""
+
+import json
+import os
+import posixpath
+import subprocess
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+
+from . import _dataflow
+from ._blake3 import digest
+from ._errors import FalkonError
+from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
+from ._program import find
+from ._taken import file
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+Wire = List[Any]
+"""An object as the protocol has it: id, URL, version, size."""
+
+_CACHE = "cache:"
+
+
+def object_of(url: str, version: str, size: Optional[int]) -> Wire:
+    """An object of a URL in a version."""
+    return [digest(url.encode() + b"\0" + version.encode())[:16], url, version, size]
+
+
+def call_name(url: str, place: int, is_written: bool) -> str:
+    """Under which name a call finds an object in its directory: the rule that
+    executors have (``call_name`` in ``declared.rs``)."""
+    plain = url.split("?")[0].split("#")[0]
+    if plain.startswith(_CACHE):
+        plain = plain[len(_CACHE) :]
+    base = plain.rpartition("/")[2]
+    if base in ("", ".", "..") or "\0" in base:
+        base = "object"
+    return "%s/%d/%s" % ("out" if is_written else "in", place, base)
+
+
+def held(session: "Session", url: str) -> Wire:
+    """An object that was put into caches (``falkon data put``)."""
+    if session.access is None:
+        raise ValueError("no call writes %s" % url)
+    found = asked("where", session.access, "--json", url)
+    if found.get("version") is None:
+        raise FalkonError("no executor holds %s" % url)
+    return [bytes.fromhex(found["id"]), found["url"], found["version"], found["size"]]
+
+
+def asked(command: str, access: str, *words: str) -> Any:
+    """What ``falkon data`` says of an object."""
+    argv = [find(), "data", command, "--access", access, *words]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        raise FalkonError(done.stderr.strip() or "falkon data %s failed" % command)
+    return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
+
+
+class _Made:
+    """That a call writes a file."""
+
+    __slots__ = ("session", "future", "object")
+
+    def __init__(self, session: "Session", future: Future[Any], written: Wire):
+        self.session = session
+        self.future = future
+        self.object = written
+
+
+class File(os.PathLike):  # type: ignore[type-arg]
+    """A file that calls read or write.
+
+    As an argument of a call it is brought to where the call is made, and the
+    function is given its path there (a :class:`pathlib.Path`). One that is among
+    the ``outputs`` of a call (:meth:`Executor.options`) is written by it: the
+    function is given a path to write to. Calls that read it wait for that, as they
+    do for a future. A file is written once.
+
+    ``place`` is a path, the same wherever calls are made; the URL of a file on the
+    web or in S3, ``cache:KEY`` for one that is in the caches of executors alone, or
+    nothing: then it is there too, under a key of its own that ends in ``suffix``.
+    """
+
+    __slots__ = ("url", "_made")
+
+    def __init__(self, place: Union[None, str, "os.PathLike[str]"] = None, *, suffix: str = ""):
+        self.url: str
+        if place is None:
+            self.url = _CACHE + os.urandom(16).hex() + suffix
+        else:
+            self.url = _url(os.fspath(place))
+        self._made: Optional[_Made] = None
+
+    def __fspath__(self) -> str:
+        if not self.url.startswith("/"):
+            raise TypeError("%s is no path here: calls that take the file are given one" % self.url)
+        return self.url
+
+    def __repr__(self) -> str:
+        return "File(%r)" % self.url
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        session, uses = _dataflow.arguments_of()
+        if session is None or uses is None:
+            return File, (self.url,)
+        for place, (written, _) in enumerate(uses.outputs):
+            if written is self:
+                return file, (call_name(self.url, place, True),)
+        return file, (call_name(self.url, self.read_by(session, uses), False),)
+
+    def read_by(self, session: "Session", uses: _dataflow.Uses) -> int:
+        """Its place among what a call reads."""
+        made = self._made
+        if made is None:
+            return uses.read(self._now(session))
+        if made.session is not session:
+            if not made.future.done():
+                raise ValueError(
+                    "%r is written by a call of another executor that is not done" % (self,)
+                )
+            return uses.read(self._now(session))
+        if not made.future.done():
+            uses.waits.append(made.future)
+        elif not _dataflow.has_value(made.future):
+            raise _dataflow.failure_of(made.future)
+        return uses.read(made.object)
+
+    def _now(self, session: "Session") -> Wire:
+        """The object that it is at this moment."""
+        if self.url.startswith(_CACHE):
+            return held(session, self.url)
+        if not self.url.startswith("/"):
+            # The executor asks the server.
+            return object_of(self.url, "", None)
+        try:
+            now = os.stat(self.url)
+        except OSError:
+            # It may be there where the call is made.
+            return object_of(self.url, "", None)
+        return object_of(self.url, "%d-%d" % (now.st_size, now.st_mtime_ns), now.st_size)
+
+    def _written_by(self) -> Wire:
+        if self.url.startswith(("http:", "https:")):
+            raise ValueError("%r cannot be written" % (self,))
+        # A version that is its own: not what another call has written.
+        return object_of(self.url, "made:" + os.urandom(16).hex(), None)
+
+
+def _url(place: str) -> str:
+    """The URL of a file, as executors write it."""
+    if place.startswith("file:"):
+        from urllib.parse import unquote, urlsplit
+
+        parts = urlsplit(place)
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError("a file of another machine: %r" % place)
+        place = unquote(parts.path)
+    elif place.startswith(_CACHE):
+        if place == _CACHE:
+            raise ValueError("a key belongs behind %r" % _CACHE)
+        return place
+    elif "://" in place:
+        if place.partition("://")[0] not in ("http", "https", "s3"):
+            raise ValueError("files are paths, http:, https:, s3: or cache:, not %r" % place)
+        return place
+    if not place or place.endswith("/"):
+        raise ValueError("no file: %r" % place)
+    parts_of = posixpath.join(os.getcwd(), place).split("/")
+    # What .. leads to depends on links.
+    url = "/" + "/".join(part for part in parts_of if part not in ("", "."))
+    url.encode()
+    return url
+
+
+class FileFuture(Future[File]):
+    """A file once the call that writes it is done: ``future.outputs[0]``. As an
+    argument it stands for the file."""
+
+    __slots__ = ("file", "_call")
+
+    def __init__(self, written: File, call: Future[Any]):
+        super().__init__()
+        self.file = written
+        self._call = call
+        call.add_done_callback(self._settle)
+
+    def _settle(self, call: Future[Any]) -> None:
+        if call.cancelled():
+            self._end(CANCELLED_AND_NOTIFIED, None, None)
+        elif call.exception() is not None:
+            self._end(FINISHED, None, call.exception())
+        else:
+            self._end(FINISHED, self.file, None)
+
+    def cancel(self) -> bool:
+        """Cancels the call."""
+        return self._call.cancel()
+
+    def __reduce__(self) -> Any:
+        return self.file.__reduce__()
+
+
+def writes(uses: _dataflow.Uses, inputs: Any, outputs: Any, session: "Session") -> None:
+    """A call is to read and write these files."""
+    for one in outputs:
+        written = file_of(one)
+        uses.outputs.append((written, written._written_by()))
+    for one in inputs:
+        file_of(one).read_by(session, uses)
+
+
+def bind(uses: _dataflow.Uses, session: "Session", future: Future[Any]) -> None:
+    """The call is made: what it writes is known by it."""
+    for written, made in uses.outputs:
+        written._made = _Made(session, future, made)
+    future.outputs = [FileFuture(written, future) for written, _ in uses.outputs]
+
+
+def file_of(one: Any) -> File:
+    """The file that a path, a URL or a future of a file stands for."""
+    if isinstance(one, FileFuture):
+        return one.file
+    return one if isinstance(one, File) else File(one)

@@ -1,0 +1,452 @@
+"""Arguments and values that are too large to travel with calls.
+
+Each becomes an object: a file in a folder that workers of this machine read and
+write too (docs/workers.md). One that was put there is not put there again as long
+as it is known, and goes when no call needs it any more.
+"""
+
+import itertools
+import os
+import struct
+import threading
+import weakref
+from collections import OrderedDict, deque
+from concurrent.futures import Future as StandardFuture
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
+
+from . import _dataflow
+from ._calls import dumps
+from ._dataflow import pickled
+from ._errors import FalkonError
+from ._futures import FINISHED, Future
+from ._taken import given, staged, stored
+
+if TYPE_CHECKING:
+    from ._large import Large
+    from ._session import Kind, Session
+    from .worker import Pickled
+
+LARGE_BYTES = 1 << 20
+"""Arguments whose pickle is longer are objects, as values are (worker.py)."""
+RECENT_BYTES = 256 << 20
+"""Objects that no call needs are kept for the next calls up to this."""
+PAYLOAD_BYTES = (16 << 20) - 4096
+"""The longest arguments that travel with a call."""
+
+_NAMED = b"o"
+"""The first byte of values that are the name of an object."""
+_NEVER_LARGE = (bool, int, float, complex, type(None))
+
+
+def _pickled_aside(value: Any, dump: Callable[..., bytes] = dumps) -> "Pickled":
+    """A pickle of a value, and beside it large buffers."""
+    # Loaded when there is first anything large: what makes objects is the same
+    # here as in workers.
+    from .worker import Pickled
+
+    return Pickled(value, dump)  # type: ignore[no-untyped-call]
+
+
+class Stored:
+    """An object, which is there as long as this is."""
+
+    __slots__ = ("name", "shared", "bytes", "value", "object", "__weakref__")
+
+    def __init__(self, name: str, shared: bool, length: int, value: Any):
+        self.name = name
+        self.shared = shared
+        # What it is to executors elsewhere.
+        self.object: Optional[List[Any]] = None
+        self.bytes = length
+        # What it was made of, if that cannot change.
+        self.value = value
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        _, uses = _dataflow.arguments_of()
+        if uses is None:
+            raise TypeError("an object of calls can only be part of their arguments")
+        uses.stored.append(self)
+        if self.object is None:
+            return stored, (self.name, self.shared)
+        from ._files import call_name
+
+        name = call_name(self.object[1], uses.read(self.object), False)
+        return staged, (name, self.name, self.shared)
+
+    def reference(self) -> bytes:
+        """How a value says which object it is."""
+        return _NAMED + self.name.encode()
+
+
+class Shared(Future[Any]):
+    """A value that workers are to have once each: :meth:`Executor.put`."""
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, session: "Session", value: Any):
+        super().__init__()
+        self._stored: Optional[Tuple["Session", Stored]] = None
+        made = _pickled_aside(value)
+        if made.is_large():  # type: ignore[no-untyped-call]
+            try:
+                self._stored = session, session.objects.store(made, True)
+            except FalkonError:
+                pass  # It is passed on as it is, when there are executors.
+        self._end(FINISHED, value, None)
+
+    def __reduce__(self) -> Any:
+        if self._stored is not None and self._stored[0] is _dataflow.arguments_of()[0]:
+            return self._stored[1].__reduce__()
+        return given, (self._result,)
+
+
+class Objects:
+    """The objects of a session: files of this machine, if its workers are here, or
+    else objects in the caches of executors."""
+
+    def __init__(self, access: Optional[str]) -> None:
+        self._access = access
+        self.folder = ""
+        if access is None:
+            place = os.environ.get("TMPDIR") or "/tmp"
+            self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
+            os.mkdir(self.folder, 0o700)
+        self._put: Set[str] = set()
+        """URLs of what was put into caches."""
+        self._unneeded: Deque[Tuple[str, int]] = deque()
+        """Those of it that no call needs any more, and their bytes."""
+        self._process = os.getpid()
+        self.large: "weakref.WeakSet[Large]" = weakref.WeakSet()
+        """Futures whose values are in caches."""
+        self._lock = threading.RLock()
+        self._numbers = itertools.count()
+        self._by_content: "weakref.WeakValueDictionary[bytes, Stored]"
+        self._by_content = weakref.WeakValueDictionary()
+        self._by_identity: "weakref.WeakValueDictionary[int, Stored]"
+        self._by_identity = weakref.WeakValueDictionary()
+        self._recent: "OrderedDict[Stored, None]" = OrderedDict()
+        self._recent_bytes = 0
+        self._results: "weakref.WeakKeyDictionary[Future[Any], Stored]"
+        self._results = weakref.WeakKeyDictionary()
+
+    def close(self) -> None:
+        """Removes all of them."""
+        if self._process != os.getpid():
+            return
+        if self.folder:
+            try:
+                os.rmdir(self.folder)
+            except OSError:
+                import shutil
+
+                shutil.rmtree(self.folder, ignore_errors=True)
+        if self._put and self._access:
+            from ._files import asked
+
+            try:
+                asked("rm", self._access, "--force", *sorted(self._put))
+            except FalkonError:
+                pass  # The executors may be gone, and their caches with them.
+
+    def bring(self) -> None:
+        """Has the values here that are in caches and may be asked for: the session
+        ends."""
+        if self._process != os.getpid():
+            return
+        for future in list(self.large):
+            try:
+                if _dataflow.has_value(future):
+                    future.fetch(may_make_again=False)
+            except FalkonError:
+                pass  # Whoever asks for it is told.
+
+    def forget(self) -> None:
+        """In a process that was forked: they are the other's."""
+        self._lock = threading.RLock()
+
+    def store(self, made: "Pickled", shared: bool, value: Any = None) -> Stored:
+        """The object that a pickle is. Calls of a worker have one that is
+        ``shared`` in common. ``value`` is what it was made of, if that cannot
+        change."""
+        import hashlib
+
+        content = hashlib.sha256(b"shared" if shared else b"own")
+        for part in (made.data, *made.buffers):
+            content.update(b"%d " % len(part))
+            content.update(part)
+        digest = content.digest()
+        with self._lock:
+            found = self._by_content.get(digest)
+            if found is None:
+                # A number, as one of the same content may be about to go.
+                name = "%s-%d" % (digest[:16].hex(), next(self._numbers))
+                found = Stored(name, shared, made.length(), value)  # type: ignore[no-untyped-call]
+                if self._access is None:
+                    made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
+                    self._own(found)
+                else:
+                    self._make_room(self._access)
+                    found.object = self._put_into_cache(made, name, self._access)
+                    unneeded = (found.object[1], found.bytes)
+                    weakref.finalize(found, self._unneeded.append, unneeded).atexit = False
+                self._by_content[digest] = found
+            if found.value is not None:
+                self._by_identity[id(found.value)] = found
+            self._note_use(found)
+            return found
+
+    def _make_room(self, access: str) -> None:
+        """Drops from caches what no call needs, if that is worth while."""
+        if sum(length for _, length in list(self._unneeded)) < RECENT_BYTES:
+            return
+        from ._files import asked
+
+        gone = [self._unneeded.popleft()[0] for _ in range(len(self._unneeded))]
+        try:
+            asked("rm", access, *gone)
+            self._put.difference_update(gone)
+        except FalkonError:
+            pass  # It is tried again in the end.
+
+    def _put_into_cache(self, made: "Pickled", name: str, access: str) -> List[Any]:
+        import tempfile
+
+        from ._files import asked
+
+        key = "%s-%s" % (name, os.urandom(8).hex())
+        with tempfile.TemporaryDirectory(prefix="falkon-object-") as folder:
+            path = os.path.join(folder, "object")
+            made.write(path)  # type: ignore[no-untyped-call]
+            put = asked("put", access, "--json", "--key", key, path)
+        self._put.add(put["url"])
+        return [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
+
+    def _own(self, found: Stored) -> Stored:
+        """Has an object go when nobody refers to it."""
+        path = os.path.join(self.folder, found.name)
+        weakref.finalize(found, _remove, path, self._process).atexit = False
+        return found
+
+    def _note_use(self, found: Stored) -> None:
+        if found in self._recent:
+            self._recent.move_to_end(found)
+            return
+        self._recent[found] = None
+        self._recent_bytes += found.bytes
+        while self._recent_bytes > RECENT_BYTES:
+            oldest, _ = self._recent.popitem(last=False)
+            self._recent_bytes -= oldest.bytes
+
+    def of_value(self, value: Any) -> Optional[Stored]:
+        """The object that was made of this very value, if it cannot change."""
+        found = self._by_identity.get(id(value))
+        return found if found is not None and found.value is value else None
+
+    def take(self, future: Future[Any], named: bytes) -> Any:
+        """What a call returned, an object that is there as long as its future."""
+        from .worker import read_object
+
+        name = str(named[1:], "utf-8")
+        path = os.path.join(self.folder, name)
+        self._results[future] = self._own(Stored(name, False, 0, None))
+        return read_object(path)  # type: ignore[no-untyped-call]
+
+    def returned(self, future: Future[Any]) -> Optional[Stored]:
+        """The object that a call returned, if it is one."""
+        return self._results.get(future) if self._results else None
+
+    def instead_of(self, future: Future[Any]) -> Optional[Stored]:
+        """The object that stands for a value that is known here, if it is a
+        large one."""
+        found = self.returned(future)
+        if self._access is None and found is None and type(future._result) not in _NEVER_LARGE:
+            made = _pickled_aside(future._result)
+            if made.is_large():
+                found = self.store(made, False)
+        return found
+
+
+def _remove(path: str, process: int) -> None:
+    if os.getpid() == process:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass  # The folder may be gone.
+
+
+def is_named(value: bytes) -> bool:
+    """Whether a value is the name of an object."""
+    return value[:1] == _NAMED
+
+
+Arguments = Tuple[bytes, Optional[Tuple[Future[Any], ...]], _dataflow.Uses]
+
+
+def arguments(
+    session: "Session",
+    args: Tuple[Any, ...],
+    kwargs: Dict[str, Any],
+    *,
+    chunk: bool = False,
+    files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
+) -> Arguments:
+    """The arguments of a call as a pickle, the futures whose values they take, and
+    the objects that it uses. Of a ``chunk``, the only argument is a list of the
+    arguments of many. ``files`` are those that the call reads and writes besides."""
+    with _dataflow.Uses() as uses:
+        if files[0] or files[1]:
+            from ._files import writes
+
+            writes(uses, *files, session)
+        before = uses.mark()
+        split = _Split(session, session.objects, uses)
+        if not chunk and (_has_large(args) or _has_large(kwargs.values())):
+            args, kwargs = split.of_call(args, kwargs)
+        data, needs = pickled(session, (args, kwargs))
+        if len(data) > LARGE_BYTES:
+            uses.undo(before)
+            args, kwargs = split.of_chunk(args) if chunk else split.of_call(args, kwargs)
+            data, needs = pickled(session, (args, kwargs))
+        if len(data) > PAYLOAD_BYTES and needs is None and uses.mark() == before:
+            data, needs = pickled(session, split.replaced((args, kwargs)))
+        return data, needs, uses
+
+
+def files_of(
+    function: Callable[..., Any], named: Dict[str, Any]
+) -> Tuple[Sequence[Any], Sequence[Any]]:
+    """The files that a call of an app reads and writes, by its arguments
+    ``inputs`` and ``outputs``; a function that does not take these is not passed
+    them."""
+    if "inputs" not in named and "outputs" not in named:
+        return (), ()
+    import inspect
+
+    from ._files import File, FileFuture
+
+    parameters = inspect.signature(function).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    declared: List[Sequence[Any]] = []
+    for name in ("inputs", "outputs"):
+        if name not in parameters and not takes_all:
+            declared.append(named.pop(name, ()))
+            continue
+        # What else a parameter of this name means is the function's affair.
+        given = named.get(name, ())
+        given = given if isinstance(given, (list, tuple)) else ()
+        declared.append([one for one in given if isinstance(one, (File, FileFuture))])
+    return declared[0], declared[1]
+
+
+def use(uses: _dataflow.Uses, session: "Session", future: Future[Any], kind: "Kind") -> "Kind":
+    """The call of a future uses objects. Gives its kind."""
+    future._objects = uses
+    if uses.outputs:
+        from ._files import bind
+
+        bind(uses, session, future)
+    return kind.with_data() if uses.inputs or uses.outputs else kind
+
+
+def declared(calls: Sequence[Tuple[Any, bytes, Future[Any]]]) -> List[Any]:
+    """What a submission says of the data objects of its calls."""
+    objects: List[Any] = []
+    numbers: Dict[bytes, int] = {}
+    lists: Tuple[List[int], List[int], List[int], List[int]] = ([], [], [], [])
+    inputs, input_ends, outputs, output_ends = lists
+    for _, _, future in calls:
+        uses = future._objects  # Another thread may cancel it.
+        read = uses.inputs if uses else ()
+        written = [made for _, made in uses.outputs] if uses else ()
+        for items, some in ((inputs, read), (outputs, written)):
+            for one in some:
+                number = numbers.setdefault(one[0], len(objects))
+                if number == len(objects):
+                    objects.append(one)
+                items.append(number)
+        input_ends.append(len(inputs))
+        output_ends.append(len(outputs))
+    columns = [struct.pack("<%dI" % len(column), *column) for column in lists]
+    return [objects, [1, columns[0], columns[1]], [1, columns[2], columns[3]]]
+
+
+def _has_large(values: Any) -> bool:
+    """Whether one of them is known to be large without making a pickle of it."""
+    for value in values:
+        kind = type(value)
+        if kind is bytes or kind is bytearray or kind is str:
+            if len(value) > LARGE_BYTES:
+                return True
+        elif kind.__module__ == "numpy" and getattr(value, "nbytes", 0) > LARGE_BYTES:
+            return True
+    return False
+
+
+class _Split:
+    """Takes large arguments out of a call."""
+
+    def __init__(self, session: "Session", objects: Objects, uses: _dataflow.Uses):
+        self._session = session
+        self._objects = objects
+        self._uses = uses
+        self._done: Dict[int, Any] = {}
+
+    def of_call(
+        self, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+        named = {name: self.replaced(value) for name, value in kwargs.items()}
+        return tuple(map(self.replaced, args)), named
+
+    def of_chunk(self, args: Tuple[Any, ...]) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
+        return ([tuple(map(self.replaced, one)) for one in args[0]],), {}
+
+    def replaced(self, value: Any) -> Any:
+        if type(value) in _NEVER_LARGE or isinstance(value, Stored):
+            return value
+        if isinstance(value, StandardFuture):
+            if isinstance(value, Shared) or not isinstance(value, Future):
+                return value
+            known = _dataflow.has_value(value)
+            return known and self._objects.instead_of(value) or value
+        key = id(value)
+        if key not in self._done:
+            self._done[key] = self._replacement(value)
+        return self._done[key]
+
+    def _replacement(self, value: Any) -> Any:
+        found = self._objects.of_value(value)
+        if found is not None:
+            return found
+        before = self._uses.mark()
+        takes: List[Any] = []
+
+        def dump(value: Any, into: "Pickled") -> bytes:
+            data, needs = pickled(self._session, value, into)
+            takes.extend(needs or ())
+            return data
+
+        made = _pickled_aside(value, dump)
+        refers = self._uses.mark() != before
+        self._uses.undo(before)
+        # What takes values of calls is another thing for each call.
+        if takes or refers or not made.is_large():
+            return value
+        fixed = type(value) in (bytes, str)
+        try:
+            return self._objects.store(made, fixed, value if fixed else None)
+        except FalkonError:
+            # There may be no executor yet that could take it.
+            if made.length() > PAYLOAD_BYTES:  # type: ignore[no-untyped-call]
+                raise
+            return value
