@@ -148,6 +148,7 @@ class _Digest(pickle.Pickler):
         if key is None:
             if not (future.done() and not future.cancelled() and future.exception() is None):
                 raise NoKey("it takes the value of a call that is no app's, or is not kept")
+            # One of `large_result` (_large.py): to be hashed it would have to be fetched.
             if getattr(future, "_is_here", True) is False:
                 raise NoKey("it takes a large value that is not here")
             made = _values.get(future)
