@@ -95,15 +95,12 @@ class App(Generic[P, T]):
         if executor is None:
             executor = (_default or default_executor()) if run is None else run.executor
         files = files_of(self.function, kwargs)
-        if files[0] or files[1]:
-            # What else it reads and writes is not part of its key.
-            call = (self.function, self._wrap, self._class, args, kwargs)
-            return executor._call(*call, files=files)
         if run is None:
             if not self._cache:
-                return executor._call(self.function, self._wrap, self._class, args, kwargs)
+                call = (self.function, self._wrap, self._class, args, kwargs)
+                return executor._call(*call, files=files)
             from ._run import outside as run
-        future: Future[Any] = run._call(self, executor, args, kwargs)
+        future: Future[Any] = run._call(self, executor, args, kwargs, files)
         return future
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

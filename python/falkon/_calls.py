@@ -24,8 +24,10 @@ def dumps(value: Any, into: Optional["Pickled"] = None) -> bytes:
     """Pickles: what is defined in ``__main__`` or has no name goes by value.
     ``into`` takes large buffers, but of what goes by value."""
     try:
-        put_aside = None if into is None else into.start()
-        data = pickle.dumps(value, protocol=5, buffer_callback=put_aside)
+        if into is None:
+            data = pickle.dumps(value, protocol=5)
+        else:
+            data = pickle.dumps(value, protocol=5, buffer_callback=into.start())
         # A worker's __main__ is another one.
         if b"__main__" not in data:
             return data

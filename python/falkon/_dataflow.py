@@ -86,6 +86,8 @@ class Uses:
 def arguments_of() -> Tuple[Optional["Session"], Optional[Uses]]:
     """Whose calls the arguments are for that this thread pickles, and what they
     use."""
+    if _pickling.uses is None and _pickling.session is not None:
+        _pickling.uses = Uses()
     return _pickling.session, _pickling.uses
 
 
@@ -131,6 +133,19 @@ def pickled(
         return data, None if places is None else tuple(places)
     finally:
         _pickling.session, _pickling.places = before
+
+
+def pickled_with_uses(
+    session: "Session", value: Any
+) -> Tuple[bytes, Optional[Tuple["Future[Any]", ...]], Optional[Uses]]:
+    """As :func:`pickled`, and what else the call uses, which is noted if there is
+    anything."""
+    before, _pickling.uses = _pickling.uses, None
+    try:
+        data, needs = pickled(session, value)
+        return data, needs, _pickling.uses
+    finally:
+        _pickling.uses = before
 
 
 def has_value(future: "Future[Any]") -> bool:

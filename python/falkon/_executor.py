@@ -223,6 +223,10 @@ class Executor(StandardExecutor):
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        if self._files[0] or self._files[1]:
+            raise ValueError("inputs and outputs are for one call: submit() each, or pass Files")
+        if self._large:
+            chunksize = 1
         calls = list(zip(*iterables))
         if chunksize is None:
             chunks = self._shared.workers * CHUNKS_PER_WORKER

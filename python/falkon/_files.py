@@ -205,10 +205,10 @@ class FileFuture(Future[File]):
 def writes(uses: _dataflow.Uses, inputs: Any, outputs: Any, session: "Session") -> None:
     """A call is to read and write these files."""
     for one in outputs:
-        written = _file(one)
+        written = file_of(one)
         uses.outputs.append((written, written._written_by()))
     for one in inputs:
-        _file(one).read_by(session, uses)
+        file_of(one).read_by(session, uses)
 
 
 def bind(uses: _dataflow.Uses, session: "Session", future: Future[Any]) -> None:
@@ -218,7 +218,8 @@ def bind(uses: _dataflow.Uses, session: "Session", future: Future[Any]) -> None:
     future.outputs = [FileFuture(written, future) for written, _ in uses.outputs]
 
 
-def _file(one: Any) -> File:
+def file_of(one: Any) -> File:
+    """The file that a path, a URL or a future of a file stands for."""
     if isinstance(one, FileFuture):
         return one.file
     return one if isinstance(one, File) else File(one)

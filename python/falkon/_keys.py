@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
 
 from ._apps import App, Gathered
 from ._calls import _captured, _is_importable, _same
+from ._files import File, FileFuture
 from ._futures import Future
 
 KEY_BYTES = 16
@@ -55,6 +56,17 @@ def digest(*parts: bytes) -> bytes:
     for part in parts:
         made.update(part)
     return made.digest()
+
+
+def kept_path(file: File) -> List[str]:
+    """The path of a file, if it is one; of what is on the web or in S3 only the name
+    counts.
+
+    Raises :class:`NoKey` for one that is in caches alone, which end sooner or later.
+    """
+    if file.url.startswith("cache:"):
+        raise NoKey("%s is in caches alone" % file.url)
+    return [file.url] if file.url.startswith("/") else []
 
 
 class _Sink:
@@ -95,6 +107,10 @@ class _Digest(pickle.Pickler):
             return None
         if isinstance(value, (set, frozenset)):
             return "set", kind, sorted(self._of(item) for item in value)
+        if isinstance(value, FileFuture):
+            value = value.file
+        if isinstance(value, File):
+            return self._file(value)
         if isinstance(value, Future):
             return self._future(value)
         if kind is types.FunctionType:
@@ -114,6 +130,15 @@ class _Digest(pickle.Pickler):
             return "app", value.function
         return None
 
+    def _file(self, file: File) -> Any:
+        if self._found is not None:
+            if file._made is not None:
+                if getattr(file._made.future, "_key", None) is None:
+                    raise NoKey("it reads what a call writes that is not kept")
+                self._found.needs.append(file._made.future)
+            self._found.files += kept_path(file)
+        return "file", file.url
+
     def _future(self, future: "Future[Any]") -> Any:
         if self._found is None:
             raise NoKey("a function refers to a future")
@@ -123,7 +148,13 @@ class _Digest(pickle.Pickler):
         if key is None:
             if not (future.done() and not future.cancelled() and future.exception() is None):
                 raise NoKey("it takes the value of a call that is no app's, or is not kept")
-            return "value", self._of(future.result())
+            # One of `large_result` (_large.py): to be hashed it would have to be fetched.
+            if getattr(future, "_is_here", True) is False:
+                raise NoKey("it takes a large value that is not here")
+            made = _values.get(future)
+            if made is None:
+                made = _values[future] = self._of(future.result())
+            return "value", made
         self._found.needs.append(future)
         return "call", key
 
@@ -264,6 +295,9 @@ def _file_digest(path: str, _size: int, _mtime_ns: int) -> bytes:
         return digest(file.read())
 
 
+_values: "weakref.WeakKeyDictionary[Any, bytes]" = weakref.WeakKeyDictionary()
+"""Digests of the values of futures that have none of their own, as those that
+many calls have in common (:meth:`Executor.put`)."""
 _known: "weakref.WeakKeyDictionary[Any, Tuple[Any, bytes]]" = weakref.WeakKeyDictionary()
 """Digests of functions, and what these referred to when they were made."""
 
@@ -291,17 +325,23 @@ def _function_digest(function: Any) -> bytes:
 
 
 def key_of(
-    kind: str, function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    kind: str,
+    function: Any,
+    args: Tuple[Any, ...],
+    kwargs: Dict[str, Any],
+    declared: Tuple[List[File], List[File]] = ([], []),
 ) -> Tuple[bytes, Arguments]:
     """The key of a call of a function by an app of this kind, and what is among
-    its arguments.
+    its arguments; it is declared to read and to write files besides.
 
     Raises :class:`NoKey` or what pickling raises.
     """
     code = _function_digest(function)
     found = Arguments()
-    named = sorted(kwargs.items()) if kwargs else ()
-    if not named and all(type(value) in _SIMPLE for value in args):
+    named: Any = sorted(kwargs.items()) if kwargs else ()
+    if declared[0] or declared[1]:
+        named = [*named, declared]
+    elif not named and all(type(value) in _SIMPLE for value in args):
         # The usual ones, in the form that does not know of objects.
         return digest(kind.encode(), code, b"s", marshal.dumps(args, 0)), found
     return digest(kind.encode(), code, b"p", _digest_of((args, named), {}, found)), found

@@ -27,7 +27,7 @@ from typing import (
 
 from . import _dataflow
 from ._calls import dumps
-from ._dataflow import pickled
+from ._dataflow import pickled, pickled_with_uses
 from ._errors import FalkonError
 from ._futures import FINISHED, Future
 from ._taken import given, staged, stored
@@ -46,7 +46,7 @@ PAYLOAD_BYTES = (16 << 20) - 4096
 
 _NAMED = b"o"
 """The first byte of values that are the name of an object."""
-_NEVER_LARGE = (bool, int, float, complex, type(None))
+_NEVER_LARGE = frozenset((bool, int, float, complex, type(None)))
 
 
 def _pickled_aside(value: Any, dump: Callable[..., bytes] = dumps) -> "Pickled":
@@ -290,7 +290,7 @@ def is_named(value: bytes) -> bool:
     return value[:1] == _NAMED
 
 
-Arguments = Tuple[bytes, Optional[Tuple[Future[Any], ...]], _dataflow.Uses]
+Arguments = Tuple[bytes, Optional[Tuple[Future[Any], ...]], Optional[_dataflow.Uses]]
 
 
 def arguments(
@@ -304,6 +304,10 @@ def arguments(
     """The arguments of a call as a pickle, the futures whose values they take, and
     the objects that it uses. Of a ``chunk``, the only argument is a list of the
     arguments of many. ``files`` are those that the call reads and writes besides."""
+    if not chunk and not (files[0] or files[1] or _has_large(args, kwargs)):
+        found = pickled_with_uses(session, (args, kwargs))
+        if len(found[0]) <= LARGE_BYTES:
+            return found
     with _dataflow.Uses() as uses:
         if files[0] or files[1]:
             from ._files import writes
@@ -311,12 +315,12 @@ def arguments(
             writes(uses, *files, session)
         before = uses.mark()
         split = _Split(session, session.objects, uses)
-        if not chunk and (_has_large(args) or _has_large(kwargs.values())):
+        if not chunk:
             args, kwargs = split.of_call(args, kwargs)
         data, needs = pickled(session, (args, kwargs))
-        if len(data) > LARGE_BYTES:
+        if chunk and len(data) > LARGE_BYTES:
             uses.undo(before)
-            args, kwargs = split.of_chunk(args) if chunk else split.of_call(args, kwargs)
+            args, kwargs = split.of_chunk(args)
             data, needs = pickled(session, (args, kwargs))
         if len(data) > PAYLOAD_BYTES and needs is None and uses.mark() == before:
             data, needs = pickled(session, split.replaced((args, kwargs)))
@@ -381,10 +385,12 @@ def declared(calls: Sequence[Tuple[Any, bytes, Future[Any]]]) -> List[Any]:
     return [objects, [1, columns[0], columns[1]], [1, columns[2], columns[3]]]
 
 
-def _has_large(values: Any) -> bool:
-    """Whether one of them is known to be large without making a pickle of it."""
-    for value in values:
+def _has_large(args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    """Whether one is known to be large without making a pickle of it."""
+    for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
+        if kind in _NEVER_LARGE or kind is list or kind is tuple or kind is dict:
+            continue
         if kind is bytes or kind is bytearray or kind is str:
             if len(value) > LARGE_BYTES:
                 return True

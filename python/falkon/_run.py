@@ -9,8 +9,9 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
 from . import _apps
 from ._apps import ShellApp
 from ._executor import Executor
+from ._files import File, FileFuture, file_of
 from ._futures import FINISHED, Future
-from ._keys import digest, key_of
+from ._keys import NoKey, digest, kept_path, key_of
 from ._restart import FileState, RestartLog, is_unchanged, state_of
 
 LOG = logging.getLogger("falkon")
@@ -73,22 +74,29 @@ class Run:
         self._open = True
 
     def _call(
-        self, app: Any, executor: Executor, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+        self,
+        app: Any,
+        executor: Executor,
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+        declared: Tuple[Sequence[Any], Sequence[Any]],
     ) -> Future[Any]:
         """Makes a call of an app, or finds it made."""
-        function, wrap = app.function, app._wrap
+        call = (app.function, app._wrap, app._class, args, kwargs)
         cache = app._cache
         if cache is False or (not cache and self._log is None):
-            return executor._call(function, wrap, app._class, args, kwargs)
+            return executor._call(*call, files=declared)
         try:
-            key, found = key_of(type(app).__name__, function, args, kwargs)
+            reads, writes = [file_of(one) for one in declared[0]], [file_of(one) for one in declared[1]]
+            declared = reads, writes
+            key, found = key_of(type(app).__name__, app.function, args, kwargs, (reads, writes))
+            files = dict.fromkeys(found.files, False)
+            is_shell = isinstance(app, ShellApp)
+            if is_shell or kwargs:
+                files.update(_named(args[0] if is_shell else {}, kwargs))
         except Exception as error:
             LOG.info("a call of %s is not recognised: %s", app.__name__, error)
-            return executor._call(function, wrap, app._class, args, kwargs)
-        files = dict.fromkeys(found.files, False)
-        is_shell = isinstance(app, ShellApp)
-        if is_shell or kwargs:
-            files.update(_named(args[0] if is_shell else {}, kwargs))
+            return executor._call(*call, files=declared)
         with self._lock:
             if cache:
                 equal = self._equal.setdefault(executor._shared, {})
@@ -111,10 +119,12 @@ class Run:
                 future._files = None
                 future._states = known[1]
                 future._end(FINISHED, known[0], None)
+                if writes:
+                    future.outputs = [FileFuture(one, future) for one in writes]
             else:
                 self._pending += 1
                 try:
-                    executor._call(function, wrap, app._class, args, kwargs, future)
+                    executor._call(*call, future, declared)
                 except BaseException:
                     self._pending -= 1
                     raise
@@ -132,6 +142,8 @@ class Run:
             future._states = [state_of(path, files[path]) for path in files]
             if self._log is not None:
                 self._log.keep(future._key, future._name, value, future._states)
+        except NoKey as error:
+            LOG.info("what %s gave is not kept: %s", future._name, error)
         except Exception:
             # Of another's class, as a path; the call itself is well.
             LOG.exception("what %s gave cannot be kept", future._name)
@@ -194,18 +206,22 @@ def _named(streams: Dict[str, Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[st
     and the arguments ``inputs`` and ``outputs``. And whether they are appended to."""
     for value in streams.values():
         path, mode = value if isinstance(value, tuple) else (value, "")
-        if isinstance(path, (str, os.PathLike)):
+        if isinstance(path, File):
+            yield from ((path, mode == "a") for path in kept_path(path))
+        elif isinstance(path, (str, os.PathLike)):
             yield os.fsdecode(path), mode == "a"
     for name in ("inputs", "outputs"):
         value = kwargs.get(name)
         for path in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(path, (str, os.PathLike)):
+            if isinstance(path, (str, os.PathLike)) and not isinstance(path, File):
                 yield os.fsdecode(path), False
 
 
 def _paths(value: Any, depth: int) -> Iterator[str]:
     """The paths in what a call returned."""
-    if isinstance(value, os.PathLike):
+    if isinstance(value, File):
+        yield from kept_path(value)
+    elif isinstance(value, os.PathLike):
         yield os.fsdecode(value)
     elif depth and isinstance(value, (list, tuple)):
         for item in value:
@@ -235,9 +251,10 @@ def run(
 
     A call is the same if the app's function and the arguments are; a future among
     them counts as the call that it is of. It is made again if one of those was, or
-    if a file that it names is not as it was when the call ended: a path
-    (:class:`os.PathLike`) among its arguments or in what it returned, what
-    ``inputs=`` and ``outputs=`` name, and the streams of a command. The n-th of
+    if a file that it names is not as it was when the call ended: a
+    :class:`File` or path (:class:`os.PathLike`) among its arguments or in what it
+    returned, what ``inputs=`` and ``outputs=`` name, and the streams of a command.
+    One with a file that is in caches alone is always made. The n-th of
     several equal calls is the n-th that there was. Apps with ``cache=False`` are
     called always.
 

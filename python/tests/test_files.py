@@ -189,6 +189,8 @@ class Places:
         self.assertEqual([one.result(120) for one in futures], [2 * n for n in range(60)])
         mapped = self.executor.map(read, [File(self.file("in%d" % n)) for n in range(20)], chunksize=7)
         self.assertEqual(list(mapped), [str(n) for n in range(20)])
+        with self.assertRaisesRegex(ValueError, "for one call"):
+            self.executor.options(outputs=[File()]).map(abs, [1])
 
     def test_files_of_other_executors(self):
         gate, made = self.file("gate"), File(self.file("made"))
@@ -281,6 +283,8 @@ class Elsewhere(Places, unittest.TestCase):
                 with self.assertRaises(falkon.DependencyError):
                     executor.submit(len, failed).result(60)
                 small = large.submit(lambda: {"a": 1})
+                mapped = large.map(bytes, [9 * MIB, 10 * MIB])
+                self.assertEqual([len(one) for one in mapped], [9 * MIB, 10 * MIB])
                 dropped = executor.submit(len, large.submit(bytes, 10 * MIB))
             # What was not asked for before the end is here all the same.
             self.assertEqual((small.result(60), len(second.result(60))), ({"a": 1}, 40 * MIB))

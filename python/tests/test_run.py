@@ -304,6 +304,48 @@ class Resume(Folder):
         """
         self.assertEqual(self.run_script(script)[0], "True True\n")
 
+    def test_files_that_calls_declare(self):
+        script = """
+            @falkon.python_app
+            def make(number, source, outputs):
+                called("make%d" % number)
+                outputs[0].write_text(source.read_text() + str(number))
+
+            @falkon.shell_app
+            def join(*files):
+                called("join")
+                return ["cat", *files]
+
+            @falkon.python_app
+            def count(whole, table):
+                called("count")
+                return len(whole.read_text()), len(table)
+
+            with falkon.run(resume="state", max_workers=2) as run:
+                table = run.executor.put(list(range(1000)))
+                source = falkon.File("source")
+                parts = [make(n, source, outputs=[falkon.File("part%d" % n)]) for n in range(3)]
+                whole = join(*[one.outputs[0] for one in parts], stdout="whole")
+                whole.result()
+                counted = count(falkon.File("whole"), table)
+                print(counted.result(), parts[0].outputs[0].result().url == os.path.abspath("part0"))
+            print(run.made, run.skipped)
+        """
+        self.write("source", "-")
+        made = ["count", "join", "make0", "make1", "make2"]
+        self.assertEqual(self.run_script(script), ("(6, 1000) True\n5 0\n", made))
+        self.assertEqual(self.run_script(script), ("(6, 1000) True\n0 5\n", []))
+        # A file that is gone is made again, and with it what is made of it.
+        os.unlink(self.path("part1"))
+        self.assertEqual(self.run_script(script)[1], ["join", "make1"])
+        self.write("source", "--")
+        self.assertEqual(self.run_script(script), ("(9, 1000) True\n5 0\n", made))
+        # What is in the caches of executors is not there any more, or is another.
+        caches = script.replace('File("part', 'File("cache:part')
+        caches = caches.replace(', parts[0].outputs[0].result().url == os.path.abspath("part0")', "")
+        for _ in range(2):
+            self.assertEqual(self.run_script(caches)[1], made[1:])
+
     def test_without_a_block_and_in_a_forked_process(self):
         script = """
             @falkon.python_app
@@ -542,6 +584,22 @@ class Cached(Folder):
                 self.assertIs(once(str(path)), once(str(path)))
                 self.assertEqual((run.made, run.skipped), (1, 2))
             self.assertEqual(path.read_text(), "xx")
+
+    def test_threads_that_make_equal_calls_at_once_make_one(self):
+        path = self.path("log")
+        with falkon.run(resume=self.path("state"), max_workers=2) as run:
+            found = []
+            threads = [
+                threading.Thread(target=lambda: found.extend(once(path) for _ in range(50)))
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(len({one.result(60) for one in found}), 1)
+            self.assertEqual((len(set(found)), run.made, run.skipped), (1, 1, 199))
+        self.assertEqual(self.read("log"), "x")
 
     def test_what_cannot_be_recognised_is_called(self):
         @falkon.python_app(cache=True)

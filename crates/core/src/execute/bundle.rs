@@ -274,7 +274,7 @@ impl Executor {
                 continue;
             }
             self.release_template(run.template);
-            let cancelled = (run.killed == Some(Killed::Cancelled)).then(|| Report {
+            let cancelled = (run.killed == Some(Killed::Cancelled)).then_some(Report {
                 instance: key.instance,
                 first: key.task,
                 count: 1,

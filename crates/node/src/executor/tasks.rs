@@ -623,25 +623,6 @@ impl Tasks {
         }
     }
 
-    /// A task has ended well, which is told when what it wrote is where it
-    /// belongs. Gives what the core is to hear now.
-    fn wrote(&mut self, key: TaskKey, written: Written, event: Event) -> Option<Event> {
-        if written.is_empty() {
-            return Some(event);
-        }
-        let sizes = written
-            .iter()
-            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
-        let sizes: Vec<u64> = sizes.collect();
-        let Some(objects) = &mut self.objects else { return Some(event) };
-        if objects.put(key, written) {
-            self.events.push_back(event);
-            return Some(Event::Wrote { key, sizes });
-        }
-        self.putting.insert(key, (sizes, event));
-        None
-    }
-
     /// A task did not begin, as one before it wrote to what it was to read.
     fn changed(&mut self, process: Process) {
         let (Some(start), Some(objects)) = (process.again, &mut self.objects) else { return };

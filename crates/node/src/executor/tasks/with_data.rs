@@ -1,11 +1,12 @@
 //! Calls of functions that read or write data objects: one at a time, each with
-//! a directory of its own, which its worker is told of.
+//! a directory of its own, which its worker is told of; and what becomes of what
+//! tasks write.
 
 use super::prepare::{NotStarted, names_of};
 use super::{Bundle, Call, Home, Tasks, Written, in_directory, texts_payload};
 use crate::clock::Clock;
 use falkon_core::data::object::Object;
-use falkon_core::execute::{Event, Start, StartData};
+use falkon_core::execute::{Event, Start, StartData, TaskKey};
 use falkon_core::result::Outcome;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -61,5 +62,24 @@ impl Tasks {
             }
             _ => Some(event),
         }
+    }
+
+    /// A task has ended well, which is told when what it wrote is where it
+    /// belongs. Gives what the core is to hear now.
+    pub(super) fn wrote(&mut self, key: TaskKey, written: Written, event: Event) -> Option<Event> {
+        if written.is_empty() {
+            return Some(event);
+        }
+        let sizes = written
+            .iter()
+            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
+        let sizes: Vec<u64> = sizes.collect();
+        let Some(objects) = &mut self.objects else { return Some(event) };
+        if objects.put(key, written) {
+            self.events.push_back(event);
+            return Some(Event::Wrote { key, sizes });
+        }
+        self.putting.insert(key, (sizes, event));
+        None
     }
 }
