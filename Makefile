@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test test-htcondor
+.PHONY: build demo test test-htcondor test-kubernetes
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -13,3 +13,6 @@ test: ## Everything that must hold
 
 test-htcondor: ## Executors from a real HTCondor; installs one where there is none (560 MB)
 	@tests/htcondor.py
+
+test-kubernetes: ## Executors from a real Kubernetes; builds a control plane once (ten minutes, needs Go)
+	@tests/kubernetes.py

@@ -6,7 +6,8 @@ Submits no-op calls one by one and takes a future for each; then makes calls one
 after another. The executors take turns, and medians of the rounds are given. Then
 graphs of as many calls, whose arguments are futures: 100 in each of the chains, a
 tree in which each call takes what 10 others return, layers of 1,000 of which each
-call takes what 3 of the layer before return.
+call takes what 3 of the layer before return. Last, what an import costs, as
+processor time of an interpreter beyond that of one that does nothing.
 """
 
 import argparse
@@ -15,7 +16,9 @@ import json
 import os
 import platform
 import random
+import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -110,6 +113,27 @@ def graph_rates(executor, graph, calls):
     return len(futures) / (submitted - start), len(futures) / (ended - start)
 
 
+IMPORTS = {
+    "import falkon": "import falkon",
+    "with falkon.Executor": "import falkon; falkon.Executor",
+    "import concurrent.futures": "import concurrent.futures",
+    "with ProcessPoolExecutor": "import concurrent.futures; concurrent.futures.ProcessPoolExecutor",
+}
+
+
+def import_ms(rounds):
+    """Processor time of each import in milliseconds, the least of some rounds."""
+    least = {}
+    for _ in range(rounds):
+        for name, code in {"": "pass", **IMPORTS}.items():
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, "-c", code], check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            least[name] = min(least.get(name, took), took)
+    return {name: (least[name] - least[""]) * 1e3 for name in IMPORTS}
+
+
 def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -145,6 +169,7 @@ def main():
                 for name, graph in GRAPHS.items():
                     graphs[name].append(graph_rates(ours, graph, options.graph_calls))
     per_future = memory_per_future(options.pending)
+    imports = import_ms(2 + 2 * options.rounds)
 
     found = {
         "machine": platform.platform(),
@@ -154,6 +179,7 @@ def main():
         "first_result_seconds": ready,
         "pending": options.pending,
         "bytes_per_pending_future": per_future,
+        "import_ms": imports,
     }
     for name in rates:
         trips = sorted(round_trips[name])
@@ -192,6 +218,7 @@ def main():
         print("%-20s %12.0f %26s %10.0f" % row)
     print("first result after %.0f ms; %.0f bytes per pending future (of %d)" % (
         ready * 1000, per_future, options.pending))
+    print("processor time of imports in ms: " + ", ".join("%s %.1f" % one for one in imports.items()))
 
 
 if __name__ == "__main__":

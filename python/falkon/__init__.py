@@ -6,28 +6,31 @@
 [1, 2, 3]
 """
 
-from typing import TYPE_CHECKING, Any
-
-from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
-from ._errors import (
-    CallTimeout,
-    DependencyError,
-    FalkonError,
-    InitializerFailed,
-    RemoteError,
-    SessionLost,
-    TaskFailed,
-    VersionMismatch,
-    WorkerDied,
-)
-from ._executor import Executor
-from ._futures import Future
+# As that of `typing`, which takes longer to import than all of this.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
     from ._async_client import AsyncClient, AsyncInstance
     from ._client import Client, Data, Instance, Provision
+    from ._errors import (
+        CallTimeout,
+        DependencyError,
+        FalkonError,
+        InitializerFailed,
+        RemoteError,
+        SessionLost,
+        TaskFailed,
+        VersionMismatch,
+        WorkerDied,
+    )
+    from ._executor import Executor
+    from ._foreach import Row, foreach, glob, rows, to
+    from ._futures import Future
     from ._progress import progress
     from ._requests import ClientError, Result
+    from ._restart import ResumeError
+    from ._run import Run, run
 
 __all__ = [
     "App",
@@ -46,39 +49,55 @@ __all__ = [
     "Provision",
     "RemoteError",
     "Result",
+    "ResumeError",
+    "Row",
+    "Run",
     "SessionLost",
     "ShellApp",
     "TaskFailed",
     "VersionMismatch",
     "WorkerDied",
     "default_executor",
+    "foreach",
     "gather",
+    "glob",
     "progress",
     "python_app",
+    "rows",
+    "run",
     "shell_app",
+    "to",
     "use",
 ]
 
-_LATER = {
-    "AsyncClient": "_async_client",
-    "AsyncInstance": "_async_client",
-    "Client": "_client",
-    "ClientError": "_requests",
-    "Data": "_client",
-    "Instance": "_client",
-    "Provision": "_client",
-    "Result": "_requests",
-    "progress": "_progress",
+_PLACES = {
+    "_apps": "App ShellApp default_executor gather python_app shell_app use",
+    "_async_client": "AsyncClient AsyncInstance",
+    "_client": "Client Data Instance Provision",
+    "_errors": "CallTimeout DependencyError FalkonError InitializerFailed RemoteError SessionLost "
+    "TaskFailed VersionMismatch WorkerDied",
+    "_executor": "Executor",
+    "_foreach": "Row foreach glob rows to",
+    "_futures": "Future",
+    "_progress": "progress",
+    "_requests": "ClientError Result",
+    "_restart": "ResumeError",
+    "_run": "Run run",
 }
-"""What is imported when it is first used: a script that makes calls needs none
-of it, and starts sooner."""
+"""Where names are. They are imported when they are first used: scripts that make
+calls need no clients, and those that only may make calls start sooner."""
 
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        import importlib
+    def __getattr__(name):
+        for place, names in _PLACES.items():
+            if name in names.split():
+                import importlib
 
-        value = getattr(importlib.import_module("." + _LATER[name], __name__), name)
-        globals()[name] = value
-        return value
-    raise AttributeError("module %r has no attribute %r" % (__name__, name))
+                value = getattr(importlib.import_module("." + place, __name__), name)
+                globals()[name] = value
+                return value
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -13,6 +13,7 @@ from typing import (
     List,
     Optional,
     ParamSpec,
+    Tuple,
     TypeVar,
     Union,
     overload,
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _default: Optional[Executor] = None
 _default_lock = threading.Lock()
+_run: Any = None
+"""The run that is open (_run.py)."""
 
 
 def use(executor: Optional[Executor]) -> None:
@@ -51,8 +54,8 @@ def default_executor() -> Executor:
 
 
 def _forked() -> None:
-    global _default, _default_lock
-    _default, _default_lock = None, threading.Lock()
+    global _default, _default_lock, _run
+    _default, _default_lock, _run = None, threading.Lock(), None
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -67,20 +70,35 @@ class App(Generic[P, T]):
     _wrap: Optional[Callable[[Any], Any]] = None
 
     def __init__(
-        self, function: Callable[..., Any], executor: Optional[Executor], options: Dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        executor: Optional[Executor],
+        options: Dict[str, Any],
+        cache: Optional[bool] = None,
     ):
         if not callable(function):
             raise TypeError("%r is no function: it cannot be an app" % (function,))
         self.function = function
         self._executor = executor
+        self._cache = cache
         self._class = _task_class(**options)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        return self._called(args, kwargs)
+
+    def _called(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Future[Any]:
+        """A call with what the function is given elsewhere."""
+        run = _run
         executor = self._executor
         if executor is None:
-            executor = _default or default_executor()
-        return executor._call(self.function, self._wrap, self._class, args, kwargs)
+            executor = (_default or default_executor()) if run is None else run.executor
+        if run is None:
+            if not self._cache:
+                return executor._call(self.function, self._wrap, self._class, args, kwargs)
+            from ._run import outside as run
+        future: Future[Any] = run._call(self, executor, args, kwargs)
+        return future
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         # As functions do: the app of a class is a method of its objects.
@@ -102,9 +120,13 @@ class ShellApp(App[P, int]):
     _wrap = _remote.Shell
 
     def __init__(
-        self, function: Callable[..., Any], executor: Optional[Executor], options: Dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        executor: Optional[Executor],
+        options: Dict[str, Any],
+        cache: Optional[bool] = None,
     ):
-        super().__init__(function, executor, options)
+        super().__init__(function, executor, options, cache)
         import inspect  # It takes as long as much of the rest.
 
         parameters = inspect.signature(function).parameters
@@ -117,27 +139,25 @@ class ShellApp(App[P, int]):
         }
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Future[int]:
-        executor = self._executor
-        if executor is None:
-            executor = _default or default_executor()
         files: Dict[str, Any] = dict(self._defaults)
         for name in _remote.STREAMS:
             if name in kwargs:
                 files[name] = kwargs[name] if name in self._streams else kwargs.pop(name)
-        return executor._call(self.function, self._wrap, self._class, (files, *args), kwargs)
+        return self._called((files, *args), kwargs)
 
 
 @overload
 def python_app(function: Callable[P, T], /) -> App[P, T]: ...
 @overload
 def python_app(
-    *, executor: Optional[Executor] = None, **options: Any
+    *, executor: Optional[Executor] = None, cache: Optional[bool] = None, **options: Any
 ) -> Callable[[Callable[P, T]], App[P, T]]: ...
 def python_app(
     function: Optional[Callable[..., Any]] = None,
     /,
     *,
     executor: Optional[Executor] = None,
+    cache: Optional[bool] = None,
     **options: Any,
 ) -> Any:
     """Makes an app of a function: its calls run in parallel, and give futures.
@@ -151,25 +171,29 @@ def python_app(
     >>> double(double(1)).result()
     4
 
-    ``executor`` makes its calls; without it, that of :func:`use`. The other options
-    are those of :meth:`Executor.options`.
+    ``executor`` makes its calls; without it, that of the :func:`run`, or of
+    :func:`use`. With ``cache=True`` calls with equal arguments are one call: as
+    long as the run lasts, or the executor if there is none, and the files that it
+    names stay as they are. With ``cache=False`` a run that is resumed makes all
+    calls again. The other options are those of :meth:`Executor.options`.
     """
     if function is not None:
-        return App(function, executor, options)
-    return lambda function: App(function, executor, options)
+        return App(function, executor, options, cache)
+    return lambda function: App(function, executor, options, cache)
 
 
 @overload
 def shell_app(function: Callable[P, Any], /) -> ShellApp[P]: ...
 @overload
 def shell_app(
-    *, executor: Optional[Executor] = None, **options: Any
+    *, executor: Optional[Executor] = None, cache: Optional[bool] = None, **options: Any
 ) -> Callable[[Callable[P, Any]], ShellApp[P]]: ...
 def shell_app(
     function: Optional[Callable[..., Any]] = None,
     /,
     *,
     executor: Optional[Executor] = None,
+    cache: Optional[bool] = None,
     **options: Any,
 ) -> Any:
     """Makes an app of a function that returns a command: a text for the shell, or
@@ -188,8 +212,8 @@ def shell_app(
     0
     """
     if function is not None:
-        return ShellApp(function, executor, options)
-    return lambda function: ShellApp(function, executor, options)
+        return ShellApp(function, executor, options, cache)
+    return lambda function: ShellApp(function, executor, options, cache)
 
 
 class Gathered(Future[List[Any]]):

@@ -9,8 +9,9 @@ class FalkonError(Exception):
 
 
 class SessionLost(FalkonError, BrokenExecutor):
-    """The program that runs the calls, or the connection to the dispatcher, is
-    gone. All calls that had not ended fail with it, and no more are taken."""
+    """The program that runs the calls is gone, or the connection to the dispatcher
+    for longer than ``reconnect`` seconds. All calls that had not ended fail with
+    it, and no more are taken."""
 
 
 class InitializerFailed(FalkonError, BrokenExecutor):

@@ -23,6 +23,7 @@ from typing import (
 
 from . import _remote
 from ._calls import PICKLED, Functions, dumps
+from ._connection import AWAY_SECONDS
 from ._dataflow import pickled
 from ._futures import Future
 from ._session import Kind, Session, write_output
@@ -82,6 +83,10 @@ class Executor(StandardExecutor):
         Called once in each worker before its first call.
     ``preload``
         Modules that workers load before their first call.
+    ``reconnect``
+        Seconds that a dispatcher may be away, because it is started again or the
+        network is down, before calls fail with :class:`falkon.SessionLost`; 60 by
+        default. Each call still ends once.
     ``output``
         What becomes of what calls write: by default it is written where this
         process writes. A function is given the number of the stream (1 or 2) and
@@ -96,6 +101,7 @@ class Executor(StandardExecutor):
         initializer: Optional[Callable[..., Any]] = None,
         initargs: Tuple[Any, ...] = (),
         preload: Sequence[str] = (),
+        reconnect: float = AWAY_SECONDS,
         output: Optional[Callable[[int, bytes], None]] = write_output,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
@@ -118,7 +124,7 @@ class Executor(StandardExecutor):
                     "max_workers and preload are for workers that are started here; those of a "
                     "dispatcher are set where its executors are started"
                 )
-            options += ["--access", os.fspath(access)]
+            access = os.fspath(access)
         else:
             options += ["--here", "--worker", "python=" + sys.executable]
             if max_workers is not None:
@@ -128,7 +134,8 @@ class Executor(StandardExecutor):
         wrap = None
         if initializer is not None:
             wrap = _Wrap(initializer, tuple(initargs))
-        self._shared = _Shared(options, output, wrap, max_workers or os.cpu_count() or 1)
+        session = Session(options, output, access, reconnect)
+        self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1)
         # As with the standard executors: one that nobody refers to any more
         # takes no calls, and ends when those it has have ended.
         self._shared.finalizer = weakref.finalize(self, _Shared.leave, self._shared)
@@ -154,10 +161,12 @@ class Executor(StandardExecutor):
         of_class: List[Any],
         args: Tuple[Any, ...],
         kwargs: Dict[str, Any],
+        future: Optional[Future[Any]] = None,
     ) -> Future[Any]:
         """Has a call made, with ``inner`` around the function."""
         shared = self._shared
-        future: Future[Any] = Future()
+        if future is None:
+            future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
             if args or kwargs:
@@ -269,13 +278,7 @@ class _Both:
 class _Shared:
     """What an executor and those that differ from it in options have in common."""
 
-    def __init__(
-        self,
-        options: List[str],
-        output: Optional[Callable[[int, bytes], None]],
-        wrap: Optional[_Wrap],
-        workers: int,
-    ):
+    def __init__(self, session: Session, wrap: Optional[_Wrap], workers: int):
         self.workers = workers
         self.finalizer: Any = None
         self._wrap = wrap
@@ -283,7 +286,7 @@ class _Shared:
         self._wrapped: Dict[Any, Functions] = {}
         self._kinds: Dict[Any, Kind] = {}
         self._down = False
-        self._session = Session(options, output)
+        self._session = session
         _open.add(self)
 
     def session(self) -> Session:

@@ -1,18 +1,16 @@
 """The program ``falkon``: where it is, and how it is started."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from typing import IO, List, Tuple
+from typing import List, Sequence
 
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 """What this package speaks (docs/protocol.md)."""
 
 
@@ -26,6 +24,8 @@ def find() -> str:
         path = os.path.join(sysconfig.get_path("scripts", scheme), "falkon")
         if os.access(path, os.X_OK):
             return path
+    import shutil
+
     found = shutil.which("falkon")
     if found is None:
         raise FalkonError(
@@ -52,11 +52,11 @@ class Program:
     """A running ``falkon pipe`` and this end of the connection to it. It ends
     when that is closed, also because this process was killed."""
 
-    def __init__(self, options: List[str]):
+    def __init__(self, options: List[str], keep: Sequence[int] = ()):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end in (self.socket, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        self._said: IO[bytes] = tempfile.TemporaryFile()
+        self._said = open(os.memfd_create("said"), "r+b", buffering=0)
         environment = dict(os.environ, PYTHONPATH=module_path())
         command = [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
         try:
@@ -68,6 +68,7 @@ class Program:
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
                 env=environment,
+                pass_fds=keep,
                 start_new_session=True,
             )
         except OSError as error:
@@ -75,6 +76,9 @@ class Program:
             raise FalkonError("cannot start %s: %s" % (command[0], error)) from None
         finally:
             theirs.close()
+
+    def __del__(self) -> None:
+        self._said.close()
 
     def wait(self) -> None:
         """Waits until it has ended and nothing of it is left."""

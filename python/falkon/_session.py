@@ -1,6 +1,5 @@
 """A client's conversation with a dispatcher (docs/protocol.md)."""
 
-import itertools
 import os
 import struct
 import sys
@@ -15,14 +14,23 @@ import msgspec
 
 from . import _dataflow, _futures
 from ._calls import exception_of, value_of
+from ._connection import (
+    CANCEL,
+    CREATE,
+    DESTROY,
+    GONE,
+    REFUSED,
+    RESULTS,
+    SUBMIT,
+    SUBSCRIBE,
+    TASKS,
+    Connection,
+    Message,
+)
 from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
-from ._program import Program
 from ._versions import mismatch
 
-# What is said to a dispatcher, and by it.
-CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
-CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
 # Outcomes.
 EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
 OUTCOMES = {
@@ -48,13 +56,9 @@ PAYLOAD_BYTES = FRAME_BYTES - 4096
 """The longest arguments."""
 BUSY_SECONDS = 0.05
 """Pause before a submission that there was no room for is made again."""
-READ_BYTES = 1 << 18
 
-_LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder().decode
 
-Message = List[Any]
 Call = Tuple["Kind", bytes, Future[Any]]
 """Which function with which options, the arguments, and the outcome."""
 
@@ -75,13 +79,16 @@ class Kind:
 class Session:
     """One instance at a dispatcher, and the calls that are made through it."""
 
-    def __init__(self, options: List[str], output: Optional[Callable[[int, bytes], None]]):
-        self._program = Program(options)
-        self._socket = self._program.socket
+    def __init__(
+        self,
+        options: List[str],
+        output: Optional[Callable[[int, bytes], None]],
+        access: Optional[str] = None,
+        away_seconds: float = 0.0,
+    ):
+        self.connection = Connection(options, access, away_seconds)
+        self._lock = self.connection.lock
         self._output = output
-        # Taken again by the thread that has it if an executor is collected as
-        # garbage at the wrong moment.
-        self._lock = threading.RLock()
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
@@ -92,41 +99,31 @@ class Session:
         self._pending: Dict[int, Future[Any]] = {}
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
-        self._requests = itertools.count()
         self._next_task = 0
-        self._received = 0
         self._closing = False
+        self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
-        self._instance: Optional[int] = None
         self._receiver = threading.Thread(target=_receive, args=(self,), daemon=True, name="falkon")
         _sessions.add(self)
         self._receiver.start()
         try:
             options_of_instance = ["", False, True, False, [[MAX_COMPUTE_UTIL[0]], 0, 900, 0]]
             created = self.ask(CREATE, options_of_instance)
-            self._instance = created[2]
-            self.ask(SUBSCRIBE, self._instance, 0)
+            self.connection.has_instance(created[2], created[3])
+            self.ask(SUBSCRIBE, created[2], 0)
         except BaseException:
             self.close()
             raise
 
     # Saying.
 
-    def _send(self, message: Message) -> None:
-        body = _encode(message)
-        self._socket.sendall(_LENGTH.pack(len(body)) + body)
-
     def ask(self, tag: int, *fields: Any) -> Message:
         """Makes a request and waits for its answer."""
         with self._lock:
             self._check()
-            request = next(self._requests)
             answer: Deque[Message] = deque()
+            request = self.connection.request(tag, *fields)
             self._answers[request] = answer
-            try:
-                self._send([tag, request, *fields])
-            except OSError:
-                pass  # The receiver finds out as well, and knows why.
             while not answer:
                 if self.error is not None:
                     raise self.error
@@ -229,8 +226,6 @@ class Session:
                 if taken:
                     after.append([task - first, taken, len(taken)])
             task += 1
-        request = next(self._requests)
-        self._sent[request] = calls
         lengths = struct.pack("<%dI" % count, *map(len, payloads))
         submission = [
             count,
@@ -242,10 +237,8 @@ class Session:
             after,
             None,
         ]
-        try:
-            self._send([SUBMIT, request, self._instance, first, submission])
-        except OSError:
-            pass  # The receiver finds out as well, and knows why.
+        instance = self.connection.instance
+        self._sent[self.connection.request(SUBMIT, instance, first, submission)] = calls
 
     def _end_unsent(self) -> None:
         """Ends the futures of calls that cannot be made; the lock is not held."""
@@ -255,7 +248,11 @@ class Session:
         with self._lock:
             done = self._closing and self._is_idle()
         if done:
-            self._hang_up()
+            self._leave()
+
+    def _is_over(self) -> bool:
+        """Whether nothing is missing that another connection could bring."""
+        return self.error is not None or self._farewell is not None
 
     def _is_idle(self) -> bool:
         return not (self._pending or self._queue or self._returned or self._unsent)
@@ -286,7 +283,7 @@ class Session:
         at = 0
         while at < len(tasks):
             try:
-                answer = self.ask(TASKS, self._instance, tasks[at], tasks[-1] - tasks[at] + 1)
+                answer = self.ask(TASKS, self.connection.instance, tasks[at], tasks[-1] - tasks[at] + 1)
             except (SessionLost, TaskFailed):
                 return
             infos = answer[2]
@@ -302,10 +299,7 @@ class Session:
                 at += 1
 
     def _cancel_runs(self, runs: List[List[int]]) -> None:
-        try:
-            self._send([CANCEL, next(self._requests), self._instance, [1, runs]])
-        except OSError:
-            pass
+        self.connection.request(CANCEL, self.connection.instance, [1, runs])
 
     # Ending.
 
@@ -321,29 +315,32 @@ class Session:
             self._closing = True
             if not self._is_idle():
                 return
-        self._hang_up()
+        self._leave()
+
+    def _leave(self) -> None:
+        """All is done: the dispatcher need not keep anything, and that is it."""
+        with self._lock:
+            connection = self.connection
+            if connection.access is None or connection.is_away or self.error is not None:
+                connection.hang_up()
+            elif self._farewell is None:
+                self._farewell = connection.request(DESTROY, connection.instance)
 
     def close(self) -> None:
         """Ends, whatever is going on, and waits until nothing is left."""
-        self._hang_up()
+        self.connection.hang_up()
         self.join()
 
     def join(self) -> None:
         """Waits until it has ended."""
         if threading.current_thread() is not self._receiver:
             self._receiver.join()
-            self._program.wait()
-
-    def _hang_up(self) -> None:
-        try:
-            self._socket.shutdown(2)
-        except OSError:
-            pass
+            self.connection.program.wait()
 
     def forget(self) -> None:
         """In a process that was forked: lets go of what belongs to the other."""
-        self._socket.close()
-        self._lock = threading.RLock()
+        self.connection.forget()
+        self._lock = self.connection.lock
         self._answered = threading.Condition(self._lock)
         self.error = SessionLost("this process was forked: it has no part in its parent's calls")
 
@@ -369,17 +366,21 @@ class Session:
         tag = message[0]
         if tag == RESULTS:
             self._take_results(message[1])
-        elif tag == GONE:
+            return
+        if tag == GONE:
             self._lost("", SessionLost("another client has destroyed the instance"))
-            self._hang_up()
-        elif tag in (ACCEPTED, REFUSED) and message[1] in self._sent:
+            self.connection.hang_up()
+            return
+        with self._lock:
+            if message[1] == self._farewell:
+                self.connection.hang_up()
+            is_of_submission = message[1] in self._sent
+            answer = self._answers.get(message[1])
+            if answer is not None:
+                answer.append(message)
+                self._answered.notify_all()
+        if is_of_submission:
             self._answer_to_submission(message)
-        else:
-            with self._lock:
-                answer = self._answers.get(message[1])
-                if answer is not None:
-                    answer.append(message)
-                    self._answered.notify_all()
 
     def _answer_to_submission(self, message: Message) -> None:
         if message[0] == REFUSED:
@@ -451,14 +452,10 @@ class Session:
             # As long as a call is pending here, the dispatcher has its value.
             for task, _, _ in ended:
                 pending.pop(task, None)
-            self._received = start + count
+            self.connection.received(start + count)
             done = self._closing and self._is_idle()
-            try:
-                self._send([ACKNOWLEDGE, self._instance, self._received])
-            except OSError:
-                pass
         if done:
-            self._hang_up()
+            self._leave()
 
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
@@ -579,38 +576,24 @@ def write_output(stream: int, data: bytes) -> None:
 
 
 def _receive(session: Session) -> None:
-    """Hears what is said until the connection ends."""
+    """Hears what is said until the session ends."""
+    connection = session.connection
     reason = ""
-    rest = bytearray()
-    receive = session._socket.recv
     try:
-        while True:
-            data = receive(READ_BYTES)
-            if not data:
-                break
-            rest += data
-            at, end = 0, len(rest)
-            while end - at >= 4:
-                (length,) = _LENGTH.unpack_from(rest, at)
-                if end - at - 4 < length:
-                    break
-                message = _decode(memoryview(rest)[at + 4 : at + 4 + length])
-                at += 4 + length
-                session._heard(message)
-            if at:
-                del rest[:at]
-    except OSError as error:
-        reason = str(error)
+        for message in connection.messages(session._is_over):
+            session._heard(message)
+    except SessionLost as error:
+        session._lost("", error)
     except Exception as error:
         reason = "%s: %s" % (type(error).__name__, error)
     finally:
-        session._hang_up()
+        connection.hang_up()
         if not session._closing or session._pending:
-            said = session._program.last_words()
-            session._lost("the calls cannot be made any more: %s" % (said or reason))
+            said = reason or connection.program.last_words()
+            session._lost("the calls cannot be made any more: %s" % said)
         else:
             session._lost("the session has been closed")
-        session._socket.close()
+        connection.close()
 
 
 _sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()

@@ -186,8 +186,9 @@ def given(value):
 
 
 def _importable():
-    """Has arguments that refer to values of other calls find them here."""
-    module = types.ModuleType("falkon._taken")
+    """Has arguments that refer to values of other calls find them here, also
+    where Falkon's package is not installed."""
+    module = types.ModuleType("falkon_taken")
     for function in (taken, given):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
@@ -375,6 +376,9 @@ class Connection:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.connect(path)
         self.fds = array.array("i")
+        # Read into one place: memory of its own for each message would cost as
+        # much as a short call.
+        self._read = memoryview(bytearray(READ_BYTES))
         self._rest = bytearray()
 
     def send(self, *parts):
@@ -391,10 +395,10 @@ class Connection:
                     message, _ = unpack(bytes(rest[4:end]))
                     del rest[:end]
                     return message
-            data = self.socket.recv(READ_BYTES)
-            if not data:
+            count = self.socket.recv_into(self._read)
+            if not count:
                 return None
-            rest += data
+            rest += self._read[:count]
 
     def receive_setup(self):
         """The first message, which brings two file descriptors."""

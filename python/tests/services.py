@@ -1,6 +1,7 @@
 """A dispatcher and executors for tests, as processes."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -27,9 +28,22 @@ class Dispatcher:
     def __enter__(self):
         self.folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         self.access = os.path.join(self.folder, "access.json")
-        self._start("start", "--dir", self.folder, "--listen", "127.0.0.1:0")
+        self._listen("127.0.0.1:0")
         wait_until(lambda: os.path.exists(self.access))
         return self
+
+    def _listen(self, address):
+        self.process = self._start("start", "--dir", self.folder, "--listen", address)
+
+    def kill(self):
+        """Ends the dispatcher as a machine that fails does."""
+        self.process.kill()
+        self.process.wait()
+
+    def start_again(self):
+        """Starts it again where it was."""
+        with open(self.access) as access:
+            self._listen(json.load(access)["addresses"][0])
 
     def __exit__(self, *raised):
         self._stack.close()
@@ -44,6 +58,7 @@ class Dispatcher:
         )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
+        return process
 
     def executor(self, *options, python=sys.executable, **environment):
         """Starts an executor whose workers have this interpreter."""

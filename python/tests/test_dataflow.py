@@ -4,15 +4,18 @@ The program is the one that FALKON_BINARY names.
 """
 
 import copy
+import importlib
 import operator
 import os
 import random
+import sys
 import threading
 import time
 import unittest
 from concurrent.futures import CancelledError
 
 import falkon
+from services import Dispatcher
 
 
 def add(*values, **named):
@@ -261,6 +264,21 @@ class Dataflow(unittest.TestCase):
         wide = self.submit(total, layer)
         self.assertEqual(last.result(120), 2000)
         self.assertEqual(wide.result(120), sum(range(500)) + 2000)
+
+    def test_workers_without_this_package_take_values_wherever_they_are(self):
+        # An interpreter that finds the standard library alone.
+        with Dispatcher() as dispatcher:
+            dispatcher.executor(python="%s -I -S" % sys.executable)
+            with falkon.Executor(dispatcher.access) as executor:
+                with self.assertRaises(ModuleNotFoundError):
+                    executor.submit(importlib.import_module, "falkon").result(60)
+                one, two = executor.submit(abs, -1), executor.submit(abs, -2)
+                # Waited for by the dispatcher, and known here: both ways.
+                self.assertEqual(executor.submit(sum, [one, two]).result(60), 3)
+                self.assertEqual((one.result(60), two.result(60)), (1, 2))
+                three = executor.submit(sum, [one, two])
+                made = executor.submit(dict, a=one, b=[two, (three,)]).result(60)
+                self.assertEqual(made, {"a": 1, "b": [2, (3,)]})
 
     def test_shutdown_waits_for_what_waits_for_others(self):
         executor = falkon.Executor(max_workers=1)

@@ -254,7 +254,7 @@ class Ends(unittest.TestCase):
     def test_the_program_is_killed(self):
         executor = falkon.Executor(max_workers=1)
         pending = [executor.submit(time.sleep, 1000) for _ in range(3)]
-        executor._shared._session._program.process.kill()
+        executor._shared._session.connection.program.process.kill()
         for future in pending:
             with self.assertRaises(falkon.SessionLost):
                 future.result(60)
@@ -330,7 +330,7 @@ class Ends(unittest.TestCase):
             import falkon, os, time
             executor = falkon.Executor(max_workers=2)
             pids = [executor.submit(os.getpid).result(60) for _ in range(2)]
-            pids.append(executor._shared._session._program.process.pid)
+            pids.append(executor._shared._session.connection.program.process.pid)
             executor.submit(time.sleep, 1000)
             print(*pids, flush=True)
             time.sleep(1000)
@@ -372,7 +372,7 @@ class Elsewhere(unittest.TestCase):
                 services.append(
                     subprocess.Popen(executor, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 )
-                with falkon.Executor(access) as far:
+                with falkon.Executor(access, reconnect=0) as far:
                     self.assertEqual(far.submit(abs, -1).result(60), 1)
                     self.assertEqual(list(far.map(abs, range(-500, 0))), list(range(500, 0, -1)))
                     pending = far.submit(time.sleep, 1000)

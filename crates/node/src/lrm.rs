@@ -16,6 +16,7 @@ mod answer;
 mod bring;
 mod command;
 mod description;
+mod document;
 mod driver;
 mod granted;
 mod script;
@@ -25,9 +26,10 @@ mod template;
 pub use answer::{AnswerError, Job, State, jobs};
 pub use command::CommandError;
 pub use description::{
-    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Query, Send, States, Submit,
-    Word, detect,
+    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Places, Query, Send, States,
+    Submit, Word, detect,
 };
+pub use document::Document;
 pub use driver::{Driver, LrmError, Request, Submission};
 pub use granted::{Granted, granted};
 pub use script::Executor;

@@ -18,7 +18,9 @@ use crate::lrm::{Driver, Executor};
 use ask::Line;
 use config::{ConfigError, QueueConfig};
 use falkon_core::dispatch::Dispatcher;
-use falkon_core::provision::{Action, Decision, Event, Provisioner, QueueId, Verdict, Watch};
+use falkon_core::provision::{
+    Action, Decision, Event, Provisioner, QueueId, QueueView, Verdict, Watch,
+};
 use falkon_core::task::{AllocationId, ExecutorId, Time};
 use record::{Record, StoredQueue};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,6 +40,8 @@ const QUEUE_COMMANDS_MAX: usize = 4;
 const LOG_LINES_MAX: usize = 1000;
 /// What jobs wrote is kept of so many allocations.
 const JOB_LOGS_MAX: u64 = 100;
+/// Lines about what a scheduler says of one job.
+const JOB_LINES_MAX: u8 = 8;
 /// How often the dispatcher is looked at when nothing happens.
 const LOOK_MICROS_MAX: u64 = 1_000_000;
 
@@ -115,6 +119,8 @@ enum Heard {
     Event(Event),
     /// Something for the log.
     Note(QueueId, String),
+    /// Why the scheduler says that jobs are as they are.
+    Words(QueueId, Vec<(AllocationId, String)>),
 }
 
 /// A provisioner and what belongs to it.
@@ -132,6 +138,9 @@ pub(crate) struct Provision {
     joined: BTreeSet<AllocationId>,
     /// Allocations to whose nodes the program was sent.
     brought: BTreeSet<AllocationId>,
+    /// What the scheduler said last of jobs of which no executor has come, and
+    /// how many lines there have been about it.
+    words: BTreeMap<AllocationId, (String, u8)>,
     tell: mpsc::Sender<Heard>,
     answers: mpsc::Receiver<Heard>,
     log: Log,
@@ -168,6 +177,7 @@ impl Provision {
             lines: VecDeque::new(),
             joined: BTreeSet::new(),
             brought: BTreeSet::new(),
+            words: BTreeMap::new(),
             tell,
             answers,
             log,
@@ -195,6 +205,7 @@ impl Provision {
     fn take_up(&mut self, now: Time, stored: StoredQueue) -> Result<QueueId, ConfigError> {
         let config = QueueConfig::parse(&stored.config)?;
         let driver = config.driver(&self.setup.executor, &self.setup.tag, &self.setup.dir)?;
+        let driver = driver.named(&stored.name);
         let options = config.options(&stored.name, &driver)?;
         let queue = QueueId(self.next_queue);
         self.next_queue += 1;
@@ -233,6 +244,30 @@ impl Provision {
                 let name = self.name(queue);
                 self.say(now, &name, text);
             }
+            Heard::Words(queue, said) => self.hear_words(now, queue, said),
+        }
+    }
+
+    /// Logs what a scheduler says of jobs of which no executor has come, when it
+    /// says something new.
+    fn hear_words(&mut self, now: Time, queue: QueueId, said: Vec<(AllocationId, String)>) {
+        let name = self.name(queue);
+        for (allocation, words) in said {
+            let is_ours = |queue: &QueueView<'_>| {
+                queue.allocations().any(|one| one.id() == allocation && one.executors() == 0)
+            };
+            if self.joined.contains(&allocation)
+                || !self.machine.queue_view(queue).as_ref().is_some_and(is_ours)
+            {
+                continue;
+            }
+            let (last, lines) = self.words.entry(allocation).or_default();
+            if *last == words || *lines >= JOB_LINES_MAX {
+                continue;
+            }
+            *lines += 1;
+            last.clone_from(&words);
+            self.say(now, &name, format!("allocation {allocation}: the scheduler says: {words}"));
         }
     }
 

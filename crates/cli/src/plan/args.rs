@@ -39,8 +39,8 @@ pub(crate) struct PlanArgs {
     /// base name without extension, {//} its directory; {1}, {2/}, … for the
     /// first, second, … of several sources; {#} is the task's number. Other
     /// braces are plain text. If the program would not see any of them, not
-    /// even as a data object that it reads, the values are appended as its last
-    /// arguments.
+    /// even as a data object that it reads or writes (NAME=SOURCE), the values
+    /// are appended as its last arguments.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }

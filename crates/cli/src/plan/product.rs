@@ -245,8 +245,9 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     let mut template = options(&args.options, sources)?;
     template.call = function;
     let passed = CommandTemplate { inputs: Vec::new(), outputs: Vec::new(), ..template.clone() };
-    // A data object that is read is what the program sees of its value.
-    let staged = template.inputs.iter().filter(|text| objects::is_object(text));
+    // A data object is what the program sees of its value, be it read or written.
+    let declared = template.inputs.iter().chain(&template.outputs);
+    let staged = declared.filter(|text| objects::is_object(text));
     let seen = texts(&passed).chain(staged).any(|text| !is_literal(text));
     if args.options.shell {
         if kind != Kind::Process {

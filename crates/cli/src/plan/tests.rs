@@ -90,6 +90,10 @@ fn values_are_appended_where_the_program_would_not_see_them() {
     assert_eq!(argv(&["--range", "7-7", "--stdin", "{}", "--", "p"]), "p");
     assert_eq!(argv(&["--range", "7-7", "--env", "A={}", "--", "p"]), "p");
     assert_eq!(argv(&["--range", "7-7", "--output", "{}", "--", "p"]), "p|7");
+    assert_eq!(argv(&["--range", "7-7", "--output", "o=d/{}", "--", "p"]), "p");
+    assert_eq!(argv(&["--range", "7-7", "--input", "{}", "--output", "o=d/1", "--", "p"]), "p|7");
+    let script = argv(&["--range", "7-7", "--output", "b=d/{}", "--shell", "--", "tr x y < a > b"]);
+    assert!(script.ends_with("|tr x y < a > b|falkon"), "{script}");
     assert_eq!(argv(&["--range", "7-7", "--", "p", "{#}"]), "p|1");
     assert_eq!(argv(&["--range", "7-7", "--", "@sleep"]), "@sleep|7");
     assert_eq!(argv(&["--range", "7-7", "--", "@sleep", "0.5"]), "@sleep|0.5");

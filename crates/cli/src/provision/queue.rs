@@ -8,8 +8,8 @@ use std::path::Path;
 /// The options of a queue.
 #[derive(Args, Debug, Clone, Default)]
 pub(super) struct QueueArgs {
-    /// The scheduler (slurm, gridengine, htcondor, pbs, torque, lsf, flux, ssh,
-    /// local), `auto` for the one that is here, or a queue's file (NAME.toml)
+    /// The scheduler (slurm, gridengine, htcondor, pbs, torque, lsf, flux,
+    /// kubernetes, ssh, local), `auto` for the one that is here, or a queue's file (NAME.toml)
     #[arg(value_name = "SCHEDULER|FILE")]
     what: String,
     /// What the queue is called [default: its scheduler, or its file]
@@ -80,6 +80,13 @@ pub(super) struct QueueArgs {
     /// A host, for ssh; may be repeated
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
+    /// The image that nodes run, for kubernetes
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// A setting that this kind of scheduler has of its own, as namespace of
+    /// kubernetes or pe of gridengine; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
 }
 
 /// Fields of a queue's file that are times.
@@ -196,7 +203,9 @@ impl QueueArgs {
             ("prologue", list(&self.prologue)),
             ("binary", text(&self.binary)),
             ("hosts", list(&self.host)),
-            ("environment", self.variables()?),
+            ("image", text(&self.image)),
+            ("environment", pairs(&self.env)?),
+            ("settings", pairs(&self.set)?),
         ];
         let said: Vec<_> =
             said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
@@ -216,17 +225,18 @@ impl QueueArgs {
         }
         Ok(())
     }
+}
 
-    fn variables(&self) -> Result<Option<toml::Value>, String> {
-        let mut variables = toml::Table::new();
-        for setting in &self.env {
-            let (name, value) = setting
-                .split_once('=')
-                .ok_or_else(|| format!("`{setting}` sets no variable: write NAME=VALUE"))?;
-            variables.insert(name.to_owned(), toml::Value::String(value.to_owned()));
-        }
-        Ok((!variables.is_empty()).then_some(toml::Value::Table(variables)))
+/// A table of words of the form NAME=VALUE, if there are any.
+fn pairs(words: &[String]) -> Result<Option<toml::Value>, String> {
+    let mut table = toml::Table::new();
+    for word in words {
+        let (name, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("`{word}` sets nothing: write NAME=VALUE"))?;
+        table.insert(name.to_owned(), toml::Value::String(value.to_owned()));
     }
+    Ok((!table.is_empty()).then_some(toml::Value::Table(table)))
 }
 
 #[cfg(test)]

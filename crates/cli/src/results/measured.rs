@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Lines of the table of a run's course.
 const INTERVALS_SHOWN_MAX: usize = 8;
+/// Seconds of a run whose course is shown: shorter ones are over before anyone
+/// could have seen it.
+const COURSE_MIN_S: f64 = 1.0;
 /// Points of the series of a run's course.
 const INTERVALS_WRITTEN_MAX: usize = 256;
 const SECOND_MICROS: f64 = 1e6;
@@ -93,7 +96,8 @@ impl Measured<'_> {
             }
             write_line(text);
         }
-        if *usage != Usage::default() {
+        let lasted = |run: Run| run.makespan_s >= COURSE_MIN_S;
+        if *usage != Usage::default() && self.observed.run(0.0).is_some_and(lasted) {
             for line in table(self.observed) {
                 write_line(line);
             }

@@ -58,6 +58,8 @@ fn inputs_stand_under_their_names_and_outputs_go_where_they_are_to() {
     assert!(!site.path("never").exists());
     let ran = site.run(["run", "--output", "out=source with blanks/x", "--", "touch", "out"]);
     ran.exits(1).says("its output is lost").says("source with blanks/x");
+    let ran = site.run(["run", "--output", "out=folder", "--", "mkdir", "out"]).exits(1);
+    ran.says("its output is lost").says("folder cannot be used: what is here is a directory");
     nothing_is_left(&site);
 }
 

@@ -5,7 +5,8 @@
 
 mod xml;
 
-use super::description::{Field, Format, Query, States};
+use super::command::shortened;
+use super::description::{Field, Format, Places, Query, States};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,6 +38,8 @@ pub struct Job {
     pub state: State,
     /// The LRM's word for its state, and why, if it says so.
     pub words: String,
+    /// Whether it says why.
+    pub has_reason: bool,
     /// Its nodes, if the LRM says so.
     pub nodes: Option<u64>,
     /// How long it may still run, if the LRM says so.
@@ -74,7 +77,8 @@ impl fmt::Display for AnswerError {
 impl std::error::Error for AnswerError {}
 
 /// Reads the jobs out of an answer. Several rows of one job are one job, with
-/// the most alive of their states.
+/// the most alive of their states; for [`Query::has_parts`] the first row says
+/// whether it is over.
 ///
 /// # Errors
 /// The answer is not of the query's format, or a row has no job or no state.
@@ -86,12 +90,17 @@ pub fn jobs(answer: &str, query: &Query, states: &States) -> Result<Vec<Job>, An
     };
     let mut jobs: Vec<Job> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    // Of jobs that have parts: whether they are over, and whether no part has
+    // had its say yet.
+    let mut wholes: Vec<(bool, bool)> = Vec::new();
     for row in rows {
         let lacks = |what| AnswerError::Lacks { what, row: row.shown() };
         let job = row.at(Field::Job).ok_or_else(|| lacks("job"))?.to_owned();
         let word = row.at(Field::State).ok_or_else(|| lacks("state"))?;
-        let reason = row.at(Field::Reason).filter(|reason| !matches!(*reason, "" | "None"));
+        let reason = row.at(Field::Reason).map(|reason| shortened(reason.as_bytes()));
+        let reason = reason.filter(|reason| !matches!(reason.as_str(), "" | "None"));
         let found = Job {
+            has_reason: reason.is_some(),
             name: row.at(Field::Name).unwrap_or_default().to_owned(),
             state: states.of(word),
             words: reason.map_or_else(|| word.to_owned(), |reason| format!("{word}, {reason}")),
@@ -102,15 +111,27 @@ pub fn jobs(answer: &str, query: &Query, states: &States) -> Result<Vec<Job>, An
         let Some(at) = places.get(&job) else {
             places.insert(job, jobs.len());
             let nodes = found.nodes.or(query.row_per_node.then_some(1));
+            wholes.push((query.has_parts && found.state == State::Ended, query.has_parts));
             jobs.push(Job { nodes, ..found });
             continue;
         };
         let known = &mut jobs[*at];
+        let (is_over, is_alone) = &mut wholes[*at];
+        if *is_over {
+            // It has failed because something in it has, which says why.
+            if found.has_reason && std::mem::take(is_alone) {
+                (known.words, known.has_reason) = (found.words, true);
+            }
+            continue;
+        }
+        let is_first_part = std::mem::take(is_alone);
         if query.row_per_node {
             known.nodes = known.nodes.map(|nodes| nodes.saturating_add(1));
         }
-        if found.state > known.state {
+        let says_more = found.state == known.state && found.has_reason && !known.has_reason;
+        if is_first_part || found.state > known.state || says_more {
             (known.state, known.words) = (found.state, found.words);
+            known.has_reason = found.has_reason;
         }
     }
     Ok(jobs)
@@ -132,7 +153,8 @@ impl Row {
 }
 
 fn columns(answer: &str, query: &Query) -> Vec<Row> {
-    let last = query.fields.values().filter_map(|place| place.parse::<usize>().ok()).max();
+    let number = |place: &str| place.parse::<usize>().ok();
+    let last = query.fields.values().flat_map(Places::iter).filter_map(number).max();
     let lines = answer.lines().skip(query.skip_lines).filter(|line| !line.trim().is_empty());
     let rows = lines.map(|line| {
         let cells: Vec<&str> = match &query.separator {
@@ -141,10 +163,9 @@ fn columns(answer: &str, query: &Query) -> Vec<Row> {
             Some(separator) => line.splitn(last.unwrap_or(0) + 1, separator.as_str()).collect(),
         };
         let mut row = Row::default();
-        for (field, place) in &query.fields {
-            if let Some(cell) = place.parse().ok().and_then(|place: usize| cells.get(place)) {
-                row.0.insert(*field, cell.trim().to_owned());
-            }
+        for (field, places) in &query.fields {
+            let mut found = places.iter().filter_map(|place| cells.get(number(place)?));
+            row.0.extend(found.next().map(|cell| (*field, cell.trim().to_owned())));
         }
         row
     });
@@ -152,39 +173,52 @@ fn columns(answer: &str, query: &Query) -> Vec<Row> {
 }
 
 fn json(answer: &str, query: &Query) -> Result<Vec<Row>, AnswerError> {
-    // Some programs say nothing at all where there are no jobs.
-    if answer.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let value: Value =
-        serde_json::from_str(answer).map_err(|error| AnswerError::Json(error.to_string()))?;
     let row = |key: Option<&str>, value: &Value| {
         let mut row = Row::default();
-        for (field, place) in &query.fields {
-            let found = match place.as_str() {
-                "@key" => key.map(str::to_owned),
-                place => walk(value, place).and_then(text),
-            };
-            row.0.extend(found.map(|found| (*field, found)));
+        let at = |place: &str| match place.strip_prefix('?') {
+            Some(path) => walk(value, path).and(path.rsplit('.').next()).map(str::to_owned),
+            None if place == "@key" => key.map(str::to_owned),
+            None => walk(value, place).and_then(text),
+        };
+        for (field, places) in &query.fields {
+            row.0.extend(places.iter().find_map(at).map(|found| (*field, found)));
         }
         row
     };
-    Ok(match walk(&value, &query.rows) {
-        Some(Value::Array(rows)) => rows.iter().map(|value| row(None, value)).collect(),
-        Some(Value::Object(rows)) => {
-            rows.iter().map(|(key, value)| row(Some(key), value)).collect()
+    let mut rows = Vec::new();
+    // Some programs say nothing at all where there are no jobs, and a command
+    // may be several, each with a document.
+    for value in serde_json::Deserializer::from_str(answer).into_iter() {
+        let value: Value = value.map_err(|error| AnswerError::Json(error.to_string()))?;
+        match walk(&value, &query.rows) {
+            Some(Value::Array(found)) => rows.extend(found.iter().map(|value| row(None, value))),
+            Some(Value::Object(found)) => {
+                rows.extend(found.iter().map(|(key, value)| row(Some(key), value)));
+            }
+            _ => {}
         }
-        _ => Vec::new(),
-    })
+    }
+    Ok(rows)
 }
 
-/// The value at a path of names with points between; the empty path is the
-/// value itself.
+/// The value at a path ([`Query::fields`]); the empty path is the value itself.
 fn walk<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| match value {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        other => other.get(name),
-    })
+    let step = |value: &'a Value, name: &str| {
+        let Some((name, wanted)) = name.split_once('=') else {
+            return match value {
+                Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+                other => other.get(name),
+            };
+        };
+        let is_it = |value: &&Value| text(value).as_deref() == Some(wanted);
+        match value {
+            Value::Array(items) => {
+                items.iter().find(|item| item.get(name).is_some_and(|v| is_it(&v)))
+            }
+            other => other.get(name).filter(is_it),
+        }
+    };
+    path.split('.').filter(|name| !name.is_empty()).try_fold(value, step)
 }
 
 fn text(value: &Value) -> Option<String> {

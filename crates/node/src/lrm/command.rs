@@ -177,7 +177,7 @@ async fn read_into(
 }
 
 /// An LRM's words in one line, not too long.
-fn shortened(bytes: &[u8]) -> String {
+pub(super) fn shortened(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut words = lines.collect::<Vec<_>>().join("; ");

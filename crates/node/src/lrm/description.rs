@@ -5,6 +5,7 @@
 //! `docs/provisioning.md`.
 
 use super::answer::State;
+use super::document::Document;
 use super::template::{Quoting, Template, TemplateError, Values};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 /// The descriptions that this release has, in the order in which they are
 /// looked for.
-pub const KINDS: [(&str, &str); 9] = [
+pub const KINDS: [(&str, &str); 10] = [
     ("slurm", include_str!("kinds/slurm.toml")),
     ("flux", include_str!("kinds/flux.toml")),
     ("lsf", include_str!("kinds/lsf.toml")),
@@ -21,6 +22,7 @@ pub const KINDS: [(&str, &str); 9] = [
     ("torque", include_str!("kinds/torque.toml")),
     ("pbs", include_str!("kinds/pbs.toml")),
     ("htcondor", include_str!("kinds/htcondor.toml")),
+    ("kubernetes", include_str!("kinds/kubernetes.toml")),
     ("ssh", include_str!("kinds/ssh.toml")),
     ("local", include_str!("kinds/local.toml")),
 ];
@@ -41,6 +43,9 @@ pub struct Description {
     /// Settings of its own that it can do without.
     #[serde(default)]
     pub optional: Vec<String>,
+    /// Settings of its own, with what they are where the queue does not say.
+    #[serde(default)]
+    pub defaults: BTreeMap<String, String>,
     /// A job has one node unless the queue's settings have this one.
     #[serde(default)]
     pub several_nodes_with: Option<String>,
@@ -107,6 +112,9 @@ pub struct Submit {
     /// Who reads that input.
     #[serde(default)]
     pub quoting: Quoting,
+    /// What `{{document}}` stands for, as JSON.
+    #[serde(default)]
+    pub document: Document,
     /// Where the LRM's name for the job is in the command's output.
     #[serde(default)]
     pub job: Found,
@@ -176,11 +184,40 @@ pub enum Field {
     Left,
 }
 
+/// Where something is in a row: the first of several places where there is
+/// anything.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "OneOrMore")]
+pub struct Places(Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl From<OneOrMore> for Places {
+    fn from(places: OneOrMore) -> Places {
+        match places {
+            OneOrMore::One(place) => Places(vec![place]),
+            OneOrMore::More(places) => Places(places),
+        }
+    }
+}
+
+impl Places {
+    /// The places.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
 /// How jobs are listed.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
-    /// The command; it lists all jobs of the user.
+    /// The command; it lists all jobs of the user, or of the dispatcher.
     pub command: Vec<Word>,
     /// What it reads from its standard input.
     #[serde(default)]
@@ -199,12 +236,19 @@ pub struct Query {
     /// between. XML: the name of a job's element.
     #[serde(default)]
     pub rows: String,
-    /// Where what is: the number of a column from 0, a path in a job's JSON
-    /// (`@key` for its name in an object), or the name of an element.
-    pub fields: BTreeMap<Field, String>,
+    /// Where what is: the number of a column from 0, a path in a job's JSON, or
+    /// the name of an element. A path is names with points between; `@key` is
+    /// the job's own name in an object, `NAME=TEXT` in a path the item of an
+    /// array whose NAME is TEXT, or NAME if it is TEXT, and `?` before a path
+    /// stands for its last name, if there is anything at it.
+    pub fields: BTreeMap<Field, Places>,
     /// A job has a row for each of its nodes.
     #[serde(default)]
     pub row_per_node: bool,
+    /// A job has a row of its own, and then one for each of its parts. One that
+    /// is over is over; how any other is its parts say, if there are any.
+    #[serde(default)]
+    pub has_parts: bool,
     /// What a failed command says when there are no jobs.
     #[serde(default)]
     pub empty: Vec<String>,
@@ -375,7 +419,8 @@ impl Description {
             Word::One(word) => std::slice::from_ref(word),
             Word::Group(words) => words.as_slice(),
         });
-        words.chain([&self.submit.input]).any(|text| text.contains(&hole))
+        let document = self.submit.document.texts();
+        words.chain([&self.submit.input]).chain(document).any(|text| text.contains(&hole))
     }
 
     /// Checks that everything in it can be filled with `values`.
@@ -394,7 +439,8 @@ impl Description {
         let inputs = [&self.submit.input, &self.query.input, &self.cancel.input];
         let free = self.free.iter().map(|free| &free.input);
         let send = self.send.iter().map(|send| &send.input);
-        for text in words.chain(inputs).chain(free).chain(send) {
+        let document = self.submit.document.texts();
+        for text in words.chain(inputs).chain(free).chain(send).chain(document) {
             let template = Template::new(text)?;
             if let Some(unknown) = template.names().find(|name| !values.knows(name)) {
                 return Err(DescriptionError::Placeholder(unknown.to_owned()));

@@ -1,39 +1,20 @@
 //! A queue of an LRM, ready to be used.
 
+mod values;
+
+pub(super) use values::{PLACEHOLDERS, fill};
+
 use super::answer::{self, AnswerError, Job, State};
 use super::command::{self, CommandError};
-use super::description::{Description, DescriptionError, Word};
-use super::script::{Executor, Peculiar, node_script};
+use super::description::{Description, DescriptionError};
+use super::script::Executor;
 use super::settings::{Settings, SettingsError};
-use super::template::{FillError, Quoting, Template, TemplateError, Values};
+use super::template::{FillError, Quoting, Template, TemplateError};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// Placeholders that a driver fills besides the settings.
-pub(super) const PLACEHOLDERS: [&str; 20] = [
-    "job_name",
-    "name_prefix",
-    "nodes",
-    "total_cpus",
-    "walltime_seconds",
-    "walltime_seconds_or_0",
-    "walltime_minutes",
-    "walltime_hms",
-    "walltime_hm",
-    "log",
-    "user",
-    "jobs",
-    "node_script",
-    "script_file",
-    "state_dir",
-    "allocation",
-    "binary",
-    "own_binary",
-    "sent_binary",
-    "job",
-];
+use values::{lines, user_name};
 
 /// How long a command that submits may take. An LRM that is busy answers late,
 /// and has the job all the same.
@@ -142,6 +123,8 @@ pub struct Driver {
     description: Description,
     settings: Settings,
     executor: Executor,
+    /// What the queue is called.
+    queue: String,
     /// What all names of this dispatcher's jobs begin with.
     prefix: String,
     /// A directory for files that the LRM reads, and for what jobs write.
@@ -164,13 +147,19 @@ impl Driver {
         tag: &str,
         dir: &Path,
     ) -> Result<Driver, LrmError> {
-        let description = Description::of(kind, site)?;
+        let mut description = Description::of(kind, site)?;
         settings.check()?;
+        if !settings.manifest.is_empty() && description.submit.document.is_empty() {
+            let what = "manifest";
+            return Err(SettingsError::NoPlace { kind: kind.to_owned(), what }.into());
+        }
+        description.submit.document.overlay(&settings.manifest);
         let driver = Driver {
             kind: kind.to_owned(),
             description,
             settings,
             executor,
+            queue: String::new(),
             prefix: format!("falkon-{tag}-"),
             dir: dir.to_owned(),
             user: user_name(),
@@ -190,6 +179,12 @@ impl Driver {
         Ok(driver)
     }
 
+    /// The same, of a queue with this name.
+    #[must_use]
+    pub fn named(self, queue: &str) -> Driver {
+        Driver { queue: queue.to_owned(), ..self }
+    }
+
     /// What is set must have a place in what is submitted: nobody is to think
     /// that a limit holds which nobody was told of.
     fn check_placed(&self) -> Result<(), SettingsError> {
@@ -200,7 +195,8 @@ impl Driver {
             ("qos", settings.qos.is_some(), &["qos"]),
             ("cpus", settings.cpus.is_some(), &["cpus", "cpus_or_one", "total_cpus"]),
             ("gpus", settings.gpus.is_some_and(|gpus| gpus > 0), &["gpus"]),
-            ("memory_mib", settings.memory_mib.is_some(), &["memory_mib"]),
+            ("memory_mib", settings.memory_mib.is_some(), &["memory_mib", "memory_mib_or_some"]),
+            ("image", settings.image.is_some(), &["image"]),
             ("send", settings.send.is_some(), &["sent_binary"]),
         ];
         for (what, is_set, places) in set {
@@ -303,25 +299,6 @@ impl Driver {
         number.parse().ok().filter(|found: &u64| found.to_string() == number)
     }
 
-    /// What is the same for all commands.
-    pub(super) fn values(&self) -> Values {
-        let mut values = Values::default();
-        for name in PLACEHOLDERS {
-            values.set_some(name, None);
-        }
-        for name in &self.description.optional {
-            values.set_some(name, None);
-        }
-        self.settings.fill(&mut values, self.has_whole_nodes());
-        values.set("name_prefix", self.prefix.clone());
-        values.set("user", self.user.clone());
-        values.set("state_dir", self.dir.to_string_lossy());
-        let binary = self.settings.binary.as_ref().unwrap_or(&self.executor.binary);
-        values.set("binary", binary.to_string_lossy());
-        values.set("own_binary", self.executor.binary.to_string_lossy());
-        values
-    }
-
     /// Where an allocation's script for its nodes is kept for the LRM.
     fn script_file(&self, allocation: u64) -> PathBuf {
         self.dir.join(format!("{}.sh", self.job_name(allocation)))
@@ -338,47 +315,16 @@ impl Driver {
         }
     }
 
-    fn request_values(&self, request: &Request) -> Values {
-        let mut values = self.values();
-        let name = self.job_name(request.allocation);
-        let cpus = u64::from(self.settings.cpus.unwrap_or(1));
-        values.set("nodes", request.nodes.to_string());
-        values.set("total_cpus", request.nodes.saturating_mul(cpus).to_string());
-        values.set("allocation", request.allocation.to_string());
-        let log = self.log(request.allocation).unwrap_or_else(|| PathBuf::from("/dev/null"));
-        values.set("log", log.to_string_lossy());
-        let seconds = request.walltime.map(|walltime| walltime.as_secs().max(1));
-        values.set_some("walltime_seconds", seconds.map(|seconds| seconds.to_string()));
-        values.set("walltime_seconds_or_0", seconds.unwrap_or(0).to_string());
-        let minutes = seconds.map(|seconds| seconds.div_ceil(60));
-        values.set_some("walltime_minutes", minutes.map(|minutes| minutes.to_string()));
-        let hms = |s: u64| format!("{:02}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-        values.set_some("walltime_hms", seconds.map(hms));
-        let hm = |minutes: u64| format!("{:02}:{:02}", minutes / 60, minutes % 60);
-        values.set_some("walltime_hm", minutes.map(hm));
-        let brought = self.brought(request.allocation);
-        let limits = self.description.executor_limits;
-        let script = node_script(
-            &self.executor,
-            &self.settings,
-            &name,
-            request,
-            Peculiar { limits, brought: brought.as_ref() },
-        );
-        values.set_some("sent_binary", brought.map(|one| one.to.to_string_lossy().into_owned()));
-        values.set("job_name", name);
-        values.set("node_script", script);
-        values.set("script_file", self.script_file(request.allocation).to_string_lossy());
-        values
-    }
-
     /// The command and the input that submit a request.
     ///
     /// # Errors
     /// A template cannot be filled with this queue's settings.
     pub fn submission(&self, request: &Request) -> Result<(Vec<String>, String), LrmError> {
-        let values = self.request_values(request);
+        let mut values = self.request_values(request);
         let submit = &self.description.submit;
+        if !submit.document.is_empty() {
+            values.set("document", submit.document.fill(&values)?);
+        }
         let words = fill(&submit.command, &values)?;
         let input = match submit.quoting {
             Quoting::Shell => Template::new(&submit.input)?.text(&values, Quoting::Shell)?,
@@ -520,58 +466,6 @@ impl Driver {
     }
 }
 
-/// The words of a command.
-pub(super) fn fill(command: &[Word], values: &Values) -> Result<Vec<String>, LrmError> {
-    let mut words = Vec::new();
-    for word in command {
-        let group = match word {
-            Word::One(word) => std::slice::from_ref(word),
-            Word::Group(group) => group.as_slice(),
-        };
-        let mut filled = Some(Vec::new());
-        for word in group {
-            let more = Template::new(word)?.words(values)?;
-            filled = filled.zip(more).map(|(mut filled, more)| {
-                filled.extend(more);
-                filled
-            });
-        }
-        words.extend(filled.into_iter().flatten());
-    }
-    Ok(words)
-}
-
-/// Fills a text line by line; a line with a placeholder that has no value is
-/// left out.
-fn lines(text: &str, values: &Values) -> Result<String, LrmError> {
-    let mut filled = String::new();
-    for line in text.lines() {
-        match Template::new(line)?.text(values, Quoting::Line) {
-            Ok(line) => filled.push_str(&format!("{line}\n")),
-            Err(FillError::Unset(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(filled)
-}
-
 fn holds_any(words: &str, parts: &[String]) -> bool {
     parts.iter().any(|part| words.contains(part.as_str()))
-}
-
-/// The name of the user whose jobs these are: the LRM sees who asks, and not
-/// what the environment says.
-fn user_name() -> String {
-    let uid = rustix::process::geteuid().as_raw();
-    let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let listed = names.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
-    });
-    // Users that a directory service knows are not in that file.
-    listed
-        .or_else(|| std::env::var("USER").ok())
-        .or_else(|| std::env::var("LOGNAME").ok())
-        .unwrap_or_else(|| uid.to_string())
 }

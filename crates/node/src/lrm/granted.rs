@@ -19,8 +19,10 @@ pub struct Granted {
 /// Slurm: `SLURM_CPUS_ON_NODE`, `SLURM_MEM_PER_NODE`, `SLURM_MEM_PER_CPU`,
 /// `SLURM_GPUS_ON_NODE` (sbatch and srun manuals). Grid Engine: `NSLOTS` where
 /// `NHOSTS` is 1. PBS: `NCPUS`; Torque: `PBS_NUM_PPN`. LSF: this host's share
-/// in `LSB_MCPU_HOSTS`. HTCondor: the file that `_CONDOR_MACHINE_AD` names. GPUs
-/// otherwise from `CUDA_VISIBLE_DEVICES` or
+/// in `LSB_MCPU_HOSTS`. HTCondor: the file that `_CONDOR_MACHINE_AD` names.
+/// Kubernetes: what the description of its jobs has it put into
+/// `FALKON_GRANTED_CPUS_MILLI`, `FALKON_GRANTED_MEMORY_BYTES` and
+/// `FALKON_GRANTED_GPUS`; less than a CPU counts as one. GPUs otherwise from `CUDA_VISIBLE_DEVICES` or
 /// `ROCR_VISIBLE_DEVICES`.
 #[must_use]
 pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted {
@@ -42,13 +44,15 @@ pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted
         number("PBS_NUM_PPN"),
         lsf(),
         advertised("Cpus"),
+        number("FALKON_GRANTED_CPUS_MILLI").map(|milli| (milli / 1000).max(1)),
     ];
     let cpus = cpus.into_iter().flatten().min();
     let mib = |mib: u64| mib.saturating_mul(1 << 20);
     let per_cpu = number("SLURM_MEM_PER_CPU");
     let per_cpu = per_cpu.and_then(|memory| Some(memory.saturating_mul(cpus?)));
     let memory = number("SLURM_MEM_PER_NODE").into_iter().chain(per_cpu);
-    let memory = memory.chain(advertised("Memory")).map(mib).min();
+    let memory = memory.chain(advertised("Memory")).map(mib);
+    let memory = memory.chain(number("FALKON_GRANTED_MEMORY_BYTES")).min();
     let listed = |name: &str| {
         let list = variable(name)?;
         Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
@@ -56,6 +60,7 @@ pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted
     let few = |gpus: u64| u32::try_from(gpus).ok();
     let gpus = advertised("GPUs").and_then(few);
     let gpus = gpus
+        .or_else(|| number("FALKON_GRANTED_GPUS").and_then(few))
         .or_else(|| listed("CUDA_VISIBLE_DEVICES"))
         .or_else(|| listed("ROCR_VISIBLE_DEVICES"))
         .or_else(|| number("SLURM_GPUS_ON_NODE").and_then(few));
@@ -134,6 +139,12 @@ mod tests {
         check(&[("NSLOTS", "8"), ("NHOSTS", "2")], None, None, None);
         check(&[("LSB_MCPU_HOSTS", "n6 4 n7 3")], Some(3), None, None);
         check(&[("NCPUS", "5"), ("CUDA_VISIBLE_DEVICES", "0,3")], Some(5), Some(2), None);
+        let pod = [
+            ("FALKON_GRANTED_CPUS_MILLI", "2900"),
+            ("FALKON_GRANTED_MEMORY_BYTES", "1048576"),
+            ("FALKON_GRANTED_GPUS", ""),
+        ];
+        check(&pod, Some(2), None, Some(1));
         check(&[("SLURM_CPUS_ON_NODE", "many"), ("CUDA_VISIBLE_DEVICES", "")], None, Some(0), None);
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// How the jobs of a queue are: the table `job` of a queue's file. What is not
 /// said is left to the LRM.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// The LRM's partition or queue.
@@ -45,9 +45,16 @@ pub struct Settings {
     pub executor_options: Vec<String>,
     /// The hosts, where they are listed by their names (ssh).
     pub hosts: Vec<String>,
+    /// The image that nodes run, where they are containers.
+    pub image: Option<String>,
+    /// What is put over the document that describes a job, where there is one.
+    pub manifest: toml::Table,
     /// Placeholders of a site's own templates.
     pub settings: BTreeMap<String, String>,
 }
+
+/// Memory of each node for each of its CPUs, where an LRM must be told some.
+const CPU_MEMORY_MIB: u64 = 1024;
 
 /// Why settings cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,6 +155,7 @@ impl Settings {
             ("log", self.log.as_ref()),
             ("scratch", self.scratch.as_ref()),
             ("send", self.send.as_ref()),
+            ("image", self.image.as_ref()),
         ];
         let texts = texts.into_iter().filter_map(|(what, text)| Some((what, text?)));
         let texts = texts
@@ -174,6 +182,9 @@ impl Settings {
         values.set("cpus_or_one", self.cpus.unwrap_or(1).to_string());
         values.set_some("gpus", number(self.gpus.filter(|gpus| *gpus > 0)));
         values.set_some("memory_mib", self.memory_mib.map(|memory| memory.to_string()));
+        let some = || u64::from(self.cpus.unwrap_or(1)).saturating_mul(CPU_MEMORY_MIB);
+        values.set("memory_mib_or_some", self.memory_mib.unwrap_or_else(some).to_string());
+        values.set_some("image", self.image.clone());
         values.set_list("options", self.options.clone());
         values.set_list("hosts", self.hosts.clone());
         values.set_some("whole", whole.then(String::new));

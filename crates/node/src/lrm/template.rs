@@ -162,6 +162,12 @@ impl Template {
         })
     }
 
+    /// Whether it stands for a list.
+    pub(super) fn is_list(&self, values: &Values) -> bool {
+        let [Piece::Hole(name)] = self.pieces.as_slice() else { return false };
+        matches!(values.at(name), Ok(Some(Value::List(_))))
+    }
+
     /// Fills it as an argument of a command: `None` if a placeholder in it has
     /// no value, several words if it is nothing but a list.
     ///

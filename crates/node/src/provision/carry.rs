@@ -62,6 +62,10 @@ impl Provision {
             let event = match driver.query().await {
                 Err(error) => Event::QueryFailed { queue, words: error.to_string() },
                 Ok(jobs) => {
+                    // Before their states, with which some are over.
+                    let said = jobs.iter().filter(|(_, job)| job.has_reason);
+                    let said = said.map(|(id, job)| (AllocationId(*id), job.words.clone()));
+                    let _ = tell.send(Heard::Words(queue, said.collect())).await;
                     cancel_dead(&driver, queue, &jobs, &tell).await;
                     let then = now.after(began.elapsed().as_micros() as u64);
                     Event::States {
@@ -134,6 +138,7 @@ impl Provision {
     pub(super) fn ended(&mut self, queue: QueueId, allocation: AllocationId) {
         let came = self.joined.remove(&allocation);
         self.brought.remove(&allocation);
+        self.words.remove(&allocation);
         let Some(driver) = self.driver(queue) else { return };
         let tell = self.tell.clone();
         tokio::task::spawn_blocking(move || {

@@ -184,6 +184,9 @@ impl StoreError {
     pub(super) fn local(url: String, source: io::Error) -> StoreError {
         if super::is_full(&source) {
             StoreError::DiskFull { url, source }
+        } else if source.kind() == io::ErrorKind::IsADirectory {
+            let reason = "what is here is a directory: pack it, or name its files";
+            StoreError::Refused { url, reason: reason.to_owned() }
         } else {
             StoreError::Local { url, source }
         }

@@ -175,6 +175,8 @@ fn no_setting_breaks_out_of_what_a_scheduler_is_told() {
              modules = [\"{evil}\"]\nbinary = \"/x/{evil}\"\nscratch = \"{evil}\"\n\
              options = [\"{evil}\"]\nexecutor_options = [\"{evil}\"]\nlog = \"/{evil}\"\n"
         );
+        let image = format!("image = \"{evil}\"\nmanifest = {{ kind = \"{evil}\" }}\n");
+        let settings = if kind == "kubernetes" { settings + &image } else { settings };
         let driver = site.driver(kind, "", &settings);
         let request = Request { allocation: 3, nodes: 1, walltime: Some(Duration::from_secs(61)) };
         let (words, input) = driver.submission(&request).unwrap();

@@ -5,6 +5,7 @@
 
 mod answers;
 mod cluster;
+mod kubernetes;
 mod local;
 mod slurm;
 mod ssh;

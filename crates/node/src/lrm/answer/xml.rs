@@ -13,8 +13,8 @@ pub(super) fn rows(answer: &str, query: &Query) -> Result<Vec<Row>, AnswerError>
     let mut rest = answer;
     while let Some((text, after)) = rest.split_once('<') {
         if let (Some(row), Some(name)) = (row.as_mut(), open.last()) {
-            for (field, place) in &query.fields {
-                if place == name && !text.trim().is_empty() {
+            for (field, places) in &query.fields {
+                if places.iter().any(|place| place == *name) && !text.trim().is_empty() {
                     row.0.entry(*field).or_insert_with(|| unescaped(text.trim()));
                 }
             }

@@ -1,0 +1,269 @@
+"""The frames between this process and the program."""
+
+import itertools
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+from time import monotonic
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import msgspec
+
+from ._errors import SessionLost
+from ._program import Program
+
+# What is said to a dispatcher, and by it.
+CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
+CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
+
+Message = List[Any]
+Poll = Callable[[int], List[Any]]
+"""Waits until something is there, for some milliseconds at most; says what."""
+
+AWAY_SECONDS = 60.0
+"""How long a dispatcher may be away before it is given up, as with the command
+line."""
+PAUSES_SECONDS = (0.02, 1.0)
+"""First and longest pause before a lost connection is made again."""
+REFUSED_STATUS = 2
+"""The program's exit status for what will not get better."""
+ACKNOWLEDGE_MS = 10
+"""How long an acknowledgement of results waits for something to go with."""
+READ_BYTES = 1 << 18
+
+LOG = logging.getLogger("falkon")
+_LENGTH = struct.Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def framed(message: Message) -> bytes:
+    """A message as it travels."""
+    body = _encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+def messages_of(connected: socket.socket, waits: Callable[[Poll], None]) -> Iterator[Message]:
+    """What is said at the other end, until that is closed. ``waits`` is called
+    before each time that nothing more is there."""
+    # Read into one place: memory of its own for each message would cost as much
+    # as a short call.
+    buffer = bytearray(READ_BYTES)
+    view = memoryview(buffer)
+    filled = 0
+    receive = connected.recv_into
+    unpack, decode = _LENGTH.unpack_from, _decode
+    poll = select.poll()
+    poll.register(connected, select.POLLIN)
+    while True:
+        waits(poll.poll)
+        try:
+            count = receive(view[filled:] if filled else view)
+        except OSError:
+            return
+        if not count:
+            return
+        filled += count
+        at = wanted = 0
+        while filled - at >= 4:
+            (length,) = unpack(buffer, at)
+            wanted = 4 + length
+            if filled - at < wanted:
+                break
+            message = decode(view[at + 4 : at + wanted])
+            at += wanted
+            yield message
+            wanted = 0
+        filled -= at
+        rest = bytes(view[at : at + filled])
+        if max(wanted, READ_BYTES) != len(buffer):
+            buffer = bytearray(max(wanted, READ_BYTES))
+            view = memoryview(buffer)
+        if rest:
+            buffer[:filled] = rest
+
+
+class Connection:
+    """An instance's conversation with its dispatcher, over one connection after
+    another if need be: with the ``access`` file of a dispatcher elsewhere, one
+    that is lost is made again for ``away_seconds``."""
+
+    def __init__(self, options: List[str], access: Optional[str], away_seconds: float):
+        self.access = access
+        self._away_seconds = away_seconds
+        # Taken again by the thread that has it if an executor is collected as
+        # garbage at the wrong moment.
+        self.lock = threading.RLock()
+        self.program = Program(options if access is None else ["--access", access, *options])
+        self._socket = self.program.socket
+        self._requests = itertools.count()
+        self._unanswered: Dict[int, Message] = {}
+        """Requests that are made again if the connection is lost."""
+        self.instance: Optional[int] = None
+        self._secret = b""
+        self._received = 0
+        self._owes: Optional[float] = None
+        """Since when the dispatcher has not been told of results that are here."""
+        self.is_away = False
+        """The connection is lost: what is said now is said when there is another."""
+        self._hung_up = threading.Event()
+
+    def has_instance(self, instance: int, secret: bytes) -> None:
+        """Says whose conversation it is."""
+        self.instance, self._secret = instance, secret
+
+    # Saying; the lock is held.
+
+    def request(self, tag: int, *fields: Any) -> int:
+        """Makes a request. Returns its number, which the answer has as well."""
+        request = next(self._requests)
+        message = self._unanswered[request] = [tag, request, *fields]
+        self._send(framed(message))
+        return request
+
+    def received(self, results: int) -> None:
+        """So many results are here; the dispatcher is told soon."""
+        self._received = max(self._received, results)
+        if self._owes is None:
+            self._owes = monotonic()
+
+    def _send(self, data: bytes) -> None:
+        if self.is_away:
+            return
+        if self._owes is not None:
+            # Not by itself, as it would wake the dispatcher.
+            self._owes = None
+            data += framed([ACKNOWLEDGE, self.instance, self._received])
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            pass  # Whoever hears finds out as well, and knows why.
+
+    # Hearing.
+
+    def messages(self, is_over: Callable[[], bool]) -> Iterator[Message]:
+        """What is said, until there is no connection and will be none. A lost one
+        is not made again if it ``is_over``."""
+        messages: Optional[Iterator[Message]] = messages_of(self._socket, self._waits)
+        while messages is not None:
+            for message in messages:
+                if message[0] != RESULTS:
+                    self._unanswered.pop(message[1], None)
+                yield message
+            messages = self._resume(is_over)
+
+    def _waits(self, poll: Poll) -> None:
+        """Nothing has been said for the moment: what is owed is told soon."""
+        owes = self._owes
+        if owes is None:
+            return
+        if monotonic() - owes < ACKNOWLEDGE_MS / 1000 and poll(ACKNOWLEDGE_MS):
+            return
+        with self.lock:
+            self._send(b"")
+
+    def _resume(self, is_over: Callable[[], bool]) -> Optional[Iterator[Message]]:
+        """Connects again after a connection was lost, and goes on from there.
+        Returns what is said then; ``None`` if there will be no connection."""
+        with self.lock:
+            self.is_away = True
+        since = monotonic()
+        pause = PAUSES_SECONDS[0]
+        while self.access is not None and self.instance is not None:
+            self._socket.close()
+            status = self.program.process.wait()
+            if status == REFUSED_STATUS or self._hung_up.is_set() or is_over():
+                return None
+            if pause == PAUSES_SECONDS[0] and self._away_seconds > 0:
+                said, seconds = self.program.last_words(), self._away_seconds
+                LOG.warning("%s; trying again for %g s", said, seconds)
+            elif monotonic() - since >= self._away_seconds:
+                return None
+            self._hung_up.wait(pause)
+            pause = min(2 * pause, PAUSES_SECONDS[1])
+            program = connect_again(self.access, self.instance, self._secret)
+            with self.lock:
+                self.program, self._socket = program, program.socket
+                if self._hung_up.is_set():
+                    self.hang_up()
+            messages = messages_of(program.socket, self._waits)
+            if self._subscribe_again(messages):
+                return messages
+        return None
+
+    def _subscribe_again(self, messages: Iterator[Message]) -> bool:
+        """Asks over a new connection for the results that are missing, and for
+        all that has not been answered. Returns whether there is a connection."""
+        request = next(self._requests)
+        subscribe = framed([SUBSCRIBE, request, self.instance, self._received])
+        try:
+            self._socket.sendall(subscribe)
+        except OSError:
+            return False
+        for message in messages:
+            if message[1] != request:
+                continue
+            if message[0] == REFUSED:
+                raise SessionLost("the dispatcher is there, without the calls: %s" % (message[2],))
+            with self.lock:
+                self.is_away = False
+                # Before anything is acknowledged: until then, values that these
+                # calls take are there.
+                again = b"".join(map(framed, self._unanswered.values()))
+                self._send(again)
+            return True
+        return False
+
+    # Ending.
+
+    def hang_up(self) -> None:
+        """Ends it."""
+        with self.lock:
+            self._hung_up.set()
+            connected = self._socket
+        try:
+            connected.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Lets go of it, once nothing more is heard."""
+        self._socket.close()
+
+    def forget(self) -> None:
+        """In a process that was forked: lets go of what belongs to the other."""
+        self._socket.close()
+        self.lock = threading.RLock()
+
+
+def connect_again(access: str, instance: int, secret: bytes) -> Program:
+    """Starts a program that connects for the sake of an instance there is."""
+    own = _access_of_instance(access, instance, secret)
+    if own is None:
+        return Program(["--access", access])
+    file = os.memfd_create("access")
+    try:
+        os.fchmod(file, 0o600)
+        os.write(file, own)
+        return Program(["--access", "/proc/self/fd/%d" % file], keep=(file,))
+    finally:
+        os.close(file)
+
+
+def _access_of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:
+    """An access file that opens an instance, which a client's does only on the
+    connection on which it was created; ``None`` where the file itself will do."""
+    import json
+
+    try:
+        with open(path) as file:
+            access = json.load(file)
+        if "owner" in access["secrets"] or not secret:
+            return None
+        access["secrets"] = {"instance-%d" % instance: secret.hex()}
+        return json.dumps(access).encode()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # The program says what is wrong with it.

@@ -1,0 +1,554 @@
+"""Runs that are resumed, and calls that stand for equal ones, with real processes.
+
+The program is the one that FALKON_BINARY names.
+"""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import unittest
+from pathlib import Path
+
+import falkon
+from falkon import _restart
+from services import wait_until
+
+SCRIPT_HEAD = """
+import os, sys
+from pathlib import Path
+import falkon
+
+def called(name):
+    # One write to what is appended to: whole, whoever else writes.
+    with open("calls", "a") as file:
+        file.write(name + "\\n")
+"""
+
+
+class Folder(unittest.TestCase):
+    """Scripts that are run, each time in an interpreter of its own, in a folder."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, script, seed="random", **options):
+        with open(self.path("script.py"), "w") as file:
+            file.write(SCRIPT_HEAD + textwrap.dedent(script))
+        environment = dict(os.environ, PYTHONHASHSEED=str(seed))
+        places = [os.path.dirname(os.path.dirname(falkon.__file__)), environment.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
+        return subprocess.Popen(
+            [sys.executable, "-W", "ignore", "script.py"],
+            cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True, **options,
+        )  # fmt: skip
+
+    def run_script(self, script, seed="random"):
+        """What a script prints, and the calls that were made, sorted."""
+        if os.path.exists(self.path("calls")):
+            os.unlink(self.path("calls"))
+        process = self.start(script, seed)
+        said, _ = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, said)
+        return said, self.calls()
+
+    def calls(self):
+        try:
+            with open(self.path("calls")) as file:
+                return sorted(file.read().split())
+        except FileNotFoundError:
+            return []
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+
+    def read(self, name):
+        with open(self.path(name)) as file:
+            return file.read()
+
+
+PIPELINE = """
+    @falkon.python_app
+    def part(number, source):
+        called("part%d" % number)
+        return int(source.read_text()) * number
+
+    @falkon.python_app
+    def total(values, target):
+        called("total")
+        target.write_text(str(sum(values)))
+        return target
+
+    @falkon.shell_app
+    def twice(source, stdout):
+        called("twice")
+        return ["cat", source, source]
+
+    with falkon.run(resume="state", max_workers=2) as run:
+        parts = [part(number, Path("in%d" % (number % 2))) for number in range(4)]
+        twice(total(parts, Path("sum")), stdout="doubled")
+    print(run.made, run.skipped, Path("doubled").read_text())
+"""
+PARTS = ["part0", "part1", "part2", "part3"]
+
+
+class Resume(Folder):
+    def test_calls_that_were_made_are_not_made_again_unless_a_file_is_another(self):
+        self.write("in0", "10")
+        self.write("in1", "1")
+        self.assertEqual(self.run_script(PIPELINE), ("6 0 2424\n", [*PARTS, "total", "twice"]))
+        self.assertEqual(self.run_script(PIPELINE), ("0 6 2424\n", []))
+        # Another time alone changes nothing.
+        os.utime(self.path("in0"), (1, 1))
+        os.utime(self.path("sum"), (1, 1))
+        self.assertEqual(self.run_script(PIPELINE), ("0 6 2424\n", []))
+        # What reads a changed file, and all that follows from that.
+        self.write("in0", "20")
+        again = ["part0", "part2", "total", "twice"]
+        self.assertEqual(self.run_script(PIPELINE), ("4 2 4444\n", again))
+        # An output that is lost or spoilt is made again.
+        os.unlink(self.path("doubled"))
+        self.assertEqual(self.run_script(PIPELINE), ("1 5 4444\n", ["twice"]))
+        self.write("sum", "45")
+        self.assertEqual(self.run_script(PIPELINE), ("2 4 4444\n", ["total", "twice"]))
+        # As before, but elsewhere in the script, and with other calls.
+        longer = PIPELINE.replace("with falkon", "# A comment.\n\n    with falkon").replace(
+            "range(4)", "range(5)"
+        )
+        self.assertEqual(self.run_script(longer), ("3 4 124124\n", ["part4", "total", "twice"]))
+
+    def test_a_function_that_is_changed_is_called_again(self):
+        script = """
+            FACTOR = 2
+
+            def inner(value):
+                return value * FACTOR
+
+            @falkon.python_app
+            def outer(value):
+                called("outer")
+                return inner(value)
+
+            @falkon.python_app
+            def other(value):
+                called("other")
+                return value
+
+            with falkon.run(resume="state", max_workers=1):
+                print(outer(other(3)).result())
+        """
+        self.assertEqual(self.run_script(script), ("6\n", ["other", "outer"]))
+        script = script.replace("FACTOR = 2", "FACTOR = 4")
+        self.assertEqual(self.run_script(script), ("12\n", ["outer"]))
+        script = script.replace("value * FACTOR", "value * FACTOR + 1")
+        self.assertEqual(self.run_script(script), ("13\n", ["outer"]))
+        self.assertEqual(self.run_script(script), ("13\n", []))
+        # As it was: what it gave last counts, which other code gave.
+        self.assertEqual(self.run_script(script.replace(" + 1", "")), ("12\n", []))
+
+    def test_a_script_that_is_killed_goes_on_where_it_was(self):
+        script = """
+            import time
+
+            @falkon.python_app
+            def step(number, before):
+                called("step%d" % number)
+                while number == 10 and not os.path.exists("go"):
+                    time.sleep(0.01)
+                return before + [number]
+
+            with falkon.run(resume="state", max_workers=1) as run:
+                value = []
+                for number in range(20):
+                    value = step(number, value)
+                print(value.result() == list(range(20)), run.made, run.skipped)
+        """
+        process = self.start(script)
+        wait_until(lambda: "step10" in self.calls())
+        # The one before it has ended; its line may still be under way.
+        log = os.path.join("state", _restart.LOG_NAME)
+        wait_until(lambda: self.read(log).count("\n") == 11)
+        process.kill()
+        process.communicate()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        # A line that is torn off, and one that is damaged.
+        lines = self.read(log).splitlines(True)
+        self.write(log, "".join(lines[:-2]) + lines[-2].replace("name", "neme") + lines[-1][:-20])
+        self.write("go", "")
+        expected = sorted("step%d" % number for number in range(8, 20))
+        self.assertEqual(self.run_script(script), ("True 12 8\n", expected))
+        self.assertEqual(self.run_script(script), ("True 0 20\n", []))
+
+    def test_calls_that_fail_are_made_again_and_large_values_are_apart(self):
+        script = """
+            @falkon.python_app
+            def large(number):
+                called("large")
+                return bytes(%d)
+
+            @falkon.python_app
+            def fails(data):
+                called("fails")
+                return len(data) // os.path.getsize("divisor")
+
+            with falkon.run(resume="state", max_workers=1):
+                print(fails(large(1)).exception())
+        """ % (_restart.VALUE_BYTES_MAX + 1)
+        self.write("divisor", "")
+        said, calls = self.run_script(script)
+        self.assertIn("division", said)
+        self.assertEqual(calls, ["fails", "large"])
+        self.write("divisor", "x")
+        self.assertEqual(self.run_script(script), ("None\n", ["fails"]))
+        self.assertEqual(self.run_script(script), ("None\n", []))
+        (name,) = os.listdir(self.path("state/values"))
+        self.assertLess(os.path.getsize(self.path("state/" + _restart.LOG_NAME)), 2000)
+        with open(self.path("state/values/" + name), "r+b") as file:
+            file.seek(1000)
+            file.write(b"x")
+        self.assertEqual(self.run_script(script), ("None\n", ["fails", "large"]))
+
+    def test_equal_calls_are_several_unless_they_are_cached_and_others_are_exempt(self):
+        script = """
+            import itertools
+
+            @falkon.python_app
+            def draw():
+                called("draw")
+                return os.urandom(8)
+
+            @falkon.python_app(cache=True)
+            def once(value):
+                called("once")
+                return os.urandom(8)
+
+            @falkon.python_app(cache=False)
+            def always(value):
+                called("always")
+                return value
+
+            with falkon.run(resume="state", max_workers=2):
+                drawn = [draw() for _ in range(5)]
+                same = [once(number % 2) for number in range(6)]
+                falkon.gather(always(drawn), always(1), draw()).result()
+                after = once(always(1))
+                print([one.result().hex() for one in drawn + same], len(set(same)))
+                print(len({one.result() for one in drawn + same}))
+                after.result()
+        """
+        first, calls = self.run_script(script)
+        self.assertEqual(calls, ["always"] * 3 + ["draw"] * 6 + ["once"] * 3)
+        self.assertTrue(first.endswith(" 2\n7\n"), first)
+        second, calls = self.run_script(script)
+        self.assertEqual(second, first)
+        # What takes the value of a call that is always made is made as well.
+        self.assertEqual(calls, ["always"] * 3 + ["once"])
+
+    def test_values_of_classes_of_the_script_and_gathered_ones(self):
+        script = """
+            from dataclasses import dataclass
+
+            @dataclass
+            class Point:
+                x: int
+                names: frozenset = frozenset()
+
+            @falkon.python_app
+            def point(x, names):
+                called("point")
+                return Point(x, names)
+
+            @falkon.python_app
+            def sums(points, scale={"a": 1}):
+                called("sums")
+                return sum(one.x for one in points), sorted(points[0].names)
+
+            with falkon.run(resume="state", max_workers=2):
+                points = [point(x, frozenset(("a", "b", "c"))) for x in range(3)]
+                print(sums(falkon.gather(points)).result())
+                print(points[1].result().x, type(points[1].result()) is Point)
+        """
+        said = "(3, ['a', 'b', 'c'])\n1 True\n"
+        self.assertEqual(self.run_script(script, seed=1), (said, ["point"] * 3 + ["sums"]))
+        self.assertEqual(self.run_script(script, seed=2), (said, []))
+
+    def test_what_a_block_that_raises_has_not_begun_is_cancelled(self):
+        script = """
+            import time
+
+            @falkon.python_app
+            def wait(number):
+                called("wait")
+                return time.sleep(0.01)
+
+            try:
+                with falkon.run(resume="state", max_workers=1) as run:
+                    futures = [wait(number) for number in range(2000)]
+                    futures[0].result()
+                    raise LookupError
+            except LookupError:
+                cancelled = sum(future.cancelled() for future in futures)
+            print(cancelled > 1000, all(future.done() for future in futures))
+        """
+        self.assertEqual(self.run_script(script)[0], "True True\n")
+
+    def test_without_a_block_and_in_a_forked_process(self):
+        script = """
+            @falkon.python_app
+            def call(number):
+                called("call%d" % number)
+                return number
+
+            run = falkon.run(resume="state", max_workers=1)
+            call(1).result()
+            if os.fork() == 0:
+                # It has no part in the run, and may have one of its own.
+                try:
+                    run.close()
+                    with falkon.run(resume="theirs", max_workers=1):
+                        assert call(2).result() == 2
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.wait()[1] == 0
+            call(3)
+        """
+        self.assertEqual(self.run_script(script), ("", ["call1", "call2", "call3"]))
+        self.assertEqual(self.run_script(script), ("", []))
+
+
+KEYS = """
+    from falkon._keys import key_of
+    import dataclasses, enum, functools, threading, re
+
+    CONSTANTS = {"one", "two", "three", "four"}
+    TABLE = {"b": frozenset(("x", "y", "z")), "a": [1, (2.5, None, ...)]}
+    LOCK = threading.Lock()
+    PATTERN = re.compile("a+b")
+
+    class Color(enum.Enum):
+        RED = 1
+        BLUE = frozenset(("p", "q", "r"))
+
+    @dataclasses.dataclass
+    class Base:
+        names: set = dataclasses.field(default_factory=set)
+
+        @property
+        def size(self):
+            return len(self.names)
+
+    class Derived(Base):
+        __slots__ = ("extra",)
+
+        @staticmethod
+        def make(names):
+            return Derived(names)
+
+        def clone(self):
+            return Derived.make(self.names | CONSTANTS)
+
+    def constants(value):
+        return value in {"five", "six", "seven"} and value in CONSTANTS and TABLE and LOCK
+
+    def even(number):
+        return number == 0 or odd(number - 1)
+
+    def odd(number):
+        return number != 0 and even(number - 1) and PATTERN
+
+    def comprehension(values, *, key=None):
+        try:
+            return sorted((Color(value).name for value in values if constants(value)), key=key)
+        except ValueError:
+            return {value: [lambda: value] for value in values}
+
+    def closure(names):
+        def inner(value):
+            return value in names or inner(None) or Derived(names)
+        return inner
+
+    recursive = [1]
+    recursive.append(recursive)
+    text = "".join(["sa", "me"])
+    arguments = [
+        (), ("same", text), ({"k", "l", "m"}, [frozenset((("n", 1), ("o", 2)))]),
+        (Color.BLUE, Derived({"s", "t"})), (Derived, closure), (recursive,),
+        (Path("a") / "b", lambda value: value in {"u", "v"}), (print, os.path.join, 1, 1.0, True),
+        ({"y": 1, "x": 2},), (functools.partial(even, 3), Derived({"w"}).clone),
+    ]
+    functions = [constants, even, odd, comprehension, closure({"e", "f", "g"}), Derived,
+                 functools.partial(closure, {"h", "i"}), len, falkon.python_app(odd).function]
+    keys = []
+    for function in functions:
+        keys += [key_of("App", function, one, {})[0].hex() for one in arguments]
+    for names in ({"p": 1, "q": 2}, {"q": 2, "p": 1}):
+        keys.append(key_of("App", even, (), names)[0].hex())
+    print(*keys, sep="\\n")
+"""
+
+
+class Keys(Folder):
+    def keys(self, script, seed):
+        return self.run_script(script, seed)[0].split()
+
+    def test_keys_are_the_same_in_every_interpreter_and_those_of_others_differ(self):
+        keys = self.keys(KEYS, 1)
+        self.assertEqual(len(keys), 92)
+        # Named arguments are in any order; an app's function is the function.
+        self.assertEqual(keys.pop(), keys[-1])
+        self.assertEqual(keys[20:30], keys[80:90])
+        del keys[80:90]
+        self.assertEqual(len(set(keys)), len(keys))
+        for seed in (2, 3):
+            self.assertEqual(self.keys("\n\n    # Moved.\n" + KEYS, seed)[:80], keys[:80])
+
+    def test_what_a_function_refers_to_is_part_of_it(self):
+        keys = self.keys(KEYS, 1)
+        for old, new, changed in (
+            ('"four"}', '"fore"}', {0, 3, 4, 5, 6}),
+            ("number - 1) and", "number - 2) and", {1, 2}),
+            ('"six"', '"sax"', {0, 3}),
+            ("BLUE = frozenset", "BLACK = frozenset", {3}),
+            ('"g"})', '"h"})', {4}),
+            ("names | CONSTANTS", "CONSTANTS | names", {4, 5, 6}),
+            ("len(self.names)", "len(self.names) + 1", {4, 5, 6}),
+        ):
+            text = KEYS.replace(old, new).replace("Color.BLUE", "Color.BLACK" if "BLACK" in new else "Color.BLUE")
+            others = self.keys(text, 2)
+            # Without arguments.
+            differ = {at for at in range(8) if keys[10 * at] != others[10 * at]}
+            self.assertEqual(differ, changed, (old, new))
+
+    def test_modules_of_ones_own_count_and_installed_ones_by_name(self):
+        script = """
+            from falkon._keys import key_of
+            import json, mine
+            from mine import helper
+
+            def attribute(value):
+                return mine.helper(value), json.dumps(value)
+
+            def imported(value):
+                return helper(value)
+
+            print(*(key_of("App", one, (), {})[0].hex() for one in (attribute, imported, mine.helper)))
+        """
+        text = "def helper(value):\n    return value\n"
+        self.write("mine.py", text)
+        first = self.keys(script, 1)
+        self.write("mine.py", "# A comment.\n" + text)
+        second = self.keys(script, 2)
+        self.assertEqual([a == b for a, b in zip(first, second)], [False, True, True])
+        self.write("mine.py", text.replace("return value", "return -value"))
+        third = self.keys(script, 3)
+        self.assertFalse(set(first + second) & set(third))
+
+
+@falkon.python_app(cache=True)
+def once(path):
+    with open(path, "a") as file:
+        file.write("x")
+    return os.getpid()
+
+
+@falkon.python_app(cache=True)
+def fails_first(path):
+    if not os.path.exists(path):
+        open(path, "w").close()
+        raise LookupError(path)
+    return "well"
+
+
+class Cached(Folder):
+    def test_equal_calls_are_one_as_long_as_files_are_the_same(self):
+        path, source = Path(self.path("log")), self.path("source")
+        self.write("source", "1")
+
+        @falkon.python_app(cache=True)
+        def read(file):
+            return file.read_text()
+
+        with falkon.Executor(max_workers=2) as executor:
+            falkon.use(executor)
+            self.addCleanup(falkon.use, None)
+            self.assertIs(once(str(path)), once(str(path)))
+            self.assertEqual(once(str(path)).result(60), once(str(path)).result(60))
+            self.assertEqual(path.read_text(), "x")
+            self.assertEqual(read(Path(source)).result(60), "1")
+            self.write("source", "23")
+            self.assertEqual(read(Path(source)).result(60), "23")
+            # One that failed does not stand for others.
+            with self.assertRaises(LookupError):
+                fails_first(self.path("tried")).result(60)
+            self.assertEqual(fails_first(self.path("tried")).result(60), "well")
+            with falkon.run() as run:
+                self.assertIs(run.executor, executor)
+                once(str(path)).result(60)
+                self.assertIs(once(str(path)), once(str(path)))
+                self.assertEqual((run.made, run.skipped), (1, 2))
+            self.assertEqual(path.read_text(), "xx")
+
+    def test_what_cannot_be_recognised_is_called(self):
+        @falkon.python_app(cache=True)
+        def count(values):
+            return len(list(values))
+
+        with falkon.run(max_workers=1) as run:
+            self.assertEqual(count(itertools.count).exception(60).__class__, TypeError)
+            with self.assertRaises(TypeError):
+                count(threading.Lock()).result(60)
+            outside = run.executor.submit(abs, -1)
+            self.assertEqual(count([outside]).result(60), 1)
+
+    def test_one_run_at_a_time_and_no_other_files(self):
+        state = self.path("state")
+        with falkon.run(resume=state, max_workers=1):
+            with self.assertRaisesRegex(falkon.ResumeError, "another run uses"):
+                falkon.run(resume=state)
+        with falkon.run(resume=state, max_workers=1):
+            pass
+        os.makedirs(self.path("other"))
+        self.write(os.path.join("other", _restart.LOG_NAME), "something else altogether\n")
+        with self.assertRaisesRegex(falkon.ResumeError, "no restart log"):
+            falkon.run(resume=self.path("other"))
+        self.write("file", "")
+        with self.assertRaisesRegex(falkon.ResumeError, "cannot be resumed from"):
+            falkon.run(resume=self.path("file"))
+        with falkon.Executor(max_workers=1) as executor:
+            with self.assertRaises(TypeError):
+                falkon.run(executor, resume=state, max_workers=2)
+            with falkon.run(executor, resume=state), falkon.run(executor) as inner:
+                self.assertEqual(once(self.path("log")).result(60) > 0, True)
+                self.assertEqual(inner.made, 1)
+            self.assertEqual(executor.submit(abs, -1).result(60), 1)
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
+    def test_a_run_goes_on_when_its_log_cannot_be_written(self):
+        state = self.path("state")
+        with self.assertLogs("falkon", "ERROR") as said:
+            with falkon.run(resume=state, max_workers=1) as run:
+                full = os.open("/dev/full", os.O_WRONLY)
+                self.addCleanup(os.close, full)
+                log, kept = run._log._fd, os.dup(run._log._fd)
+                os.dup2(full, log)
+                values = [once(self.path("log%d" % at)).result(60) for at in range(3)]
+                os.dup2(kept, log)
+                os.close(kept)
+        self.assertEqual(len(values), 3)
+        self.assertIn("are not kept any more", said.output[0])
+        self.assertEqual(len(said.output), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
