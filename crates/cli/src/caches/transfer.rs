@@ -16,7 +16,7 @@ use falkon_core::data::object::Object;
 use falkon_core::dispatch::{Access, FoundObject, Purpose};
 use falkon_core::task::ExecutorId;
 use falkon_node::object::object_id;
-use falkon_node::peer::{Peer, VisitError, Visitor};
+use falkon_node::peer::{Peer, PeerError, VisitError, Visitor};
 use falkon_wire::declared::CACHE_SCHEME;
 use serde::Serialize;
 use std::fs::File;
@@ -134,6 +134,7 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
     let visitor = Visitor::new(caches.level, Purpose::Put.into(), id, &ticket);
     let mut taken: Vec<ExecutorId> = Vec::new();
     let mut reasons = Vec::new();
+    let mut is_far = false;
     for access in &access {
         if taken.len() >= replicas {
             break;
@@ -141,7 +142,10 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
         match visitor.put(&peer(access), &object, &file, size).await {
             Ok(()) => taken.push(access.executor),
             Err(VisitError::Local(error)) => return Err(unreadable(error)),
-            Err(error) => reasons.push(format!("executor {}: {error}", access.name)),
+            Err(error) => {
+                is_far |= is_unreached(&error);
+                reasons.push(format!("executor {}: {error}", access.name));
+            }
         }
     }
     let is_heard = async || {
@@ -157,10 +161,25 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
     for reason in &reasons {
         say(format_args!("cannot put {url} on {reason}"));
     }
+    advise(is_far);
     Err(Exit::failure(match taken.len() {
         0 => format!("no executor has taken {url}"),
         count => format!("{url} is on {count} of {replicas} executors"),
     }))
+}
+
+fn is_unreached(error: &VisitError) -> bool {
+    matches!(error, VisitError::Peer(PeerError::Unreachable { .. }))
+}
+
+/// Says what to do if executors that are there were not reached from here.
+fn advise(is_far: bool) {
+    if is_far {
+        say(
+            "what executors hold does not pass the dispatcher: run this where their addresses can \
+             be reached, such as the dispatcher's machine or one of theirs",
+        );
+    }
 }
 
 /// Where an executor listens.
@@ -238,13 +257,17 @@ async fn remove_one(
     let visitor = Visitor::new(caches.level, purpose.into(), object.id, &ticket);
     let mut gone: Vec<ExecutorId> = Vec::new();
     let mut exit = Ok(());
+    let mut is_far = false;
     for access in &access {
         let result = match access.serves.address.is_empty() {
             true => Err("it is not connected, or cannot be reached".to_owned()),
             false => match visitor.drop_object(&peer(access)).await {
                 // It may be gone for other reasons.
                 Ok(()) | Err(VisitError::Gone) => Ok(()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => {
+                    is_far |= is_unreached(&error);
+                    Err(error.to_string())
+                }
             },
         };
         match result {
@@ -256,6 +279,7 @@ async fn remove_one(
             }
         }
     }
+    advise(is_far);
     let is_heard = async || {
         let found = caches.client.find(caches.instance, &object.id.to_string()).await?;
         let holders = found.first().map_or(&[][..], |found| &found.holders);

@@ -1,10 +1,15 @@
 //! What else comes in at the port.
 
 use crate::fixture::{Dispatcher, Random, Site};
-use falkon_core::dispatch::{InstanceOptions, Selection};
+use falkon_core::data::declared::Serving;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::Changes;
+use falkon_core::dispatch::{InstanceOptions, Join, Lease, Selection, Update};
+use falkon_core::task::Resources;
 use falkon_node::client::{Client, ClientError};
-use falkon_node::secure::{AccessFile, Role};
-use falkon_wire::message::PROTOCOL_VERSION;
+use falkon_node::secure::{AccessFile, Role, Session};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -166,4 +171,56 @@ fn members_that_talk_nonsense_are_closed_and_nothing_else_happens() {
     assert_eq!(dispatcher.access().status()["executors"], serde_json::json!([]));
     let _executor = dispatcher.executor("worker", &[]);
     dispatcher.access().run("submit", &["--wait", "--", "true"]).exits(0);
+}
+
+/// An executor that others cannot reach, which says that it holds an object.
+async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
+    // Nobody listens at port 1.
+    let serves = Serving { address: "127.0.0.1:1".to_owned(), fingerprint: Vec::new() };
+    let join = Join {
+        incarnation: 1,
+        name: "far".to_owned(),
+        capacity: Resources::cpus(1),
+        held: Vec::new(),
+        reports: Vec::new(),
+        serves: Some(serves),
+        lease: Lease::default(),
+    };
+    let changes = Changes {
+        anew: true,
+        added: vec![(object.id, 5)],
+        named: vec![object.clone()],
+        ..Changes::default()
+    };
+    let cache = Some(Box::new(changes));
+    let update = Update { number: 1, cache, ..Update::default() };
+    let connected = falkon_node::secure::connect(access, Role::Executor, PROTOCOL_VERSION).await;
+    let mut session = connected.unwrap();
+    for message in [FromExecutor::Join(join), FromExecutor::Update(update)] {
+        session.writer.queue_with(|out| message.encode(out)).unwrap();
+    }
+    session.writer.flush().await.unwrap();
+    session
+}
+
+#[test]
+fn who_reaches_the_dispatcher_alone_is_told_where_to_move_data() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &["--security", "none"]);
+    let access = dispatcher.access();
+    let file = AccessFile::load(&access.file).unwrap();
+    let id = ObjectId(7);
+    let object = Object { id, url: "cache:far".into(), version: "1".into(), size: Some(5) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let session = runtime.block_on(unreachable_executor(&file, &object));
+    dispatcher.service().wait_for("executor far joined");
+    site.write("near", "near\n");
+    for (command, object, exit) in
+        [("put", "near", 3), ("get", "cache:far", 3), ("rm", "cache:far", 2)]
+    {
+        let ran = access.run_sub(&["data", command], &[object]).exits(exit);
+        ran.says("cannot be reached").says("such as the dispatcher's machine");
+    }
+    access.run_sub(&["data", "where"], &["cache:far"]).exits(0);
+    drop(session);
 }

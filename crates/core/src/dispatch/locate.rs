@@ -496,11 +496,13 @@ impl Dispatcher {
             .take(FETCH_SEARCH_EXECUTORS_MAX)
             .copied()
             .collect();
-        let mut any = false;
+        // Who comes after the last that fetches is asked first the next time, so
+        // that none fetches more than others where there is little to fetch.
+        let mut last = None;
+        self.fetch_turn = next.last().copied().unwrap_or(self.fetch_turn);
         for executor in next {
-            self.fetch_turn = executor;
             while let Some(object) = self.next_fetch(executor, id, key) {
-                any = true;
+                last = Some(executor);
                 let located = self.locate(executor, &object);
                 if let Some(found) = self.executors.find_mut(&executor) {
                     found.order.data.get_or_insert_default().fetch.push(located);
@@ -508,7 +510,8 @@ impl Dispatcher {
                 }
             }
         }
-        any
+        self.fetch_turn = last.unwrap_or(self.fetch_turn);
+        last.is_some()
     }
 
     fn next_fetch(

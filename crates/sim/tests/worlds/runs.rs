@@ -242,7 +242,7 @@ fn the_abstract_model_knows_that_caches_are_empty_at_first() {
     // last tasks begin when the last copies have come.
     for (count, store) in [(4, 30e6), (16, 140e6)] {
         for run_s in [0.1, 0.5] {
-            for (tasks, objects) in [(150, 150), (400, 100), (1200, 50)] {
+            for (tasks, objects) in [(300, 300), (600, 150), (2500, 100)] {
                 let mut scenario = Scenario { nodes: vec![nodes(count, 2, cache)], ..machine() };
                 scenario.store.bytes_per_s = store;
                 let workload = &mut scenario.workload;

@@ -1,6 +1,6 @@
 //! Fetching one object from whoever holds it.
 
-use super::peer;
+use super::{advise, peer};
 use crate::exit::{Exit, say};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::Access;
@@ -28,8 +28,10 @@ pub(super) async fn fetch(
 ) -> Result<(), Exit> {
     let piece = Piece { object: object.id, offset: 0, length: None, size: object.size };
     let mut reasons = Vec::new();
+    let mut is_far = false;
     for _ in 0..ROUNDS_MAX {
         let mut any_busy = false;
+        is_far = false;
         reasons.clear();
         for access in access {
             let reason = match access.serves.address.is_empty() {
@@ -43,6 +45,7 @@ pub(super) async fn fetch(
                         }
                         Err(error) => {
                             any_busy |= matches!(error, PeerError::Busy);
+                            is_far |= matches!(error, PeerError::Unreachable { .. });
                             error.to_string()
                         }
                     }
@@ -58,6 +61,7 @@ pub(super) async fn fetch(
     for reason in &reasons {
         say(format_args!("cannot get {name} from {reason}"));
     }
+    advise(is_far);
     Err(Exit::failure(format!("no executor that holds {name} could give it")))
 }
 

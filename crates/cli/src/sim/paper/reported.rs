@@ -39,6 +39,20 @@ pub(super) const NOTHING: Reported = Reported {
     rate_gb_s: None,
 };
 
+/// Hits for nine localities, 1 to 30.
+const STACKING: [Reported; 9] = {
+    let mut rows = [Reported { hits: Some(">90"), ..NOTHING }; 9];
+    rows[8].rate_gb_s = Some("39");
+    rows
+};
+
+/// Six run times on each of four machines: 4 s on the largest.
+const EFFICIENCY: [Reported; 21] = {
+    let mut rows = [NOTHING; 21];
+    rows[20].efficiency = Some("7");
+    rows
+};
+
 /// A scenario file and the rows that it makes, in the order of its grid.
 pub(super) struct Experiment {
     pub(super) part: Part,
@@ -232,17 +246,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         part: Part::Stacking,
         name: "stacking",
         text: scenario!("stacking"),
-        rows: &[
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), ..NOTHING },
-            Reported { hits: Some(">90"), rate_gb_s: Some("39"), ..NOTHING },
-        ],
+        rows: &STACKING,
     },
     Experiment {
         part: Part::Efficiency,
@@ -258,29 +262,7 @@ pub(super) const EXPERIMENTS: [Experiment; 20] = [
         part: Part::Efficiency,
         name: "four dispatchers",
         text: scenario!("efficiency"),
-        rows: &[
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            NOTHING,
-            Reported { efficiency: Some("7"), ..NOTHING },
-        ],
+        rows: &EFFICIENCY,
     },
     Experiment { part: Part::Model, name: "store", text: scenario!("model-store"), rows: &[] },
     Experiment { part: Part::Model, name: "caches", text: scenario!("model-caches"), rows: &[] },
