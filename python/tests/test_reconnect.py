@@ -102,9 +102,10 @@ class Reconnect(unittest.TestCase):
     def test_it_stays_away(self):
         with falkon.Executor(self.dispatcher.access, reconnect=0.1) as executor:
             pending = executor.submit(abs, -1)
-            self.dispatcher.kill()
-            with self.assertLogs("falkon", "WARNING"), self.assertRaises(falkon.SessionLost):
-                pending.result(60)
+            with self.assertLogs("falkon", "WARNING"):
+                self.dispatcher.kill()
+                with self.assertRaises(falkon.SessionLost):
+                    pending.result(60)
             with self.assertRaises(falkon.SessionLost):
                 executor.submit(abs, -1)
 
