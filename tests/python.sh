@@ -34,6 +34,28 @@ if ! "$home/bin/python" -c 'import joblib, dask, pandas, parsl, snakemake' 2>/de
     "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 joblib dask pandas parsl snakemake ||
         echo "skipped: some of Parsl, Snakemake, joblib, Dask and pandas (they cannot be installed)"
 fi
+# What the examples run.
+examples="rdkit meeko gemmi scipy nibabel astropy openmm"
+has_all='import importlib.util as find, sys; sys.exit(not all(map(find.find_spec, sys.argv[1:])))'
+if ! "$home/bin/python" -c "$has_all" $examples; then
+    echo "installing $examples"
+    # Each alone: where one cannot be installed the others can.
+    for package in $examples; do
+        "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" || true
+    done
+fi
+programs() (
+    # The examples' tests say what they lack.
+    skip() { exit 0; }
+    . tests/schedulers/install.sh
+    installed "$@"
+)
+if [[ $(id -u) == 0 ]]; then
+    programs glpk-utils
+    programs autodock-vina autodock-test
+    programs montage
+    programs elastix
+fi
 export FALKON_CLOUDPICKLE_2=$PWD/$home/cloudpickle-2
 if ! [[ -d $FALKON_CLOUDPICKLE_2 ]] &&
     ! "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 --no-deps \
