@@ -7,8 +7,9 @@ import select
 import socket
 import struct
 import threading
+from collections import deque
 from time import monotonic
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import msgspec
 
@@ -107,6 +108,9 @@ class Connection:
         self._received = 0
         self._owes: Optional[float] = None
         """Since when the dispatcher has not been told of results that are here."""
+        self._outgoing: Deque[memoryview] = deque()
+        self._is_sending = False
+        self.interrupted: Optional[BaseException] = None
         self.is_away = False
         """The connection is lost: what is said now is said when there is another."""
         self._hung_up = threading.Event()
@@ -137,10 +141,46 @@ class Connection:
             # Not by itself, as it would wake the dispatcher.
             self._owes = None
             data += framed([ACKNOWLEDGE, self.instance, self._received])
+        self._outgoing.append(memoryview(data))
+        # Otherwise a signal's handler says it in the middle of a message.
+        if not self._is_sending:
+            self._send_outgoing()
+
+    def _send_outgoing(self) -> None:
+        """Sends what is to be sent. Whatever a signal's handler raises meanwhile,
+        messages stay whole: the rest follows, and who submits raises it."""
+        self._is_sending = True
         try:
-            self._socket.sendall(data)
+            while self._outgoing:
+                try:
+                    sent = self._socket.send(self._outgoing[0], socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    poll = select.poll()
+                    poll.register(self._socket, select.POLLOUT)
+                    poll.poll()
+                    continue
+                if sent < len(self._outgoing[0]):
+                    self._outgoing[0] = self._outgoing[0][sent:]
+                else:
+                    self._outgoing.popleft()
         except OSError:
-            pass  # Whoever hears finds out as well, and knows why.
+            self._outgoing.clear()  # Whoever hears finds out as well, and knows why.
+        except BaseException as raised:
+            self.interrupted = raised
+            threading.Thread(target=self._send_rest, daemon=True, name="falkon").start()
+        finally:
+            self._is_sending = False
+
+    def _send_rest(self) -> None:
+        with self.lock:
+            self._send_outgoing()
+
+    def raise_interrupted(self) -> None:
+        """Raises what a signal's handler raised while this thread was sending."""
+        raised = self.interrupted
+        if raised is not None and threading.current_thread() is threading.main_thread():
+            self.interrupted = None
+            raise raised
 
     # Hearing.
 
@@ -170,6 +210,7 @@ class Connection:
         Returns what is said then; ``None`` if there will be no connection."""
         with self.lock:
             self.is_away = True
+            self._outgoing.clear()
         since = monotonic()
         pause = PAUSES_SECONDS[0]
         while self.access is not None and self.instance is not None:

@@ -167,6 +167,8 @@ class Session:
             self._queue.append((kind, payload, future))
             if not self._sent:
                 self._submit_queued()
+        if self.connection.interrupted is not None:
+            self.connection.raise_interrupted()
         if self._unsent:
             self._end_unsent()
 
@@ -177,6 +179,8 @@ class Session:
             self._queue.extend(calls)
             if len(self._sent) < BATCHES_UNDER_WAY:
                 self._submit_queued()
+        if self.connection.interrupted is not None:
+            self.connection.raise_interrupted()
         if self._unsent:
             self._end_unsent()
 

@@ -60,9 +60,9 @@ class Dispatcher:
         self._stack.callback(process.kill)
         return process
 
-    def executor(self, *options, python=sys.executable, **environment):
+    def executor(self, *options, python=sys.executable, slots=2, **environment):
         """Starts an executor whose workers have this interpreter; its process."""
         worker = "python=" + python
-        options = ["--worker", worker, "--slots", "2", *options]
+        options = ["--worker", worker, "--slots", str(slots), *options]
         variables = dict(os.environ, **environment)
         return self._start("executor", "--access", self.access, *options, env=variables)

@@ -2,23 +2,33 @@
 # Other projects' own test suites, on Falkon, with the program that is named:
 #
 #   python/tests/suites.sh target/release/falkon [SUITE...]
+#   python/tests/suites.sh target/wheels/falkon-*.whl [SUITE...]
 #
-# Suites: parsl, joblib, snakemake, wfcommons; all of them by default. What they
-# need is installed from PyPI into SUITES_HOME [~/.cache/falkon-suites]. Prints a
-# line for each; what it stands for is in docs/python-integrations.md.
+# With a wheel (`pip wheel --no-deps -w target/wheels .`), that is installed and
+# nothing of this folder is used. Suites: parsl, joblib, snakemake, wfcommons; all
+# of them by default. What they need is installed from PyPI into SUITES_HOME
+# [~/.cache/falkon-suites]. Prints a line for each; what it stands for is in
+# docs/python-integrations.md.
 set -Eeuo pipefail
 here=$(realpath "$(dirname "$0")")
-FALKON_BINARY=$(realpath "$1")
+subject=$(realpath "$1")
 shift
 suites=${*:-parsl joblib snakemake wfcommons}
 home=${SUITES_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/falkon-suites}
-export FALKON_BINARY PYTHONPATH=$here/..:$here/suites PYTHONWARNINGS=ignore
+export PYTHONWARNINGS=ignore
 [[ -x $home/bin/python ]] || python3 -m venv "$home"
 python=$home/bin/python
 "$home/bin/pip" install --quiet --disable-pip-version-check cloudpickle msgspec \
     'pytest<8' pytest-random-order numpy pandas parsl joblib snakemake
 if [[ " $suites " == *" wfcommons "* ]]; then
     "$home/bin/pip" install --quiet --disable-pip-version-check wfcommons
+fi
+if [[ $subject == *.whl ]]; then
+    "$home/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$subject"
+    unset FALKON_BINARY
+    export PYTHONPATH=$here/suites PATH=$home/bin:$PATH
+else
+    export FALKON_BINARY=$subject PYTHONPATH=$here/..:$here/suites
 fi
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 scratch=$(mktemp -d)

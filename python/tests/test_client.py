@@ -26,6 +26,7 @@ class Clients(unittest.TestCase):
         cls.addClassCleanup(cls.dispatcher.__exit__)
         cls.dispatcher.executor()
         cls.client = falkon.Client(cls.dispatcher.access)
+        wait_until(lambda: cls.client.status()["executors"])
 
     def test_commands_and_their_results(self):
         instance = self.client.submit(["echo", "{1}", "{2}"], range=[range(1, 6, 2), "7-8"])
@@ -229,9 +230,10 @@ class Clients(unittest.TestCase):
                 await provision.drop(9999)
             with self.assertRaises(falkon.ClientError):
                 await provision.once("no such scheduler", 1)
-            return (await provision.status())["allocations"]
+            while (await provision.status())["queues"]:
+                await asyncio.sleep(0.01)
 
-        self.assertIsInstance(asyncio.run(together()), list)
+        asyncio.run(asyncio.wait_for(together(), 60))
 
     def test_logging(self):
         with self.assertLogs("falkon", logging.INFO) as logged:

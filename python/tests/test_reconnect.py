@@ -102,21 +102,23 @@ class Reconnect(unittest.TestCase):
     def test_it_stays_away(self):
         with falkon.Executor(self.dispatcher.access, reconnect=0.1) as executor:
             pending = executor.submit(abs, -1)
-            self.dispatcher.kill()
-            with self.assertLogs("falkon", "WARNING"), self.assertRaises(falkon.SessionLost):
-                pending.result(60)
+            with self.assertLogs("falkon", "WARNING"):
+                self.dispatcher.kill()
+                with self.assertRaises(falkon.SessionLost):
+                    pending.result(60)
             with self.assertRaises(falkon.SessionLost):
                 executor.submit(abs, -1)
 
     def test_nobody_waits_for_one_that_has_forgotten(self):
         with falkon.Executor(self.dispatcher.access) as executor:
             pending = executor.submit(abs, -1)
-            instance = executor._shared._session.connection.instance
-            self.dispatcher.kill()
-            self.dispatcher.start_again()
-            client = falkon.Client(self.dispatcher.access)
-            wait_until(lambda: not executor._shared._session.connection.is_away)
-            client.instance(instance).destroy()
+            connection = executor._shared._session.connection
+            with self.assertLogs("falkon", "WARNING") as told:
+                self.dispatcher.kill()
+                wait_until(lambda: told.records)
+                self.dispatcher.start_again()
+                wait_until(lambda: not connection.is_away)
+            falkon.Client(self.dispatcher.access).instance(connection.instance).destroy()
             with self.assertRaisesRegex(falkon.SessionLost, "destroyed"):
                 pending.result(60)
 
