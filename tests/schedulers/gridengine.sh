@@ -161,6 +161,13 @@ accounting_summary FALSE
 qsort_args         NONE
 CONF
 done
+# A host notes the processes of a job's tasks in its temporary directory, under
+# names that are the same on all machines.
+temporary=$dir/tmp
+for name in "${all[@]}"; do
+    mkdir -p "$dir/tmp/$name"
+    temporary+=,[$name=$dir/tmp/$name]
+done
 cat >"$dir/queue" <<CONF
 qname                 all.q
 hostlist              @allhosts
@@ -177,7 +184,7 @@ ckpt_list             NONE
 pe_list               smp nodes
 rerun                 FALSE
 slots                 $slots
-tmpdir                /tmp
+tmpdir                $temporary
 shell                 /bin/sh
 prolog                NONE
 epilog                NONE
