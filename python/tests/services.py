@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 
 def wait_until(condition):
@@ -15,6 +16,22 @@ def wait_until(condition):
         if time.monotonic() > deadline:
             raise AssertionError("it did not come about within a minute")
         time.sleep(0.01)
+
+
+class InFolder(unittest.TestCase):
+    """Tests that have a folder each."""
+
+    def setUp(self):
+        self.folder = self.entered(tempfile.TemporaryDirectory())
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def entered(self, context):
+        """What a context gives, which is left when the test ends."""
+        value = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return value
 
 
 class Dispatcher:

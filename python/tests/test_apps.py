@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 import unittest
 
 import falkon
+from services import InFolder
 
 
 @falkon.python_app
@@ -54,7 +54,7 @@ def read(path):
         return file.read()
 
 
-class Apps(unittest.TestCase):
+class Apps(InFolder):
     @classmethod
     def setUpClass(cls):
         cls.written = []
@@ -67,14 +67,6 @@ class Apps(unittest.TestCase):
     def tearDownClass(cls):
         falkon.use(None)
         cls.executor.shutdown()
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def test_calls_of_apps_give_futures_and_take_them(self):
         self.assertEqual(double(double(1)).result(60), 4)

@@ -9,13 +9,12 @@ import http.server
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import unittest
 
 import falkon
 from falkon import File, _blake3, _files
-from services import Dispatcher, wait_until
+from services import Dispatcher, InFolder, wait_until
 
 MIB = 1 << 20
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -59,18 +58,13 @@ class Places:
     """What holds wherever calls are made."""
 
     def setUp(self):
-        self.folder = self.enter(tempfile.TemporaryDirectory())
+        super().setUp()
         self.executor = self.make_executor()
         self.addCleanup(self.executor.shutdown)
         self.submit = self.executor.submit
 
-    def enter(self, context):
-        entered = context.__enter__()
-        self.addCleanup(context.__exit__, None, None, None)
-        return entered
-
     def file(self, name, text=None):
-        path = os.path.join(self.folder, name)
+        path = self.path(name)
         if text is not None:
             write(text, path)
         return path
@@ -219,12 +213,12 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-class Here(Places, unittest.TestCase):
+class Here(Places, InFolder):
     def make_executor(self):
         return falkon.Executor(max_workers=2)
 
 
-class Elsewhere(Places, unittest.TestCase):
+class Elsewhere(Places, InFolder):
     @classmethod
     def setUpClass(cls):
         cls.dispatcher = Dispatcher()

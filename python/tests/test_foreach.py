@@ -4,11 +4,11 @@ The program is the one that FALKON_BINARY names.
 """
 
 import os
-import tempfile
 import unittest
 from pathlib import Path
 
 import falkon
+from services import InFolder
 
 
 @falkon.python_app
@@ -56,7 +56,7 @@ class Names(unittest.TestCase):
             falkon.to("{")
 
 
-class Items(unittest.TestCase):
+class Items(InFolder):
     @classmethod
     def setUpClass(cls):
         cls.executor = falkon.Executor(max_workers=2, output=None)
@@ -68,9 +68,8 @@ class Items(unittest.TestCase):
         cls.executor.shutdown()
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        super().setUp()
+        self.folder = Path(self.folder)
 
     def write(self, name, text):
         path = self.folder / name

@@ -1,12 +1,11 @@
 """A dispatcher that dies and comes back, and what becomes of calls meanwhile."""
 
 import os
-import tempfile
 import unittest
 
 import falkon
 from falkon import _program
-from services import Dispatcher, wait_until
+from services import Dispatcher, InFolder, wait_until
 
 
 def note(path, number):
@@ -22,16 +21,11 @@ def wait_for(path, number):
     return number
 
 
-class Reconnect(unittest.TestCase):
+class Reconnect(InFolder):
     def setUp(self):
+        super().setUp()
         self.dispatcher = self.entered(Dispatcher())
-        self.folder = self.entered(tempfile.TemporaryDirectory())
         self.ended = []
-
-    def entered(self, manager):
-        value = manager.__enter__()
-        self.addCleanup(manager.__exit__, None, None, None)
-        return value
 
     def watched(self, futures):
         for future in futures:
@@ -41,15 +35,16 @@ class Reconnect(unittest.TestCase):
     def calls_survive(self, access):
         """Kills the dispatcher and starts it again, with calls that have ended,
         that are being made, that wait, and that are submitted meanwhile."""
-        go = os.path.join(self.folder, "go")
-        notes = os.path.join(self.folder, "notes")
+        go = self.path("go")
+        notes = self.path("notes")
         self.dispatcher.executor(PYTHONPATH=_program.module_path())
         with falkon.Executor(access) as executor:
             squares = self.watched([executor.submit(note, notes, n) for n in range(100)])
             squares[-1].result(60)
             running = self.watched([executor.submit(wait_for, go, n) for n in range(2)])
             waiting = self.watched([executor.submit(note, notes, n) for n in range(100, 200)])
-            unwanted = executor.submit(note, notes, 1000)
+            # It may be made before a dispatcher hears that nobody wants it.
+            unwanted = executor.submit(note, self.path("unwanted"), 1000)
             with self.assertLogs("falkon", "WARNING") as told:
                 self.dispatcher.kill()
                 meanwhile = self.watched([executor.submit(note, notes, n) for n in range(200, 5000)])
@@ -84,7 +79,7 @@ class Reconnect(unittest.TestCase):
     def test_only_the_connection_is_lost(self):
         self.dispatcher.executor(PYTHONPATH=_program.module_path())
         with falkon.Executor(self.dispatcher.access) as executor:
-            go = os.path.join(self.folder, "go")
+            go = self.path("go")
             pending = self.watched([executor.submit(wait_for, go, n) for n in range(10)])
             for _ in range(3):
                 connection = executor._shared._session.connection

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import unittest
@@ -18,7 +17,7 @@ from pathlib import Path
 import falkon
 from falkon import _keys, _restart
 from falkon._keys import key_of
-from services import wait_until
+from services import InFolder, wait_until
 
 SCRIPT_HEAD = """
 import os, sys
@@ -32,16 +31,8 @@ def called(name):
 """
 
 
-class Folder(unittest.TestCase):
+class Folder(InFolder):
     """Scripts that are run, each time in an interpreter of its own, in a folder."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-
-    def path(self, name):
-        return os.path.join(self.folder, name)
 
     def start(self, script, seed="random", **options):
         with open(self.path("script.py"), "w") as file:

@@ -88,6 +88,23 @@ fn starts(actions: Vec<Action>) -> Vec<Start> {
     starts.collect()
 }
 
+/// What is reported of tasks.
+fn reports(actions: &[Action]) -> Vec<Outcome> {
+    let reports = actions.iter().filter_map(|action| match action {
+        Action::Update(update) => Some(update.reports.iter()),
+        _ => None,
+    });
+    reports.flatten().map(|report| report.outcome).collect()
+}
+
+/// The dispatcher cancels the task.
+fn cancel(executor: &mut Executor) {
+    let held =
+        Held { instance: InstanceId(0), first: TaskId(0), count: 1, tries: Tries::default() };
+    let order = Order { cancel: vec![held], ..Order::default() };
+    executor.handle(Time(4), Event::Order(order));
+}
+
 /// The input is found to be gone as the task is to begin.
 fn lose(executor: &mut Executor, start: Start) {
     executor.handle(Time(4), Event::Stage(stage::Event::Lost(OBJECT)));
@@ -111,12 +128,7 @@ fn inputs_that_are_gone_are_staged_again_before_the_task_begins() {
     // Not for ever.
     lose(&mut executor, started.remove(0));
     let (_, actions) = fetch_all(&mut executor);
-    let reports = actions.iter().find_map(|action| match action {
-        Action::Update(update) => Some(&update.reports),
-        _ => None,
-    });
-    let reports = reports.expect("it is reported");
-    assert_eq!((reports.len(), reports[0].outcome), (1, Outcome::NoInput));
+    assert_eq!(reports(&actions), [Outcome::NoInput]);
     assert!(starts(actions).is_empty());
 }
 
@@ -125,10 +137,7 @@ fn a_task_that_was_cancelled_meanwhile_is_not_staged_again() {
     let mut executor = executor(Kind::Process);
     let (_, actions) = fetch_all(&mut executor);
     let start = starts(actions).remove(0);
-    let held =
-        Held { instance: InstanceId(0), first: TaskId(0), count: 1, tries: Tries::default() };
-    let order = Order { cancel: vec![held], ..Order::default() };
-    executor.handle(Time(4), Event::Order(order));
+    cancel(&mut executor);
     lose(&mut executor, start);
     let (fetches, actions) = fetch_all(&mut executor);
     assert_eq!((fetches, starts(actions).len()), (0, 0));
@@ -166,17 +175,9 @@ fn a_call_that_was_cancelled_before_a_worker_made_it_is_reported_once() {
     let mut executor = executor(Kind::Function);
     let (_, actions) = fetch_all(&mut executor);
     let start = starts(actions).remove(0);
-    let held =
-        Held { instance: InstanceId(0), first: TaskId(0), count: 1, tries: Tries::default() };
-    let order = Order { cancel: vec![held], ..Order::default() };
-    executor.handle(Time(4), Event::Order(order));
+    cancel(&mut executor);
     give_back(&mut executor, &start);
     let (_, actions) = fetch_all(&mut executor);
-    let reports = actions.iter().filter_map(|action| match action {
-        Action::Update(update) => Some(update.reports.iter()),
-        _ => None,
-    });
-    let outcomes: Vec<Outcome> = reports.flatten().map(|report| report.outcome).collect();
-    assert_eq!(outcomes, [Outcome::Cancelled]);
+    assert_eq!(reports(&actions), [Outcome::Cancelled]);
     assert!(actions.contains(&Action::Clear(start.key)));
 }
