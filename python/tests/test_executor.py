@@ -338,6 +338,8 @@ class Ends(unittest.TestCase):
     def test_ctrl_c_is_for_the_script_alone(self):
         script = """
             import falkon, os, signal, time
+            # It is ignored in what a shell has started in the background.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             with falkon.Executor(max_workers=1) as executor:
                 try:
                     future = executor.submit(time.sleep, 0.5)

@@ -182,6 +182,9 @@ class Signals(unittest.TestCase):
         script = """
             import falkon, os, signal, sys, threading, time
 
+            # It is ignored in what a shell has started in the background.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
             def pid_of_worker(n):
                 time.sleep(0.1)
                 return os.getpid()
