@@ -6,7 +6,8 @@
 
 throughput  1,000 times /bin/true: as jobs of their own, as one job array, and as
             tasks of one Falkon allocation that is asked for when they come, and
-            that is there already; xargs, without any scheduler, is the floor.
+            that is there already, of all nodes and of one, which is as many CPUs
+            as two real cores are; xargs, without any scheduler, is the floor.
             Jobs end when slurmctld says so in its log.
 start       From the first submission to the start of the first task, on an idle
             Slurm, beside sbatch of the same command.
@@ -186,7 +187,8 @@ def queue(nodes, **more):
 
 def throughput(falkon, site, rounds):
     slurm = Slurm(site, NODES, CPUS)
-    names = "sbatch", "array", "falkon, with its allocation", "falkon", f"xargs -P {os.cpu_count()}"
+    names = ("sbatch", "array", "falkon, with its allocation", "falkon", "falkon, one node",
+             f"xargs -P {os.cpu_count()}")
     found = {name: [] for name in names}
     try:
         for _ in range(rounds):
@@ -200,15 +202,19 @@ def throughput(falkon, site, rounds):
                 if len(ends) < TASKS:
                     sys.exit(f"slurmctld's log has {len(ends)} ends of {TASKS} jobs")
                 found[name].append(max(ends) - begun)
-            one = Falkon(falkon, site, slurm, **queue(NODES, idle=60))
             tasks = ["--quiet", "--range", f"1-{TASKS}", "--", "/bin/true"]
-            found["falkon, with its allocation"].append(one.submit(*tasks)[0])
-            wait_for("all executors", lambda: one.executors() == NODES)
-            if (jobs := len(slurm.jobs())) != 1:
-                sys.exit(f"{jobs} allocations, not one")
-            found["falkon"].append(one.submit(*tasks)[0])
-            one.stop()
-            slurm.wait_for_no_jobs()
+            for nodes, cold, warm in ((NODES, "falkon, with its allocation", "falkon"),
+                                      (1, None, "falkon, one node")):
+                one = Falkon(falkon, site, slurm, **queue(nodes, idle=60))
+                seconds, _ = one.submit(*tasks)
+                if cold is not None:
+                    found[cold].append(seconds)
+                wait_for("all executors", lambda: one.executors() == nodes)
+                if (jobs := len(slurm.jobs())) != 1:
+                    sys.exit(f"{jobs} allocations, not one")
+                found[warm].append(one.submit(*tasks)[0])
+                one.stop()
+                slurm.wait_for_no_jobs()
             begun = time.monotonic()
             numbers = "\n".join(map(str, range(TASKS)))
             subprocess.run(["xargs", "-P", str(os.cpu_count()), "-n", "1", "/bin/true"], input=numbers, text=True,
