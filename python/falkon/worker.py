@@ -3,6 +3,9 @@
 An executor starts this program and keeps it. It needs nothing but the standard
 library of Python 3.8 or newer. The protocol, and what other languages need, is
 described in docs/workers.md.
+
+It is one file, however long: the executor carries it within itself and writes it
+down where it runs, and no package is there from which it could load the rest.
 """
 
 import array
