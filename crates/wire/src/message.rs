@@ -16,7 +16,7 @@ use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, T
 
 /// Both sides must speak the same version. A journal holds the same values, so
 /// its format version goes with this one.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
