@@ -13,6 +13,7 @@ mod data;
 mod examples;
 mod fixture;
 mod functions;
+mod hostile;
 mod input;
 mod kill;
 mod kill_at_speed;
