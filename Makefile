@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test test-htcondor test-kubernetes
+.PHONY: build demo test test-htcondor test-kubernetes hostile soak
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -16,3 +16,9 @@ test-htcondor: ## Executors from a real HTCondor; installs one where there is no
 
 test-kubernetes: ## Executors from a real Kubernetes; builds a control plane once (ten minutes, needs Go)
 	@tests/kubernetes.py
+
+hostile: ## Ten minutes of peers that prove who they are and mean ill
+	FALKON_HOSTILE_SECONDS=$${FALKON_HOSTILE_SECONDS:-600} cargo test --locked -p falkon-cli --test end_to_end hostile -- --nocapture
+
+soak: build ## An hour of real services that are killed, paused, cut off and short of disk (as root, with iproute2)
+	tests/soak.py

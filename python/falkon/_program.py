@@ -10,7 +10,7 @@ from typing import List, Sequence
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """What this package speaks (docs/protocol.md)."""
 
 

@@ -90,6 +90,29 @@ pub fn check(files: &[File], document: &File) -> Vec<Finding> {
     missing.chain(stale).collect()
 }
 
+/// The version that a file declares as `PROTOCOL_VERSION`, if it declares one.
+fn version(file: &File) -> Option<&str> {
+    let line = file.text.lines().find(|line| {
+        let name = line.trim_start_matches("pub const ");
+        name.starts_with("PROTOCOL_VERSION") && line.contains('=')
+    })?;
+    Some(line.rsplit('=').next()?.trim().trim_end_matches(';'))
+}
+
+/// Checks that all declarations of the protocol's version, and the document's
+/// title, agree: the Python package has one of its own.
+#[must_use]
+pub fn versions(files: &[File], document: &File) -> Vec<Finding> {
+    let declared: Vec<(&File, &str)> =
+        files.iter().filter_map(|file| Some((file, version(file)?))).collect();
+    let Some((_, first)) = declared.first() else { return Vec::new() };
+    let titled = format!("# The protocol, version {first}");
+    let title = (document.text.lines().next() != Some(titled.as_str())).then_some(document);
+    let others = declared.iter().filter(|(_, version)| version != first).map(|(file, _)| *file);
+    let wrong = others.chain(title);
+    wrong.map(|file| Finding::new(&file.path, 0, format!("the version is {first}"))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +137,20 @@ mod tests {
         assert_eq!(check(std::slice::from_ref(&file), &document(&expected[1..])).len(), 1);
         let stale = [&expected[..], &["- `Shape` 2 `Square`"]].concat();
         assert_eq!(check(&[file], &document(&stale)).len(), 1);
+    }
+
+    #[test]
+    fn versions_that_differ_are_found() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let files = |python: &str| {
+            [
+                file("a.rs", "use x::PROTOCOL_VERSION;\npub const PROTOCOL_VERSION: u16 = 7;\n"),
+                file("a.py", python),
+            ]
+        };
+        let document = |version: &str| file("p.md", &format!("# The protocol, version {version}"));
+        assert!(versions(&files("PROTOCOL_VERSION = 7\n"), &document("7")).is_empty());
+        assert_eq!(versions(&files("PROTOCOL_VERSION = 6\n"), &document("7")).len(), 1);
+        assert_eq!(versions(&files("PROTOCOL_VERSION = 7\n"), &document("6")).len(), 1);
     }
 }

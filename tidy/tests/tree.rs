@@ -43,4 +43,5 @@ fn the_protocol_s_document_says_what_the_codec_does() {
     let files = tree::files(&tree::root()).unwrap();
     let document = files.iter().find(|file| file.path == "docs/protocol.md").unwrap();
     assert_none(protocol::check(&files, document));
+    assert_none(protocol::versions(&files, document));
 }
