@@ -11,6 +11,7 @@
 mod cancel;
 mod catalog;
 pub(crate) mod check;
+mod comeback;
 mod deliver;
 mod demand;
 pub mod diffusion;
@@ -21,6 +22,7 @@ mod finish;
 mod inquire;
 mod instance;
 mod intermediate;
+mod line;
 mod locate;
 mod located;
 mod parts;
@@ -41,6 +43,7 @@ use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use catalog::Catalog;
+use comeback::Comeback;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
@@ -135,11 +138,8 @@ pub struct Dispatcher {
     /// Something changed since tasks were last placed.
     unplaced: bool,
     recall_check: Option<Time>,
-    /// After a restart: nothing is dispatched until then, or until all
-    /// executors known before are back.
-    recovering_until: Option<Time>,
-    /// By incarnation: the number and the name each had.
-    expected_back: BTreeMap<u64, (ExecutorId, String)>,
+    /// After a restart: executors that may still have tasks.
+    comeback: Comeback,
 }
 
 impl Dispatcher {
@@ -219,7 +219,7 @@ impl Dispatcher {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
         let silence = self.deadlines.first().map(|(at, _)| (*at, "executor silence"));
-        let recovery = self.recovering_until.map(|at| (at, "recovery"));
+        let recovery = self.comeback.until().map(|at| (at, "recovery"));
         let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
         let news = self.tell_due.map(|at| (at, "news for executors"));
@@ -229,7 +229,7 @@ impl Dispatcher {
     /// Does what is due at `now`. Calling it early does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = self.now.max(now);
-        if self.recovering_until.is_some_and(|at| at <= self.now) {
+        if self.comeback.until().is_some_and(|at| at <= self.now) {
             self.end_recovery();
         }
         if self.recall_check.is_some_and(|at| at <= self.now) {

@@ -46,6 +46,9 @@ pub const HEARTBEAT_LOST_MICROS: u64 = 10_000_000;
 /// How long a disconnected executor may take to come back before its tasks
 /// run elsewhere.
 pub const RECONNECT_GRACE_MICROS: u64 = 3_000_000;
+/// How long executors that were there before a restart are waited for at most,
+/// while others of them keep coming.
+pub const RECOVERY_MICROS_MAX: u64 = 120_000_000;
 /// How many times a task may be lost with its executor before it has failed:
 /// a task that takes its node down must not go round for ever.
 pub const LOSSES_MAX: u32 = 5;
@@ -143,6 +146,7 @@ pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 const _: () = {
     assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
+    assert!(RECONNECT_GRACE_MICROS < RECOVERY_MICROS_MAX);
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
     assert!(PREFETCH_WORK_MICROS < PREFETCH_TASK_MICROS_MAX);
     assert!(2 * AHEAD_WORK_MICROS < PREFETCH_WORK_MICROS);

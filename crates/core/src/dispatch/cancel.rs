@@ -92,7 +92,7 @@ impl Dispatcher {
             instance.missing.remove(task);
             instance.kept.parked.remove(task);
         }
-        let ready = instance.remove_ready(&mut self.index, wanted);
+        let ready = instance.remove_ready(&self.needs, &mut self.index, wanted);
         for task in waiting {
             self.end_unrun(id, task, 1, Outcome::Cancelled);
         }

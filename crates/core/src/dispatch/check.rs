@@ -161,7 +161,7 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
     let mut ready = 0;
     for queue in instance.queues.values() {
         let mut len = 0;
-        for run in &queue.runs {
+        for run in queue.runs.iter() {
             ensure!(run.count > 0, "instance {id}: an empty ready run");
             place("ready", run.first, run.count)?;
             len += run.count;

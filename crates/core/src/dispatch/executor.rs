@@ -8,6 +8,7 @@ use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Tasks in a row that an executor was sent and has not answered for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,6 +288,20 @@ impl Executor {
             }
         }
         self.order.cancel.len() > before
+    }
+
+    /// The instances whose tasks it has.
+    pub(super) fn instances(&self) -> Vec<InstanceId> {
+        let mut instances: Vec<InstanceId> = Vec::new();
+        loop {
+            let after = match instances.last() {
+                None => Bound::Unbounded,
+                Some(last) => Bound::Excluded((*last, u64::MAX)),
+            };
+            let next = self.in_flight.range((after, Bound::Unbounded)).next();
+            let Some(((instance, _), _)) = next else { return instances };
+            instances.push(*instance);
+        }
     }
 
     /// Everything in flight, as an executor would name it.

@@ -20,6 +20,7 @@ impl Dispatcher {
         }
         admit_reports(self.now, &mut join.reports);
         admit_held(&mut join.held);
+        self.comeback.came(self.now, join.incarnation);
         let id = ExecutorId(self.next_executor);
         self.next_executor += 1;
         let mut executor = Executor::new(id, join.incarnation, join.name.clone());
@@ -89,8 +90,7 @@ impl Dispatcher {
 
     /// An executor that was there before a restart is there again.
     pub(super) fn is_back(&mut self, incarnation: u64) {
-        self.expected_back.remove(&incarnation);
-        if self.recovering_until.is_some() && self.expected_back.is_empty() {
+        if self.comeback.is_back(incarnation) {
             self.end_recovery();
         }
     }
@@ -135,7 +135,7 @@ impl Dispatcher {
             let ready = self
                 .instances
                 .get_mut(&id)
-                .map(|instance| instance.remove_ready(&mut self.index, &wanted))
+                .map(|instance| instance.remove_ready(&self.needs, &mut self.index, &wanted))
                 .unwrap_or_default();
             for run in ready {
                 let Some(instance) = self.instances.get_mut(&id) else { continue };
@@ -180,7 +180,8 @@ impl Dispatcher {
     /// to be cancelled.
     fn repeat_cancellations(&mut self, id: ExecutorId) {
         let Some(executor) = self.executors.find_mut(&id) else { return };
-        for instance in self.instances.values() {
+        for instance in executor.instances() {
+            let Some(instance) = self.instances.get(&instance) else { continue };
             if !instance.cancelling.is_empty() && executor.cancel(instance.id, &instance.cancelling)
             {
                 self.ordered.insert(id);

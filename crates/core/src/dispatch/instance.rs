@@ -2,6 +2,7 @@
 
 use super::deliver::{Results, Subscriber};
 use super::intermediate::Intermediates;
+use super::line::Line;
 use super::located::{Located, Past};
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
@@ -13,7 +14,7 @@ use crate::task::{
     ExecutorId, InstanceId, Kind, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// What decides where and in which order tasks run. Needs are numbered once
 /// per dispatcher; tasks with the same need share a queue.
@@ -110,7 +111,7 @@ pub(super) struct ReadyRun {
 /// Ready tasks of one need.
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
-    pub(super) runs: VecDeque<ReadyRun>,
+    pub(super) runs: Line,
     pub(super) len: u64,
     /// No executor with free room could take one when all were last looked at;
     /// since when tasks whose data decides wait, if there are no others.
@@ -130,27 +131,12 @@ impl ReadyQueue {
             self.blocked_since = None;
         }
         self.len += run.count;
-        if let Some(last) = self.runs.back_mut()
-            && same_batch_as_last
-            && last.first + last.count == run.first
-            && last.class == run.class
-            && last.tries == run.tries
-        {
-            last.count += run.count;
-            return;
-        }
-        self.runs.push_back(run);
+        self.runs.push(run, same_batch_as_last);
     }
 
     /// Takes up to `count` tasks off the front run.
     pub(super) fn pop(&mut self, count: u64) -> Option<ReadyRun> {
-        let front = self.runs.front_mut()?;
-        let taken = ReadyRun { count: count.min(front.count), ..*front };
-        front.first += taken.count;
-        front.count -= taken.count;
-        if front.count == 0 {
-            self.runs.pop_front();
-        }
+        let taken = self.runs.pop(count)?;
         self.len -= taken.count;
         if self.len == 0 {
             self.blocked_since = None;
@@ -173,17 +159,9 @@ impl ReadyQueue {
                 self.len -= 1;
             }
         }
-        let mut kept = VecDeque::with_capacity(self.runs.len());
-        for run in self.runs.drain(..) {
-            for (first, count) in wanted.gaps(run.first, run.count) {
-                kept.push_back(ReadyRun { first, count, ..run });
-            }
-            for (first, count) in wanted.within(run.first, run.count) {
-                removed.push(ReadyRun { first, count, ..run });
-                self.len -= count;
-            }
-        }
-        self.runs = kept;
+        let taken = self.runs.take_out(wanted);
+        self.len -= taken.iter().map(|run| run.count).sum::<u64>();
+        removed.extend(taken);
         if self.len == 0 {
             self.blocked_since = None;
         }
@@ -383,6 +361,31 @@ impl Instance {
         Some(key)
     }
 
+    /// Tasks by what they need. Those whose batches are gone are left out.
+    fn by_need(&self, wanted: &RunSet) -> BTreeMap<NeedId, RunSet> {
+        let mut found: BTreeMap<NeedId, RunSet> = BTreeMap::new();
+        for (first, count) in wanted.iter() {
+            let end = first.saturating_add(count);
+            let from = self.batch_of(TaskId(first)).map_or(first, |batch| batch.first);
+            for batch in self.batches.range(from..end).map(|(_, batch)| batch) {
+                let until = end.min(batch.first + batch.submission.count);
+                let mut at = first.max(batch.first);
+                let run = batch.class_ends.partition_point(|end| *end <= at - batch.first);
+                let runs = batch.class_ends[run..].iter().zip(&batch.submission.class_runs[run..]);
+                for (end, (_, class)) in runs {
+                    if at >= until {
+                        break;
+                    }
+                    let next = until.min(batch.first + end);
+                    let need = batch.needs[*class as usize];
+                    found.entry(need).or_default().insert(at, next - at);
+                    at = next;
+                }
+            }
+        }
+        found
+    }
+
     /// Counts tasks as ended.
     pub(super) fn record_end(&mut self, finished: &Finished) {
         let (first, count) = (finished.first.0, finished.count);
@@ -400,15 +403,19 @@ impl Instance {
         self.hold_values(finished);
     }
 
-    /// Takes what is queued of `wanted` out of the ready queues. Costs one
-    /// pass through them, however many runs are wanted.
-    pub(super) fn remove_ready(&mut self, index: &mut Index, wanted: &RunSet) -> Vec<ReadyRun> {
+    /// Takes what is queued of `wanted` out of the ready queues. Costs time in
+    /// proportion to the batches and runs that are wanted, not to the queues.
+    pub(super) fn remove_ready(
+        &mut self,
+        needs: &[Need],
+        index: &mut Index,
+        wanted: &RunSet,
+    ) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
-        if wanted.is_empty() {
-            return removed;
-        }
-        for queue in self.queues.values_mut().filter(|queue| queue.len > 0) {
-            removed.extend(queue.remove(index, wanted));
+        for (need, wanted) in self.by_need(wanted) {
+            let key = (Reverse(needs[need.0 as usize].priority), need);
+            let queue = self.queues.get_mut(&key).filter(|queue| queue.len > 0);
+            removed.extend(queue.into_iter().flat_map(|queue| queue.remove(index, &wanted)));
         }
         self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
         removed

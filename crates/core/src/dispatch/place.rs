@@ -24,7 +24,7 @@ impl Dispatcher {
     /// Gives ready tasks to executors with room, as far as both go.
     pub(super) fn place(&mut self) {
         self.settle_hungry();
-        if self.recovering_until.is_some() {
+        if self.comeback.until().is_some() {
             return;
         }
         self.drop_idle_reservations();
@@ -450,7 +450,7 @@ impl Dispatcher {
             for key in keys {
                 let Some(instance) = self.instances.get_mut(&id) else { break };
                 let Some(queue) = instance.queues.get_mut(&key) else { continue };
-                let mut runs: Vec<_> = queue.runs.drain(..).collect();
+                let mut runs: Vec<_> = queue.runs.drain();
                 if let Some(located) = &mut queue.located {
                     runs.extend(located.drain(&mut self.index).into_iter().map(|(first, past)| {
                         ReadyRun { first, count: 1, class: past.class, tries: past.tries }

@@ -5,7 +5,7 @@
 
 use super::instance::Instance;
 use super::{Dispatcher, InstanceOptions};
-use crate::limits::{INSTANCE_TASKS_MAX, RECONNECT_GRACE_MICROS};
+use crate::limits::INSTANCE_TASKS_MAX;
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
@@ -204,10 +204,10 @@ impl Dispatcher {
             Record::ExecutorSeen { executor, incarnation, name } => {
                 self.next_executor = self.next_executor.max(executor.0 + 1);
                 self.executor_names.insert(executor, name.clone());
-                self.expected_back.insert(incarnation, (executor, name));
+                self.comeback.expect(incarnation, executor, name);
             }
             Record::ExecutorGone { incarnation } => {
-                self.expected_back.remove(&incarnation);
+                self.comeback.give_up(incarnation);
             }
             Record::Remade { instance, task, times } => {
                 let found = self.recovering(instance)?;
@@ -306,9 +306,7 @@ impl Dispatcher {
             }
             self.to_deliver.insert(id);
         }
-        if unfinished && !self.expected_back.is_empty() {
-            self.recovering_until = Some(self.now.after(RECONNECT_GRACE_MICROS));
-        } else {
+        if !unfinished || !self.comeback.begin(self.now) {
             self.end_recovery();
         }
     }
@@ -316,8 +314,7 @@ impl Dispatcher {
     /// Executors that are not back by now are not waited for; tasks to be
     /// cancelled that nobody has are.
     pub(super) fn end_recovery(&mut self) {
-        self.recovering_until = None;
-        for incarnation in std::mem::take(&mut self.expected_back).into_keys() {
+        for incarnation in self.comeback.end() {
             self.journal(Record::ExecutorGone { incarnation });
         }
         let cancelling: Vec<(InstanceId, RunSet)> = self
@@ -354,12 +351,9 @@ impl Dispatcher {
             records.push(Record::ExecutorSeen { executor: last, incarnation: 0, name });
             records.push(Record::ExecutorGone { incarnation: 0 });
         }
-        for (incarnation, (executor, name)) in &self.expected_back {
-            records.push(Record::ExecutorSeen {
-                executor: *executor,
-                incarnation: *incarnation,
-                name: name.clone(),
-            });
+        for (incarnation, executor, name) in self.comeback.missing() {
+            let name = name.to_owned();
+            records.push(Record::ExecutorSeen { executor, incarnation, name });
         }
         for executor in self.executors.values() {
             records.push(Record::ExecutorSeen {

@@ -227,7 +227,7 @@ impl Dispatcher {
         let was_waiting = instance.missing.remove(&task).is_some();
         let mut wanted = RunSet::default();
         wanted.insert(task, 1);
-        let queued = instance.remove_ready(&mut self.index, &wanted);
+        let queued = instance.remove_ready(&self.needs, &mut self.index, &wanted);
         if !was_waiting && queued.is_empty() {
             let ids: Vec<ExecutorId> = self.executors.values().map(|found| found.id).collect();
             for executor in ids {

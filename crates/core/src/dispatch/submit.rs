@@ -102,7 +102,7 @@ impl Dispatcher {
         }
         self.needs.clear();
         self.need_ids.clear();
-        let expected: BTreeSet<_> = self.expected_back.values().map(|(id, _)| *id).collect();
+        let expected = self.comeback.numbers();
         self.executor_names
             .retain(|id, _| self.executors.contains_key(id) || expected.contains(id));
     }

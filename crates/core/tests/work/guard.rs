@@ -21,8 +21,8 @@ pub(crate) struct Scenario {
 
 const CEILINGS: &str = include_str!("../../../../bench/ceilings.toml");
 /// Set in the program that runs under callgrind.
-const SCENARIO: &str = "FALKON_WORK_SCENARIO";
-const TASKS: &str = "FALKON_WORK_TASKS";
+pub(crate) const SCENARIO: &str = "FALKON_WORK_SCENARIO";
+pub(crate) const TASKS: &str = "FALKON_WORK_TASKS";
 
 /// The system's allocator, counting per thread.
 pub(crate) struct Counting;
@@ -103,12 +103,20 @@ pub(crate) fn hold_allocations(scenarios: &[Scenario]) {
     assert!(above.is_empty(), "more work than before:\n{}", above.join("\n"));
 }
 
+/// Whether there is a valgrind; says so if there is none.
+pub(crate) fn has_valgrind() -> bool {
+    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
+    let found = version.is_ok_and(|status| status.success());
+    if !found {
+        println!("skipped: valgrind is not installed, so instructions are not counted");
+    }
+    found
+}
+
 /// No scenario takes more instructions than its ceiling allows. `child` is the
 /// name of the test that calls [`run_under_callgrind`].
 pub(crate) fn hold_instructions(scenarios: &[Scenario], child: &str) {
-    let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
-    if !version.is_ok_and(|status| status.success()) {
-        println!("skipped: valgrind is not installed, so instructions are not counted");
+    if !has_valgrind() {
         return;
     }
     if !cfg!(debug_assertions) {
@@ -120,18 +128,25 @@ pub(crate) fn hold_instructions(scenarios: &[Scenario], child: &str) {
     assert!(above.is_empty(), "more work than before:\n{}", above.join("\n"));
 }
 
-/// Runs this program again under callgrind, for one scenario.
+/// Instructions of one scenario.
 fn instructions(scenario: &Scenario, tasks: u64, child: &str) -> u64 {
+    collected(scenario.name, tasks, child, &[])
+}
+
+/// Runs this program again under callgrind, with a name and a size in its
+/// environment. Gives the instructions that were counted.
+pub(crate) fn collected(name: &str, size: u64, child: &str, options: &[&str]) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(options)
         .arg(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", child, "--test-threads=1"])
-        .env(SCENARIO, scenario.name)
-        .env(TASKS, tasks.to_string())
+        .env(SCENARIO, name)
+        .env(TASKS, size.to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} failed under valgrind:\n{said}", scenario.name);
+    assert!(output.status.success(), "{name} failed under valgrind:\n{said}");
     said.lines()
         .find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
         .unwrap_or_else(|| panic!("valgrind does not say what it collected:\n{said}"))

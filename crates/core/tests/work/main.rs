@@ -4,7 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
+mod growth;
 mod guard;
+mod requests;
 
 use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease,
@@ -39,6 +41,17 @@ const SCENARIOS: [Scenario; 3] = [
 ];
 
 guard::tests!(SCENARIOS);
+
+#[test]
+fn no_request_costs_more_beside_more_of_what_it_is_not_about() {
+    growth::hold_growths(&requests::GROWTHS, "one_request");
+}
+
+#[test]
+#[ignore = "the test of requests runs it under callgrind"]
+fn one_request() {
+    growth::run_growth(&requests::GROWTHS);
+}
 
 fn computed(tasks: u64) -> Rows {
     Rows::Computed { factors: vec![Range { start: 0, step: 1, count: tasks }], offset: 0 }

@@ -65,7 +65,7 @@ impl Dispatcher {
             .values()
             .any(|id| self.executors.find(id).is_some_and(|found| found.in_flight.is_empty()));
         ensure!(
-            !free || self.unplaced || self.recovering_until.is_some() || !self.waits_in_vain(),
+            !free || self.unplaced || self.comeback.until().is_some() || !self.waits_in_vain(),
             "tasks wait, and nothing is under way"
         );
         Ok(())
