@@ -27,6 +27,7 @@ mod locate;
 mod located;
 mod parts;
 mod place;
+mod readership;
 mod recover;
 mod remake;
 mod replicate;
@@ -47,6 +48,7 @@ use comeback::Comeback;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use readership::Readership;
 use replicate::Copies;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -111,6 +113,8 @@ pub struct Dispatcher {
     index: Index,
     /// What they are called.
     catalog: Catalog,
+    /// How many tasks read them.
+    readership: Readership,
     /// Queues of tasks whose data decides where they go.
     located: LocatedQueues,
     /// Executors with caches to which more may be sent ahead.

@@ -206,11 +206,13 @@ fn what_tasks_need_and_no_store_has_is_dropped_by_force_alone() {
         world.dispatcher.reach(Scope::All, object, Purpose::Drop { force })
     };
     let needed = |tasks| Err(AccessError::Needed { tasks });
-    // The list of objects has it twice: the first place counts.
-    assert_eq!(reach(&world, &cached, false), needed(1));
+    // The list of objects has it twice, for a task each.
+    assert_eq!(reach(&world, &cached, false), needed(2));
     assert_eq!(reach(&world, &cached, true).unwrap().len(), 1);
     assert_eq!(reach(&world, &stored, false).unwrap()[0].serves.address, "e0:1");
     world.cancel(instance, 0);
+    assert_eq!(reach(&world, &cached, false), needed(1));
+    world.cancel(instance, 2);
     assert!(reach(&world, &cached, false).is_ok(), "nobody needs it any more");
     assert_eq!(reach(&world, &object(3, "/b"), true), Err(AccessError::NotHeld));
     let other = world.dispatcher.reach(Scope::Of(InstanceId(8)), &stored, Purpose::Get);

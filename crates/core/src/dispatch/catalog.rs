@@ -26,6 +26,8 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
     named: BTreeMap<ObjectId, Named>,
+    /// The objects at each URL, whichever version.
+    at: BTreeSet<(Arc<str>, ObjectId)>,
     /// What each instance has declared.
     of: BTreeSet<(InstanceId, ObjectId)>,
     /// When there are so many names, those that nobody needs are swept out.
@@ -56,13 +58,16 @@ impl Catalog {
 
     /// The objects that are found at a URL, whichever version.
     pub(super) fn at(&self, url: &str) -> impl Iterator<Item = (ObjectId, &Named)> {
-        self.named
-            .iter()
-            .filter(move |(_, named)| &*named.url == url)
-            .map(|(id, named)| (*id, named))
+        let url: Arc<str> = url.into();
+        let versions = (url.clone(), ObjectId(0))..=(url, ObjectId(u128::MAX));
+        let found = self.at.range(versions);
+        found.filter_map(|(_, id)| Some((*id, self.named.get(id)?)))
     }
 
     fn name(&mut self, object: &Object, is_placed: bool) {
+        if !self.named.contains_key(&object.id) {
+            self.at.insert((object.url.clone(), object.id));
+        }
         let named = self.named.entry(object.id).or_insert_with(|| Named {
             url: object.url.clone(),
             version: object.version.clone(),
@@ -105,6 +110,7 @@ impl Dispatcher {
         let catalog = &mut self.catalog;
         catalog.named.retain(|id, _| declared.contains(id) || index.number(*id).is_some());
         let (instances, named) = (&self.instances, &catalog.named);
+        catalog.at.retain(|(_, id)| named.contains_key(id));
         catalog
             .of
             .retain(|(instance, id)| instances.contains_key(instance) && named.contains_key(id));

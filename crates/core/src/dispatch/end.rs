@@ -150,6 +150,7 @@ impl Dispatcher {
                     *readers = readers.saturating_sub(tasks);
                 };
                 let unread = instance.kept.count_readers(&data, from, tasks, less);
+                self.readership.leave(&data, from, tasks);
                 if instance.sealed {
                     self.released.extend(unread);
                 }

@@ -4,7 +4,7 @@
 use super::catalog::Named;
 use super::executor::Executor;
 use super::{Dispatcher, InstanceId};
-use crate::data::declared::{Lists, Serving};
+use crate::data::declared::Serving;
 use crate::data::index::{ObjectNo, Place};
 use crate::data::object::{Object, ObjectId};
 use crate::limits::{
@@ -178,8 +178,7 @@ impl Dispatcher {
     }
 
     /// The objects that a name means, which is a URL or an id, with those that
-    /// have them. Costs time in proportion to all objects and, for each that
-    /// is found, to all tasks with data.
+    /// have them. Costs time in proportion to what is found.
     #[must_use]
     pub fn find_objects(&self, scope: Scope, name: &str) -> Vec<FoundObject> {
         let ids: Vec<ObjectId> = match ObjectId::parse(name) {
@@ -201,7 +200,7 @@ impl Dispatcher {
                     .collect();
                 room -= holders.len();
                 let object = self.status_of(id, Some(number), self.catalog.named(id));
-                FoundObject { object, readers: self.readers(id), holders }
+                FoundObject { object, readers: self.readership.of(id), holders }
             })
             .collect()
     }
@@ -228,7 +227,7 @@ impl Dispatcher {
         if purpose == (Purpose::Drop { force: false }) {
             let named = self.catalog.named(object.id);
             let is_stored = named.is_none_or(|named| !named.url.starts_with("cache:"));
-            let tasks = if is_stored { 0 } else { self.readers(object.id) };
+            let tasks = if is_stored { 0 } else { self.readership.of(object.id) };
             if tasks > 0 {
                 return Err(AccessError::Needed { tasks });
             }
@@ -260,32 +259,6 @@ impl Dispatcher {
             return Err(AccessError::NoCache);
         }
         Ok(reached.into_iter().map(|(_, access)| access).collect())
-    }
-
-    /// Tasks that have not ended and read an object.
-    fn readers(&self, id: ObjectId) -> u64 {
-        let mut readers = 0;
-        for instance in self.instances.values() {
-            for batch in instance.batches.values().filter(|batch| batch.unfinished > 0) {
-                let Some(data) = &batch.submission.data else { continue };
-                let Some(at) = data.objects.iter().position(|object| object.id == id) else {
-                    continue;
-                };
-                let reads = |items: &[u32]| items.iter().any(|item| *item as usize == at);
-                readers += match &data.inputs {
-                    Lists::Same(items) if reads(items) => batch.unfinished,
-                    Lists::Same(_) => 0,
-                    lists => {
-                        let offsets = 0..batch.submission.count;
-                        let unfinished =
-                            |offset: &u64| !instance.finished.contains(batch.first + offset);
-                        let reading = offsets.filter(|offset| reads(lists.of(*offset)));
-                        reading.filter(unfinished).count() as u64
-                    }
-                };
-            }
-        }
-        readers
     }
 
     fn is_in(&self, scope: Scope, id: ObjectId) -> bool {

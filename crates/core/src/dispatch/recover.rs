@@ -196,7 +196,9 @@ impl Dispatcher {
                 self.mark_cancelled(instance, &wanted);
             }
             Record::Destroyed { instance } => {
-                self.instances.remove(&instance);
+                if let Some(gone) = self.instances.remove(&instance) {
+                    self.readership.forget(&gone);
+                }
                 if self.instances.is_empty() {
                     self.forget_needs();
                 }

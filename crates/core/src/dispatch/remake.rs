@@ -183,6 +183,7 @@ impl Dispatcher {
         if let Some((data, offset)) = data_of(instance, task) {
             let more: fn(&mut u64, u64) = |readers, tasks| *readers += tasks;
             instance.kept.count_readers(&data, offset, 1, more);
+            self.readership.join(&data, offset, 1);
         }
         instance.kept.times.insert(task, times);
         instance.kept.again.insert(task);

@@ -168,6 +168,7 @@ impl Dispatcher {
             },
         );
         if let Some(data) = data {
+            self.readership.join(&data, 0, count);
             self.name_declared(id, &data);
         }
     }
@@ -295,6 +296,7 @@ impl Dispatcher {
             }
         }
         self.forget_kept(&instance);
+        self.readership.forget(&instance);
         for (batch, told) in &instance.told {
             self.forget_batch(*batch, &told.known_by);
         }

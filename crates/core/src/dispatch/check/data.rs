@@ -3,6 +3,7 @@
 use super::{CheckError, ensure};
 use crate::data::object::ObjectId;
 use crate::dispatch::Dispatcher;
+use crate::dispatch::readership::Readership;
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +40,8 @@ impl Dispatcher {
             }
         }
         self.index.check(&wanted)?;
+        let counted = Readership::recount(self.instances.values());
+        ensure!(self.readership.agrees(&counted), "readers of objects are counted wrongly");
         for (id, key) in &self.located.all {
             let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
             let located = queue.is_some_and(|queue| queue.located.is_some());
