@@ -5,6 +5,7 @@ use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
 use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
+use falkon_node::lrm::visible_gpus;
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(crate) struct OfferArgs {
     /// Tasks side by side [default: one per CPU]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     jobs: Option<u32>,
-    /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES]
+    /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES,
+    /// ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES]
     #[arg(long, value_name = "N")]
     offer_gpus: Option<u32>,
     /// Custom resources that tasks may use; may be repeated
@@ -33,14 +35,12 @@ impl OfferArgs {
     /// As an executor announces it.
     pub(crate) fn capacity(&self) -> Resources {
         let jobs = self.jobs.unwrap_or_else(cpus);
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let visible =
-            visible.map_or(0, |list| list.split(',').filter(|gpu| !gpu.is_empty()).count());
+        let visible = visible_gpus(|name| std::env::var(name).ok());
         let mut custom = self.offer.clone();
         custom.sort();
         Resources {
             cpus_milli: jobs.saturating_mul(MILLI),
-            gpus: self.offer_gpus.unwrap_or(visible as u32),
+            gpus: self.offer_gpus.or(visible).unwrap_or(0),
             memory_bytes: memory(),
             custom,
         }

@@ -254,6 +254,13 @@ impl Dispatcher {
         }
     }
 
+    /// The latest time that it knows of, from its clock or its journal. A shell
+    /// whose clock is behind goes on from here, or nothing would be due in time.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// The state of an instance; `None` if there is none.
     #[must_use]
     pub fn instance_view(&self, id: InstanceId) -> Option<InstanceView<'_>> {

@@ -400,6 +400,13 @@ impl Executor {
         self.actions.pop_front()
     }
 
+    /// The latest time that it knows of. A shell that takes over the clock of a
+    /// dispatcher that is behind this goes on from here.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
     /// Whether nothing is queued, running or unreported.
     #[must_use]
     pub fn is_idle(&self) -> bool {

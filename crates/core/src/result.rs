@@ -22,7 +22,7 @@ pub enum Outcome {
     /// source that was tried.
     NoInput,
     /// It was lost with its executors more often than the replay policy
-    /// allows.
+    /// allows. From an executor: it was lost there, though the executor goes on.
     Lost,
     /// A task it waits for did not succeed.
     UpstreamFailed(TaskId),

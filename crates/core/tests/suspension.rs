@@ -5,7 +5,7 @@
 use falkon_core::dispatch::{
     Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Reply, Update,
 };
-use falkon_core::limits::SUSPENSION_MICROS;
+use falkon_core::limits::{LOSSES_MAX, SUSPENSION_MICROS};
 use falkon_core::result::{Outcome, Report, Status};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time};
 use std::collections::BTreeMap;
@@ -186,4 +186,25 @@ fn a_command_that_nobody_can_start_fails_and_suspends_nobody_for_long() {
     assert_eq!(cluster.outcomes.len(), 30);
     assert!(cluster.outcomes.values().all(|outcome| *outcome == Outcome::NotRun));
     assert_eq!(cluster.suspended(), 0);
+}
+
+#[test]
+fn a_task_that_an_executor_lost_runs_again_there_and_nobody_is_suspended() {
+    let mut left = 2;
+    let mut cluster = Cluster::new(1, move |_, _| {
+        let outcome = if left > 0 { Outcome::Lost } else { Outcome::Exit(0) };
+        left -= i32::from(left > 0);
+        outcome
+    });
+    cluster.submit(1);
+    assert_eq!(cluster.outcomes[&TaskId(0)], Outcome::Exit(0));
+    assert_eq!((cluster.ran.len(), cluster.suspended()), (3, 0));
+}
+
+#[test]
+fn a_task_that_is_lost_each_time_is_lost_for_good_in_the_end() {
+    let mut cluster = Cluster::new(2, |_, _| Outcome::Lost);
+    cluster.submit(1);
+    assert_eq!(cluster.outcomes[&TaskId(0)], Outcome::Lost);
+    assert_eq!(cluster.ran.len() as u32, LOSSES_MAX + 1);
 }

@@ -55,7 +55,7 @@ impl Clock {
     /// The time now.
     #[must_use]
     pub fn now(&self) -> Time {
-        Time(self.micros_at_origin + self.origin.elapsed().as_micros() as u64)
+        Time(self.micros_at_origin).after(self.origin.elapsed().as_micros() as u64)
     }
 
     /// When this clock will read `time`, for timers.

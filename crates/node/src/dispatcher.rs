@@ -59,6 +59,9 @@ const AWAITED_TASKS_MAX: u64 = 4;
 /// Time that connections get to take in what was queued for them at the end.
 const GOODBYE_MS_MAX: u64 = 1000;
 
+/// A clock that is less behind its journal than this is not worth a line.
+const CLOCK_BEHIND_MICROS_MIN: u64 = 1_000_000;
+
 /// Receives one line of log.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -116,15 +119,16 @@ impl std::error::Error for DispatcherError {
 /// # Errors
 /// The journal cannot be opened, locked, or read.
 pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), DispatcherError> {
-    let clock = Clock::start();
+    let wall = Clock::start();
     let mut core = Dispatcher::new();
     let store = match options.store {
         None => None,
         Some(store) => Some(
-            Store::open(store, &mut core, clock.now(), &options.log)
+            Store::open(store, &mut core, wall.now(), &options.log)
                 .map_err(DispatcherError::Store)?,
         ),
     };
+    let clock = go_on(wall, core.now(), &options.log);
     let (inbox, messages) = mpsc::channel(INBOX_BATCHES_MAX);
     let (stopped, when_stopped) = oneshot::channel();
     let instances = core.instance_views().map(|instance| instance.id().0).collect();
@@ -158,6 +162,22 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         let _ = stopped.send(how);
     });
     Ok((handle, when_stopped))
+}
+
+/// The clock of a dispatcher whose journal knows of `latest`: times in it are
+/// compared with those to come, so none of these is earlier.
+fn go_on(wall: Clock, latest: Time, log: &Log) -> Clock {
+    let behind = latest.since(wall.now());
+    if behind == 0 {
+        return wall;
+    }
+    if behind >= CLOCK_BEHIND_MICROS_MIN {
+        log(&format!(
+            "this machine's clock is {} s behind the journal's last entry: times go on from there",
+            behind / 1_000_000
+        ));
+    }
+    Clock::reading(latest)
 }
 
 /// Makes an acceptor for this release's protocol.

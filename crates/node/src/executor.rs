@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod gpus;
 mod mend;
 mod not_started;
 mod objects;
@@ -342,9 +343,12 @@ impl Driver {
         }
     }
 
-    /// Takes over the dispatcher's clock; timers under way keep their length.
+    /// Takes over the dispatcher's clock; timers under way keep their length. A
+    /// dispatcher that comes back with an earlier one is followed no further
+    /// than to the latest time here, or heartbeats would come late.
     fn set_clock(&mut self, now: Time) {
         let before = self.clock.now();
+        let now = now.max(self.core.now());
         self.clock = Clock::reading(now);
         self.tasks.shift_timers(before, now);
     }

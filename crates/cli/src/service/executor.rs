@@ -28,8 +28,9 @@ pub(crate) struct ExecutorArgs {
     /// use, and that a batch scheduler has granted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     slots: Option<u32>,
-    /// GPUs offered [default: those of CUDA_VISIBLE_DEVICES or
-    /// ROCR_VISIBLE_DEVICES, or that a batch scheduler has granted]
+    /// GPUs offered [default: those of CUDA_VISIBLE_DEVICES,
+    /// ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, or that a batch scheduler has
+    /// granted]
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
     /// Memory offered [default: this machine's, or what a batch scheduler or a

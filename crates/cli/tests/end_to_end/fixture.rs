@@ -6,6 +6,7 @@
 
 mod daemons;
 mod left;
+mod library;
 mod pipes;
 mod ran;
 mod running;
@@ -14,6 +15,7 @@ mod watch;
 
 pub(crate) use daemons::{Daemons, poll_for};
 pub(crate) use left::Left;
+pub(crate) use library::CLOCK;
 pub(crate) use pipes::{Gate, Signals};
 pub(crate) use ran::{Ran, indices, json_lines};
 pub(crate) use running::Running;
@@ -86,6 +88,8 @@ impl Site {
             .current_dir(self.dir.path())
             .env_remove("FALKON_ACCESS")
             .env_remove("CUDA_VISIBLE_DEVICES")
+            .env_remove("ROCR_VISIBLE_DEVICES")
+            .env_remove("HIP_VISIBLE_DEVICES")
             .env("HOME", self.dir.path())
             .env("XDG_STATE_HOME", self.dir.path().join("state"))
             .env("TMPDIR", self.dir.path().join("tmp"))

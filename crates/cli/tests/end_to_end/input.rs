@@ -3,7 +3,7 @@
 //!
 //! With `FALKON_LARGE` set, sizes are the full ones.
 
-use crate::fixture::{Access, Ran, Running, Site, indices, json_lines};
+use crate::fixture::{Access, CLOCK, Ran, Running, Site, indices, json_lines};
 use crate::resume::SmallDisk;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -288,42 +288,13 @@ fn a_dispatcher_killed_while_its_disk_is_full_starts_again_with_all_it_accepted(
     assert!(indices(text.text()) == (0..60_000).collect::<Vec<_>>());
 }
 
-/// A library that sets the wall clock back by ten hours for one process, from
-/// the moment on at which a file is there.
-const CLOCK: &str = r#"
-use std::os::raw::{c_char, c_int, c_long, c_void};
-#[repr(C)]
-pub struct Timespec { seconds: i64, nanoseconds: c_long }
-extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn getenv(name: *const c_char) -> *const c_char;
-    fn access(path: *const c_char, mode: c_int) -> c_int;
-}
-#[no_mangle]
-pub unsafe extern "C" fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int {
-    let next = dlsym(-1isize as *mut c_void, b"clock_gettime\0".as_ptr().cast());
-    let next: extern "C" fn(c_int, *mut Timespec) -> c_int = std::mem::transmute(next);
-    let result = next(clock, time);
-    let path = getenv(b"CLOCK_SET_BACK\0".as_ptr().cast());
-    if clock == 0 && result == 0 && !path.is_null() && access(path, 0) == 0 {
-        (*time).seconds -= 36_000;
-    }
-    result
-}
-"#;
-
 #[test]
 fn a_clock_that_is_set_back_changes_nothing() {
     let site = Site::new();
-    site.write("clock.rs", CLOCK);
-    let mut compiler = site.program(option_env!("RUSTC").unwrap_or("rustc"));
-    compiler.args(["--edition", "2021", "--crate-type", "cdylib", "clock.rs", "-o", "clock.so"]);
-    // Found as it was found for this test.
-    compiler.env("HOME", std::env::var_os("HOME").unwrap_or_default());
-    Running::start(compiler).finish().exits(0);
+    let clock = site.library("clock", CLOCK);
     let start = |args: &[&str]| {
         let mut command = site.falkon(args);
-        command.env("LD_PRELOAD", site.path("clock.so"));
+        command.env("LD_PRELOAD", &clock);
         command.env("CLOCK_SET_BACK", site.path("back"));
         Running::start(command)
     };

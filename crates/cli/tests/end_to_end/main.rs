@@ -8,11 +8,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clock;
 mod concentrators;
 mod data;
 mod examples;
 mod fixture;
 mod functions;
+mod host;
 mod hostile;
 mod input;
 mod kill;

@@ -316,8 +316,10 @@ impl Dispatcher {
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
             return;
         }
-        let elsewhere =
-            self.may_run_elsewhere(id, report.outcome, run.tries, &self.needs[run.need.0 as usize]);
+        let anew = {
+            let need = &self.needs[run.need.0 as usize];
+            self.is_tried_anew(id, report.outcome, run.tries, need)
+        };
         let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
         let (queued, retries) =
@@ -335,14 +337,14 @@ impl Dispatcher {
             detail: report.detail.clone(),
         };
         let again = report.outcome.may_retry() && run.tries.failures < retries;
-        if instance.cancelling.is_empty() && !again && !elsewhere {
+        if instance.cancelling.is_empty() && !again && !anew {
             self.end(report.instance, finished(run.first, run.count, report.outcome));
             return;
         }
         let cancelled = instance.cancelling.within(run.first, run.count);
         let live = instance.cancelling.gaps(run.first, run.count);
         for (first, count) in live {
-            if elsewhere {
+            if anew {
                 let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
                 self.requeue(report.instance, first, count, run.class, tries);
             } else if again {

@@ -32,18 +32,21 @@ impl Dispatcher {
         }
     }
 
-    /// Whether tasks that could not be started on `id` are worth trying
-    /// elsewhere.
-    pub(super) fn may_run_elsewhere(
+    /// Whether tasks that were lost on `id`, though it goes on, run again; or,
+    /// if they could not be started there, are worth trying elsewhere.
+    pub(super) fn is_tried_anew(
         &self,
         id: ExecutorId,
         outcome: Outcome,
         tries: Tries,
         need: &Need,
     ) -> bool {
-        outcome == Outcome::NotRun
-            && tries.losses < LOSSES_MAX
-            && self.has_sound_executor(id, Some(need))
+        let may = match outcome {
+            Outcome::Lost => true,
+            Outcome::NotRun => self.has_sound_executor(id, Some(need)),
+            _ => false,
+        };
+        may && tries.losses < LOSSES_MAX
     }
 
     /// Whether another executor is there that has started what it was given

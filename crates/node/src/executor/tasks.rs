@@ -4,6 +4,7 @@ mod prepare;
 mod with_data;
 
 use super::Options;
+use super::gpus::Gpus;
 use super::not_started::not_started;
 use super::objects::{FromObjects, Objects};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
@@ -27,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// Longest `@sleep`, so that times stay far from overflow.
 const SLEEP_SECONDS_MAX: f64 = 1e9;
+
+/// Why a task is lost whose executor goes on.
+pub(super) const HOST_LOST: &str = "the process that runs tasks was killed";
 
 /// What a task is to write, and where it leaves it.
 type Written = Vec<(PathBuf, Arc<Object>)>;
@@ -90,8 +94,7 @@ pub(super) struct Tasks {
     events: VecDeque<Event>,
     scratch: PathBuf,
     capture_bytes_max: u64,
-    has_gpus: bool,
-    own_gpus: Vec<String>,
+    gpus: Gpus,
     objects: Option<Objects>,
     /// Tasks that have ended and whose outputs are on their way to stores:
     /// their sizes, and what the core is to hear then.
@@ -100,9 +103,6 @@ pub(super) struct Tasks {
 
 impl Tasks {
     pub(super) fn new(options: &Options, objects: Option<Objects>) -> Tasks {
-        let own_gpus = std::env::var("CUDA_VISIBLE_DEVICES")
-            .map(|list| list.split(',').map(str::to_owned).collect())
-            .unwrap_or_default();
         Tasks {
             templates: HashMap::new(),
             workers: Workers::new(options),
@@ -121,8 +121,7 @@ impl Tasks {
             events: VecDeque::new(),
             scratch: options.scratch.clone(),
             capture_bytes_max: options.capture_bytes_max,
-            has_gpus: options.capacity.gpus > 0,
-            own_gpus,
+            gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
             objects,
             putting: BTreeMap::new(),
         }
@@ -381,7 +380,7 @@ impl Tasks {
             (&prepared.template, &*start.rows, &prepared.home, prepared.template.call())
             && command.inputs.is_empty()
             && command.outputs.is_empty()
-            && !self.has_gpus
+            && !self.gpus.are_offered()
         {
             let payload = rows.at(start.row + at).ok_or("the task's arguments were not sent")?;
             let (home, function) = (home.clone(), call.function.clone());
@@ -389,26 +388,13 @@ impl Tasks {
         }
         let command = self.command(start, at)?;
         let outputs = check_files(&command)?;
-        let mut more = Vec::new();
-        if self.has_gpus {
-            more.push((b"CUDA_VISIBLE_DEVICES".to_vec(), self.gpu_list(&start.gpus).into()));
-        }
-        let home = Arc::new(Home::of(&command, more)?);
+        let home = Arc::new(Home::of(&command, self.gpus.environment(&start.gpus))?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {
             true => texts_payload(&command.argv),
             false => call.payload,
         };
         Ok(Call { home, function: call.function, payload: payload.into(), outputs })
-    }
-
-    /// GPUs by the names that this executor was given them under.
-    fn gpu_list(&self, gpus: &[u32]) -> String {
-        let names: Vec<String> = gpus
-            .iter()
-            .map(|gpu| self.own_gpus.get(*gpu as usize).cloned().unwrap_or_else(|| gpu.to_string()))
-            .collect();
-        names.join(",")
     }
 
     pub(super) fn kill(&mut self, key: TaskKey, grace_micros: u64, clock: &Clock) {
@@ -536,7 +522,7 @@ impl Tasks {
         for &key in gone.keys.iter().rev() {
             if Workers::is_worker(key) {
                 self.launched -= 1;
-                self.workers.ended(lost(key), clock);
+                self.workers.lost(lost(key), clock);
                 continue;
             }
             let Some(process) = self.processes.remove(&key) else { continue };
@@ -546,8 +532,7 @@ impl Tasks {
                 self.events.push_back(Event::TakenBack(process.key));
                 continue;
             }
-            let error = "the process that falkon runs tasks in was killed, and the task with it";
-            self.end(process.key, Outcome::Signal(libc::SIGKILL), clock.now(), error.to_owned());
+            self.end(process.key, Outcome::Lost, clock.now(), HOST_LOST.to_owned());
         }
     }
 

@@ -239,7 +239,7 @@ impl Workers {
         if let Some((since, error)) = self.broken.get(&home) {
             if since.elapsed() < Duration::from_millis(START_RETRY_MS) {
                 let error = error.clone();
-                self.fail(id, &error, clock);
+                self.fail(id, Outcome::NotRun, &error, clock);
                 return;
             }
             self.broken.remove(&home);
@@ -341,14 +341,14 @@ impl Workers {
     }
 
     /// Ends all calls of a bundle that no worker has.
-    fn fail(&mut self, id: u64, error: &str, clock: &Clock) {
+    fn fail(&mut self, id: u64, outcome: Outcome, error: &str, clock: &Clock) {
         let Some(bundle) = self.bundles.remove(&id) else { return };
         let now = clock.now();
         for index in bundle.answered..bundle.live {
             let detail = Detail { error: error.to_owned(), ..Detail::default() };
             self.events.push_back(Event::Ended {
                 key: bundle.key(index),
-                outcome: Outcome::NotRun,
+                outcome,
                 started: now,
                 ended: now,
                 detail: Some(Arc::new(detail)),
@@ -361,7 +361,7 @@ impl Workers {
         self.broken.retain(|_, (since, _)| since.elapsed() < Duration::from_millis(START_RETRY_MS));
         self.broken.insert(home.clone(), (Instant::now(), error.to_owned()));
         for id in self.waiting.remove(home).unwrap_or_default() {
-            self.fail(id, error, clock);
+            self.fail(id, Outcome::NotRun, error, clock);
         }
     }
 
@@ -514,7 +514,7 @@ impl Workers {
             if bundle.answered < bundle.live {
                 let error = "its worker went on without answering";
                 self.bundles.insert(id, bundle);
-                self.fail(id, error, clock);
+                self.fail(id, Outcome::NotRun, error, clock);
                 self.distrust(key, error);
                 return;
             }

@@ -22,8 +22,8 @@ pub struct Granted {
 /// in `LSB_MCPU_HOSTS`. HTCondor: the file that `_CONDOR_MACHINE_AD` names.
 /// Kubernetes: what the description of its jobs has it put into
 /// `FALKON_GRANTED_CPUS_MILLI`, `FALKON_GRANTED_MEMORY_BYTES` and
-/// `FALKON_GRANTED_GPUS`; less than a CPU counts as one. GPUs otherwise from `CUDA_VISIBLE_DEVICES` or
-/// `ROCR_VISIBLE_DEVICES`.
+/// `FALKON_GRANTED_GPUS`; less than a CPU counts as one. GPUs otherwise from `CUDA_VISIBLE_DEVICES`,
+/// `ROCR_VISIBLE_DEVICES` or `HIP_VISIBLE_DEVICES`.
 #[must_use]
 pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted {
     let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|n| *n > 0);
@@ -53,22 +53,26 @@ pub fn granted(variable: impl Fn(&str) -> Option<String>, host: &str) -> Granted
     let memory = number("SLURM_MEM_PER_NODE").into_iter().chain(per_cpu);
     let memory = memory.chain(advertised("Memory")).map(mib);
     let memory = memory.chain(number("FALKON_GRANTED_MEMORY_BYTES")).min();
-    let listed = |name: &str| {
-        let list = variable(name)?;
-        Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
-    };
     let few = |gpus: u64| u32::try_from(gpus).ok();
     let gpus = advertised("GPUs").and_then(few);
     let gpus = gpus
         .or_else(|| number("FALKON_GRANTED_GPUS").and_then(few))
-        .or_else(|| listed("CUDA_VISIBLE_DEVICES"))
-        .or_else(|| listed("ROCR_VISIBLE_DEVICES"))
+        .or_else(|| visible_gpus(&variable))
         .or_else(|| number("SLURM_GPUS_ON_NODE").and_then(few));
     Granted {
         cpus: cpus.map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
         gpus,
         memory_bytes: memory.into_iter().chain(cgroup_memory_bytes()).min(),
     }
+}
+
+/// How many GPUs the variables of NVIDIA's and AMD's runtimes leave a process;
+/// `None` if none is set.
+#[must_use]
+pub fn visible_gpus(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
+    let names = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
+    let list = names.into_iter().find_map(variable)?;
+    Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
 }
 
 /// A number of a ClassAd.
@@ -138,6 +142,8 @@ mod tests {
         check(&[("NSLOTS", "8"), ("NHOSTS", "1")], Some(8), None, None);
         check(&[("NSLOTS", "8"), ("NHOSTS", "2")], None, None, None);
         check(&[("LSB_MCPU_HOSTS", "n6 4 n7 3")], Some(3), None, None);
+        check(&[("ROCR_VISIBLE_DEVICES", "0,3")], None, Some(2), None);
+        check(&[("HIP_VISIBLE_DEVICES", "1")], None, Some(1), None);
         check(&[("NCPUS", "5"), ("CUDA_VISIBLE_DEVICES", "0,3")], Some(5), Some(2), None);
         let pod = [
             ("FALKON_GRANTED_CPUS_MILLI", "2900"),

@@ -63,9 +63,7 @@ impl Tasks {
         set("FALKON_INSTANCE", start.key.instance.to_string());
         set("FALKON_TASK", start.key.task.to_string());
         set("FALKON_ATTEMPT", start.attempt.to_string());
-        if self.has_gpus {
-            set("CUDA_VISIBLE_DEVICES", self.gpu_list(&start.gpus));
-        }
+        env.extend(self.gpus.environment(&start.gpus));
         let spill = self
             .scratch
             .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))

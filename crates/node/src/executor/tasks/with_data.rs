@@ -23,11 +23,7 @@ impl Tasks {
     ) -> Result<(), NotStarted> {
         let command = self.command(start, 0)?;
         let directory = self.make_sandbox(start, &command, data)?;
-        let mut more = Vec::new();
-        if self.has_gpus {
-            more.push((b"CUDA_VISIBLE_DEVICES".to_vec(), self.gpu_list(&start.gpus).into()));
-        }
-        let home = Arc::new(Home::of(&command, more)?);
+        let home = Arc::new(Home::of(&command, self.gpus.environment(&start.gpus))?);
         let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
         let names = names_of(&command.outputs, &writes, true).into_iter();
         let written: Written = names

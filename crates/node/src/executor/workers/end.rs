@@ -5,6 +5,7 @@ use super::outcome::{kept, not_ready, spill_name};
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
+use crate::executor::tasks::HOST_LOST;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
 use falkon_core::result::{Detail, Outcome};
@@ -109,6 +110,15 @@ impl Workers {
         }
     }
 
+    /// The process that had started a worker was killed, and it with that: its
+    /// calls are lost.
+    pub(in crate::executor) fn lost(&mut self, ended: Ended, clock: &Clock) {
+        if let Some(worker) = self.workers.get_mut(&ended.key) {
+            worker.lost = true;
+        }
+        self.ended(ended, clock);
+    }
+
     /// A worker's process has ended.
     pub(in crate::executor) fn ended(&mut self, ended: Ended, clock: &Clock) {
         let key = ended.key;
@@ -145,6 +155,11 @@ impl Workers {
         let bundle = worker.bundle.and_then(|id| self.bundles.remove(&id));
         if let Some(bundle) = bundle {
             self.end_with(&worker, &bundle, clock);
+        } else if !worker.ready && worker.lost {
+            // Another can be started; but these calls may have to do with it.
+            for id in self.waiting.remove(&worker.home).unwrap_or_default() {
+                self.fail(id, Outcome::Lost, HOST_LOST, clock);
+            }
         } else if !worker.ready {
             let error = not_ready(&worker);
             self.fail_home(&worker.home, &error, clock);
@@ -157,6 +172,7 @@ impl Workers {
     fn end_with(&mut self, worker: &Worker, bundle: &Bundle, clock: &Clock) {
         let Some(process) = &worker.ended else { return };
         let (outcome, mut error) = match process.outcome {
+            _ if worker.lost => (Outcome::Lost, HOST_LOST.to_owned()),
             ProcessOutcome::Exit(code) => (
                 Outcome::Exit(if code == 0 { 1 } else { code }),
                 format!("its worker exited with {code} in the middle of the call"),

@@ -55,6 +55,8 @@ pub(super) struct Worker {
     pub(super) closed: bool,
     /// Its process is at its end.
     pub(super) ended: Option<Ended>,
+    /// The process that had started it was killed, and it with that.
+    pub(super) lost: bool,
     /// Why it cannot take calls, in its own words.
     pub(super) trouble: String,
     pub(super) stdout: PathBuf,
@@ -101,6 +103,7 @@ impl Worker {
             memory_looked_at: None,
             closed: false,
             ended: None,
+            lost: false,
             trouble: String::new(),
             number: 0,
             functions: HashMap::new(),
