@@ -213,14 +213,19 @@ impl<'a> Receiver<'a> {
         self.trouble.as_ref()
     }
 
+    /// Waits until all results that were taken in are safe.
+    pub(crate) fn close(&mut self) -> Option<SinkError> {
+        self.sink.close().err()
+    }
+
     /// As [`Receiver::trouble`], for the last time.
     pub(crate) fn take_trouble(&mut self) -> Option<SinkError> {
         self.trouble.take()
     }
 
     /// Takes a delivery in. When this returns and there is no
-    /// [`Receiver::trouble`], its results are safe and can be acknowledged up
-    /// to `self.position`.
+    /// [`Receiver::trouble`], its results are passed on and can be acknowledged
+    /// up to `self.position`.
     pub(crate) fn take(&mut self, delivery: Delivery) {
         let delivered = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let delivered = Time(delivered.as_micros() as u64);
@@ -244,6 +249,8 @@ impl<'a> Receiver<'a> {
                         result.name = plan.name(position).map(str::to_owned);
                         if self.with_digests {
                             result.digest = plan.digest(position);
+                            let is_done = result.status() == Status::Done;
+                            result.files = is_done.then(|| plan.files(position)).flatten();
                         }
                     }
                     None => result.name = self.names.get(&position).cloned(),

@@ -18,6 +18,7 @@ mod column;
 mod error;
 mod files;
 mod graph;
+mod identity;
 mod listed;
 mod objects;
 mod placeholder;
@@ -35,6 +36,7 @@ mod workflow;
 pub(crate) use args::PlanArgs;
 pub(crate) use error::PlanError;
 pub(crate) use files::{is_pattern, name_matches};
+pub(crate) use identity::TaskFiles;
 pub(crate) use quantity::{duration_micros, memory_bytes, resource};
 
 use args::SourceArg;
@@ -82,6 +84,8 @@ pub(crate) struct Plan {
     objects: Option<Arc<Objects>>,
     /// What is left of the whole plan; `None` is all.
     selection: Option<Selection>,
+    /// The folder from which relative paths are seen, absolute.
+    current_dir: Arc<[u8]>,
 }
 
 /// What a plan's tasks have in common about data objects.
@@ -168,6 +172,7 @@ impl Plan {
         let first = product.command(0).unwrap_or_default();
         let has_objects = objects::has_objects(&first);
         let reads_caches = objects::reads_caches(&first);
+        let folder: Arc<[u8]> = current_dir.as_slice().into();
         Ok(Plan {
             body: Arc::new(Body::Product(product)),
             dependencies: Arc::new(dependencies),
@@ -175,6 +180,7 @@ impl Plan {
             objects: has_objects
                 .then(|| Arc::new(Objects::new(current_dir, made, held, reads_caches))),
             selection: None,
+            current_dir: folder,
         })
     }
 
@@ -234,6 +240,7 @@ impl Plan {
             template: Arc::new(Template::Each.to_bytes()),
             objects,
             selection: None,
+            current_dir: current_dir.as_os_str().as_bytes().into(),
         })
     }
 
@@ -328,18 +335,6 @@ impl Plan {
             None => on.collect(),
             Some(selection) => on.filter_map(|on| selection.position_of(on)).collect(),
         }
-    }
-
-    /// 128 bits that are the same exactly if the task does the same: its
-    /// command with environment, folder and files, and its kind. What governs
-    /// only when and where it runs (resources, limits, retries, priority) is
-    /// left out, so that changing it does not make finished work worthless.
-    pub(crate) fn digest(&self, position: u64) -> Option<[u8; 16]> {
-        let mut bytes = self.command(position)?.to_bytes();
-        bytes.push(self.class(position)?.kind as u8);
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..16]);
-        Some(digest)
     }
 
     /// This plan restricted to tasks whose *indices* are in `indices`, in the

@@ -324,7 +324,7 @@ fn pass_on(
             receiver.stop_at(found.counts.ended());
         }
         let ending = follow(&access, instance, &mut receiver, quiet).await;
-        finish(&receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
+        finish(&mut receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }
 

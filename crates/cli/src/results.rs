@@ -7,6 +7,7 @@ pub(crate) mod order;
 pub(crate) mod staged;
 pub(crate) mod terminal;
 
+use crate::plan::TaskFiles;
 use falkon_core::result::{Detail, Finished, Outcome, Status};
 use falkon_core::task::Time;
 use std::path::Path;
@@ -34,6 +35,8 @@ pub(crate) struct TaskResult {
     pub(crate) subject: Option<String>,
     /// The digest of what ran, for `--resume`.
     pub(crate) digest: Option<[u8; 16]>,
+    /// The files that it declares, for `--resume`, if it ended well.
+    pub(crate) files: Option<TaskFiles>,
     /// Where standard output and standard error were put in full, if they were
     /// taken away from where `detail` says.
     pub(crate) kept: [Option<Kept>; 2],
@@ -84,6 +87,7 @@ impl TaskResult {
             detail: finished.detail.clone(),
             subject: None,
             digest: None,
+            files: None,
             kept: [None, None],
         }
     }
@@ -164,8 +168,13 @@ pub(crate) trait Sink {
     /// Takes one result.
     fn take(&mut self, result: &TaskResult) -> Result<(), SinkError>;
 
-    /// Makes everything taken safe; only then are results acknowledged.
+    /// Passes everything taken on; only then are results acknowledged.
     fn flush(&mut self) -> Result<(), SinkError>;
+
+    /// Waits until everything taken is safe. Nothing comes after this.
+    fn close(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
 }
 
 /// Why results cannot be passed on.

@@ -143,8 +143,8 @@ pub(crate) fn open_directory(
     plan: Plan,
 ) -> Result<(Option<Directory>, Plan, u64), Exit> {
     if let Some(path) = &output.resume {
-        let directory = Directory::resume(path, output.out_files).map_err(Exit::usage)?;
-        let unfinished = directory.unfinished(&plan).map_err(Exit::usage)?;
+        let (directory, unfinished) =
+            Directory::resume(path, output.out_files, &plan).map_err(Exit::usage)?;
         let rest = plan.select(plan.with_makers(unfinished));
         let before = plan.count() - rest.count();
         return Ok((Some(directory), rest, before));
@@ -208,6 +208,13 @@ impl Sink for Both {
         }
         self.printed.as_mut().map_or(Ok(()), Sink::flush)
     }
+
+    fn close(&mut self) -> Result<(), SinkError> {
+        if let Some(directory) = &mut self.directory {
+            directory.close()?;
+        }
+        self.printed.as_mut().map_or(Ok(()), Sink::close)
+    }
 }
 
 impl Sink for Box<dyn Sink + '_> {
@@ -217,6 +224,10 @@ impl Sink for Box<dyn Sink + '_> {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         (**self).flush()
+    }
+
+    fn close(&mut self) -> Result<(), SinkError> {
+        (**self).close()
     }
 }
 
@@ -269,7 +280,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     embedded.stop(at_once).await;
     scratch.leave(cache);
     let seconds = started.elapsed().as_secs_f64();
-    finish(&receiver, outcome, before, seconds, args.output.quiet)
+    finish(&mut receiver, outcome, before, seconds, args.output.quiet)
 }
 
 /// How data is cached, and decides where tasks run; there is no cache if no
@@ -301,12 +312,16 @@ pub(crate) enum Ending {
 
 /// Says how it went, and turns it into an exit status.
 pub(crate) fn finish(
-    receiver: &Receiver<'_>,
+    receiver: &mut Receiver<'_>,
     ending: Ending,
     before: u64,
     seconds: f64,
     quiet: bool,
 ) -> Exit {
+    let ending = match (receiver.close(), ending) {
+        (Some(error), Ending::Complete | Ending::Abandoned) => Ending::Sink(error),
+        (_, ending) => ending,
+    };
     if quiet {
         receiver.hide();
     } else {

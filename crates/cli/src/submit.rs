@@ -99,7 +99,7 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = if owner { access } else { own_access };
     let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
     let seconds = started.elapsed().as_secs_f64();
-    Ok(finish(&receiver, ending, before, seconds, args.output.quiet))
+    Ok(finish(&mut receiver, ending, before, seconds, args.output.quiet))
 }
 
 /// Creates an instance and submits everything to it, over as many connections

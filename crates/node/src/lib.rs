@@ -8,6 +8,7 @@ pub mod concentrator;
 pub mod dispatcher;
 pub mod executor;
 pub mod journal;
+pub mod lock;
 pub mod lrm;
 pub mod object;
 pub mod peer;

@@ -1,22 +1,42 @@
 //! `--out DIR`: everything that tasks wrote, in few files, and `--resume`.
 //!
 //! `results.jsonl` has a line per result; `stdout` and `stderr` hold what all
-//! tasks wrote, one after another, at the offsets that the lines name.
+//! tasks wrote, one after another, at the offsets that the lines name. A marker
+//! says that these names are falkon's in this folder: without it nothing that is
+//! there under one of them is touched.
+
+mod earlier;
+mod ledger;
 
 use super::line::Line;
 use super::terminal::{copy_stream, remove_overflow};
 use super::{Kept, SinkError, TaskResult};
 use crate::plan::Plan;
+use earlier::Earlier;
 use falkon_core::result::Captured;
-use serde::Deserialize;
-use std::collections::HashMap;
+use falkon_node::lock::{FolderLock, LockError};
+use ledger::Ledger;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const RESULTS: &str = "results.jsonl";
+/// Lines of tasks that are no more, or were run again.
+const SUPERSEDED: &str = "superseded.jsonl";
+const STREAMS: [&str; 2] = ["stdout", "stderr"];
+const TASKS: &str = "tasks";
+/// Output that is too long to be kept in memory, until it is copied.
+const OVERFLOW: &str = ".falkon-overflow";
+/// The file that says that a folder has results, and is locked while they are
+/// written.
+const MARKER: &str = ".falkon-results";
+/// What takes the lock's place where there are none.
+const CLAIM: &str = ".falkon-results.lock";
+const MARK: &[u8] = b"Results of falkon are in this folder: see results.jsonl.\n";
 /// What is buffered of each file.
 const BUFFER_BYTES_MAX: usize = 1 << 18;
 
@@ -27,8 +47,17 @@ pub(crate) enum DirectoryError {
     InUse(PathBuf),
     /// There is nothing to resume.
     NothingToResume(PathBuf),
+    /// A name that results have is somebody else's.
+    Taken(PathBuf),
+    /// What results are to be appended to is a link, a pipe or the like.
+    NotRegular(PathBuf),
     /// Another falkon writes there now.
-    Locked(PathBuf),
+    Locked {
+        /// Where.
+        path: PathBuf,
+        /// What keeps this one out.
+        error: LockError,
+    },
     /// The system says no.
     Io {
         /// What was tried.
@@ -62,12 +91,34 @@ impl fmt::Display for DirectoryError {
                 "{} holds no {RESULTS}: there is nothing to resume (begin with --out)",
                 path.display()
             ),
-            DirectoryError::Locked(path) => {
+            DirectoryError::Taken(path) => write!(
+                f,
+                "{} is there already, and no results of falkon are beside it: choose another \
+                 directory, or move it away",
+                path.display()
+            ),
+            DirectoryError::NotRegular(path) => write!(
+                f,
+                "{} is no regular file, so that results cannot be kept in it: put the file that \
+                 it was back, or choose another directory",
+                path.display()
+            ),
+            DirectoryError::Locked { path, error: LockError::Claimed { holder, claim } } => {
+                let holder = holder.as_ref().map_or(String::new(), |holder| format!(" ({holder})"));
                 write!(
                     f,
-                    "another falkon is writing to {}: wait until it has ended",
-                    path.display()
+                    "another falkon{holder} is writing to {}: wait until it has ended, or, if it \
+                     is certainly gone, remove {}",
+                    path.display(),
+                    claim.display()
                 )
+            }
+            DirectoryError::Locked { path, error: LockError::Held } => {
+                let path = path.display();
+                write!(f, "another falkon is writing to {path}: wait until it has ended")
+            }
+            DirectoryError::Locked { path, error: LockError::Io(source) } => {
+                write!(f, "cannot lock {}: {source}", path.display())
             }
             DirectoryError::Io { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
@@ -93,11 +144,15 @@ impl std::error::Error for DirectoryError {
 /// A directory that results are written to.
 pub(crate) struct Directory {
     path: PathBuf,
-    results: Appended,
+    ledger: Ledger,
     /// Standard output and standard error.
     streams: [Appended; 2],
     /// A file per task and stream as well.
     per_task: bool,
+    /// Results of earlier runs are here.
+    is_resumed: bool,
+    /// Given back when all has been written.
+    _lock: FolderLock,
 }
 
 /// A file that grows. What is buffered is written when that is asked for, or
@@ -109,20 +164,19 @@ struct Appended {
     buffer: Vec<u8>,
     /// Bytes written and buffered.
     end: u64,
+    /// Whether anything was written since that was last asked.
+    has_grown: bool,
 }
 
 impl Appended {
-    fn open(path: &Path) -> Result<Appended, DirectoryError> {
+    /// Goes on at the file's end, or at `end_min` if that is further: what is
+    /// between has been lost, and stays the place of what it was.
+    fn open(path: &Path, end_min: u64) -> Result<Appended, DirectoryError> {
         let io = |doing| move |source| DirectoryError::Io { doing, path: path.to_owned(), source };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io("open"))?;
-        let end = file.seek(SeekFrom::End(0)).map_err(io("read"))?;
-        Ok(Appended { path: path.into(), file, buffer: Vec::new(), end })
+        let mut file = open_regular(path)?;
+        let end = file.seek(SeekFrom::End(0)).map_err(io("read"))?.max(end_min);
+        file.seek(SeekFrom::Start(end)).map_err(io("read"))?;
+        Ok(Appended { path: path.into(), file, buffer: Vec::new(), end, has_grown: false })
     }
 
     fn failed(&self, source: std::io::Error) -> SinkError {
@@ -143,6 +197,7 @@ impl Write for Appended {
         }
         self.buffer.extend_from_slice(bytes);
         self.end += bytes.len() as u64;
+        self.has_grown = true;
         Ok(bytes.len())
     }
 
@@ -151,102 +206,172 @@ impl Write for Appended {
     }
 }
 
+/// Opens a file of results, made if it is not there. Links are not followed,
+/// and nothing but a regular file is written to.
+fn open_regular(path: &Path) -> Result<File, DirectoryError> {
+    let io = |doing| move |source| DirectoryError::Io { doing, path: path.to_owned(), source };
+    if path.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(DirectoryError::NotRegular(path.to_owned()));
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(io("open"))
+}
+
+/// A folder that is ours, and locked.
+struct Owned {
+    lock: FolderLock,
+    /// It was ours before.
+    was_ours: bool,
+}
+
+/// Marks a folder as one of results and locks it.
+fn own(path: &Path) -> Result<Owned, DirectoryError> {
+    let marker = path.join(MARKER);
+    let io = |doing| {
+        let path = marker.clone();
+        move |source| DirectoryError::Io { doing, path, source }
+    };
+    let mut file = open_regular(&marker)?;
+    let mut found = Vec::new();
+    let limit = MARK.len() as u64 + 1;
+    (&mut file).take(limit).read_to_end(&mut found).map_err(io("read"))?;
+    // One that was killed while it began may have left less than all of it.
+    if !MARK.starts_with(&found) {
+        return Err(DirectoryError::Taken(marker));
+    }
+    let copy = file.try_clone().map_err(io("open"))?;
+    let lock = FolderLock::take(copy, &path.join(CLAIM))
+        .map_err(|error| DirectoryError::Locked { path: path.to_owned(), error })?;
+    let was_ours = found == MARK;
+    if !was_ours {
+        file.rewind().and_then(|()| file.write_all(MARK)).map_err(io("write"))?;
+        file.sync_all().and_then(|()| sync_folder(path)).map_err(io("write"))?;
+    }
+    Ok(Owned { lock, was_ours })
+}
+
+fn is_marked(path: &Path) -> bool {
+    path.join(MARKER).symlink_metadata().is_ok()
+}
+
+/// A name in `path` that results have and that is there.
+fn taken_name(path: &Path) -> Option<PathBuf> {
+    let names = [RESULTS, SUPERSEDED, STREAMS[0], STREAMS[1], TASKS, OVERFLOW];
+    names.iter().map(|name| path.join(name)).find(|path| path.symlink_metadata().is_ok())
+}
+
 impl Directory {
     /// A directory without results yet.
     pub(crate) fn create(path: &Path, per_task: bool) -> Result<Directory, DirectoryError> {
         let io = |doing| move |source| DirectoryError::Io { doing, path: path.to_owned(), source };
         std::fs::create_dir_all(path).map_err(io("create the directory"))?;
         let results = path.join(RESULTS);
-        if std::fs::metadata(&results).is_ok_and(|found| found.len() > 0) {
+        let has_results = || results.metadata().is_ok_and(|found| found.len() > 0);
+        if !is_marked(path)
+            && let Some(taken) = taken_name(path)
+            // Another run may have begun meanwhile: the lock tells.
+            && !is_marked(path)
+        {
+            return Err(match Earlier::is_of_results(&results) {
+                true => DirectoryError::InUse(path.to_owned()),
+                false => DirectoryError::Taken(taken),
+            });
+        }
+        let owned = own(path)?;
+        if has_results() {
             return Err(DirectoryError::InUse(path.to_owned()));
         }
-        Directory::open(path, per_task)
+        Directory::open(path, per_task, owned, [0; 2])
     }
 
-    /// Goes on with a directory that has results.
-    pub(crate) fn resume(path: &Path, per_task: bool) -> Result<Directory, DirectoryError> {
-        if !path.join(RESULTS).exists() {
-            return Err(DirectoryError::NothingToResume(path.to_owned()));
+    /// Goes on with a directory that has results. Returns also the tasks of
+    /// `plan` that did not finish well in it, as ranges of indices.
+    pub(crate) fn resume(
+        path: &Path,
+        per_task: bool,
+        plan: &Plan,
+    ) -> Result<(Directory, Vec<Range<u64>>), DirectoryError> {
+        let results = path.join(RESULTS);
+        match results.symlink_metadata() {
+            Ok(found) if found.is_file() => {}
+            Ok(_) => return Err(DirectoryError::NotRegular(results)),
+            Err(_) => return Err(DirectoryError::NothingToResume(path.to_owned())),
         }
-        Directory::open(path, per_task)
+        if !is_marked(path) {
+            // A copy may have come without the marker, which is a hidden file;
+            // what is no result of falkon is somebody else's.
+            if !Earlier::is_of_results(&results) {
+                return Err(DirectoryError::Taken(results));
+            }
+        }
+        let owned = own(path)?;
+        let lengths = STREAMS.map(|name| path.join(name).metadata().map_or(0, |found| found.len()));
+        let earlier = Earlier::read(&results, lengths)?;
+        for name in STREAMS {
+            // Before anything is changed.
+            open_regular(&path.join(name))?;
+        }
+        let matched = earlier.matched(plan);
+        earlier.rewrite(path, plan, &matched)?;
+        // What has begun with a file per task goes on so.
+        let per_task = per_task || path.join(TASKS).is_dir();
+        let mut directory = Directory::open(path, per_task, owned, earlier.ends)?;
+        directory.is_resumed = true;
+        if per_task {
+            earlier::restore_task_files(path)?;
+        }
+        Ok((directory, matched.unfinished))
     }
 
-    fn open(path: &Path, per_task: bool) -> Result<Directory, DirectoryError> {
-        let mut results = Appended::open(&path.join(RESULTS))?;
-        let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-        if rustix::fs::flock(&results.file, lock).is_err() {
-            return Err(DirectoryError::Locked(path.to_owned()));
-        }
+    fn open(
+        path: &Path,
+        per_task: bool,
+        owned: Owned,
+        ends_min: [u64; 2],
+    ) -> Result<Directory, DirectoryError> {
         let io = |doing, path: &Path| {
             let path = path.to_owned();
             move |source| DirectoryError::Io { doing, path, source }
         };
-        // A last line that was cut off by a crash counts for nothing.
-        results.end = whole_lines(&mut results.file).map_err(io("read", &results.path))?;
-        results.file.set_len(results.end).map_err(io("truncate", &results.path))?;
-        let end = SeekFrom::Start(results.end);
-        results.file.seek(end).map_err(io("read", &results.path))?;
-        let streams =
-            [Appended::open(&path.join("stdout"))?, Appended::open(&path.join("stderr"))?];
+        let [out, err] = STREAMS.map(|name| path.join(name));
+        let streams = [Appended::open(&out, ends_min[0])?, Appended::open(&err, ends_min[1])?];
+        let results = path.join(RESULTS);
+        let mut lines = open_regular(&results)?;
+        lines.seek(SeekFrom::End(0)).map_err(io("read", &results))?;
         if per_task {
-            let tasks = path.join("tasks");
+            let tasks = path.join(TASKS);
             std::fs::create_dir_all(&tasks).map_err(io("create the directory", &tasks))?;
         }
-        let directory = Directory { path: path.to_owned(), results, streams, per_task };
-        // Results that a crash kept from being passed on will come again.
-        let overflow = directory.overflow();
-        match std::fs::remove_dir_all(&overflow) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(io("remove the directory", &overflow)(error))
+        if owned.was_ours {
+            // Results that a crash kept from being passed on will come again.
+            let overflow = path.join(OVERFLOW);
+            match std::fs::remove_dir_all(&overflow) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(io("remove the directory", &overflow)(error));
+                }
+                _ => {}
             }
-            _ => Ok(directory),
         }
+        sync_folder(path).map_err(io("write", path))?;
+        let copies = || -> io::Result<[File; 2]> {
+            Ok([streams[0].file.try_clone()?, streams[1].file.try_clone()?])
+        };
+        let ledger = copies()
+            .and_then(|copies| Ledger::start(results.as_path().into(), lines, copies))
+            .map_err(io("write", &results))?;
+        let (path, lock) = (path.to_owned(), owned.lock);
+        Ok(Directory { path, ledger, streams, per_task, is_resumed: false, _lock: lock })
     }
 
     /// Where output that is too long to be kept in memory goes meanwhile.
     pub(crate) fn overflow(&self) -> PathBuf {
-        self.path.join("overflow")
-    }
-
-    /// The tasks of `plan` that did not finish well in this directory, as
-    /// ranges of indices. A task whose command has changed since counts as not
-    /// finished.
-    pub(crate) fn unfinished(
-        &self,
-        plan: &Plan,
-    ) -> Result<Vec<std::ops::Range<u64>>, DirectoryError> {
-        let path = self.path.join(RESULTS);
-        let io = |source| DirectoryError::Io { doing: "read", path: path.clone(), source };
-        let file = File::open(&path).map_err(io)?;
-        let mut finished: HashMap<u64, bool> = HashMap::new();
-        let mut line = Vec::new();
-        let mut reader = BufReader::with_capacity(BUFFER_BYTES_MAX, file);
-        let mut number = 0;
-        loop {
-            line.clear();
-            if reader.read_until(b'\n', &mut line).map_err(io)? == 0 {
-                break;
-            }
-            number += 1;
-            let earlier: Earlier = serde_json::from_slice(&line)
-                .map_err(|_| DirectoryError::Malformed { path: path.clone(), line: number })?;
-            let done = earlier.status == "done"
-                && plan
-                    .digest(earlier.index)
-                    .is_some_and(|digest| earlier.digest.as_deref() == Some(hex(&digest).as_str()));
-            finished.insert(earlier.index, done);
-        }
-        let mut ranges: Vec<std::ops::Range<u64>> = Vec::new();
-        for index in 0..plan.whole_count() {
-            if finished.get(&index).copied().unwrap_or(false) {
-                continue;
-            }
-            match ranges.last_mut() {
-                Some(last) if last.end == index => last.end += 1,
-                _ => ranges.push(index..index + 1),
-            }
-        }
-        Ok(ranges)
+        self.path.join(OVERFLOW)
     }
 
     /// Takes one result. Returns where what it wrote is kept.
@@ -259,23 +384,36 @@ impl Directory {
                 }
             }
         }
-        let line = Line::kept(result, &kept);
-        let before = self.results.buffer.len();
-        line.write(&mut self.results.buffer).map_err(|error| self.results.failed(error))?;
-        self.results.end += (self.results.buffer.len() - before) as u64;
-        if self.results.buffer.len() > BUFFER_BYTES_MAX {
+        if self.per_task && self.is_resumed {
+            for (name, kept) in STREAMS.iter().zip(&kept) {
+                if kept.is_none() {
+                    // An earlier attempt may have written what this one has not.
+                    let _ = std::fs::remove_file(task_file(&self.path, result.index, name));
+                }
+            }
+        }
+        let files = result.files.clone().map(|files| (files, result.times.started));
+        self.ledger.take(files, |lines| Line::kept(result, &kept).write(lines))?;
+        if self.ledger.waiting_bytes() > BUFFER_BYTES_MAX {
             self.flush()?;
         }
         Ok(kept)
     }
 
-    /// Makes everything taken safe: streams before the lines that speak of
-    /// them.
+    /// Hands everything taken to the system: what tasks wrote at once, the
+    /// lines that speak of it once that is on disk.
     pub(crate) fn flush(&mut self) -> Result<(), SinkError> {
-        for file in self.streams.iter_mut().chain([&mut self.results]) {
-            file.write_out().map_err(|error| file.failed(error))?;
+        let mut has_output = false;
+        for stream in &mut self.streams {
+            stream.write_out().map_err(|error| stream.failed(error))?;
+            has_output |= std::mem::take(&mut stream.has_grown);
         }
-        Ok(())
+        self.ledger.flush(has_output)
+    }
+
+    /// Waits until everything taken is on disk.
+    pub(crate) fn close(&mut self) -> Result<(), SinkError> {
+        self.ledger.close()
     }
 
     fn keep(&mut self, which: usize, captured: &Captured, index: u64) -> Result<Kept, SinkError> {
@@ -283,8 +421,7 @@ impl Directory {
         let offset = stream.end;
         let length = copy_stream(captured, stream).map_err(|error| stream.failed(error))?;
         if self.per_task {
-            let name = ["stdout", "stderr"][which];
-            let path = self.path.join("tasks").join(format!("{index}.{name}"));
+            let path = task_file(&self.path, index, STREAMS[which]);
             let failed = |source| SinkError::Write { what: path.display().to_string(), source };
             let mut file = File::create(&path).map_err(failed)?;
             copy_stream(captured, &mut file).map_err(failed)?;
@@ -294,33 +431,16 @@ impl Directory {
     }
 }
 
-#[derive(Deserialize)]
-struct Earlier {
-    index: u64,
-    status: String,
-    digest: Option<String>,
+/// The file that has what one task wrote to one stream.
+fn task_file(folder: &Path, index: u64, stream: &str) -> PathBuf {
+    folder.join(TASKS).join(format!("{index}.{stream}"))
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The length of a file up to and with its last newline.
-fn whole_lines(file: &mut File) -> std::io::Result<u64> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut reader = BufReader::with_capacity(BUFFER_BYTES_MAX, file);
-    let mut whole = 0;
-    let mut at = 0;
-    loop {
-        let chunk = reader.fill_buf()?;
-        if chunk.is_empty() {
-            return Ok(whole);
-        }
-        if let Some(newline) = chunk.iter().rposition(|byte| *byte == b'\n') {
-            whole = at + newline as u64 + 1;
-        }
-        let length = chunk.len();
-        at += length as u64;
-        reader.consume(length);
-    }
+/// Has the names in a folder on disk.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
 }

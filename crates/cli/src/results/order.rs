@@ -73,6 +73,7 @@ mod tests {
             detail: None,
             subject: None,
             digest: None,
+            files: None,
             kept: [None, None],
         }
     }

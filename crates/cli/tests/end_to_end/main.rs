@@ -13,6 +13,7 @@ mod concentrators;
 mod data;
 mod examples;
 mod fixture;
+mod folders;
 mod functions;
 mod host;
 mod hostile;

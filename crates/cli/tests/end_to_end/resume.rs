@@ -81,7 +81,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
             assert!(round < 6, "{ran}");
         }
         assert_eq!(done_before.len() as u64, TASKS);
-        assert!(!site.path("o/overflow").exists());
+        assert!(!site.path("o/.falkon-overflow").exists());
         let ran = site.run(["run", "--resume", "o"].iter().chain(&command)).exits(0);
         ran.says_only(1, "nothing to do: all 150 tasks have succeeded before");
     }
@@ -142,9 +142,10 @@ fn few_files_or_one_per_task_and_stream() {
         names
     };
     assert!(run("few", &[]).out.is_empty());
-    assert_eq!(entries("few"), ["results.jsonl", "stderr", "stdout"]);
+    let marker = ".falkon-results";
+    assert_eq!(entries("few"), [marker, "results.jsonl", "stderr", "stdout"]);
     run("many", &["--out-files"]);
-    assert_eq!(entries("many"), ["results.jsonl", "stderr", "stdout", "tasks"]);
+    assert_eq!(entries("many"), [marker, "results.jsonl", "stderr", "stdout", "tasks"]);
     let files =
         ["0.stderr", "0.stdout", "1.stderr", "1.stdout", "2.stdout", "3.stderr", "3.stdout"];
     assert_eq!(entries("many/tasks"), files);
@@ -186,7 +187,7 @@ fn long_output_is_complete_and_json_says_where() {
         let offset = cut["offset"].as_u64().unwrap() as usize;
         assert!(text[offset..offset + whole.len()] == whole);
     }
-    assert!(!site.path("o/overflow").exists());
+    assert!(!site.path("o/.falkon-overflow").exists());
     // The end of standard error is what is shown, not its beginning.
     let script = "seq 1000000 >&2; echo the cause >&2; exit 3";
     let ran = site.run(["run", "--out", "p", "--", "sh", "-c", script]).exits(1);
