@@ -105,7 +105,7 @@ pub enum LockError {
     /// Another process has claimed it, where there are no locks.
     Claimed {
         /// That process; `None` if the claim does not say.
-        holder: Option<Holder>,
+        holder: Option<Box<Holder>>,
         /// The file to remove if that process is gone.
         claim: PathBuf,
     },
@@ -180,7 +180,10 @@ impl Claim {
         };
         match Holder::read(&text) {
             Some(holder) if holder.is_gone(&Holder::own()) => Ok(()),
-            holder => Err(LockError::Claimed { holder, claim: path.to_owned() }),
+            holder => {
+                let holder = holder.map(Box::new);
+                Err(LockError::Claimed { holder, claim: path.to_owned() })
+            }
         }
     }
 
@@ -216,7 +219,7 @@ impl Claim {
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let holder = fs::read_to_string(&takeover).ok();
-                let holder = holder.and_then(|text| Holder::read(&text));
+                let holder = holder.and_then(|text| Holder::read(&text)).map(Box::new);
                 Err(LockError::Claimed { holder, claim: takeover })
             }
             Err(error) => Err(LockError::Io(error)),
@@ -258,7 +261,7 @@ mod tests {
                 let Err(LockError::Claimed { holder, .. }) = take(dir, locked) else {
                     panic!("{locked:?}: it is claimed");
                 };
-                assert_eq!(holder, Some(Holder::own()));
+                assert_eq!(holder, Some(Box::new(Holder::own())));
             }
             drop(lock);
             assert!(!dir.join("claim").exists());
