@@ -191,7 +191,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 17] = [
+const UNITS: [&str; 18] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -207,6 +207,7 @@ const UNITS: [&str; 17] = [
     "INSTANCES",
     "CONNECTIONS",
     "OBJECTS",
+    "NAMES",
     "HOLDERS",
     "INTERVALS",
 ];

@@ -7,6 +7,7 @@
 
 pub mod data;
 pub mod dispatch;
+pub mod encoded;
 pub mod execute;
 pub mod limits;
 pub mod metrics;

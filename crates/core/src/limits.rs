@@ -1,5 +1,34 @@
 //! Every bound of the core, by name, with its unit last.
 
+/// The longest message that a connection carries.
+pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
+/// The longest record of the journal.
+pub const RECORD_BYTES_MAX: u64 = 17 << 20;
+/// What a message or a record takes beside the one long thing that it is about:
+/// a submission, a template, a task.
+pub const ENVELOPE_BYTES_MAX: u64 = 512;
+/// One submission as it is encoded: it arrives in a message, it is one record
+/// of the journal, and its template goes to executors in one order.
+pub const SUBMISSION_BYTES_MAX: u64 = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
+/// One task in an order: its row and its data objects.
+pub const TASK_BYTES_MAX: u64 = SUBMISSION_BYTES_MAX;
+/// The name of an instance, an executor, a custom resource or a queue of the
+/// provisioner.
+pub const NAME_BYTES_MAX: usize = 256;
+/// The user's name for a task.
+pub const TASK_NAME_BYTES_MAX: usize = 4096;
+/// Custom resources that one task or one executor names.
+pub const CUSTOM_NAMES_MAX: usize = 64;
+/// The URL of a data object.
+pub const URL_BYTES_MAX: usize = 16 << 10;
+/// The version of a data object.
+pub const VERSION_BYTES_MAX: usize = 1 << 10;
+/// The ranges that computed rows are the product of: they go with each of
+/// their tasks.
+pub const RANGES_BYTES_MAX: u64 = 64 << 10;
+/// Runs of tasks in one record of the journal.
+pub const RECORD_RUNS_MAX: usize = 65_536;
+
 /// Tasks in one submission (one message, one journal record). Packed rows are
 /// further bounded by the frame they arrive in.
 pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
@@ -15,7 +44,8 @@ pub const PREFETCH_WORK_MICROS: u64 = 50_000;
 /// same: then no slot is idle while its next task is on its way, and a task
 /// sent ahead waits no longer than this for one that it could have preceded.
 pub const PREFETCH_TASK_MICROS_MAX: u64 = 2_000_000;
-/// Packed rows in one order to an executor; the rest follows in the next.
+/// One order to an executor, unless one entry alone is longer; the rest
+/// follows in the next.
 pub const ORDER_BYTES_MAX: u64 = 4 << 20;
 /// Runs of results in one message to a client.
 pub const DELIVERY_RUNS_MAX: usize = 16_384;
@@ -143,6 +173,9 @@ pub const LEAVE_ALONE_MICROS_MAX: u64 = 10_000_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 
+/// A run of tasks, as (first, count), in a record.
+const RUN_BYTES_MAX: u64 = 19;
+
 const _: () = {
     assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
@@ -155,6 +188,12 @@ const _: () = {
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
+    assert!(MESSAGE_BYTES_MAX < RECORD_BYTES_MAX);
+    assert!(SUBMISSION_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
+    assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
 };
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;

@@ -5,7 +5,12 @@
 //! together. A task array (computed rows) therefore costs the same whether it
 //! has ten tasks or a billion.
 
-use crate::data::declared::Declared;
+use crate::data::declared::{Declared, Lists};
+use crate::encoded::Encoded;
+use crate::limits::{
+    CUSTOM_NAMES_MAX, NAME_BYTES_MAX, RANGES_BYTES_MAX, SUBMISSION_BYTES_MAX, TASK_BYTES_MAX,
+    TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VERSION_BYTES_MAX,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -166,6 +171,12 @@ impl Resources {
         self.custom.is_sorted_by(|(before, _), (after, _)| before < after)
     }
 
+    /// The length of the longest name of a custom count.
+    #[must_use]
+    pub fn name_bytes(&self) -> u64 {
+        self.custom.iter().map(|(name, _)| name.len() as u64).max().unwrap_or(0)
+    }
+
     fn custom_count(&self, name: &str) -> u64 {
         self.custom.iter().find(|(have, _)| have == name).map_or(0, |(_, count)| *count)
     }
@@ -278,6 +289,13 @@ impl Packed {
         let ends = self.ends[first..last].iter().map(|end| end - start).collect();
         let blob = self.blob[start as usize..self.ends[last - 1] as usize].to_vec();
         Packed { blob: Arc::new(blob), ends: Arc::new(ends) }
+    }
+
+    /// The length of the longest string.
+    pub(crate) fn longest(&self) -> u64 {
+        let starts = std::iter::once(&0).chain(self.ends.iter());
+        let lengths = starts.zip(self.ends.iter()).map(|(start, end)| end - start);
+        lengths.max().map_or(0, u64::from)
     }
 
     /// Whether `ends` ascends and stays within `blob`.
@@ -456,6 +474,15 @@ pub enum SubmissionError {
     Malformed(&'static str),
     /// There are more task ids than 64 bits hold.
     TooMany,
+    /// A part is longer than what can be sent and kept of it.
+    TooLong {
+        /// Which part.
+        what: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// The longest there may be.
+        bytes_max: u64,
+    },
 }
 
 impl fmt::Display for SubmissionError {
@@ -467,6 +494,11 @@ impl fmt::Display for SubmissionError {
             }
             SubmissionError::Malformed(what) => write!(f, "the submission has a malformed {what}"),
             SubmissionError::TooMany => write!(f, "the instance would have more than 2^63 tasks"),
+            SubmissionError::TooLong { what, bytes, bytes_max } => write!(
+                f,
+                "the submission has a {what} of {bytes} bytes, and at most {bytes_max} can be \
+                 sent and kept"
+            ),
         }
     }
 }
@@ -539,6 +571,48 @@ impl Submission {
             return Err(SubmissionError::Malformed("list of data objects"));
         }
         Ok(())
+    }
+
+    /// Checks that its tasks can be sent to executors and kept in a journal,
+    /// and its names shown; for submissions that [`Submission::check`] has
+    /// found sound.
+    ///
+    /// # Errors
+    /// Says which part is too long.
+    pub fn check_lengths(&self) -> Result<(), SubmissionError> {
+        let at_most = |what, bytes: u64, bytes_max: u64| match bytes <= bytes_max {
+            true => Ok(()),
+            false => Err(SubmissionError::TooLong { what, bytes, bytes_max }),
+        };
+        at_most("list of tasks", self.encoded_bytes(), SUBMISSION_BYTES_MAX)?;
+        if let Rows::Computed { .. } = self.rows {
+            at_most("list of ranges", self.rows.encoded_bytes(), RANGES_BYTES_MAX)?;
+        }
+        for class in &self.classes {
+            if class.resources.custom.len() > CUSTOM_NAMES_MAX {
+                return Err(SubmissionError::Malformed("list of custom resources"));
+            }
+            at_most("name of a resource", class.resources.name_bytes(), NAME_BYTES_MAX as u64)?;
+        }
+        let names = self.names.as_ref().map_or(0, Packed::longest);
+        at_most("name of a task", names, TASK_NAME_BYTES_MAX as u64)?;
+        let Some(data) = &self.data else { return Ok(()) };
+        for object in data.objects.iter() {
+            let (url, version) = (object.url.len() as u64, object.version.len() as u64);
+            at_most("URL of a data object", url, URL_BYTES_MAX as u64)?;
+            at_most("version of a data object", version, VERSION_BYTES_MAX as u64)?;
+        }
+        let (rows, each) = match &self.rows {
+            Rows::Computed { .. } => (None, self.rows.encoded_bytes()),
+            Rows::Packed(rows) => (Some(rows), 0),
+        };
+        let row =
+            |index| each + rows.and_then(|rows| rows.at(index)).map_or(0, |row| row.len() as u64);
+        let same = |lists: &Lists| matches!(lists, Lists::Same(_));
+        let alike = rows.is_none() && same(&data.inputs) && same(&data.outputs);
+        let different = if alike { 1 } else { self.count };
+        let task = data.task_bytes_most(different, row);
+        at_most("task with its data objects", task, TASK_BYTES_MAX)
     }
 
     /// Bytes held while the submission lives.

@@ -14,6 +14,7 @@ mod handle;
 mod hold;
 mod inspect;
 mod permission;
+mod pieces;
 mod reached;
 mod settle;
 mod store;

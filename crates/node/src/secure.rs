@@ -56,8 +56,8 @@ pub(crate) use ticket::CLAIMS_BYTES;
 pub use ticket::{Claims, VisitPurpose};
 pub use write::{FrameWriter, QueueError, WriteError};
 
-/// The largest body of a frame, in bytes.
-pub const FRAME_BYTES_MAX: usize = 16 << 20;
+/// The largest body of a frame, in bytes: a frame carries one message.
+pub const FRAME_BYTES_MAX: usize = falkon_core::limits::MESSAGE_BYTES_MAX as usize;
 
 /// The largest message of the handshake, in bytes: what a peer that has proved
 /// nothing yet can make us read at once.

@@ -230,11 +230,21 @@ pub fn put_uint(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Writes a signed integer.
+/// Writes a signed integer in its shortest form: a message that was read is
+/// not longer when it is written again.
 pub fn put_sint(out: &mut Vec<u8>, value: i64) {
     match value {
         0.. => put_uint(out, value as u64),
         -32..=-1 => out.push(value as u8),
+        -0x80..=-33 => out.extend_from_slice(&[0xd0, value as u8]),
+        -0x8000..=-0x81 => {
+            out.push(0xd1);
+            out.extend_from_slice(&(value as i16).to_be_bytes());
+        }
+        -0x8000_0000..=-0x8001 => {
+            out.push(0xd2);
+            out.extend_from_slice(&(value as i32).to_be_bytes());
+        }
         _ => {
             out.push(0xd3);
             out.extend_from_slice(&value.to_be_bytes());

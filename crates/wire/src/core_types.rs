@@ -145,6 +145,7 @@ wire_enum!(RequestError {
     5 => Forgotten { first },
     6 => TooManyNeeds,
     7 => Policy(error),
+    8 => LongName { bytes },
 });
 wire_list!(
     TaskId,
@@ -218,7 +219,7 @@ impl Wire for PolicyError {
 
 /// What is malformed or miscounted, of the parts a submission has. The peer
 /// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 11] = [
+const SUBMISSION_PARTS: [&str; 18] = [
     "rows",
     "classed tasks",
     "names",
@@ -230,6 +231,13 @@ const SUBMISSION_PARTS: [&str; 11] = [
     "list of custom resources",
     "list of data objects",
     "list of values to take",
+    "list of tasks",
+    "list of ranges",
+    "name of a resource",
+    "name of a task",
+    "URL of a data object",
+    "version of a data object",
+    "task with its data objects",
 ];
 
 impl Wire for SubmissionError {
@@ -244,6 +252,9 @@ impl Wire for SubmissionError {
             }
             SubmissionError::Malformed(what) => [2, part(what), 0, 0],
             SubmissionError::TooMany => [3, 0, 0, 0],
+            SubmissionError::TooLong { what, bytes, bytes_max } => {
+                [4, part(what), *bytes, *bytes_max]
+            }
         };
         for field in fields {
             put_uint(out, field);
@@ -262,6 +273,7 @@ impl Wire for SubmissionError {
             1 => Ok(SubmissionError::CountMismatch { what, expected, found }),
             2 => Ok(SubmissionError::Malformed(what)),
             3 => Ok(SubmissionError::TooMany),
+            4 => Ok(SubmissionError::TooLong { what, bytes: expected, bytes_max: found }),
             tag => Err(DecodeError::UnknownTag { of: "submission error", tag }),
         }
     }

@@ -4,6 +4,7 @@
 //! Every wait is for an event (output, the end of a process, a line through a
 //! named pipe) and has a deadline; what makes no event is polled.
 
+mod client;
 mod daemons;
 mod left;
 mod library;
@@ -13,6 +14,7 @@ mod running;
 mod services;
 mod watch;
 
+pub(crate) use client::Client;
 pub(crate) use daemons::{Daemons, poll_for};
 pub(crate) use left::Left;
 pub(crate) use library::CLOCK;

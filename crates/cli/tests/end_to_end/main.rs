@@ -28,5 +28,6 @@ mod security;
 mod services;
 mod signals;
 mod simulate;
+mod sizes;
 mod stall;
 mod terminal;

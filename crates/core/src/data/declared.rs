@@ -2,12 +2,14 @@
 //! names under which a task finds its objects are the executor's concern.
 
 use super::object::{Object, ObjectId, Sources};
+use crate::encoded::object_bytes_max;
+use crate::limits::HINT_HOLDERS_MAX;
 use crate::task::ExecutorId;
 use std::sync::Arc;
 
-/// What an object takes in a message beside its URL and version: id, size,
-/// sources.
-const OBJECT_MESSAGE_BYTES: u64 = 64;
+/// What a task takes in a message for each object beside the object: its place
+/// in the list.
+const ITEM_BYTES: u64 = 4;
 
 /// For each task of a row of tasks, numbers in a list of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,14 +101,48 @@ impl Declared {
         self.outputs.of(index).iter().filter_map(|item| self.objects.get(*item as usize))
     }
 
-    /// About how many bytes the objects of the task at `index` take in a
+    /// The most bytes that the objects of the task at `index` take in a
     /// message.
     #[must_use]
     pub fn task_bytes(&self, index: u64) -> u64 {
-        let bytes = |object: &Object| {
-            (object.url.len() + object.version.len()) as u64 + OBJECT_MESSAGE_BYTES
+        self.list_bytes(&self.inputs, index) + self.list_bytes(&self.outputs, index)
+    }
+
+    /// How many of `count` tasks from `first` on have objects that take at most
+    /// `budget` bytes in a message together; at least one.
+    pub(crate) fn tasks_within(&self, first: u64, count: u64, budget: u64) -> u64 {
+        if let (Lists::Same(_), Lists::Same(_)) = (&self.inputs, &self.outputs) {
+            let fitting = budget.checked_div(self.task_bytes(first)).unwrap_or(count);
+            return fitting.clamp(1, count.max(1));
+        }
+        let mut bytes = 0;
+        let fits = |index: &u64| {
+            bytes += self.task_bytes(*index);
+            bytes <= budget
         };
-        self.inputs_of(index).chain(self.outputs_of(index)).map(bytes).sum()
+        ((first..first + count).take_while(fits).count() as u64).max(1)
+    }
+
+    fn list_bytes(&self, lists: &Lists, index: u64) -> u64 {
+        let objects = lists.of(index).iter().filter_map(|item| self.objects.get(*item as usize));
+        objects.map(|object| ITEM_BYTES + object_bytes_max(object, HINT_HOLDERS_MAX as u64)).sum()
+    }
+
+    /// The most bytes that the objects of one task and its row take in a
+    /// message; `row_bytes` gives the length of the row of each task.
+    pub(crate) fn task_bytes_most(&self, count: u64, row_bytes: impl Fn(u64) -> u64) -> u64 {
+        let common = |lists: &Lists| match lists {
+            Lists::Same(_) => self.list_bytes(lists, 0),
+            Lists::Each { .. } => 0,
+        };
+        let own = |lists: &Lists, index| match lists {
+            Lists::Same(_) => 0,
+            Lists::Each { .. } => self.list_bytes(lists, index),
+        };
+        let varying =
+            |index| own(&self.inputs, index) + own(&self.outputs, index) + row_bytes(index);
+        let most = (0..count).map(varying).max().unwrap_or(0);
+        common(&self.inputs) + common(&self.outputs) + most
     }
 
     /// Whether the lists are those of `count` tasks and name objects that are

@@ -1,6 +1,7 @@
 //! Cancellation: queued tasks end at once, running ones are stopped.
 
 use super::{Dispatcher, Record, RequestError};
+use crate::limits::RECORD_RUNS_MAX;
 use crate::result::Outcome;
 use crate::runset::RunSet;
 use crate::task::InstanceId;
@@ -12,6 +13,16 @@ pub enum Selection {
     All,
     /// Runs of (first, count).
     Runs(Vec<(u64, u64)>),
+}
+
+/// The runs of a set, in parts that fit a record each.
+pub(super) fn records_of(set: &RunSet) -> Vec<Vec<(u64, u64)>> {
+    let mut runs = set.iter().peekable();
+    let mut parts = Vec::new();
+    while runs.peek().is_some() {
+        parts.push(runs.by_ref().take(RECORD_RUNS_MAX).collect());
+    }
+    parts
 }
 
 impl Dispatcher {
@@ -32,7 +43,9 @@ impl Dispatcher {
                 wanted.insert(first, count);
             }
         }
-        self.journal(Record::Cancelled { instance: id, runs: wanted.iter().collect() });
+        for runs in records_of(&wanted) {
+            self.journal(Record::Cancelled { instance: id, runs });
+        }
         self.mark_cancelled(id, &wanted);
         self.end_queued(id, &wanted);
         for executor in self.executors.values_mut() {

@@ -4,6 +4,7 @@ use super::diffusion::{PolicyError, PolicyOptions};
 use super::{Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
+use crate::limits::NAME_BYTES_MAX;
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
@@ -310,6 +311,11 @@ pub enum RequestError {
     TooManyNeeds,
     /// The dispatch policy cannot be had; why.
     Policy(PolicyError),
+    /// The instance's name is too long.
+    LongName {
+        /// Its length.
+        bytes: u64,
+    },
 }
 
 impl fmt::Display for RequestError {
@@ -328,6 +334,11 @@ impl fmt::Display for RequestError {
                 write!(f, "results before number {first} were delivered and forgotten")
             }
             RequestError::Policy(error) => write!(f, "{error}"),
+            RequestError::LongName { bytes } => write!(
+                f,
+                "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
+                 shorter one"
+            ),
             RequestError::TooManyNeeds => {
                 write!(f, "there are too many different combinations of resources and priority")
             }

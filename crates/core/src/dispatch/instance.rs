@@ -79,12 +79,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Bytes of the row that was submitted for the task at `offset`.
+    /// Bytes of the row that was submitted for the task at `offset`, and of its
+    /// data objects.
     pub(super) fn row_bytes(&self, offset: u64) -> u64 {
-        match &self.submission.rows {
+        let row = match &self.submission.rows {
             Rows::Computed { .. } => 0,
             Rows::Packed(rows) => rows.at(offset).map_or(0, |row| row.len() as u64),
-        }
+        };
+        row + self.submission.data.as_ref().map_or(0, |data| data.task_bytes(offset))
     }
 }
 

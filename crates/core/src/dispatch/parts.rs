@@ -1,59 +1,249 @@
 //! Orders that are too long for one message.
 
 use super::{Assigned, Order, Prepare};
-use crate::limits::ORDER_BYTES_MAX;
-use crate::task::Rows;
+use crate::data::declared::DataOrder;
+use crate::encoded::{
+    ASSIGNED_BYTES_MAX, Encoded, HELD_BYTES_MAX, ID_BYTES_MAX, OBJECT_COUNT_BYTES_MAX,
+    data_bytes_max, located_bytes_max, peer_bytes_max, rows_bytes_max,
+};
+use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX};
 
 impl Order {
-    /// Whether its templates and rows are too long for one message.
+    /// The most bytes that the order takes in a message.
+    #[must_use]
+    pub fn bytes_max(&self) -> u64 {
+        let held = (self.cancel.len() + self.disown.len()) as u64 * HELD_BYTES_MAX;
+        ENVELOPE_BYTES_MAX
+            + self.prepare.iter().map(Prepare::bytes).sum::<u64>()
+            + self.assign.iter().map(Assigned::bytes).sum::<u64>()
+            + self.forget.len() as u64 * ID_BYTES_MAX
+            + held
+            + self.data.as_ref().map_or(0, |data| data.bytes())
+    }
+
+    /// Whether it is too long for one message.
     pub(super) fn is_long(&self) -> bool {
-        let prepared: u64 = self.prepare.iter().map(Prepare::bytes).sum();
-        prepared + self.assign.iter().map(Assigned::bytes).sum::<u64>() > ORDER_BYTES_MAX
+        self.bytes_max() > ORDER_BYTES_MAX
     }
 
     /// The order as several, in order, each of which has at most
-    /// [`ORDER_BYTES_MAX`] of templates and rows, or one template or one
-    /// assignment. Tasks come after their templates and where their data is,
-    /// and all that may be about them comes after them.
+    /// [`ORDER_BYTES_MAX`], or one entry that is longer. Tasks come after their
+    /// templates and where their data is, and all that may be about them comes
+    /// after them.
     pub(super) fn parts(mut self) -> Vec<Order> {
-        let mut parts = vec![Order { data: self.data.take(), ..Order::default() }];
-        let mut used = 0;
-        for prepare in std::mem::take(&mut self.prepare) {
-            next(&mut parts, &mut used, prepare.bytes()).prepare.push(prepare);
+        let mut parts = Parts { parts: vec![Order::default()], used: ENVELOPE_BYTES_MAX };
+        if let Some(data) = self.data.take() {
+            parts.add_data(*data);
         }
-        for assigned in std::mem::take(&mut self.assign) {
-            next(&mut parts, &mut used, assigned.bytes()).assign.push(assigned);
+        for prepare in self.prepare {
+            parts.next(prepare.bytes()).prepare.push(prepare);
         }
-        parts.push(self);
-        parts
+        for assigned in self.assign {
+            parts.next(assigned.bytes()).assign.push(assigned);
+        }
+        for held in self.cancel {
+            parts.next(HELD_BYTES_MAX).cancel.push(held);
+        }
+        for held in self.disown {
+            parts.next(HELD_BYTES_MAX).disown.push(held);
+        }
+        for batch in self.forget {
+            parts.next(ID_BYTES_MAX).forget.push(batch);
+        }
+        let last = parts.next(0);
+        last.recall = self.recall;
+        last.leave = self.leave;
+        parts.parts
     }
 }
 
-/// The part that has room for so many bytes more.
-fn next<'a>(parts: &'a mut Vec<Order>, used: &mut u64, bytes: u64) -> &'a mut Order {
-    let at = match *used > 0 && *used + bytes > ORDER_BYTES_MAX {
-        true => {
-            *used = 0;
-            parts.push(Order::default());
-            parts.len() - 1
+/// The parts that an order is divided into.
+struct Parts {
+    parts: Vec<Order>,
+    /// Bytes of the last one.
+    used: u64,
+}
+
+impl Parts {
+    /// The part that has room for so many bytes more.
+    fn next(&mut self, bytes: u64) -> &mut Order {
+        if self.used > ENVELOPE_BYTES_MAX && self.used + bytes > ORDER_BYTES_MAX {
+            self.used = ENVELOPE_BYTES_MAX;
+            self.parts.push(Order::default());
         }
-        false => parts.len() - 1,
-    };
-    *used += bytes;
-    &mut parts[at]
+        self.used += bytes;
+        let last = self.parts.len() - 1;
+        &mut self.parts[last]
+    }
+
+    fn next_data(&mut self, bytes: u64) -> &mut DataOrder {
+        self.next(bytes).data.get_or_insert_default()
+    }
+
+    /// Peers come before all that names them as sources, and the permission to
+    /// leave after everything that may still be asked of the executor.
+    fn add_data(&mut self, data: DataOrder) {
+        for peer in data.peers {
+            self.next_data(peer_bytes_max(&peer)).peers.push(peer);
+        }
+        for demand in data.demand {
+            self.next_data(OBJECT_COUNT_BYTES_MAX).demand.push(demand);
+        }
+        for executor in data.gone {
+            self.next_data(ID_BYTES_MAX).gone.push(executor);
+        }
+        for object in data.drop {
+            self.next_data(ID_BYTES_MAX).drop.push(object);
+        }
+        for object in data.hold {
+            self.next_data(ID_BYTES_MAX).hold.push(object);
+        }
+        for object in data.release {
+            self.next_data(ID_BYTES_MAX).release.push(object);
+        }
+        for located in data.fetch {
+            self.next_data(located_bytes_max(&located)).fetch.push(located);
+        }
+        if data.may_leave {
+            self.next_data(0).may_leave = true;
+        }
+    }
+}
+
+impl DataOrder {
+    fn bytes(&self) -> u64 {
+        let ids = self.gone.len() + self.drop.len() + self.hold.len() + self.release.len();
+        self.peers.iter().map(peer_bytes_max).sum::<u64>()
+            + self.fetch.iter().map(located_bytes_max).sum::<u64>()
+            + self.demand.len() as u64 * OBJECT_COUNT_BYTES_MAX
+            + ids as u64 * ID_BYTES_MAX
+    }
 }
 
 impl Prepare {
     fn bytes(&self) -> u64 {
-        self.template.len() as u64
+        ID_BYTES_MAX + self.template.encoded_bytes() + self.classes.encoded_bytes()
     }
 }
 
 impl Assigned {
     fn bytes(&self) -> u64 {
-        match &self.rows {
-            Rows::Computed { .. } => 0,
-            Rows::Packed(rows) => rows.blob.len() as u64,
+        let data = self.data.as_ref().map_or(0, |data| data_bytes_max(data));
+        ASSIGNED_BYTES_MAX + rows_bytes_max(&self.rows) + data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::declared::{Located, Peer, Serving};
+    use crate::data::object::{Object, ObjectId, Sources};
+    use crate::dispatch::{BatchId, Held};
+    use crate::result::Tries;
+    use crate::task::{ExecutorId, InstanceId, Packed, Rows, TaskId};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn held(number: u64) -> Held {
+        Held { instance: InstanceId(1), first: TaskId(number), count: 1, tries: Tries::default() }
+    }
+
+    fn located(number: u64) -> Located {
+        let object = Object {
+            id: ObjectId(u128::from(number)),
+            url: "/data/".repeat(40).into(),
+            version: "1".into(),
+            size: None,
+        };
+        Located { object, sources: Sources::default() }
+    }
+
+    fn assigned(number: u64, row: usize) -> Assigned {
+        let mut rows = Packed::default();
+        assert!(rows.push(&vec![b'x'; row]));
+        Assigned {
+            batch: BatchId(number),
+            instance: InstanceId(1),
+            first: TaskId(number),
+            count: 1,
+            class: 0,
+            tries: Tries::default(),
+            rows: Rows::Packed(rows),
+            data: None,
+        }
+    }
+
+    /// An order with lists of these lengths, and a row of each of these.
+    fn order(lengths: [u64; 8], rows: &[usize]) -> Order {
+        let [cancel, disown, forget, peers, fetch, demand, drop, release] = lengths;
+        let ids = |count| (0..count).map(|number| ObjectId(u128::from(number))).collect();
+        let serves = Serving { address: "node:7000".repeat(20), fingerprint: vec![7; 32] };
+        let peer = |number| Peer { executor: ExecutorId(number), serves: serves.clone() };
+        Order {
+            acknowledged: 0,
+            prepare: vec![Prepare {
+                batch: BatchId(0),
+                template: Arc::new(vec![0; 5000]),
+                classes: Vec::new(),
+            }],
+            assign: rows.iter().zip(0..).map(|(row, number)| assigned(number, *row)).collect(),
+            recall: 3,
+            cancel: (0..cancel).map(held).collect(),
+            disown: (0..disown).map(held).collect(),
+            forget: (0..forget).map(BatchId).collect(),
+            data: Some(Box::new(DataOrder {
+                peers: (0..peers).map(peer).collect(),
+                fetch: (0..fetch).map(located).collect(),
+                demand: (0..demand).map(|number| (ObjectId(u128::from(number)), number)).collect(),
+                gone: vec![ExecutorId(9)],
+                drop: ids(drop),
+                hold: ids(drop / 2),
+                release: ids(release),
+                may_leave: true,
+            })),
+            leave: true,
+        }
+    }
+
+    /// What an executor makes of several orders, one after another.
+    fn joined(parts: Vec<Order>) -> Order {
+        let mut whole = Order { data: Some(Box::default()), ..Order::default() };
+        for part in parts {
+            whole.prepare.extend(part.prepare);
+            whole.assign.extend(part.assign);
+            whole.cancel.extend(part.cancel);
+            whole.disown.extend(part.disown);
+            whole.forget.extend(part.forget);
+            whole.recall += part.recall;
+            whole.leave |= part.leave;
+            let (Some(into), Some(data)) = (&mut whole.data, part.data) else { continue };
+            into.peers.extend(data.peers);
+            into.fetch.extend(data.fetch);
+            into.demand.extend(data.demand);
+            into.gone.extend(data.gone);
+            into.drop.extend(data.drop);
+            into.hold.extend(data.hold);
+            into.release.extend(data.release);
+            into.may_leave |= data.may_leave;
+        }
+        whole
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(16) })]
+
+        #[test]
+        fn nothing_of_a_long_order_is_lost_and_no_part_is_too_long(
+            lengths in prop::array::uniform8(prop_oneof![3 => 0..100u64, 1 => 0..300_000u64]),
+            rows in prop::collection::vec(prop_oneof![4 => 0..1000usize, 1 => 0..9_000_000usize], 0..6),
+        ) {
+            let whole = order(lengths, &rows);
+            let parts = whole.clone().parts();
+            for part in &parts {
+                let entries = part.prepare.len() + part.assign.len();
+                prop_assert!(!part.is_long() || (entries == 1 && part.cancel.is_empty()));
+            }
+            prop_assert!(joined(parts) == whole, "something was lost");
         }
     }
 }

@@ -284,8 +284,9 @@ impl Dispatcher {
             let mut take = rows_within(rows, offset, front.count.min(count - sent), budget);
             let data_bytes =
                 batch.submission.data.as_ref().map_or(0, |data| data.task_bytes(offset));
-            if let Some(fitting) = budget.checked_div(data_bytes) {
-                take = take.min(ORDER_DATA_TASKS_MAX).min(1 + fitting);
+            if let Some(data) = &batch.submission.data {
+                take = take.min(ORDER_DATA_TASKS_MAX);
+                take = data.tasks_within(offset, take, budget);
             }
             let rows = instance.rows_for(batch, offset, take, budget);
             let mut row_bytes = data_bytes;

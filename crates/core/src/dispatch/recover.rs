@@ -3,6 +3,7 @@
 //! Dispatches are not journaled: what was with executors is ready again, and
 //! executors that come back within a grace keep what they have.
 
+use super::cancel::records_of;
 use super::instance::Instance;
 use super::{Dispatcher, InstanceOptions};
 use crate::limits::INSTANCE_TASKS_MAX;
@@ -99,7 +100,8 @@ pub enum Record {
         values: Packed,
     },
     /// In a snapshot: what is known of an instance beyond its live
-    /// submissions and held results.
+    /// submissions and held results. Several in a row, if there are many runs:
+    /// their runs add up, the rest is the same in each.
     Restored {
         /// Which.
         instance: InstanceId,
@@ -223,13 +225,17 @@ impl Dispatcher {
                 found.total = found.total.max(total);
                 found.results.start_at(forgotten);
                 found.ended = ended;
-                for (first, count) in finished {
-                    found.finished.insert(first, count);
-                }
                 for (first, count) in failed {
                     found.failed.insert(first, count);
                 }
-                self.settle_recovered(instance);
+                let mut ended = RunSet::default();
+                for (first, count) in finished {
+                    for (first, count) in found.finished.gaps(first, count) {
+                        ended.insert(first, count);
+                    }
+                    found.finished.insert(first, count);
+                }
+                self.settle_recovered(instance, &ended);
             }
             Record::Values { instance, tasks, values } => {
                 self.recovering(instance)?.recover_values(&tasks, &values);
@@ -271,12 +277,12 @@ impl Dispatcher {
     }
 
     /// Counts the tasks that a snapshot knows as ended off their batches.
-    fn settle_recovered(&mut self, id: InstanceId) {
+    fn settle_recovered(&mut self, id: InstanceId, ended: &RunSet) {
         let Some(instance) = self.instances.get(&id) else { return };
         let spans: Vec<(u64, u64)> = instance
             .batches
             .values()
-            .flat_map(|batch| instance.finished.within(batch.first, batch.submission.count))
+            .flat_map(|batch| ended.within(batch.first, batch.submission.count))
             .collect();
         for (first, count) in spans {
             self.settle_batches(id, first, count);
@@ -413,14 +419,20 @@ impl Dispatcher {
                 }
             }
         }
-        records.push(Record::Restored {
+        let restored = |finished, failed| Record::Restored {
             instance: id,
             total: instance.total,
             forgotten: instance.results.start(),
-            finished: finished.iter().collect(),
-            failed: failed.iter().collect(),
+            finished,
+            failed,
             ended,
-        });
+        };
+        // Which tasks did not end well is known before they count as ended.
+        let (failed, finished) = (records_of(&failed), records_of(&finished));
+        records.extend(failed.into_iter().map(|runs| restored(Vec::new(), runs)));
+        let is_bare = finished.is_empty();
+        records.extend(finished.into_iter().map(|runs| restored(runs, Vec::new())));
+        records.extend(is_bare.then(|| restored(Vec::new(), Vec::new())));
         for (tasks, values) in instance.forgotten_values() {
             records.push(Record::Values { instance: id, tasks, values });
         }
@@ -428,8 +440,8 @@ impl Dispatcher {
             records.push(Record::Sealed { instance: id });
         }
         if !instance.cancelling.is_empty() {
-            let runs = instance.cancelling.iter().collect();
-            records.push(Record::Cancelled { instance: id, runs });
+            let runs = records_of(&instance.cancelling).into_iter();
+            records.extend(runs.map(|runs| Record::Cancelled { instance: id, runs }));
         }
         let mut from = instance.results.start();
         while from < instance.results.end() {

@@ -6,7 +6,9 @@ use super::{
     Action, BatchId, ConnectionId, Dispatcher, Held, InstanceOptions, Record, RequestError,
 };
 use crate::data::index::Index;
-use crate::limits::{INSTANCE_TASKS_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX};
+use crate::limits::{
+    INSTANCE_TASKS_MAX, NAME_BYTES_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
+};
 use crate::result::{Outcome, Tries};
 use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
 use std::collections::BTreeSet;
@@ -14,6 +16,9 @@ use std::collections::BTreeSet;
 impl Dispatcher {
     pub(super) fn create(&mut self, options: InstanceOptions) -> Result<InstanceId, RequestError> {
         options.policy.check().map_err(RequestError::Policy)?;
+        if options.name.len() > NAME_BYTES_MAX {
+            return Err(RequestError::LongName { bytes: options.name.len() as u64 });
+        }
         let id = InstanceId(self.next_instance);
         self.journal(Record::Created { instance: id, options: options.clone() });
         self.insert_instance(id, options);
@@ -46,6 +51,7 @@ impl Dispatcher {
             return Err(RequestError::Gap { expected: TaskId(instance.total), found: first });
         }
         submission.check().map_err(RequestError::Submission)?;
+        submission.check_lengths().map_err(RequestError::Submission)?;
         if count > SUBMISSION_TASKS_MAX || instance.total + count > INSTANCE_TASKS_MAX {
             return Err(RequestError::Submission(SubmissionError::TooMany));
         }

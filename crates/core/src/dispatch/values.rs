@@ -6,7 +6,9 @@
 //! each of those. Instances whose tasks take nothing keep nothing here.
 
 use super::instance::{Batch, Instance};
-use crate::limits::{DELIVERY_BYTES_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX};
+use crate::limits::{
+    DELIVERY_BYTES_MAX, RECORD_RUNS_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX,
+};
 use crate::result::{Detail, Finished, Status};
 use crate::runset::RunSet;
 use crate::task::{After, Packed, Rows, TaskId};
@@ -173,8 +175,9 @@ impl Instance {
                 continue;
             }
             let bytes = wanted.value.bytes();
-            let fits = parts.last().is_some_and(|(_, values)| {
-                (values.blob.len() + bytes.len()) as u64 <= DELIVERY_BYTES_MAX
+            let fits = parts.last().is_some_and(|(tasks, values)| {
+                let values = (values.blob.len() + bytes.len()) as u64;
+                values <= DELIVERY_BYTES_MAX && tasks.len() < RECORD_RUNS_MAX
             });
             if !fits {
                 parts.push(Default::default());

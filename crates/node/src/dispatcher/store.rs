@@ -1,6 +1,7 @@
 //! The dispatcher's journal: records in, state back, compaction.
 
 use super::Log;
+use super::pieces::{Joined, pieces};
 use crate::journal::{
     AppendError, CommitError, FORMAT_VERSION, Journal, OpenError, Options as JournalOptions,
     ReplayError,
@@ -81,8 +82,8 @@ impl SettleError {
     /// Whether trying again is useless.
     pub(super) fn is_final(&self) -> bool {
         match self {
-            SettleError::Append(AppendError::TooLong { .. }) => true,
-            SettleError::Append(AppendError::BufferFull { .. }) => false,
+            // What is longer than a record goes in pieces.
+            SettleError::Append(_) => false,
             SettleError::Commit(error) => matches!(error, CommitError::Poisoned(_)),
         }
     }
@@ -135,7 +136,9 @@ impl Store {
         let (journal, mut replay) =
             Journal::open(&options.dir, journal_options).map_err(StoreError::Open)?;
         let (mut records, mut left_out) = (0u64, 0u64);
+        let mut joined = Joined::default();
         while let Some(bytes) = replay.next_record().map_err(StoreError::Replay)? {
+            let Some(bytes) = joined.next(bytes) else { continue };
             let record = Record::from_bytes(bytes).map_err(StoreError::Record)?;
             records += 1;
             let spare = options.salvage.then(|| record.clone());
@@ -170,7 +173,7 @@ impl Store {
     pub(super) fn append(&mut self, record: &Record) {
         let encode = |buffer: &mut Vec<u8>| record.encode(buffer);
         if !self.waiting.is_empty() || self.journal.append_with(encode).is_err() {
-            self.waiting.push(record.to_bytes());
+            self.waiting.extend(pieces(record.to_bytes()));
         } else if self.journal.waiting_bytes() >= EARLY_WRITE_BYTES {
             // What fails here is tried again, and told, at the round's end.
             let _ = self.journal.commit();
@@ -216,11 +219,8 @@ impl Store {
         let records = core.snapshot();
         let log = log.clone();
         std::thread::spawn(move || {
-            let mut encoded = Vec::new();
-            for record in records {
-                encoded.clear();
-                record.encode(&mut encoded);
-                if let Err(error) = snapshot.append(&[&encoded]) {
+            for piece in records.iter().flat_map(|record| pieces(record.to_bytes())) {
+                if let Err(error) = snapshot.append(&[&piece]) {
                     log(&format!("cannot compact the journal for now: {error}"));
                     return;
                 }

@@ -18,7 +18,7 @@ use crc32fast::Hasher;
 pub const FORMAT_VERSION: u32 = 6;
 
 /// Longest body of one record: a message of 16 MiB and room for its envelope.
-pub const RECORD_BYTES_MAX: usize = 17 << 20;
+pub const RECORD_BYTES_MAX: usize = falkon_core::limits::RECORD_BYTES_MAX as usize;
 
 /// Length of the header of every journal file.
 pub(super) const FILE_HEADER_BYTES: usize = 40;

@@ -10,6 +10,7 @@ mod examples;
 mod golden;
 mod hostile;
 mod round_trip;
+mod sizes;
 mod strategies;
 
 /// The function that the fuzz target calls, run here over its corpus.

@@ -278,7 +278,7 @@ fn prepare() -> impl Strategy<Value = Prepare> {
         .prop_map(|(batch, template, classes)| Prepare { batch, template, classes })
 }
 
-fn order() -> impl Strategy<Value = Order> {
+pub(crate) fn order() -> impl Strategy<Value = Order> {
     (
         number(),
         vec(prepare(), 0..3),
@@ -338,6 +338,9 @@ fn submission_error() -> impl Strategy<Value = SubmissionError> {
         (part, number(), number()).prop_map(|(what, expected, found)| {
             SubmissionError::CountMismatch { what, expected, found }
         }),
+        (Just("name of a task"), number(), number()).prop_map(|(what, bytes, bytes_max)| {
+            SubmissionError::TooLong { what, bytes, bytes_max }
+        }),
     ]
 }
 
@@ -351,6 +354,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         number().prop_map(|first| RequestError::Forgotten { first }),
         Just(RequestError::TooManyNeeds),
         policy_error().prop_map(RequestError::Policy),
+        number().prop_map(|bytes| RequestError::LongName { bytes }),
     ]
 }
 

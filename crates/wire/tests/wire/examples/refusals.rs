@@ -12,6 +12,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let ignored =
         PolicyError::NotWith { option: "replication_max", policy: PolicyName::MaxCacheHit };
     let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
+    let too_long =
+        SubmissionError::TooLong { what: "URL of a data object", bytes: 20_000, bytes_max: 16_384 };
     vec![
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
@@ -20,6 +22,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("mismatch", submission(mismatch)),
         ("malformed", submission(SubmissionError::Malformed("class run"))),
         ("too_many", submission(SubmissionError::TooMany)),
+        ("too_long", submission(too_long)),
+        ("long_name", Refusal::Request(RequestError::LongName { bytes: 300 })),
         ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
         ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
         ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),

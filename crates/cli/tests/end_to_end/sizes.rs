@@ -1,0 +1,70 @@
+//! What is too long is refused, or cut, where it comes in: nobody else notices.
+
+use crate::fixture::{Client, Site};
+use falkon_core::dispatch::{InstanceOptions, RequestError};
+use falkon_core::task::{InstanceId, Range, Rows, Submission, SubmissionError, TaskClass, TaskId};
+use falkon_wire::codec::Wire;
+use falkon_wire::command::{CommandTemplate, Piece, Template};
+use falkon_wire::message::{FromClient, Refusal, ToClient};
+use std::sync::Arc;
+
+fn create(client: &mut Client) -> InstanceId {
+    let options = InstanceOptions::default();
+    match client.ask(&FromClient::Create { request: 1, options }) {
+        ToClient::Created { instance, .. } => instance,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One task that is the product of many ranges of one value each.
+fn product(ranges: usize) -> Submission {
+    let literal = |text: &str| vec![Piece::Literal(text.as_bytes().to_vec())];
+    let template = CommandTemplate { argv: vec![literal("true")], ..CommandTemplate::default() };
+    let range = Range { start: -100, step: -100, count: 1 };
+    Submission {
+        count: 1,
+        template: Arc::new(Template::Command(template).to_bytes()),
+        rows: Rows::Computed { factors: vec![range; ranges], offset: 0 },
+        classes: vec![TaskClass::default()],
+        class_runs: vec![(1, 0)],
+        names: None,
+        after: Vec::new(),
+        data: None,
+    }
+}
+
+#[test]
+fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_goes_on() {
+    for args in [&[][..], &["--no-journal"]] {
+        let site = Site::new();
+        let dispatcher = site.dispatcher("d", args);
+        let _executor = dispatcher.executor("one", &[]);
+        let mut client = Client::connect(&dispatcher.access_of("access-client.json"));
+        let instance = create(&mut client);
+        let submit = |ranges| FromClient::Submit {
+            request: 2,
+            instance,
+            first: TaskId(0),
+            submission: product(ranges),
+        };
+        let answer = client.ask(&submit(2_600_000));
+        let ToClient::Refused { reason: Refusal::Request(error), .. } = &answer else {
+            panic!("{answer:?}");
+        };
+        let too_long = SubmissionError::TooLong {
+            what: "list of ranges",
+            bytes: 15_600_008,
+            bytes_max: 65_536,
+        };
+        assert_eq!(*error, RequestError::Submission(too_long));
+        // The same connection, and everybody else, goes on.
+        let accepted = client.ask(&submit(2));
+        assert!(matches!(accepted, ToClient::Accepted { count: 1, .. }), "{accepted:?}");
+        let sealed = client.ask(&FromClient::Seal { request: 3, instance });
+        assert!(matches!(sealed, ToClient::Done { .. }), "{sealed:?}");
+        let access = dispatcher.access();
+        access.run("wait", &[&instance.to_string()]).exits(0);
+        let ran = access.run("submit", &["--wait", "--", "echo", "still there"]).exits(0);
+        assert_eq!(ran.text(), "still there\n");
+    }
+}
