@@ -67,12 +67,13 @@ class Clients(unittest.TestCase):
     def test_tasks_one_by_one_and_from_files(self):
         tasks = [
             {"id": "b", "command": ["echo", "b"], "after": ["a"]},
-            {"id": "a", "command": ["echo", "a"]},
+            {"id": "a", "command": ["echo", 0.5, 1e-07], "env": {"RATE": 0.25}},
             {"id": "f", "call": "operator:add", "args": [1, 2]},
         ]
         instance = self.client.submit_tasks(tasks)
         results = {result.id: result for result in instance.results()}
         self.assertEqual(results["b"].stdout, "b\n")
+        self.assertEqual(results["a"].stdout, "0.5 1e-7\n")
         self.assertEqual(results["f"].value, 3)
         self.assertLessEqual(results["a"].times["ended"], results["b"].times["started"])
         path = os.path.join(self.dispatcher.folder, "tasks.toml")

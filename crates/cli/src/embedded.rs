@@ -5,7 +5,7 @@ use falkon_core::task::{MILLI, Resources};
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
 use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
-use falkon_node::lrm::visible_gpus;
+use falkon_node::lrm::granted;
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,12 +18,15 @@ const LINK_BYTES: usize = 1 << 20;
 
 /// What this machine offers to its tasks.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "This machine")]
 pub(crate) struct OfferArgs {
-    /// Tasks side by side [default: one per CPU]
+    /// Tasks of one CPU side by side [default: one per CPU that this process may
+    /// use, and that a batch scheduler has granted]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     jobs: Option<u32>,
     /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES,
-    /// ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES]
+    /// ROCR_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES, or that a batch scheduler
+    /// has granted]
     #[arg(long, value_name = "N")]
     offer_gpus: Option<u32>,
     /// Custom resources that tasks may use; may be repeated
@@ -34,16 +37,27 @@ pub(crate) struct OfferArgs {
 impl OfferArgs {
     /// As an executor announces it.
     pub(crate) fn capacity(&self) -> Resources {
-        let jobs = self.jobs.unwrap_or_else(cpus);
-        let visible = visible_gpus(|name| std::env::var(name).ok());
-        let mut custom = self.offer.clone();
-        custom.sort();
-        Resources {
-            cpus_milli: jobs.saturating_mul(MILLI),
-            gpus: self.offer_gpus.or(visible).unwrap_or(0),
-            memory_bytes: memory(),
-            custom,
-        }
+        offered(self.jobs, self.offer_gpus, None, self.offer.clone())
+    }
+}
+
+/// What an executor here offers: what its user says, else what a batch scheduler
+/// has granted of this machine, else all of it.
+pub(crate) fn offered(
+    slots: Option<u32>,
+    gpus: Option<u32>,
+    memory_bytes: Option<u64>,
+    mut custom: Vec<(String, u64)>,
+) -> Resources {
+    let granted = granted(|name| std::env::var(name).ok(), &hostname());
+    let all = |granted: Option<u64>| granted.unwrap_or(u64::MAX).min(memory());
+    let slots = slots.unwrap_or_else(|| granted.cpus.unwrap_or(u32::MAX).min(cpus()));
+    custom.sort();
+    Resources {
+        cpus_milli: slots.saturating_mul(MILLI),
+        gpus: gpus.or(granted.gpus).unwrap_or(0),
+        memory_bytes: memory_bytes.unwrap_or_else(|| all(granted.memory_bytes)),
+        custom,
     }
 }
 

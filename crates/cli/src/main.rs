@@ -20,6 +20,7 @@ mod memory;
 mod model;
 mod objects;
 mod pipe;
+mod place;
 mod plan;
 mod progress;
 mod provision;
@@ -141,4 +142,42 @@ fn main() -> ExitCode {
         }
     };
     exit.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_under_the_heading_that_is_theirs() {
+        let cli = Cli::command();
+        let heading = |command: &str, option: &str| {
+            let command = cli.find_subcommand(command).unwrap();
+            let found = command.get_arguments().find(|found| found.get_long() == Some(option));
+            found.unwrap().get_help_heading().map(str::to_owned)
+        };
+        for (command, options) in [
+            ("run", &["dry-run", "every-copy"][..]),
+            ("submit", &["access", "name", "instance-access", "dry-run", "wait"]),
+            (
+                "executor",
+                &["capture", "give-up", "walltime", "leave-before", "idle-exit", "name", "slots"],
+            ),
+        ] {
+            for option in options {
+                assert_eq!(heading(command, option), None, "{command} --{option}");
+            }
+        }
+        for (heading_of, options) in [
+            ("Failures", &["keep-going", "fail-fast"][..]),
+            ("This machine", &["jobs", "offer-gpus", "offer"]),
+            ("Functions", &["preload", "worker"]),
+            ("Results", &["out", "json", "capture"]),
+            ("Tasks", &["call", "language", "shell"]),
+        ] {
+            for option in options {
+                assert_eq!(heading("run", option).as_deref(), Some(heading_of), "--{option}");
+            }
+        }
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Surroundings<'a> {
     /// Standard input, for sources that are `-`.
     pub(crate) stdin: &'a mut dyn BufRead,
     /// Whether standard input is a pipe or file: its lines are a source if the
-    /// command line has none.
+    /// command line has none, but has placeholders for values.
     pub(crate) stdin_is_piped: bool,
     /// The folder from which relative paths are seen, absolute.
     pub(crate) current_dir: &'a Path,
@@ -387,7 +387,7 @@ fn check_combination(args: &PlanArgs) -> Result<(), PlanError> {
 /// The values of the command line's sources, none of them empty.
 fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source>, PlanError> {
     let given = &args.sources.sources;
-    if given.is_empty() && surroundings.stdin_is_piped {
+    if surroundings.stdin_is_piped && args.wants_lines() {
         let lines = source::lines(surroundings.stdin, "standard input")?;
         // Something that is piped by habit, such as an empty file.
         return Ok(if lines.len() == 0 { Vec::new() } else { vec![Source::Values(lines)] });

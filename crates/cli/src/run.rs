@@ -19,8 +19,12 @@ use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_node::client::ClientError;
 use falkon_node::executor::CacheSetup;
+use falkon_node::lrm::copies;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long values may take to come before that is told, in milliseconds.
+const STDIN_QUIET_MS: u64 = 2000;
 
 /// Bytes of each output stream kept in memory, by default.
 pub(crate) const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
@@ -59,6 +63,7 @@ pub(crate) struct OutputArgs {
 
 /// What a failed task means for the others.
 #[derive(Args, Debug, Clone, Copy, Default)]
+#[command(next_help_heading = "Failures")]
 pub(crate) struct FailureArgs {
     /// Go on when tasks fail (the default)
     #[arg(long, conflicts_with = "fail_fast")]
@@ -71,6 +76,15 @@ pub(crate) struct FailureArgs {
 /// `falkon run`
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
+    // Options without a heading come first: a heading holds for all that
+    // follows it.
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Run in every copy of this command that srun or mpirun starts, where each
+    /// is to do something else
+    #[arg(long)]
+    every_copy: bool,
     #[command(flatten)]
     plan: PlanArgs,
     #[command(flatten)]
@@ -83,16 +97,21 @@ pub(crate) struct RunArgs {
     workers: WorkerArgs,
     #[command(flatten)]
     failure: FailureArgs,
-    /// Print what would run, and run nothing
-    #[arg(long)]
-    dry_run: bool,
     #[command(flatten)]
     output: OutputArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: RunArgs) -> Exit {
-    let plan = match make_plan(&args.plan) {
+    let variable = |name: &str| std::env::var(name).ok();
+    if let Some(copies) = copies(variable).filter(|_| !args.every_copy) {
+        return Exit::usage(format_args!(
+            "this is one of {copies} copies that were started side by side (srun, mpirun), and \
+             each would run all tasks: start it once, without srun, or use all nodes with `falkon \
+             start` and `srun falkon executor`; --every-copy runs in each all the same"
+        ));
+    }
+    let plan = match make_plan(&args.plan, args.output.quiet) {
         Ok(plan) => plan,
         Err(exit) => return exit,
     };
@@ -106,13 +125,52 @@ pub(crate) fn run(args: RunArgs) -> Exit {
 }
 
 /// The plan of a command line, or what is wrong with it.
-pub(crate) fn make_plan(args: &PlanArgs) -> Result<Plan, Exit> {
+pub(crate) fn make_plan(args: &PlanArgs, quiet: bool) -> Result<Plan, Exit> {
     let current_dir = std::env::current_dir()
         .map_err(|error| Exit::failure(format!("cannot tell the current directory: {error}")))?;
+    let stdin_is_piped = is_piped();
+    if stdin_is_piped && !quiet {
+        tell_of_stdin(args);
+    }
     let mut stdin = std::io::stdin().lock();
     let surroundings =
-        Surroundings { stdin_is_piped: is_piped(), stdin: &mut stdin, current_dir: &current_dir };
+        Surroundings { stdin_is_piped, stdin: &mut stdin, current_dir: &current_dir };
     Plan::new(args, surroundings).map_err(Exit::usage)
+}
+
+/// Says that lines are waited for that do not come, or are left alone though
+/// they are there and nothing else gives values.
+fn tell_of_stdin(args: &PlanArgs) {
+    if args.wants_lines() {
+        if !has_input(STDIN_QUIET_MS) {
+            say("waiting for values on standard input, a task per line (</dev/null: none)");
+        }
+    } else if args.has_no_source() && has_input(0) {
+        say("standard input is not read: put {} where a line's value is to stand, or add \
+             --each-line - to have a task per line");
+    }
+}
+
+/// Whether standard input has something to read, or ends, within a time.
+fn has_input(millis: u64) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = std::io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let timeout = Timespec::try_from(Duration::from_millis(millis)).unwrap_or_default();
+    let ready = poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0);
+    // Of one that ends, a plan that needs values says what is wrong.
+    ready && (millis > 0 || fds[0].revents().contains(PollFlags::IN) && !is_at_end())
+}
+
+/// Whether standard input is a file of which all has been read.
+fn is_at_end() -> bool {
+    let stdin = std::io::stdin();
+    let (Ok(found), Ok(at)) =
+        (rustix::fs::fstat(&stdin), rustix::fs::seek(&stdin, rustix::fs::SeekFrom::Current(0)))
+    else {
+        return false;
+    };
+    u64::try_from(found.st_size).is_ok_and(|size| at >= size)
 }
 
 /// Whether standard input is something one pipes values through, rather than

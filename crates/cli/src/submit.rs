@@ -21,12 +21,8 @@ use std::time::Instant;
 pub(crate) struct SubmitArgs {
     #[command(flatten)]
     access: AccessArgs,
-    #[command(flatten)]
-    plan: PlanArgs,
-    #[command(flatten)]
-    policy: PolicyArgs,
-    #[command(flatten)]
-    failure: FailureArgs,
+    // Options without a heading come first: a heading holds for all that
+    // follows it.
     /// Name shown to people
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
@@ -41,6 +37,12 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
+    plan: PlanArgs,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    failure: FailureArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -53,7 +55,7 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
             std::env::current_dir().ok().map(std::path::PathBuf::into_os_string);
     }
     args.plan.options.reads_held = true;
-    let plan = match make_plan(&args.plan) {
+    let plan = match make_plan(&args.plan, args.output.quiet) {
         Ok(plan) => plan,
         Err(exit) => return exit,
     };

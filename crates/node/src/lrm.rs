@@ -31,7 +31,7 @@ pub use description::{
 };
 pub use document::Document;
 pub use driver::{Driver, LrmError, Request, Submission};
-pub use granted::{Granted, granted, visible_gpus};
+pub use granted::{Granted, copies, granted, visible_gpus};
 pub use script::Executor;
 pub use settings::{Settings, SettingsError};
 pub use template::{FillError, Quoting, Template, TemplateError, Value, Values, quoted};

@@ -1,11 +1,13 @@
 //! The options that say what to run: shared by `falkon run` and
 //! `falkon submit`.
 
+use super::placeholder::has_value;
 use super::quantity::{cpus_milli, duration_micros, memory_bytes, resource};
 use super::source::range;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use falkon_core::task::Range;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// What to run, and how often.
@@ -40,9 +42,28 @@ pub(crate) struct PlanArgs {
     /// first, second, … of several sources; {#} is the task's number. Other
     /// braces are plain text. If the program would not see any of them, not
     /// even as a data object that it reads or writes (NAME=SOURCE), the values
-    /// are appended as its last arguments.
+    /// are appended as its last arguments; not so with --shell, where only the
+    /// script itself can say where they stand.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl PlanArgs {
+    /// Whether lines of standard input are values: there is no other source,
+    /// and a placeholder asks for one. Otherwise standard input is somebody
+    /// else's, such as the loop's in `while read x; do falkon run …; done`.
+    pub(crate) fn wants_lines(&self) -> bool {
+        let TaskOptions { env, cwd, stdin, input, output, stage, .. } = &self.options;
+        let words = self.command.iter().chain(env).chain(cwd).chain(stdin).chain(input);
+        let mut words = words.chain(output);
+        self.has_no_source() && !stage && words.any(|word| has_value(word.as_bytes()))
+    }
+
+    /// Whether nothing on the command line gives values or tasks.
+    pub(crate) fn has_no_source(&self) -> bool {
+        let SourceArgs { sources, tasks, workflow } = &self.sources;
+        sources.is_empty() && tasks.is_none() && workflow.is_none()
+    }
 }
 
 /// One source of values, as it stands on the command line.
@@ -96,8 +117,10 @@ impl Args for SourceArgs {
                     .value_parser(value_parser!(OsString))
                     .help("A task per line of FILE (`-`: standard input)")
                     .long_help(
-                        "A task per line of FILE, taken exactly as it is; `-` is standard input. \
-                         Without any source, lines piped into standard input are one.",
+                        "A task per line of FILE, taken exactly as it is but for its end (a \
+                         line feed, or carriage return and line feed); `-` is standard input. \
+                         Without any source, lines piped into standard input are one if the \
+                         command has a placeholder for them.",
                     ),
             )
             .arg(
@@ -110,7 +133,7 @@ impl Args for SourceArgs {
                     .long_help(
                         "A task per number from A to B, both included, in steps of STEP (1 by \
                          default): 1-100, 0-90:10, 10-1:-1, -5-5. Ranges cost nothing, whatever \
-                         their length.",
+                         their length. Numbers have no leading zeros: `seq -w` makes such lines.",
                     ),
             )
             .arg(
@@ -234,8 +257,8 @@ pub(crate) struct TaskOptions {
     /// Bring the files of --each to where their tasks run
     ///
     /// Each file is a data object, found under its base name in the task's own
-    /// directory; {} stands for that name. The same as --input {/}={} and {/}
-    /// in the place of {}.
+    /// directory; {} stands for that name, in the command and in --output. The
+    /// same as --input {/}={} and {/} in the place of {}.
     #[arg(long)]
     pub(crate) stage: bool,
     /// What a task reads: a file, or NAME=SOURCE; may be repeated

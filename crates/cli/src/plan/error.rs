@@ -329,7 +329,7 @@ impl PlanError {
             }
             PlanError::Argument { shown } => write!(
                 f,
-                "invalid argument: {shown}, expected a string without NUL or a whole number \
+                "invalid argument: {shown}, expected a string without NUL or a number \
                  (other values are for functions, with `call`)"
             ),
             PlanError::LargeSource { path, bytes_max } => write!(

@@ -240,8 +240,8 @@ fn is_path_to(path: &[u8], name: &[u8]) -> bool {
     path.strip_prefix(b"./").unwrap_or(path) == name
 }
 
-/// Stages the values of `--each`: each is an input under its base name, and
-/// the command sees that name.
+/// Stages the values of `--each`: each is an input under its base name, which
+/// the command sees and the outputs have.
 ///
 /// # Errors
 /// No source has files.
@@ -257,8 +257,9 @@ pub(crate) fn stage(
     if files.is_empty() {
         return Err(PlanError::Object(ObjectError::NothingToStage));
     }
-    let CommandTemplate { argv, env, stdin, .. } = template;
+    let CommandTemplate { argv, env, stdin, outputs, .. } = template;
     let texts = argv.iter_mut().chain(env.iter_mut().map(|(_, value)| value)).chain(stdin);
+    let texts = texts.chain(outputs);
     for piece in texts.flatten() {
         if let Piece::Value { source, form: form @ Form::Whole } = piece
             && files.contains(source)

@@ -101,6 +101,11 @@ pub(crate) fn compile(text: &[u8], sources: usize) -> Result<Text, PlanError> {
     Ok(pieces)
 }
 
+/// Whether a placeholder for a value is in `text`.
+pub(crate) fn has_value(text: &[u8]) -> bool {
+    (0..text.len()).any(|at| matches!(leading(&text[at..]), Some((Placeholder::Value { .. }, _))))
+}
+
 /// Appends the literal so far, if any, and then `piece`.
 pub(crate) fn push(pieces: &mut Text, literal: &mut Vec<u8>, piece: Piece) {
     if !literal.is_empty() {

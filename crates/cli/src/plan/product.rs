@@ -124,6 +124,12 @@ impl Product {
         });
     }
 
+    /// The values of the task at `index`.
+    pub(crate) fn values(&self, index: u64) -> Vec<Vec<u8>> {
+        let copied = |values: &[&[u8]]| values.iter().map(|value| value.to_vec()).collect();
+        self.with_values(index, copied).unwrap_or_default()
+    }
+
     /// The command of the task at `index`.
     pub(crate) fn command(&self, index: u64) -> Option<Command> {
         // The template was compiled for exactly these sources.
@@ -255,7 +261,7 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
             return Err(PlanError::BuiltinInShell { name });
         }
         let words: Vec<&[u8]> = args.command.iter().map(|word| word.as_bytes()).collect();
-        template.argv = shell::compile(&words.join(&b' '), sources, !seen)?;
+        template.argv = shell::compile(&words.join(&b' '), sources)?;
         return Ok((template, kind));
     }
     template.argv = args

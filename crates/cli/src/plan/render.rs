@@ -1,7 +1,7 @@
 //! A plan for people: labels and the dry run.
 
-use super::Plan;
-use super::shell::quoted;
+use super::shell::{self, quoted};
+use super::{Body, Plan};
 use falkon_core::task::{Kind, Resources, TaskClass};
 use falkon_wire::command::Command;
 use std::io::{self, Write};
@@ -13,12 +13,13 @@ const AFTER_NAMES_MAX: usize = 8;
 
 impl Plan {
     /// A short text for the task at `position`: its name, if it has one, and
-    /// its command.
+    /// its command. If that is too long to be shown whole, its values follow,
+    /// because they say which task it is.
     pub(crate) fn label(&self, position: u64) -> String {
         // A command may have very many words, of which few are shown.
         let words = self.command(position).map(|mut command| {
             command.argv.truncate(LABEL_CHARS_MAX);
-            words(&command)
+            shown(&command)
         });
         let text = match (self.name(position), words) {
             (Some(name), Some(words)) => format!("{name} ({words})"),
@@ -26,9 +27,23 @@ impl Plan {
             (None, words) => words.unwrap_or_default(),
         };
         let text = text.replace(char::is_control, " ");
-        match text.char_indices().nth(LABEL_CHARS_MAX) {
-            None => text,
-            Some(_) => text.chars().take(LABEL_CHARS_MAX - 1).chain(['…']).collect(),
+        let cut = cut(&text, LABEL_CHARS_MAX);
+        if cut == text {
+            return text;
+        }
+        let values = self.values(position).iter().map(|value| quoted(value)).collect::<Vec<_>>();
+        match values.is_empty() {
+            true => cut,
+            false => format!("{cut} [{}]", super::render::cut(&values.join(" "), LABEL_CHARS_MAX)),
+        }
+    }
+
+    /// The values that sources give to the task at `position`.
+    fn values(&self, position: u64) -> Vec<Vec<u8>> {
+        let Some(index) = self.checked_index(position) else { return Vec::new() };
+        match &*self.body {
+            Body::Product(product) => product.values(index),
+            Body::Listed(_) => Vec::new(),
         }
     }
 
@@ -123,7 +138,23 @@ fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
     }
 }
 
+/// `text`, or as much of it as so many characters hold.
+fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(chars_max - 1).chain(['…']).collect(),
+    }
+}
+
+/// A command for people: a script as it was written, with the task's values.
+fn shown(command: &Command) -> String {
+    shell::script(&command.argv).unwrap_or_else(|| words(command))
+}
+
 fn words(command: &Command) -> String {
+    if let Some(script) = shell::script(&command.argv) {
+        return format!("sh -c {}", quoted(script.as_bytes()));
+    }
     let mut words: Vec<String> = command.argv.iter().map(|word| quoted(word)).collect();
     if let Some(call) = &command.call {
         // The first byte of a payload says its form.

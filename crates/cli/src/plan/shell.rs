@@ -33,22 +33,14 @@ pub(crate) fn command<T: From<Vec<u8>>>(script: T, parameters: Vec<T>) -> Vec<T>
 }
 
 /// The arguments that run `script`, where placeholders stand for the values
-/// of so many `sources`. If it has none and `append` is set, all values follow
-/// the script as words.
+/// of so many `sources`. Values follow no script: where its last command ends,
+/// nobody can tell.
 ///
 /// # Errors
 /// A placeholder names no source, or stands in a here-document.
-pub(crate) fn compile(script: &[u8], sources: usize, append: bool) -> Result<Vec<Text>, PlanError> {
+pub(crate) fn compile(script: &[u8], sources: usize) -> Result<Vec<Text>, PlanError> {
     let mut walk = Walk::new(sources);
     walk.run(script)?;
-    if append && !walk.has_placeholder {
-        for source in 0..sources {
-            let source = u32::try_from(source).unwrap_or(u32::MAX);
-            walk.literal.push(b' ');
-            let variable = walk.variable(source, Form::Whole);
-            walk.literal.extend_from_slice(format!("\"${{{variable}}}\"").as_bytes());
-        }
-    }
     let mut pieces = Vec::new();
     let mut literal = prologue(walk.values.len());
     for piece in walk.pieces {
@@ -69,6 +61,43 @@ pub(crate) fn compile(script: &[u8], sources: usize, append: bool) -> Result<Vec
     let mut argv = vec![fixed(SHELL), fixed(b"-c"), pieces, fixed(SCRIPT_NAME)];
     argv.extend(values);
     Ok(argv)
+}
+
+/// The script that `argv` runs, as it was written, with values in the places of
+/// its placeholders; `None` if `argv` is no such command.
+pub(crate) fn script(argv: &[Vec<u8>]) -> Option<String> {
+    let [program, option, script, name, values @ ..] = argv else { return None };
+    let is_ours = program == SHELL && option == b"-c" && name == SCRIPT_NAME;
+    let script = script.strip_prefix(prologue(values.len()).as_slice()).filter(|_| is_ours)?;
+    let mut text = String::from_utf8_lossy(script).into_owned();
+    // The last first, so that the variable 1 is not found in 10.
+    for (number, value) in values.iter().enumerate().rev() {
+        let variable = format!("${{falkon_{}}}", number + 1);
+        let has_control = String::from_utf8(value.clone())
+            .map_or(true, |value| value.chars().any(char::is_control));
+        let plain = || String::from_utf8_lossy(value).into_owned();
+        let (single, double) = match has_control {
+            true => (format!("'{}'", quoted(value)), format!("\"{}\"", quoted(value))),
+            false => (plain().replace('\'', "'\\''"), in_double_quotes(&plain())),
+        };
+        text = text
+            .replace(&format!("'\"{variable}\"'"), &single)
+            .replace(&format!("\"{variable}\""), &quoted(value))
+            .replace(&variable, &double);
+    }
+    Some(text)
+}
+
+/// `value` as it is written between double quotes.
+fn in_double_quotes(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for character in value.chars() {
+        if matches!(character, '$' | '`' | '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(character);
+    }
+    text
 }
 
 /// Words that name the shell's arguments and take them away.
@@ -109,7 +138,6 @@ struct Walk {
     pieces: Text,
     literal: Vec<u8>,
     values: Vec<(u32, Form)>,
-    has_placeholder: bool,
     here_document: HereDocument,
 }
 
@@ -128,7 +156,6 @@ impl Walk {
             pieces: Vec::new(),
             literal: Vec::new(),
             values: Vec::new(),
-            has_placeholder: false,
             here_document: HereDocument::None,
         }
     }
@@ -251,7 +278,6 @@ impl Walk {
     }
 
     fn place(&mut self, placeholder: Placeholder, spelled: &[u8]) -> Result<(), PlanError> {
-        self.has_placeholder = true;
         let Placeholder::Value { source, form } = placeholder else {
             push(&mut self.pieces, &mut self.literal, Piece::Number);
             return Ok(());
@@ -336,9 +362,10 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    /// What `script` prints when a real shell runs it.
-    fn output(script: &str, values: &[&[u8]], append: bool) -> Vec<u8> {
-        let argv = compile(script.as_bytes(), values.len(), append).unwrap();
+    /// What `script` prints when a real shell runs it; what is shown to people
+    /// prints the same.
+    fn output(script: &str, values: &[&[u8]]) -> Vec<u8> {
+        let argv = compile(script.as_bytes(), values.len()).unwrap();
         let template = CommandTemplate { argv, ..CommandTemplate::default() };
         let argv = template.fill(values, 7).unwrap().argv;
         let ran = std::process::Command::new(OsStr::from_bytes(&argv[0]))
@@ -346,6 +373,19 @@ mod tests {
             .output()
             .unwrap();
         assert!(ran.stderr.is_empty(), "{script}: {}", String::from_utf8_lossy(&ran.stderr));
+        let shown = super::script(&argv).unwrap();
+        if shown.contains(":-") && shown.contains("$'") {
+            // Shells do not agree on quotes within a default.
+            return ran.stdout;
+        }
+        // `$'…'` needs a shell that knows it.
+        let shell = if shown.contains("$'") { "bash" } else { "sh" };
+        let again = std::process::Command::new(shell)
+            .args(["-c", &shown])
+            .env("LC_ALL", "C")
+            .output()
+            .unwrap();
+        assert_eq!(again.stdout, ran.stdout, "{shown}");
         ran.stdout
     }
 
@@ -385,7 +425,7 @@ mod tests {
                 "case x in x) printf '<%s>' {};; esac",
                 "printf '<%s>' \"$(true 'a)' \")\")\"{} # '{}",
             ] {
-                assert_eq!(output(script, &[value], false), one, "{script}");
+                assert_eq!(output(script, &[value]), one, "{script}");
             }
         }
     }
@@ -399,35 +439,31 @@ mod tests {
             for script in
                 ["printf '<%s>' \"$(printf %s {})\"", "printf '<%s>' \"$(printf %s '{}')\""]
             {
-                assert_eq!(output(script, &[value], false), one, "{script}");
+                assert_eq!(output(script, &[value]), one, "{script}");
             }
         }
-        assert_eq!(output("echo `printf %s {}`", &[b"a b"], false), b"a b\n");
-        assert_eq!(output("echo $(( {} + (2 * 3) )) {#}", &[b"4"], false), b"10 7\n");
+        assert_eq!(output("echo `printf %s {}`", &[b"a b"]), b"a b\n");
+        assert_eq!(output("echo $(( {} + (2 * 3) )) {#}", &[b"4"]), b"10 7\n");
     }
 
     #[test]
-    fn values_are_appended_to_a_script_without_placeholders() {
-        assert_eq!(output("printf '<%s>'", &[b"a b", b"'"], true), b"<a b><'>");
-        assert_eq!(output("echo none", &[b"a"], false), b"none\n");
+    fn nothing_follows_a_script_without_placeholders() {
+        assert_eq!(output("for i in a; do echo $i; done", &[b"1"]), b"a\n");
     }
 
     #[test]
     fn several_sources_and_parameters_of_the_shell() {
-        assert_eq!(
-            output("printf '<%s>' {} {2} '{}'", &[b"a b", b"c"], false),
-            b"<a b><c><c><a b c>"
-        );
-        assert_eq!(output("f() { echo ${1} ${#} $#; }; f x {}", &[b"v"], false), b"x 2 2\n");
-        assert_eq!(output("echo $# \\{}", &[b"v"], false), b"0 {}\n");
-        assert_eq!(output("printf %s {/.}{//}", &[b"d/a b.c"], false), b"a bd");
+        assert_eq!(output("printf '<%s>' {} {2} '{}'", &[b"a b", b"c"]), b"<a b><c><c><a b c>");
+        assert_eq!(output("f() { echo ${1} ${#} $#; }; f x {}", &[b"v"]), b"x 2 2\n");
+        assert_eq!(output("echo $# \\{}", &[b"v"]), b"0 {}\n");
+        assert_eq!(output("printf %s {/.}{//}", &[b"d/a b.c"]), b"a bd");
     }
 
     #[test]
     fn a_placeholder_in_a_here_document_is_refused() {
-        let error = compile(b"cat <<E\n{}\nE", 1, true).unwrap_err();
+        let error = compile(b"cat <<E\n{}\nE", 1).unwrap_err();
         assert!(matches!(error, PlanError::HereDocument { .. }));
-        assert!(compile(b"cat <<E {}\n$x\nE", 1, true).is_ok());
+        assert!(compile(b"cat <<E {}\n$x\nE", 1).is_ok());
     }
 
     proptest! {

@@ -41,6 +41,8 @@ impl Source {
 pub(crate) enum RangeError {
     /// Not `A-B` or `A-B:STEP`.
     Malformed(String),
+    /// A number with leading zeros, which values would not have.
+    Padded(String),
     /// A step of 0.
     NoStep(String),
     /// The step leads away from the end.
@@ -61,6 +63,11 @@ impl fmt::Display for RangeError {
                 f,
                 "`{text}` is not a range: write FIRST-LAST or FIRST-LAST:STEP in whole \
                  numbers, such as 1-100, 0-90:10, 10-1:-1 or -5-5"
+            ),
+            RangeError::Padded(text) => write!(
+                f,
+                "the values of the range `{text}` would have no leading zeros: leave those out, or \
+                 give lines that have them, as `seq -w` makes them (--each-line -)"
             ),
             RangeError::NoStep(text) => {
                 write!(f, "the range `{text}` has a step of 0 and would never end")
@@ -90,6 +97,13 @@ pub(crate) fn range(text: &str) -> Result<Range, RangeError> {
     let divide = ends.char_indices().skip(1).find(|(_, c)| *c == '-').ok_or_else(malformed)?.0;
     let first = ends[..divide].parse::<i64>().map_err(|_| malformed())?;
     let last = ends[divide + 1..].parse::<i64>().map_err(|_| malformed())?;
+    let is_padded = |number: &str| {
+        let digits = number.trim_start_matches(['-', '+']);
+        digits.len() > 1 && digits.starts_with('0')
+    };
+    if is_padded(&ends[..divide]) || is_padded(&ends[divide + 1..]) {
+        return Err(RangeError::Padded(text.to_owned()));
+    }
     if step == 0 {
         return Err(RangeError::NoStep(text.to_owned()));
     }
@@ -153,7 +167,8 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>, PlanError> {
     Ok(BufReader::with_capacity(READ_BUFFER_BYTES, file))
 }
 
-/// The lines of `from`, without their line feeds; `name` is for messages.
+/// The lines of `from`, without their ends: a line feed, or a carriage return
+/// and a line feed. `name` is for messages.
 ///
 /// # Errors
 /// It cannot be read, or a line cannot be an argument.
@@ -173,6 +188,9 @@ pub(crate) fn lines(from: &mut dyn BufRead, name: &str) -> Result<Column, PlanEr
         }
         if line.last() == Some(&b'\n') {
             line.pop();
+            if line.last() == Some(&b'\r') {
+                line.pop();
+            }
         }
         let number = column.len() + 1;
         if line.contains(&0) {
@@ -216,6 +234,9 @@ mod tests {
         {
             assert_eq!(range(text), Err(RangeError::Malformed(text.to_owned())), "{text}");
         }
+        for text in ["008-010", "1-05", "-01-1", "00-1"] {
+            assert_eq!(range(text), Err(RangeError::Padded(text.to_owned())), "{text}");
+        }
         assert_eq!(range("1-5:0"), Err(RangeError::NoStep("1-5:0".to_owned())));
         assert!(matches!(range("5-1"), Err(RangeError::Away { step: ":-1", .. })));
         assert!(matches!(range("1-5:-1"), Err(RangeError::Away { step: ":1", .. })));
@@ -258,12 +279,14 @@ mod tests {
         }
 
         #[test]
-        fn lines_are_what_split_gives(bytes in prop::collection::vec(1u8..13, 0..60)) {
+        fn lines_are_what_split_gives(bytes in prop::collection::vec(1u8..14, 0..60)) {
             let column = lines(&mut &bytes[..], "list").unwrap();
             let mut expected: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-            if expected.last() == Some(&&b""[..]) {
-                expected.pop();
+            let last = expected.pop();
+            for line in &mut expected {
+                *line = line.strip_suffix(b"\r").unwrap_or(line);
             }
+            expected.extend(last.filter(|last| !last.is_empty()));
             let found: Vec<&[u8]> = (0..column.len()).map(|at| column.at(at).unwrap()).collect();
             prop_assert_eq!(found, expected);
         }

@@ -328,13 +328,11 @@ impl Defaults {
     }
 }
 
-/// A program's argument: text, or a whole number that is meant as text.
+/// A program's argument: text, or a number that is meant as text.
 fn word(value: &serde_json::Value) -> Result<Vec<u8>, PlanError> {
     match value {
         serde_json::Value::String(text) if !text.contains('\0') => Ok(text.as_bytes().to_vec()),
-        serde_json::Value::Number(number) if number.is_i64() || number.is_u64() => {
-            Ok(number.to_string().into_bytes())
-        }
+        serde_json::Value::Number(number) => Ok(number.to_string().into_bytes()),
         other => Err(PlanError::Argument { shown: other.to_string() }),
     }
 }

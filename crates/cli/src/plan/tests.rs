@@ -101,8 +101,13 @@ fn values_are_appended_where_the_program_would_not_see_them() {
 }
 
 #[test]
-fn lines_of_standard_input_are_the_source_if_there_is_no_other() {
-    assert_eq!(argvs(&plan(&["--", "p"], Some("a b\n\nc")).unwrap()), ["p|a b", "p|", "p|c"]);
+fn lines_of_standard_input_are_the_source_if_a_placeholder_asks_for_one() {
+    let lines = Some("a b\n\nc\r\n");
+    assert_eq!(argvs(&plan(&["--", "p", "{}"], lines).unwrap()), ["p|a b", "p|", "p|c"]);
+    let shell = plan(&["--shell", "--", "p '{}'"], lines).unwrap();
+    assert_eq!(shell.count(), 3);
+    // Without a place for them they are somebody else's.
+    assert_eq!(argvs(&plan(&["--", "p", "{#}", "{x}"], lines).unwrap()), ["p|1|{x}"]);
     assert_eq!(argvs(&plan(&["--", "p"], Some("")).unwrap()), ["p"]);
     assert_eq!(argvs(&plan(&["--", "p"], None).unwrap()), ["p"]);
     assert_eq!(argvs(&plan(&["--range", "1-1", "--", "p"], Some("a")).unwrap()), ["p|1"]);
@@ -243,7 +248,9 @@ fn combinations_that_make_no_sense_are_refused() {
         let text = message(words, None);
         assert!(text.contains(part), "{words:?}: {text}");
     }
-    assert!(message(&["--", "p"], Some("a\n\0")).contains("line 2 of `standard input` has a NUL"));
+    assert!(
+        message(&["--", "p", "{}"], Some("a\n\0")).contains("line 2 of `standard input` has a NUL")
+    );
 }
 
 #[test]
@@ -427,16 +434,16 @@ fn assert_full_pieces(plan: &Plan) {
 #[test]
 fn long_lists_go_out_in_bounded_pieces() {
     let lines: String = (0..150_000).map(|at| format!("value-{at}\n")).collect();
-    let plan = plan(&["--", "p"], Some(&lines)).unwrap();
+    let plan = plan(&["--each-line", "-", "--", "p"], Some(&lines)).unwrap();
     assert_full_pieces(&plan);
     check_submissions(&plan);
-    let many =
-        plan_from(&["--", "p"].map(OsString::from), Some(&b"v\n".repeat(1_000_000))).unwrap();
+    let words = ["--", "p", "{}"].map(OsString::from);
+    let many = plan_from(&words, Some(&b"v\n".repeat(1_000_000))).unwrap();
     assert_eq!(many.count(), 1_000_000);
     assert_eq!(many.command(999_999).unwrap().argv, [b"p", b"v"]);
     assert_eq!(many.submissions().map(|part| part.count).sum::<u64>(), 1_000_000);
     let long = format!("{}\n", "x".repeat(100_000)).repeat(100);
-    let plan = super::tests::plan(&["--", "p"], Some(&long)).unwrap();
+    let plan = super::tests::plan(&["--", "p", "{}"], Some(&long)).unwrap();
     assert!(plan.submissions().all(|part| part.bytes() < 5 << 20));
     check_submissions(&plan);
     let tasks: String = (0..70_000).map(|at| format!("{{\"command\":\"p{at}\"}}\n")).collect();

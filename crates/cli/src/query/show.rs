@@ -19,6 +19,10 @@ pub(crate) fn print(text: &str) -> Option<Exit> {
     }
 }
 
+/// The narrowest columns of names: of instances, and of executors.
+const NAME_CHARS_MIN: usize = 16;
+const HOST_CHARS_MIN: usize = 24;
+
 /// Executors that are listed one by one unless all are asked for.
 const EXECUTORS_LISTED_MAX: usize = 32;
 
@@ -38,16 +42,18 @@ fn status_text(status: &Status, all: bool) -> String {
         counted(status.executors.len() as u64, "executor"),
         counted(status.instances.len() as u64, "instance")
     );
+    let names = status.instances.iter().map(|instance| instance.name.as_str());
+    let wide = width(names, NAME_CHARS_MIN);
     if !status.instances.is_empty() {
         text.push_str(&format!(
-            "\n{:>5}  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  STATE\n",
+            "\n{:>5}  {:<wide$} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  STATE\n",
             "ID", "NAME", "TASKS", "WAITING", "READY", "RUNNING", "DONE", "FAILED"
         ));
     }
     for instance in &status.instances {
         let counts = &instance.counts;
         text.push_str(&format!(
-            "{:>5}  {:<16} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
+            "{:>5}  {:<wide$} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
             instance.id,
             printable(&instance.name),
             counts.total,
@@ -71,19 +77,20 @@ fn status_text(status: &Status, all: bool) -> String {
             ));
         }
     }
+    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
+    let (listed, others) = listed(&status.executors, listed_max);
+    let wide = width(listed.iter().map(|executor| executor.name.as_str()), HOST_CHARS_MIN);
     if !status.executors.is_empty() {
         text.push_str(&format!(
-            "\n{:>5}  {:<24} {:>8} {:>8} {:>8}  OFFERS\n",
+            "\n{:>5}  {:<wide$} {:>8} {:>8} {:>8}  OFFERS\n",
             "ID", "EXECUTOR", "FREE", "TASKS", "AHEAD"
         ));
     }
-    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
-    let (listed, others) = listed(&status.executors, listed_max);
     for executor in listed {
-        text.push_str(&executor_line(executor, status.now));
+        text.push_str(&executor_line(executor, status.now, wide));
     }
     if !others.is_empty() {
-        text.push_str(&others_line(&others));
+        text.push_str(&others_line(&others, wide));
     }
     text.push_str(&caches::table(&status.executors, all));
     text
@@ -104,9 +111,9 @@ fn listed(
     (listed, others)
 }
 
-fn executor_line(executor: &ExecutorStatus, now: Time) -> String {
+fn executor_line(executor: &ExecutorStatus, now: Time, wide: usize) -> String {
     format!(
-        "{:>5}  {:<24} {:>8} {:>8} {:>8}  {}{}\n",
+        "{:>5}  {:<wide$} {:>8} {:>8} {:>8}  {}{}\n",
         executor.id.0,
         printable(&executor.name),
         f64::from(executor.free.cpus_milli) / f64::from(MILLI),
@@ -118,7 +125,7 @@ fn executor_line(executor: &ExecutorStatus, now: Time) -> String {
 }
 
 /// What executors that are not listed come to.
-fn others_line(others: &[&ExecutorStatus]) -> String {
+fn others_line(others: &[&ExecutorStatus], wide: usize) -> String {
     let cpus = |milli: &dyn Fn(&ExecutorStatus) -> u32| {
         let sum: u64 = others.iter().map(|executor| u64::from(milli(executor))).sum();
         sum as f64 / f64::from(MILLI)
@@ -132,7 +139,7 @@ fn others_line(others: &[&ExecutorStatus]) -> String {
         count => format!(", {count} of them disconnected or suspended"),
     };
     format!(
-        "{:>5}  {:<24} {:>8} {:>8} {:>8}  {} CPUs in all{troubled} (--all lists them)\n",
+        "{:>5}  {:<wide$} {:>8} {:>8} {:>8}  {} CPUs in all{troubled} (--all lists them)\n",
         "",
         format!("and {} more", others.len()),
         cpus(&|executor| executor.free.cpus_milli),
@@ -157,6 +164,11 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
 /// `1 task`, `2 tasks`.
 pub(super) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The width of a column that all `names` fit in.
+fn width<'a>(names: impl Iterator<Item = &'a str>, chars_min: usize) -> usize {
+    names.map(|name| printable(name).chars().count()).fold(chars_min, usize::max)
 }
 
 /// A name that others chose, without what a terminal would act upon.
@@ -307,6 +319,26 @@ mod tests {
         assert!(text.contains("and 9968 more"), "{text}");
         assert!(text.contains("39872 CPUs in all (--all lists them)"), "{text}");
         assert_eq!(status_text(&status, true).matches("host:").count(), 10_000);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_the_longest_name() {
+        let mut executors = executors(3);
+        executors[1].name = "a-node-with-a-very-long-name.cluster.example.org:12345".to_owned();
+        let now = Time(0);
+        let mut status =
+            Status { version: String::new(), started: now, now, instances: Vec::new(), executors };
+        let column_of = |text: &str, header: &str, cell: &str| {
+            let mut lines = text.lines().skip_while(|line| !line.contains(header));
+            let end = lines.next().unwrap().find(header).unwrap() + header.len();
+            let rows: Vec<&str> = lines.take(3).collect();
+            assert!(rows.iter().all(|row| row[..end].ends_with(cell)), "{text}");
+        };
+        column_of(&status_text(&status, false), "FREE", " 1");
+        status.executors[2].name = "é".repeat(60);
+        let text = status_text(&status, false);
+        let widths: Vec<usize> = text.lines().skip(2).map(|line| line.chars().count()).collect();
+        assert_eq!(widths[1..].iter().max(), widths[1..].iter().min(), "{text}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use falkon_core::data::stage::{Count, Usage};
 use falkon_core::metrics::{HitRatios, Interval, Observed, Run, per_second};
 use falkon_core::task::Time;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Lines of the table of a run's course.
 const INTERVALS_SHOWN_MAX: usize = 8;
@@ -113,7 +113,7 @@ impl Measured<'_> {
         let mut text = serde_json::to_string(&self.json(args.baseline_s()))
             .map_err(|error| failed(error.to_string()))?;
         text.push('\n');
-        replace(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
+        crate::place::write(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
     }
 
     fn json(&self, baseline_s: Option<f64>) -> JsonMetrics {
@@ -166,15 +166,6 @@ impl Measured<'_> {
                 .collect(),
         }
     }
-}
-
-/// A file that is there whole or as it was.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let partial = path.with_file_name(name);
-    std::fs::write(&partial, bytes)?;
-    std::fs::rename(&partial, path)
 }
 
 fn seconds(value: f64) -> String {

@@ -3,18 +3,16 @@
 use super::log_to_stderr;
 use crate::access::AccessArgs;
 use crate::data::CacheArgs;
-use crate::embedded::memory;
-use crate::embedded::{cpus, hostname};
+use crate::embedded::{hostname, offered};
 use crate::exit::{Exit, runtime, say};
 use crate::run::Interrupts;
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::provision::leave_micros;
-use falkon_core::task::{AllocationId, MILLI, Resources};
+use falkon_core::task::AllocationId;
 use falkon_node::client::ClientError;
 use falkon_node::executor::{self, ExecutorError, Link};
-use falkon_node::lrm::granted;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -47,13 +45,9 @@ pub(crate) struct ExecutorArgs {
     /// the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
-    #[command(flatten)]
-    cache: CacheArgs,
     /// Bytes of each output stream that are sent with a result
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
     capture: u64,
-    #[command(flatten)]
-    workers: WorkerArgs,
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
@@ -71,6 +65,10 @@ pub(crate) struct ExecutorArgs {
     /// The provisioner's allocation that it runs in
     #[arg(long, value_name = "NUMBER", hide = true)]
     allocation: Option<u64>,
+    #[command(flatten)]
+    cache: CacheArgs,
+    #[command(flatten)]
+    workers: WorkerArgs,
 }
 
 impl ExecutorArgs {
@@ -98,18 +96,7 @@ pub(crate) fn executor(args: ExecutorArgs) -> Exit {
 async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
     let tenure = args.tenure();
-    let granted = granted(|name| std::env::var(name).ok(), &hostname());
-    let mut custom = args.resource;
-    custom.sort();
-    let slots = args.slots.unwrap_or_else(|| granted.cpus.unwrap_or(u32::MAX).min(cpus()));
-    let capacity = Resources {
-        cpus_milli: slots.saturating_mul(MILLI),
-        gpus: args.gpus.or(granted.gpus).unwrap_or(0),
-        memory_bytes: args
-            .memory
-            .unwrap_or_else(|| granted.memory_bytes.unwrap_or(u64::MAX).min(memory())),
-        custom,
-    };
+    let capacity = offered(args.slots, args.gpus, args.memory, args.resource);
     let scratch = match args.scratch {
         None => Scratch::new("falkon-executor")?,
         Some(scratch) => Scratch::at(scratch)?,

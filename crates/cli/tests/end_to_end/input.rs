@@ -153,7 +153,9 @@ fn a_million_arguments() {
     let site = Site::new();
     // As values, they are a million tasks.
     let lines: String = (0..1_000_000).map(|line| format!("{line}\n")).collect();
-    let ran = site.run_with_input(&["run", "--quiet", "--", "@noop"], lines.as_bytes()).exits(0);
+    let ran = site
+        .run_with_input(&["run", "--quiet", "--each-line", "-", "--", "@noop"], lines.as_bytes())
+        .exits(0);
     assert!(ran.out.is_empty());
     // As arguments of one task, they are more than the system takes.
     let task = serde_json::json!({ "id": "huge", "command": vec!["true"; 1_000_000] });

@@ -116,6 +116,21 @@ fn limits_up(root: &Path, path: &str, file: &str) -> Vec<u64> {
     limits
 }
 
+/// How many copies of this process were started side by side, if it is one of
+/// several: by `srun` (`SLURM_STEP_NUM_TASKS`), Open MPI or an MPI of the MPICH
+/// family. What a task of Falkon starts is none: it has these variables from the
+/// executor.
+#[must_use]
+pub fn copies(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
+    if variable("FALKON_TASK").is_some() {
+        return None;
+    }
+    ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]
+        .into_iter()
+        .filter_map(|name| variable(name)?.trim().parse::<u64>().ok())
+        .find(|copies| *copies > 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Granted, granted, limits_up};

@@ -1,7 +1,8 @@
 //! Where an object that is fetched goes: a file that is there whole or not at
-//! all, or standard output once all of it is here.
+//! all, or, once all of it is here, standard output, a device or a pipe.
 
 use crate::exit::Exit;
+use crate::place::{self, Place};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ pub(super) struct Target {
     file: Arc<File>,
     /// Its name while it is not whole; nothing if it has none.
     partial: Option<PathBuf>,
-    /// What it is to be called; nothing for standard output.
-    path: Option<PathBuf>,
+    /// Where it goes; nothing for standard output.
+    place: Option<Place>,
 }
 
 impl Drop for Target {
@@ -32,14 +33,23 @@ impl Drop for Target {
 impl Target {
     /// A file beside the one it is to become, or in the temporary directory.
     pub(super) fn new(path: Option<&Path>) -> Result<Target, Exit> {
-        let folder = match path {
-            Some(path) if path.is_dir() => {
-                return Err(Exit::usage(format!("{} is a directory", path.display())));
-            }
+        if let Some(path) = path.filter(|path| path.is_dir()) {
+            return Err(Exit::usage(format!("{} is a directory", path.display())));
+        }
+        let cannot = |path: &Path, error| {
+            Exit::usage(format!("cannot write to {}: {error}", path.display()))
+        };
+        let found = path.map(|path| place::place(path).map_err(|error| cannot(path, error)));
+        let place = found.transpose()?;
+        let renamed = match &place {
+            Some(Place::Renamed(path)) => Some(path.as_path()),
+            Some(Place::Written(_)) | None => None,
+        };
+        let folder = match renamed {
             Some(path) => path.parent().map_or_else(PathBuf::new, Path::to_owned),
             None => std::env::temp_dir(),
         };
-        let name = path.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+        let name = renamed.and_then(Path::file_name).unwrap_or_default().to_string_lossy();
         for number in 0..NAMES_MAX {
             let partial = folder.join(format!(".{name}.{}-{number}.part", std::process::id()));
             match File::options().read(true).write(true).create_new(true).open(&partial) {
@@ -47,9 +57,9 @@ impl Target {
                     let mut target = Target {
                         file: Arc::new(file),
                         partial: Some(partial),
-                        path: path.map(Path::to_owned),
+                        place: place.clone(),
                     };
-                    if target.path.is_none() {
+                    if renamed.is_none() {
                         // Nobody needs its name, and nothing is left of it.
                         target.unlink();
                     }
@@ -79,7 +89,16 @@ impl Target {
 
     /// All of it is there, and is right.
     pub(super) fn finish(mut self) -> Result<Exit, Exit> {
-        let Some(path) = self.path.take() else { return self.copy_out() };
+        let path = match self.place.take() {
+            None => return self.copy_to("standard output", &mut io::stdout().lock()),
+            Some(Place::Written(path)) => {
+                let shown = path.display().to_string();
+                let mut out = place::open(&path)
+                    .map_err(|error| Exit::usage(format!("cannot write to {shown}: {error}")))?;
+                return self.copy_to(&shown, &mut out);
+            }
+            Some(Place::Renamed(path)) => path,
+        };
         let Some(partial) = self.partial.take() else { return Ok(Exit::Success) };
         match fs::rename(&partial, &path) {
             Ok(()) => Ok(Exit::Success),
@@ -91,15 +110,13 @@ impl Target {
         }
     }
 
-    fn copy_out(&self) -> Result<Exit, Exit> {
+    fn copy_to(&self, shown: &str, out: &mut impl io::Write) -> Result<Exit, Exit> {
         let mut file: &File = &self.file;
-        let copied = file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| io::copy(&mut file, &mut io::stdout().lock()));
+        let copied = file.seek(SeekFrom::Start(0)).and_then(|_| io::copy(&mut file, out));
         match copied {
             Ok(_) => Ok(Exit::Success),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Exit::Success),
-            Err(error) => Err(Exit::failure(format!("cannot write to standard output: {error}"))),
+            Err(error) => Err(Exit::failure(format!("cannot write to {shown}: {error}"))),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 pub(super) struct TaskFields<'a> {
     pub(super) id: Option<Text<'a>>,
     pub(super) command: Option<OneOrMany<'a>>,
-    /// Texts and whole numbers for a program, anything for a function.
+    /// Texts and numbers for a program, anything for a function.
     pub(super) args: Option<Vec<serde_json::Value>>,
     pub(super) call: Option<Text<'a>>,
     pub(super) kwargs: Option<serde_json::Map<String, serde_json::Value>>,
@@ -206,11 +206,11 @@ fn without_nul<E: de::Error>(text: &str) -> Result<(), E> {
     }
 }
 
-/// Text, or a whole number that is meant as text: `args = ["-n", 4]`.
+/// Text, or a number that is meant as text: `args = ["-n", 4, 0.5]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Word<'a>(pub(super) Text<'a>);
 
-/// A visitor of texts; `numbers` says whether whole numbers count as such.
+/// A visitor of texts; `numbers` says whether numbers count as such.
 struct TextVisitor<'a> {
     numbers: bool,
     of: PhantomData<&'a ()>,
@@ -220,7 +220,7 @@ impl<'de: 'a, 'a> Visitor<'de> for TextVisitor<'a> {
     type Value = Text<'a>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.numbers { "a string or a whole number" } else { "a string" })
+        f.write_str(if self.numbers { "a string or a number" } else { "a string" })
     }
 
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'a>, E> {
@@ -250,6 +250,18 @@ impl<'de: 'a, 'a> Visitor<'de> for TextVisitor<'a> {
             false => Err(E::invalid_type(de::Unexpected::Unsigned(number), &self)),
         }
     }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Text<'a>, E> {
+        match number_text(number).filter(|_| self.numbers) {
+            Some(text) => Ok(Text(Cow::Owned(text))),
+            None => Err(E::invalid_type(de::Unexpected::Float(number), &self)),
+        }
+    }
+}
+
+/// The shortest text that reads back as `number`; `None` if it is not finite.
+fn number_text(number: f64) -> Option<String> {
+    serde_json::Number::from_f64(number).map(|number| number.to_string())
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {

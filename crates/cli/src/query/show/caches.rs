@@ -1,6 +1,6 @@
 //! Executors' caches in the status.
 
-use super::{EXECUTORS_LISTED_MAX, printable};
+use super::{EXECUTORS_LISTED_MAX, HOST_CHARS_MIN, printable, width};
 use crate::results::staged::{JsonCount, bytes_text, percent};
 use falkon_core::data::stage::Usage;
 use falkon_wire::message::{CacheStatus, ExecutorStatus};
@@ -17,13 +17,15 @@ pub(super) fn table(executors: &[ExecutorStatus], all: bool) -> String {
     if used.is_empty() {
         return String::new();
     }
+    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
+    let names = used.iter().take(listed_max).map(|(executor, _)| executor.name.as_str());
+    let wide = width(names, HOST_CHARS_MIN);
     let mut text = format!(
-        "\n{:>5}  {:<24} {:>10} {:>10} {:>8} {:>9}  FROM OWN, PEERS, STORES\n",
+        "\n{:>5}  {:<wide$} {:>10} {:>10} {:>8} {:>9}  FROM OWN, PEERS, STORES\n",
         "ID", "CACHE OF", "SIZE", "USED", "OBJECTS", "INPUTS"
     );
-    let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
     for (executor, cache) in used.iter().take(listed_max) {
-        text.push_str(&line(&executor.id.0.to_string(), &printable(&executor.name), cache));
+        text.push_str(&line(&executor.id.0.to_string(), &printable(&executor.name), cache, wide));
     }
     if used.len() > 1 {
         let mut sum = CacheStatus::default();
@@ -33,17 +35,17 @@ pub(super) fn table(executors: &[ExecutorStatus], all: bool) -> String {
             sum.state.used = sum.state.used.saturating_add(cache.state.used);
             sum.state.usage.add(&cache.state.usage);
         }
-        text.push_str(&line("", &format!("all {}", used.len()), &sum));
+        text.push_str(&line("", &format!("all {}", used.len()), &sum, wide));
     }
     text
 }
 
-fn line(id: &str, name: &str, cache: &CacheStatus) -> String {
+fn line(id: &str, name: &str, cache: &CacheStatus, wide: usize) -> String {
     let usage = &cache.state.usage;
     let inputs = usage.all().objects;
     let part = |objects: u64| percent(objects, inputs);
     format!(
-        "{id:>5}  {name:<24} {:>10} {:>10} {:>8} {inputs:>9}  {}, {}, {}\n",
+        "{id:>5}  {name:<wide$} {:>10} {:>10} {:>8} {inputs:>9}  {}, {}, {}\n",
         bytes_text(cache.state.capacity),
         bytes_text(cache.state.used),
         cache.objects,
