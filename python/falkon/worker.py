@@ -719,7 +719,7 @@ def failure(exception):
             return 0, ""
         if isinstance(code, int):
             return code & 0xFF, ""
-        return 1, str(code)
+        return 1, str(code)[-ERROR_CHARS_MAX:]
     return 1, describe(exception)
 
 

@@ -51,7 +51,12 @@ pub(crate) struct PipeArgs {
     workers: WorkerArgs,
     /// Bytes of each output stream kept with a result; what is longer goes to
     /// a file
-    #[arg(long, value_name = "BYTES", default_value_t = CAPTURE_BYTES_DEFAULT)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = CAPTURE_BYTES_DEFAULT,
+        value_parser = crate::plan::capture_bytes
+    )]
     capture: u64,
 }
 

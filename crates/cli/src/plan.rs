@@ -37,7 +37,7 @@ pub(crate) use args::PlanArgs;
 pub(crate) use error::PlanError;
 pub(crate) use files::{is_pattern, name_matches};
 pub(crate) use identity::TaskFiles;
-pub(crate) use quantity::{duration_micros, memory_bytes, resource};
+pub(crate) use quantity::{capture_bytes, duration_micros, memory_bytes, name, resource};
 
 use args::SourceArg;
 use falkon_core::task::TaskClass;

@@ -55,7 +55,12 @@ pub(crate) struct OutputArgs {
     pub(crate) quiet: bool,
     /// Bytes of each output stream kept with a result; what is longer goes to
     /// a file
-    #[arg(long, value_name = "BYTES", default_value_t = CAPTURE_BYTES_DEFAULT)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = CAPTURE_BYTES_DEFAULT,
+        value_parser = crate::plan::capture_bytes
+    )]
     pub(crate) capture: u64,
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,

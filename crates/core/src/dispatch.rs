@@ -8,6 +8,7 @@
 //! come before the actions that depend on them: a shell that writes all
 //! records of a round before it sends anything of that round loses nothing.
 
+mod admission;
 mod cancel;
 mod catalog;
 pub(crate) mod check;
@@ -53,6 +54,7 @@ use replicate::Copies;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use admission::JoinError;
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{

@@ -1,5 +1,8 @@
 //! Every bound of the core, by name, with its unit last.
 
+use crate::data::limits::CHANGES_OBJECTS_MAX;
+use crate::encoded::HELD_BYTES_MAX;
+
 /// The longest message that a connection carries.
 pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 /// The longest record of the journal.
@@ -15,6 +18,11 @@ pub const TASK_BYTES_MAX: u64 = SUBMISSION_BYTES_MAX;
 /// The name of an instance, an executor, a custom resource or a queue of the
 /// provisioner.
 pub const NAME_BYTES_MAX: usize = 256;
+/// The address where an executor serves what it caches, and what it is known
+/// by there.
+pub const ADDRESS_BYTES_MAX: usize = 512;
+/// See [`ADDRESS_BYTES_MAX`].
+pub const FINGERPRINT_BYTES_MAX: usize = 64;
 /// The user's name for a task.
 pub const TASK_NAME_BYTES_MAX: usize = 4096;
 /// Custom resources that one task or one executor names.
@@ -101,8 +109,23 @@ pub const RECALL_SILENCE_MICROS: u64 = 50_000;
 pub const RECALL_EXECUTORS_MAX: usize = 64;
 /// Reports in one message from an executor.
 pub const UPDATE_REPORTS_MAX: usize = 16_384;
-/// Captured output in one message from an executor, beyond the first report.
+/// Reports in one message from an executor, unless one alone is longer.
 pub const UPDATE_BYTES_MAX: u64 = 4 << 20;
+/// Runs of tasks that one message from an executor gives back.
+pub const UPDATE_RUNS_MAX: usize = 32_768;
+/// Objects put into a cache by hand, with their names, in one message from an
+/// executor.
+pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
+/// What one report says: output, value, error and names of files.
+pub const REPORT_BYTES_MAX: u64 = 12 << 20;
+/// What is kept of one output stream of a task.
+pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
+/// What a function may return.
+pub const VALUE_BYTES_MAX: u64 = 8 << 20;
+/// What is said of an error; of a longer text the beginning and the end.
+pub const ERROR_BYTES_MAX: u64 = 64 << 10;
+/// The name of a file with all of an output: as long as systems let names be.
+pub const PATH_BYTES_MAX: u64 = 4096;
 /// How far apart an executor's updates are at least that tell of nothing but
 /// tasks that ended, while it has no room for others and enough of them.
 pub const REPORTS_APART_MICROS: u64 = 5_000;
@@ -193,6 +216,18 @@ const _: () = {
     assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    let texts = ERROR_BYTES_MAX + 2 * PATH_BYTES_MAX + ENVELOPE_BYTES_MAX;
+    assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
+    assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
+    // A report goes to the dispatcher, into the journal, to the client and, as
+    // the value of a task, to executors.
+    let mentioned = DELIVERY_RUNS_MAX as u64 * (NAME_BYTES_MAX as u64 + 16);
+    assert!(REPORT_BYTES_MAX + NAME_BYTES_MAX as u64 + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(DELIVERY_BYTES_MAX + mentioned + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(REPORT_BYTES_MAX + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
+    let changes = CHANGES_OBJECTS_MAX as u64 * 28 + UPDATE_NAMED_BYTES_MAX;
+    let returned = UPDATE_RUNS_MAX as u64 * HELD_BYTES_MAX;
+    assert!(UPDATE_BYTES_MAX + changes + returned + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
 };
 /// Holders of an object that an executor is told of.

@@ -1,6 +1,10 @@
 //! Outcomes and results, kept as runs of tasks that ended alike.
 
 use crate::data::stage::Usage;
+use crate::limits::{
+    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, PATH_BYTES_MAX, REPORT_BYTES_MAX,
+    VALUE_BYTES_MAX,
+};
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
 
@@ -82,6 +86,22 @@ pub struct Captured {
 }
 
 impl Captured {
+    fn is_within_bounds(&self) -> bool {
+        self.head.len() as u64 <= CAPTURE_BYTES_MAX && self.file_bytes() <= PATH_BYTES_MAX
+    }
+
+    fn file_bytes(&self) -> u64 {
+        self.file.as_ref().map_or(0, |file| file.len() as u64)
+    }
+
+    fn cut(&mut self, bytes: u64) {
+        self.head.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.head.shrink_to_fit();
+        if self.file_bytes() > PATH_BYTES_MAX {
+            self.file = None;
+        }
+    }
+
     /// Whether `head` is not all there was.
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -108,6 +128,35 @@ pub struct Detail {
 }
 
 impl Detail {
+    fn is_within_bounds(&self) -> bool {
+        let heads = self.stdout.head.len() + self.stderr.head.len();
+        self.error.len() as u64 <= ERROR_BYTES_MAX
+            && self.value.len() as u64 <= VALUE_BYTES_MAX
+            && (heads + self.value.len()) as u64 + TEXTS_BYTES_MAX <= REPORT_BYTES_MAX
+            && self.stdout.is_within_bounds()
+            && self.stderr.is_within_bounds()
+    }
+
+    /// Cuts what is too long to be sent. Returns the length of a value that had
+    /// to be left out: a part of it would be of no use.
+    fn cut(&mut self) -> Option<usize> {
+        let value_bytes = self.value.len();
+        let is_lost = value_bytes as u64 > VALUE_BYTES_MAX;
+        if is_lost {
+            self.value = Vec::new();
+        }
+        let room = REPORT_BYTES_MAX - TEXTS_BYTES_MAX - self.value.len() as u64;
+        // Neither stream has all the room if both are long.
+        let shared = CAPTURE_BYTES_MAX.min(room / 2);
+        let stderr = (self.stderr.head.len() as u64).min(shared);
+        self.stderr.cut(stderr);
+        self.stdout.cut(CAPTURE_BYTES_MAX.min(room - stderr));
+        if self.error.len() as u64 > ERROR_BYTES_MAX {
+            self.error = shortened(&self.error, ERROR_BYTES_MAX as usize);
+        }
+        is_lost.then_some(value_bytes)
+    }
+
     /// Bytes held.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -116,7 +165,26 @@ impl Detail {
             + self.stderr.head.capacity()
             + self.error.capacity()
             + self.value.capacity()) as u64
+            + self.stdout.file_bytes()
+            + self.stderr.file_bytes()
     }
+}
+
+/// What a detail takes beside output and value.
+const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + 2 * PATH_BYTES_MAX + ENVELOPE_BYTES_MAX;
+
+/// The beginning and the end of a text, `bytes_max` in all.
+#[must_use]
+pub fn shortened(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let gap = format!("\n[{} bytes in all]\n", text.len());
+    let half = bytes_max.saturating_sub(gap.len()) / 2;
+    let is_boundary = |at: &usize| text.is_char_boundary(*at);
+    let start = (0..=half).rev().find(is_boundary).unwrap_or(0);
+    let end = (text.len() - half..=text.len()).find(is_boundary).unwrap_or(text.len());
+    format!("{}{gap}{}", &text[..start], &text[end..])
 }
 
 /// How often a task was tried before.
@@ -155,6 +223,27 @@ pub struct Report {
     pub ended: Time,
     /// What else there is to say.
     pub detail: Option<Arc<Detail>>,
+}
+
+impl Report {
+    /// Leaves nothing in it that is too long to be sent, kept or delivered:
+    /// output and error are cut, and a task whose value is too long has failed.
+    pub fn bound(&mut self) {
+        let Some(detail) = &mut self.detail else { return };
+        if detail.is_within_bounds() {
+            return;
+        }
+        let detail = Arc::make_mut(detail);
+        if let Some(bytes) = detail.cut() {
+            detail.error = format!(
+                "it returned {bytes} bytes, and at most {VALUE_BYTES_MAX} can be sent: write \
+                 large results to a file"
+            );
+            if self.outcome == Outcome::Exit(0) {
+                self.outcome = Outcome::Exit(1);
+            }
+        }
+    }
 }
 
 /// For the client and the journal: tasks in a row that ended alike.

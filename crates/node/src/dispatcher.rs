@@ -147,6 +147,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         store,
         identity: options.identity,
         peers: BTreeMap::new(),
+        refused: Vec::new(),
         outgoing: Vec::new(),
         held: Held::default(),
         awake: [Awake::new(), Awake::new()],
@@ -199,6 +200,8 @@ struct Driver {
     store: Option<Store>,
     identity: Option<Arc<Identity>>,
     peers: BTreeMap<ConnectionId, Peer>,
+    /// Executors that are let go of once they have been told why.
+    refused: Vec<ConnectionId>,
     /// What this round wants sent, once the journal is written.
     outgoing: Vec<(ConnectionId, Outgoing)>,
     held: Held,
@@ -354,10 +357,13 @@ impl Driver {
                         Message::Executor(message) => {
                             let event = match message {
                                 FromExecutor::Join(join) => {
-                                    (self.log)(&format!(
-                                        "executor {} joined with {}",
-                                        join.name, join.capacity
-                                    ));
+                                    // One that is refused is told about when it is.
+                                    if join.check().is_ok() {
+                                        (self.log)(&format!(
+                                            "executor {} joined with {}",
+                                            join.name, join.capacity
+                                        ));
+                                    }
                                     Event::Join { connection, join }
                                 }
                                 FromExecutor::Update(update) => {
@@ -518,6 +524,13 @@ impl Driver {
                     let message = Outgoing::Executor(ToExecutor::Order(order));
                     self.outgoing.push((connection, message));
                 }
+                Action::Refuse { connection, error } => {
+                    let reason = error.to_string();
+                    (self.log)(&format!("refused an executor: {reason}"));
+                    let message = Outgoing::Executor(ToExecutor::Refused { reason });
+                    self.outgoing.push((connection, message));
+                    self.refused.push(connection);
+                }
                 Action::Close { connection, reason } => {
                     if let Some(peer) = self.peers.remove(&connection) {
                         (self.log)(&format!("closing the connection to {}: {reason}", peer.name));
@@ -588,6 +601,9 @@ impl Driver {
                     peer.close();
                 }
             }
+        }
+        for connection in self.refused.drain(..) {
+            self.peers.remove(&connection);
         }
     }
 }

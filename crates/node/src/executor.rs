@@ -34,6 +34,12 @@ pub use workers::WorkerOptions;
 
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
+/// First and longest pause after sessions that end before the dispatcher has
+/// ordered anything, and within [`SESSION_SETTLED_MS`]: what ends them may end
+/// the next one too.
+const SHORT_SESSION_PAUSE_MS: (u64, u64) = (20, 30_000);
+/// How long a session lasts that is not taken for one of these.
+const SESSION_SETTLED_MS: u64 = 3000;
 /// How long the end of a task by a signal is kept back in a batch scheduler's
 /// job: the scheduler may be ending the job, this process next.
 const DOUBT_MS: u64 = 250;
@@ -49,7 +55,8 @@ pub struct Options {
     pub capacity: Resources,
     /// Where output goes that is too long to be sent.
     pub scratch: PathBuf,
-    /// Bytes of each output stream that are sent.
+    /// Bytes of each output stream that are sent, at most
+    /// [`CAPTURE_BYTES_MAX`](falkon_core::limits::CAPTURE_BYTES_MAX).
     pub capture_bytes_max: u64,
     /// How functions are called.
     pub workers: WorkerOptions,
@@ -108,6 +115,8 @@ pub enum ExecutorError {
     Host(HostError),
     /// The cache cannot be used.
     Cache(CacheSetupError),
+    /// The dispatcher does not take it in; why.
+    Refused(String),
     /// The link within the process is gone.
     Over,
 }
@@ -121,6 +130,7 @@ impl fmt::Display for ExecutorError {
             }
             ExecutorError::Host(error) => write!(f, "{error}"),
             ExecutorError::Cache(error) => write!(f, "{error}"),
+            ExecutorError::Refused(reason) => write!(f, "the dispatcher refuses it: {reason}"),
             ExecutorError::Over => write!(f, "the dispatcher has ended"),
         }
     }
@@ -132,7 +142,7 @@ impl std::error::Error for ExecutorError {
             ExecutorError::Connect(error) => Some(error),
             ExecutorError::Host(error) => Some(error),
             ExecutorError::Cache(error) => Some(error),
-            ExecutorError::GaveUp(_) | ExecutorError::Over => None,
+            ExecutorError::GaveUp(_) | ExecutorError::Refused(_) | ExecutorError::Over => None,
         }
     }
 }
@@ -192,6 +202,7 @@ pub async fn run(
         say: Vec::new(),
         reported: false,
         left: false,
+        refused: None,
         tenure: options.tenure,
         idle_since: None,
         doubtful: VecDeque::new(),
@@ -202,7 +213,7 @@ pub async fn run(
     let mut ended = Vec::new();
     let mut awake = Awake::new();
     let mut alarm = Alarm::new();
-    while !driver.left {
+    while !driver.left && driver.refused.is_none() {
         let due = driver.due();
         // With nothing to do after a report, the next task may come at once.
         let idle = std::mem::take(&mut driver.reported) && driver.core.load() == (0, 0);
@@ -244,6 +255,10 @@ pub async fn run(
             objects.record(recorded);
         }
     }
+    if let Some(reason) = driver.refused {
+        connector.abort();
+        return Err(ExecutorError::Refused(reason));
+    }
     if driver.left || leaving {
         connector.abort();
         return Ok(());
@@ -272,6 +287,8 @@ struct Driver {
     /// It has told of ends in this turn.
     reported: bool,
     left: bool,
+    /// Why the dispatcher does not take it in.
+    refused: Option<String>,
     tenure: Tenure,
     /// Since when there is nothing to do, if its idle time is limited.
     idle_since: Option<tokio::time::Instant>,
@@ -329,6 +346,7 @@ impl Driver {
                             self.core.handle(self.clock.now(), Event::Lease(self.lease()));
                             self.core.handle(self.clock.now(), Event::Connected);
                         }
+                        ToExecutor::Refused { reason } => self.refused = Some(reason),
                         ToExecutor::Order(order) => {
                             self.core.handle(self.clock.now(), Event::Order(order));
                         }
@@ -473,11 +491,12 @@ async fn keep_connected(
         Link::Access { access, source } => (access, source),
         Link::Here(ends) => {
             let (reader, writer) = *ends;
-            hold_session(reader, writer, &sessions).await;
+            let _ = hold_session(reader, writer, &sessions).await;
             return Err(ExecutorError::Over);
         }
     };
     let mut pause = RECONNECT_MS.0;
+    let mut after_short = SHORT_SESSION_PAUSE_MS.0;
     let mut last = tokio::time::Instant::now();
     let mut first = true;
     let mut said = String::new();
@@ -487,7 +506,16 @@ async fn keep_connected(
                 log(&format!("connected to the dispatcher at {}", session.peer));
                 pause = RECONNECT_MS.0;
                 said.clear();
-                let why = hold_session(session.reader, session.writer, &sessions).await;
+                let begun = tokio::time::Instant::now();
+                let (why, ordered) = hold_session(session.reader, session.writer, &sessions).await;
+                // A handshake that succeeds says nothing of what follows it.
+                let settled = Duration::from_millis(SESSION_SETTLED_MS);
+                if ordered || begun.elapsed() >= settled {
+                    after_short = SHORT_SESSION_PAUSE_MS.0;
+                } else {
+                    pause = after_short;
+                    after_short = (after_short * 2).min(SHORT_SESSION_PAUSE_MS.1);
+                }
                 if sessions.is_closed() {
                     return Ok(());
                 }
@@ -520,27 +548,33 @@ async fn keep_connected(
     }
 }
 
-/// Carries messages of one session until it ends; says why it did.
+/// Carries messages of one session until it ends; says why it did, and whether
+/// the dispatcher had ordered anything.
 async fn hold_session(
     reader: FrameReader,
     writer: FrameWriter,
     sessions: &mpsc::Sender<Session>,
-) -> Option<String> {
+) -> (Option<String>, bool) {
     let (hear, said) = mpsc::channel(SESSION_MESSAGES_MAX);
     let (say, to_say) = mpsc::channel(SESSION_MESSAGES_MAX);
     if sessions.send(Session { said, say }).await.is_err() {
-        return None;
+        return (None, false);
     }
+    let mut ordered = false;
     let why = tokio::select! {
-        why = read(reader, hear.clone()) => why,
+        why = read(reader, hear.clone(), &mut ordered) => why,
         why = write(writer, to_say) => why,
     };
     // The driver may have ended meanwhile.
     let _ = hear.send(FromSession::Ended).await;
-    why
+    (why, ordered)
 }
 
-async fn read(mut reader: FrameReader, hear: mpsc::Sender<FromSession>) -> Option<String> {
+async fn read(
+    mut reader: FrameReader,
+    hear: mpsc::Sender<FromSession>,
+    ordered: &mut bool,
+) -> Option<String> {
     loop {
         let batch = match reader.read_batch().await {
             Ok(Some(batch)) => batch,
@@ -554,6 +588,7 @@ async fn read(mut reader: FrameReader, hear: mpsc::Sender<FromSession>) -> Optio
                 Err(error) => return Some(format!("it sent what is no message: {error}")),
             }
         }
+        *ordered |= messages.iter().any(|message| matches!(message, ToExecutor::Order(_)));
         if hear.send(FromSession::Said(messages)).await.is_err() {
             return None;
         }

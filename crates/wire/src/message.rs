@@ -461,5 +461,15 @@ pub enum ToExecutor {
     },
     /// What to do.
     Order(Order),
+    /// The executor is not taken in, and would not be if it came again. The
+    /// last message.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
 }
-wire_enum!(ToExecutor { 0 => Welcome { now, peer_secret }, 1 => Order(order) });
+wire_enum!(ToExecutor {
+    0 => Welcome { now, peer_secret },
+    1 => Order(order),
+    2 => Refused { reason },
+});

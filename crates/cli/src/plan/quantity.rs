@@ -1,5 +1,6 @@
 //! Amounts as people write them: durations, memory, CPUs, named counts.
 
+use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
 use falkon_core::task::MILLI;
 use std::fmt;
 
@@ -19,6 +20,10 @@ pub(crate) enum QuantityError {
     Resource(String),
     /// Not an amount of data per second.
     Bandwidth(String),
+    /// Not an amount of output that can be sent.
+    Capture(String),
+    /// A name of so many bytes, which nobody could show.
+    LongName(usize),
 }
 
 impl fmt::Display for QuantityError {
@@ -42,6 +47,16 @@ impl fmt::Display for QuantityError {
                 f,
                 "`{text}` is not a resource: write NAME=COUNT with a whole count, \
                  such as licences=2"
+            ),
+            QuantityError::Capture(text) => write!(
+                f,
+                "`{text}` is not an amount of output that can be kept with a result: write a \
+                 number of bytes up to {CAPTURE_BYTES_MAX}; what is longer goes to a file"
+            ),
+            QuantityError::LongName(bytes) => write!(
+                f,
+                "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
+                 shorter one"
             ),
             QuantityError::Bandwidth(text) => write!(
                 f,
@@ -182,7 +197,21 @@ pub(crate) fn resource(text: &str) -> Result<(String, u64), QuantityError> {
     if name.is_empty() {
         return Err(wrong());
     }
-    Ok((name.to_owned(), count.trim().parse().map_err(|_| wrong())?))
+    Ok((self::name(name)?, count.trim().parse().map_err(|_| wrong())?))
+}
+
+/// A name of an instance, an executor or a resource, as a command line gives it.
+pub(crate) fn name(text: &str) -> Result<String, QuantityError> {
+    match text.len() {
+        0..=NAME_BYTES_MAX => Ok(text.to_owned()),
+        bytes => Err(QuantityError::LongName(bytes)),
+    }
+}
+
+/// Bytes of an output stream that are kept with a result.
+pub(crate) fn capture_bytes(text: &str) -> Result<u64, QuantityError> {
+    let bytes = text.parse().ok().filter(|bytes| *bytes <= CAPTURE_BYTES_MAX);
+    bytes.ok_or_else(|| QuantityError::Capture(text.to_owned()))
 }
 
 /// An estimate of run time, rounded to within a sixteenth of itself. Tasks

@@ -5,7 +5,7 @@ use crate::access::AccessArgs;
 use crate::data::CacheArgs;
 use crate::embedded::{hostname, offered};
 use crate::exit::{Exit, runtime, say};
-use crate::run::Interrupts;
+use crate::run::{CAPTURE_BYTES_DEFAULT, Interrupts};
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
@@ -39,14 +39,19 @@ pub(crate) struct ExecutorArgs {
     #[arg(long, value_name = "NAME=COUNT", value_parser = crate::plan::resource)]
     resource: Vec<(String, u64)>,
     /// Name shown to people [default: host and process]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
     /// Directory for output that is too long to be sent [default: a new one in
     /// the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Bytes of each output stream that are sent with a result
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 10)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = CAPTURE_BYTES_DEFAULT,
+        value_parser = crate::plan::capture_bytes
+    )]
     capture: u64,
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]

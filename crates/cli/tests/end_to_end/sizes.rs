@@ -16,6 +16,13 @@ fn create(client: &mut Client) -> InstanceId {
     }
 }
 
+/// One task with this program.
+fn program(name: Vec<u8>) -> Submission {
+    let template =
+        CommandTemplate { argv: vec![vec![Piece::Literal(name)]], ..CommandTemplate::default() };
+    Submission { template: Arc::new(Template::Command(template).to_bytes()), ..product(1) }
+}
+
 /// One task that is the product of many ranges of one value each.
 fn product(ranges: usize) -> Submission {
     let literal = |text: &str| vec![Piece::Literal(text.as_bytes().to_vec())];
@@ -67,4 +74,47 @@ fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_
         let ran = access.run("submit", &["--wait", "--", "echo", "still there"]).exits(0);
         assert_eq!(ran.text(), "still there\n");
     }
+}
+
+#[test]
+fn output_and_errors_that_are_too_long_are_cut_and_the_executor_goes_on() {
+    let site = Site::new();
+    let refused = ["run", "--capture", "20000000", "--", "true"];
+    site.run(refused).exits(2).says("number of bytes up to 4194304");
+    site.write("long.py", "import sys\ndef leave(x):\n    sys.exit('x' * 17_000_000)\n");
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let refused = access.run("executor", &["--capture", "20000000"]).exits(2);
+    refused.says("number of bytes up to 4194304");
+    let executor = dispatcher.executor("one", &["--slots", "1", "--capture", "4194304"]);
+
+    // Both streams are long.
+    let script = "head -c 17000000 /dev/zero | tr '\\0' x; head -c 9000000 /dev/zero >&2";
+    let id = access.submit(&["--", "sh", "-c", script]);
+    access.run("wait", &[&id]).exits(0);
+    let results = access.results(&id);
+    assert_eq!(results[0]["status"], "done", "{:.200}", results[0].to_string());
+    assert_eq!(results[0]["stdout"].as_str().unwrap().len(), 4_194_304);
+
+    // What a call says when it ends.
+    let id = access.submit(&["--call", "long:leave", "--", "1"]);
+    access.run("wait", &[&id]).exits(1);
+    let results = access.results(&id);
+    let error = results[0]["error"].as_str().unwrap();
+    assert!(error.contains("xxxx") && error.len() <= 66_000, "{} bytes", error.len());
+
+    // A name that is longer still when it is made readable.
+    let mut client = Client::connect(&access);
+    let instance = create(&mut client);
+    let submission = program(vec![0xff; 6_000_000]);
+    let (request, first) = (2, TaskId(0));
+    let accepted = client.ask(&FromClient::Submit { request, instance, first, submission });
+    assert!(matches!(accepted, ToClient::Accepted { .. }), "{accepted:?}");
+    client.ask(&FromClient::Seal { request: 3, instance });
+    access.run("wait", &[&instance.to_string()]).exits(1);
+
+    let ran = access.run("submit", &["--wait", "--", "echo", "still there"]).exits(0);
+    assert_eq!(ran.text(), "still there\n");
+    let log = executor.kill().err;
+    assert!(!log.contains("connecting again"), "{log}");
 }

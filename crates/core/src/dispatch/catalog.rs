@@ -8,7 +8,7 @@
 use super::{Dispatcher, InstanceId};
 use crate::data::declared::Declared;
 use crate::data::object::{Object, ObjectId};
-use crate::limits::CATALOG_OBJECTS_MIN;
+use crate::limits::{CATALOG_OBJECTS_MIN, URL_BYTES_MAX, VERSION_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -91,7 +91,10 @@ impl Dispatcher {
 
     /// Notes what objects are called that somebody put into a cache.
     pub(super) fn name_placed(&mut self, objects: &[Object]) {
-        for object in objects {
+        let is_short = |object: &&Object| {
+            object.url.len() <= URL_BYTES_MAX && object.version.len() <= VERSION_BYTES_MAX
+        };
+        for object in objects.iter().filter(is_short) {
             self.catalog.name(object, true);
         }
         self.sweep_catalog();

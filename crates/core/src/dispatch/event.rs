@@ -1,7 +1,7 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
 use super::diffusion::{PolicyError, PolicyOptions};
-use super::{Record, Selection};
+use super::{JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::NAME_BYTES_MAX;
@@ -418,6 +418,13 @@ pub enum Action {
         connection: ConnectionId,
         /// What.
         order: Order,
+    },
+    /// Tell an executor that it is not taken in, and close its connection.
+    Refuse {
+        /// Whose.
+        connection: ConnectionId,
+        /// Why.
+        error: JoinError,
     },
     /// The peer broke the protocol or was replaced: close its connection.
     Close {

@@ -18,6 +18,10 @@ impl Dispatcher {
             self.actions.push_back(Action::Close { connection, reason });
             return;
         }
+        if let Err(error) = join.check() {
+            self.actions.push_back(Action::Refuse { connection, error });
+            return;
+        }
         admit_reports(self.now, &mut join.reports);
         admit_held(&mut join.held);
         self.comeback.came(self.now, join.incarnation);
@@ -487,12 +491,13 @@ impl Dispatcher {
     }
 }
 
-/// Drops reports that name no tasks or more than there are numbers, and sets
+/// Cuts what is too long, drops reports that name no tasks or more than there are numbers, and sets
 /// times that are still to come to now: a peer must not move the clock that a
 /// restarted dispatcher reads from its journal.
 fn admit_reports(now: Time, reports: &mut Vec<Report>) {
     reports.retain(|report| is_run(report.first, report.count));
     for report in reports {
+        report.bound();
         report.ended = report.ended.min(now);
         report.started = report.started.min(report.ended);
     }

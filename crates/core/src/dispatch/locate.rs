@@ -70,7 +70,7 @@ impl Dispatcher {
         if let (Some(executor), Some(state)) = (self.executors.find_mut(&id), state) {
             executor.cache = Some(state);
         }
-        if !anew && added.is_empty() && removed.is_empty() {
+        if !anew && added.is_empty() && removed.is_empty() && named.is_empty() {
             return;
         }
         self.holders_changed(id, place, (anew, added, removed));

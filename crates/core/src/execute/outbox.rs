@@ -6,6 +6,7 @@ use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
 use crate::limits::{
     REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX,
+    UPDATE_RUNS_MAX,
 };
 use crate::result::Report;
 use crate::task::Time;
@@ -58,7 +59,8 @@ fn size(report: &Report) -> u64 {
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, report: Report) {
+    pub(super) fn push(&mut self, mut report: Report) {
+        report.bound();
         self.bytes += size(&report);
         // Instant tasks of one run that was cut up come together again.
         if report.detail.is_none()
@@ -118,7 +120,10 @@ impl Outbox {
         {
             return None;
         }
-        let reports = self.take_pending();
+        let returned = self.returned.len().min(UPDATE_RUNS_MAX);
+        let returned: Vec<Held> = self.returned.drain(..returned).collect();
+        let gives_back_more = !self.returned.is_empty();
+        let reports = self.take_pending(cache.is_none() && returned.is_empty());
         self.next_number += 1;
         if !reports.is_empty() {
             self.sent.push_back((self.next_number, reports.clone()));
@@ -128,19 +133,22 @@ impl Outbox {
             cache,
             number: self.next_number,
             reports,
-            returned: std::mem::take(&mut self.returned),
-            recalled: std::mem::take(&mut self.recalled),
-            leaving: std::mem::take(&mut self.leaving),
+            returned,
+            // Both say that nothing more is given back.
+            recalled: !gives_back_more && std::mem::take(&mut self.recalled),
+            leaving: !gives_back_more && std::mem::take(&mut self.leaving),
         })
     }
 
-    fn take_pending(&mut self) -> Vec<Report> {
+    /// The reports of the next message. One that is longer than a message's
+    /// worth of reports goes if the message has nothing else in it.
+    fn take_pending(&mut self, alone: bool) -> Vec<Report> {
         let mut bytes = 0;
         let mut reports = Vec::new();
         while let Some(report) = self.pending.front() {
             bytes += size(report);
             if reports.len() >= UPDATE_REPORTS_MAX
-                || (bytes > UPDATE_BYTES_MAX && !reports.is_empty())
+                || (bytes > UPDATE_BYTES_MAX && !(alone && reports.is_empty()))
             {
                 break;
             }
@@ -185,7 +193,7 @@ impl Outbox {
     /// reports follow later; all of them, if the dispatcher is to hear of
     /// something else first.
     pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
-        let reports = if all_later { Vec::new() } else { self.take_pending() };
+        let reports = if all_later { Vec::new() } else { self.take_pending(false) };
         if !reports.is_empty() {
             self.sent.push_back((0, reports.clone()));
         }

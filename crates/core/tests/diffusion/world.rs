@@ -499,7 +499,7 @@ impl World {
                 }
                 // Instances are destroyed by whoever has subscribed.
                 Action::Gone { .. } => {}
-                Action::Close { connection, .. } => {
+                Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     self.links.remove(&connection.0);
                     let at = self.arrival(connection.0, false);
                     self.plan(at, Due::Hangup(connection.0));

@@ -4,11 +4,16 @@
 use crate::faults::cases;
 use crate::sets::any_number;
 use falkon_core::dispatch::{
-    Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease, Order,
-    Prepare, Selection, Update,
+    Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease,
+    Order, Prepare, Record, Selection, Update,
 };
+use falkon_core::encoded::Encoded;
 use falkon_core::execute;
-use falkon_core::result::{Detail, Outcome, Report, Tries};
+use falkon_core::limits::{
+    CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
+    RECORD_RUNS_MAX, REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, VALUE_BYTES_MAX,
+};
+use falkon_core::result::{Captured, Detail, Outcome, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -40,9 +45,41 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
+/// Lengths around a bound, and far beyond it.
+fn length(bound: u64) -> impl Strategy<Value = usize> {
+    let bound = usize::try_from(bound).expect("bounds are small");
+    prop_oneof![6 => 0..9usize, 1 => bound - 1..bound + 2, 1 => Just(bound + (4 << 20))]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    length(NAME_BYTES_MAX as u64).prop_map(|length| "n".repeat(length))
+}
+
+fn captured() -> impl Strategy<Value = Captured> {
+    (length(CAPTURE_BYTES_MAX), prop::option::of(length(PATH_BYTES_MAX))).prop_map(
+        |(head, file)| Captured {
+            head: vec![b'x'; head],
+            total_bytes: head as u64 / 2,
+            file: file.map(|length| vec![b'/'; length]),
+        },
+    )
+}
+
+fn detail() -> impl Strategy<Value = Arc<Detail>> {
+    (length(VALUE_BYTES_MAX), length(ERROR_BYTES_MAX), captured(), captured()).prop_map(
+        |(value, error, stdout, stderr)| {
+            let value = vec![7; value];
+            // Letters of two bytes: a text is not cut within one.
+            let error = "\u{e9}".repeat(error.div_ceil(2));
+            Arc::new(Detail { value, error, stdout, stderr, ..Detail::default() })
+        },
+    )
+}
+
 fn report() -> impl Strategy<Value = Report> {
-    let value = prop::option::of(vec(any::<u8>(), 0..9))
-        .prop_map(|value| value.map(|value| Arc::new(Detail { value, ..Detail::default() })));
+    let small =
+        vec(any::<u8>(), 0..9).prop_map(|value| Arc::new(Detail { value, ..Detail::default() }));
+    let value = prop::option::of(prop_oneof![20 => small, 1 => detail()]);
     (held(), outcome(), any_number(), any_number(), value).prop_map(
         |(held, outcome, started, ended, detail)| Report {
             instance: held.instance,
@@ -88,12 +125,16 @@ fn class() -> impl Strategy<Value = TaskClass> {
 }
 
 fn submission() -> impl Strategy<Value = Submission> {
-    (class(), prop_oneof![1..40u64, Just(1_000_000_000_000)]).prop_map(|(class, count)| {
+    let count = prop_oneof![1..40u64, Just(1_000_000_000_000)];
+    let (template, ranges) = (length(SUBMISSION_BYTES_MAX), length(20_000));
+    (class(), count, template, ranges).prop_map(|(class, count, template, ranges)| {
+        let mut factors = vec![Range { start: i64::MIN, step: i64::MIN, count: 1 }; ranges];
+        factors.push(Range { start: 0, step: 1, count });
         Submission {
             data: None,
             count,
-            template: Arc::default(),
-            rows: Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 },
+            template: Arc::new(vec![0; template]),
+            rows: Rows::Computed { factors, offset: 0 },
             classes: vec![class],
             class_runs: vec![(count, 0)],
             names: None,
@@ -132,10 +173,10 @@ fn event() -> impl Strategy<Value = Event> {
     let instance = (0..3u64).prop_map(InstanceId);
     let request = 0u64;
     prop_oneof![
-        1 => connection.clone().prop_map(move |connection| Event::Create {
+        1 => (connection.clone(), name()).prop_map(move |(connection, name)| Event::Create {
             connection,
             request,
-            options: InstanceOptions { keep_results: connection.0 % 2 == 0, ..Default::default() },
+            options: InstanceOptions { name, keep_results: connection.0 % 2 == 0, ..Default::default() },
         }),
         3 => (connection.clone(), instance.clone(), any_number(), prop_oneof![submission(), taking()]).prop_map(
             move |(connection, instance, first, submission)| Event::Submit {
@@ -170,10 +211,10 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (connection.clone(), instance).prop_map(move |(connection, instance)| {
             Event::Destroy { connection, request, instance }
         }),
-        4 => (connection.clone(), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
-            .prop_map(|(connection, incarnation, capacity, held, reports)| Event::Join {
+        4 => ((connection.clone(), name()), 1..4u64, resources(), vec(held(), 0..4), vec(report(), 0..3))
+            .prop_map(|((connection, name), incarnation, capacity, held, reports)| Event::Join {
                 connection,
-                join: Join { lease: Lease::default(), serves: None, incarnation, name: String::new(), capacity, held, reports },
+                join: Join { lease: Lease::default(), serves: None, incarnation, name, capacity, held, reports },
             }),
         8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8)
             .prop_map(|(connection, number, reports, returned, bits)| Event::Update {
@@ -229,6 +270,27 @@ fn order() -> impl Strategy<Value = Order> {
         })
 }
 
+/// Whether nothing in it is longer than it may be.
+fn is_short(record: &Record) -> bool {
+    match record {
+        Record::Created { options, .. } => options.name.len() <= NAME_BYTES_MAX,
+        Record::ExecutorSeen { name, .. } => name.len() <= NAME_BYTES_MAX,
+        Record::Submitted { submission, .. } => submission.encoded_bytes() <= SUBMISSION_BYTES_MAX,
+        Record::Finished { results, .. } => {
+            let details = results.iter().filter_map(|run| run.detail.as_ref());
+            let bytes = |detail: &Arc<Detail>| {
+                detail.value.len()
+                    + detail.error.len()
+                    + detail.stdout.head.len()
+                    + detail.stderr.head.len()
+            };
+            details.map(bytes).sum::<usize>() as u64 <= REPORT_BYTES_MAX
+        }
+        Record::Cancelled { runs, .. } => runs.len() <= RECORD_RUNS_MAX,
+        _ => true,
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Said {
     Order(Order),
@@ -269,8 +331,15 @@ proptest! {
             dispatcher.handle(now, event);
             let mut actions = 0;
             while let Some(action) = dispatcher.poll_action() {
-                if let falkon_core::dispatch::Action::Journal(record) = action {
-                    journal.push(record);
+                match action {
+                    Action::Journal(record) => {
+                        prop_assert!(is_short(&record), "a long record");
+                        journal.push(record);
+                    }
+                    Action::Order { order, .. } => {
+                        prop_assert!(order.bytes_max() <= MESSAGE_BYTES_MAX, "a long order");
+                    }
+                    _ => {}
                 }
                 actions += 1;
                 prop_assert!(actions < 10_000, "it goes on for ever");

@@ -430,7 +430,7 @@ impl World {
             // A client has one connection, and destroys what it has created.
             Action::Gone { .. } => {}
             Action::Order { connection, order } => self.send_down(connection.0, Down::Order(order)),
-            Action::Close { connection, .. } => {
+            Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                 if let Some(link) = self.links.get_mut(&connection.0) {
                     link.up.clear();
                     link.up_open = false;

@@ -99,7 +99,7 @@ fn lone_acceptance(outgoing: &[(ConnectionId, Outgoing)]) -> Option<usize> {
             Outgoing::Executor(ToExecutor::Order(order)) => {
                 sent += order.assign.iter().map(|assigned| assigned.count).sum::<u64>();
             }
-            Outgoing::Executor(ToExecutor::Welcome { .. }) => {}
+            Outgoing::Executor(ToExecutor::Welcome { .. } | ToExecutor::Refused { .. }) => {}
             Outgoing::Client(ToClient::Accepted { count, .. }) if acceptance.is_none() => {
                 acceptance = Some((at, *count));
             }

@@ -10,6 +10,16 @@ use std::path::{Path, PathBuf};
 /// How much of a script is looked at for its interpreter: what the kernel
 /// looks at.
 const FIRST_LINE_BYTES_MAX: u64 = 256;
+/// How much of a name is repeated: a name may be as long as a message.
+const NAMED_BYTES_MAX: usize = 1024;
+
+/// A name for people, however long it is and whatever is in it.
+fn named(name: &[u8]) -> String {
+    match name.get(..NAMED_BYTES_MAX) {
+        None => String::from_utf8_lossy(name).into_owned(),
+        Some(start) => format!("{}…", String::from_utf8_lossy(start)),
+    }
+}
 
 /// What went wrong when `program` was to be started.
 pub(super) fn not_started(
@@ -20,7 +30,7 @@ pub(super) fn not_started(
     errno: i32,
 ) -> String {
     let reason = std::io::Error::from_raw_os_error(errno);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = named;
     let named = text(program);
     match (stage, errno) {
         (Stage::Arguments | Stage::Exec, libc::E2BIG) => {
@@ -49,7 +59,7 @@ pub(super) fn not_started(
 }
 
 fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32) -> String {
-    let named = String::from_utf8_lossy(program);
+    let named = named(program);
     // Without a slash it was looked up in PATH, and where is not known here.
     let place = program.contains(&b'/').then(|| {
         let folder = cwd.map_or_else(PathBuf::new, |cwd| PathBuf::from(OsStr::from_bytes(cwd)));

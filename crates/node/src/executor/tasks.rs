@@ -16,6 +16,7 @@ use crate::process::{
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, More, Start, TaskKey, TemplateId};
+use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Captured, Detail, Outcome};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
@@ -120,7 +121,7 @@ impl Tasks {
             sleeping: BTreeMap::new(),
             events: VecDeque::new(),
             scratch: options.scratch.clone(),
-            capture_bytes_max: options.capture_bytes_max,
+            capture_bytes_max: options.capture_bytes_max.min(CAPTURE_BYTES_MAX),
             gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
             objects,
             putting: BTreeMap::new(),

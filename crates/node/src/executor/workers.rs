@@ -62,7 +62,7 @@ const START_CAPTURE_BYTES: u64 = 16 << 10;
 /// Time for a worker to start and to load what it preloads.
 const START_SECONDS_MAX: u64 = 600;
 /// Longest value; results travel in messages of bounded size.
-const VALUE_BYTES_MAX: usize = 8 << 20;
+const VALUE_BYTES_MAX: usize = falkon_core::limits::VALUE_BYTES_MAX as usize;
 /// What was heard and not yet acted upon.
 const HEARD_MAX: usize = 1024;
 

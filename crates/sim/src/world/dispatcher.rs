@@ -247,7 +247,7 @@ impl Dispatching {
                     self.write(&record);
                     continue;
                 }
-                Action::Close { connection, .. } => {
+                Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;
                 }

@@ -177,6 +177,9 @@ impl World<'_> {
                 CoreEvent::Connected
             }
             ToExecutor::Order(order) => CoreEvent::Order(order),
+            ToExecutor::Refused { reason } => {
+                return Err(format!("node {number} is refused: {reason}").into());
+            }
         };
         node.machine.handle(now.core(), event);
         self.pump(number)

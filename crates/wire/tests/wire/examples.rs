@@ -539,6 +539,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         ("order_data", ToExecutor::Order(data)),
         ("order", ToExecutor::Order(order)),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
+        ("refused", ToExecutor::Refused { reason: "its name is too long".to_owned() }),
     ]
 }
 

@@ -4,19 +4,23 @@
 use crate::strategies as any;
 use falkon_core::data::declared::{Declared, Lists, Serving};
 use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::{Count, Usage};
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Record, Reply, Selection,
+    Action, ConnectionId, Delivery, Dispatcher, Event, InstanceOptions, Join, Lease, Record, Reply,
+    Selection, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::{
-    MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX, TASK_NAME_BYTES_MAX,
-    URL_BYTES_MAX,
+    ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX,
+    TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
-    After, InstanceId, MILLI, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
+    After, ExecutorId, InstanceId, MILLI, Packed, Range, Resources, Rows, Submission, TaskClass,
+    TaskId, Time,
 };
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, ToClient, ToExecutor};
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -279,4 +283,65 @@ fn what_is_cancelled_and_what_has_ended_is_recorded_in_records_that_fit_each() {
     let counts = |dispatcher: &Dispatcher| dispatcher.instance_view(instance).unwrap().counts();
     assert_eq!(counts(&again), counts(&dispatcher));
     assert_eq!(counts(&again).cancelled, count);
+}
+
+/// The largest report there is, in every message and record that it goes into.
+#[test]
+fn the_largest_report_fits_updates_records_and_deliveries() {
+    let captured = |bytes| Captured {
+        head: vec![b'x'; bytes],
+        total_bytes: u64::MAX,
+        file: Some(vec![b'/'; 5000]),
+    };
+    for (value, stdout, stderr) in
+        [(20 << 20, 0, 0), (8 << 20, 9 << 20, 9 << 20), (0, 9 << 20, 1), (0, 20 << 20, 20 << 20)]
+    {
+        let usage = Count { objects: u64::MAX, bytes: u64::MAX };
+        let detail = Detail {
+            stdout: captured(stdout),
+            stderr: captured(stderr),
+            error: "e".repeat(17 << 20),
+            value: vec![7; value],
+            usage: Usage { local: usage, peer: usage, store: usage },
+            staging_micros: u64::MAX,
+        };
+        let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
+        let tries = Tries { failures: u32::MAX, losses: u32::MAX };
+        let mut report = Report {
+            instance: InstanceId(number),
+            first: task,
+            count: 1,
+            tries,
+            outcome: Outcome::Exit(0),
+            started: time,
+            ended: time,
+            detail: Some(Arc::new(detail)),
+        };
+        report.bound();
+        let outcome = report.outcome;
+        assert_eq!(outcome != Outcome::Exit(0), value as u64 > VALUE_BYTES_MAX);
+        let detail = report.detail.clone();
+        assert!(detail.as_ref().unwrap().error.len() as u64 <= ERROR_BYTES_MAX);
+        let update = Update { number, reports: vec![report], ..Update::default() };
+        fits(&FromExecutor::Update(update));
+        let finished = Finished {
+            first: task,
+            count: 1,
+            outcome: Outcome::UpstreamFailed(task),
+            executor: Some(ExecutorId(number)),
+            attempts: u32::MAX,
+            queued: time,
+            dispatched: time,
+            started: time,
+            ended: time,
+            detail,
+        };
+        let (instance, from, results) = (InstanceId(number), number, vec![finished]);
+        let record = Record::Finished { instance, from, results: results.clone() };
+        assert!(encoded(&record) <= RECORD_BYTES_MAX);
+        let executors = vec![(ExecutorId(number), "n".repeat(NAME_BYTES_MAX))];
+        let counts = Counts { total: number, done: number, ..Counts::default() };
+        let complete = true;
+        fits(&ToClient::Results(Delivery { instance, from, results, executors, counts, complete }));
+    }
 }

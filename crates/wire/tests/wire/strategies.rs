@@ -589,6 +589,7 @@ pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
         (time(), any::<Option<[u8; 32]>>())
             .prop_map(|(now, peer_secret)| ToExecutor::Welcome { now, peer_secret }),
         order().prop_map(ToExecutor::Order),
+        text().prop_map(|reason| ToExecutor::Refused { reason }),
     ]
 }
 

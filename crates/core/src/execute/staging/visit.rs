@@ -3,10 +3,11 @@
 use super::{Data, Executor};
 use crate::data::object::{Object, ObjectId};
 use crate::data::stage::{self, CacheState, Changes, StageError};
+use crate::encoded::object_bytes_max;
 use crate::execute::{Action, TaskKey};
-use crate::limits::CACHE_STATE_MICROS;
+use crate::limits::{CACHE_STATE_MICROS, UPDATE_NAMED_BYTES_MAX, URL_BYTES_MAX, VERSION_BYTES_MAX};
 use crate::task::{InstanceId, TaskId, Time};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// The instance of what visitors put into the cache: none has this number.
@@ -54,13 +55,19 @@ pub(super) struct Visits {
     open: BTreeMap<u64, Arc<Object>>,
     /// What was put here, as far as it is held.
     placed: BTreeMap<ObjectId, Arc<Object>>,
+    /// What the dispatcher is to be told the names of.
+    to_name: VecDeque<Arc<Object>>,
     /// How the cache stood when that was last told.
     told: Option<(Time, CacheState)>,
 }
 
 impl Visits {
     /// Adds what the dispatcher cannot know of changes that are to be told.
+    /// Names that are too long for one message follow in the next.
     pub(super) fn complete(&mut self, changes: &mut Changes) {
+        if changes.anew {
+            self.to_name.clear();
+        }
         if self.placed.is_empty() {
             return;
         }
@@ -68,7 +75,16 @@ impl Visits {
             self.placed.remove(object);
         }
         let named = changes.added.iter().filter_map(|(object, _)| self.placed.get(object));
-        changes.named = named.map(|object| (**object).clone()).collect();
+        self.to_name.extend(named.cloned());
+        let mut bytes = 0;
+        while let Some(object) = self.to_name.front() {
+            bytes += object_bytes_max(object, 0);
+            if bytes > UPDATE_NAMED_BYTES_MAX {
+                break;
+            }
+            let named = self.to_name.pop_front();
+            changes.named.extend(named.map(|object| (*object).clone()));
+        }
     }
 
     /// How the cache stands, if it is to be told: along with other news, or
@@ -137,6 +153,13 @@ impl Executor {
 
 impl Data {
     fn take_in(&mut self, now: Time, visit: u64, object: Arc<Object>) -> Option<VisitEnd> {
+        if object.url.len() > URL_BYTES_MAX || object.version.len() > VERSION_BYTES_MAX {
+            let error = format!(
+                "its key is {} bytes, and at most {URL_BYTES_MAX} are kept",
+                object.url.len()
+            );
+            return Some(VisitEnd::Refused(error));
+        }
         let size = object.size.unwrap_or(0);
         if !self.stage.cache().holds(object.id) && self.stage.cache().available() < size {
             // It is not to wait for room: outputs of tasks would wait behind it.

@@ -1,0 +1,67 @@
+//! Which executors a dispatcher has: those whose names can be shown and passed
+//! on.
+
+use super::Join;
+use crate::limits::{ADDRESS_BYTES_MAX, CUSTOM_NAMES_MAX, FINGERPRINT_BYTES_MAX, NAME_BYTES_MAX};
+use std::fmt;
+
+/// Why an executor is not taken in, however often it comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JoinError {
+    /// Its name is too long.
+    LongName {
+        /// The name's length.
+        bytes: usize,
+    },
+    /// It offers too many custom resources, or one whose name is too long.
+    Resources,
+    /// The address where it serves what it caches is too long.
+    Address,
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::LongName { bytes } => write!(
+                f,
+                "the executor's name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: \
+                 choose a shorter one"
+            ),
+            JoinError::Resources => write!(
+                f,
+                "an executor offers at most {CUSTOM_NAMES_MAX} resources of its own, with names \
+                 of at most {NAME_BYTES_MAX} bytes"
+            ),
+            JoinError::Address => write!(
+                f,
+                "the address where the executor serves what it caches is longer than \
+                 {ADDRESS_BYTES_MAX} bytes"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl Join {
+    /// Whether a dispatcher takes it in.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self) -> Result<(), JoinError> {
+        if self.name.len() > NAME_BYTES_MAX {
+            return Err(JoinError::LongName { bytes: self.name.len() });
+        }
+        let resources = &self.capacity;
+        if resources.custom.len() > CUSTOM_NAMES_MAX
+            || resources.name_bytes() > NAME_BYTES_MAX as u64
+        {
+            return Err(JoinError::Resources);
+        }
+        let is_long = self.serves.as_ref().is_some_and(|serves| {
+            serves.address.len() > ADDRESS_BYTES_MAX
+                || serves.fingerprint.len() > FINGERPRINT_BYTES_MAX
+        });
+        if is_long { Err(JoinError::Address) } else { Ok(()) }
+    }
+}
