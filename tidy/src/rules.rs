@@ -191,7 +191,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 18] = [
+const UNITS: [&str; 19] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -210,6 +210,7 @@ const UNITS: [&str; 18] = [
     "NAMES",
     "HOLDERS",
     "INTERVALS",
+    "PAGES",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -128,6 +128,7 @@ impl TaskResult {
                 None => "needs more than any executor offers".to_owned(),
             }),
             Outcome::Cancelled => Some("cancelled".to_owned()),
+            Outcome::Unreadable => Some("has ended, but its result cannot be read".to_owned()),
         };
         match (cause, said) {
             (None, "") => None,

@@ -26,6 +26,7 @@ mod intermediate;
 mod line;
 mod locate;
 mod located;
+mod pages;
 mod parts;
 mod place;
 mod readership;
@@ -49,6 +50,7 @@ use comeback::Comeback;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use pages::Paging;
 use readership::Readership;
 use replicate::Copies;
 use roster::Roster;
@@ -62,6 +64,7 @@ pub use event::{
     Order, Prepare, Reply, RequestError, Update,
 };
 pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
+pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use recover::{Record, RecoverError};
 
 /// A dispatcher's whole state.
@@ -108,6 +111,8 @@ pub struct Dispatcher {
     tell_due: Option<Time>,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
+    /// Results in memory, and pages of results on disk.
+    paging: Paging,
     actions: VecDeque<Action>,
     /// Some tasks have had data objects.
     knows_data: bool,
@@ -197,6 +202,8 @@ impl Dispatcher {
             Event::Update { connection, update } => self.update(connection, update),
             Event::Release { executor } => self.release_executor(executor),
             Event::Closed { connection } => self.closed(connection),
+            Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
+            Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
         }
     }
 
@@ -216,6 +223,7 @@ impl Dispatcher {
             }
             if self.actions.is_empty() {
                 self.deliver();
+                self.store_pages();
             }
         }
         self.actions.pop_front()
@@ -229,7 +237,8 @@ impl Dispatcher {
         let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
         let news = self.tell_due.map(|at| (at, "news for executors"));
-        [silence, recovery, suspension, recall, news].into_iter().flatten().min()
+        let pages = self.paging.retry_at().map(|at| (at, "a page to write again"));
+        [silence, recovery, suspension, recall, news, pages].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -246,6 +255,7 @@ impl Dispatcher {
             self.tell_due = None;
             self.ordered.append(&mut self.to_tell);
         }
+        self.paging.end_pause(self.now);
         self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > self.now {
@@ -365,10 +375,16 @@ impl<'a> InstanceView<'a> {
         self.instance.batches.values().any(|batch| batch.submission.names.is_some())
     }
 
-    /// Bytes of results held, and whether they hold dispatch up.
+    /// Bytes of results held in memory and on disk.
     #[must_use]
-    pub fn results_held(&self) -> (u64, bool) {
-        (self.instance.results.bytes(), self.instance.is_clogged())
+    pub fn results_held(&self) -> (u64, u64) {
+        (self.instance.results.bytes(), self.instance.results.stored_bytes())
+    }
+
+    /// Whether results that are held keep its tasks from being dispatched.
+    #[must_use]
+    pub fn is_clogged(&self) -> bool {
+        self.dispatcher.is_clogged(self.instance)
     }
 
     /// What ready tasks need that no executor there is offers, and how many

@@ -66,6 +66,25 @@ pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// Unacknowledged results one instance may hold before no more of its tasks are
 /// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
+/// Results in memory, of all instances, beyond which the oldest are moved to
+/// disk where there is a place for them.
+pub const RESULTS_PAGED_BYTES_MIN: u64 = 48 << 20;
+/// Results in memory, of all instances, beyond which no more tasks are
+/// dispatched: the disk does not take them as fast as they come.
+pub const RESULTS_MEMORY_BYTES_MAX: u64 = 192 << 20;
+/// Results in one page on disk, beyond the first.
+pub const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// Runs of results in one page.
+pub const PAGE_RUNS_MAX: usize = 8192;
+/// Pages that are being written at a time.
+pub const STORING_PAGES_MAX: usize = 4;
+/// Pages that are being read at a time.
+pub const LOADING_PAGES_MAX: usize = 4;
+/// Pause before a page is written again after one could not be; each time in a
+/// row doubles it.
+pub const PAGE_RETRY_MICROS_MIN: u64 = 1_000_000;
+/// The longest such pause.
+pub const PAGE_RETRY_MICROS_MAX: u64 = 60_000_000;
 /// Values of tasks that one instance holds for those that take them. What does
 /// not fit is not held, and those that take it fail.
 pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;
@@ -210,6 +229,13 @@ const _: () = {
     assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);
+    assert!(PAGE_BYTES_MAX <= DELIVERY_BYTES_MAX);
+    assert!(PAGE_RUNS_MAX <= DELIVERY_RUNS_MAX && PAGE_RUNS_MAX <= RECORD_RUNS_MAX);
+    assert!(
+        RESULTS_PAGED_BYTES_MIN + STORING_PAGES_MAX as u64 * PAGE_BYTES_MAX
+            < RESULTS_MEMORY_BYTES_MAX / 2
+    );
+    assert!(PAGE_RETRY_MICROS_MIN < PAGE_RETRY_MICROS_MAX);
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
     assert!(MESSAGE_BYTES_MAX < RECORD_BYTES_MAX);
     assert!(SUBMISSION_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);

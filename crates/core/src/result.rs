@@ -34,6 +34,10 @@ pub enum Outcome {
     Unschedulable,
     /// It was cancelled.
     Cancelled,
+    /// It ended, and how is not known any more: its result was on the
+    /// dispatcher's disk and cannot be read; the error says why. Only clients
+    /// are told this.
+    Unreadable,
 }
 
 impl Outcome {

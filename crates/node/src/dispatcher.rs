@@ -7,6 +7,7 @@
 //! all messages that are there, lets the core act, writes the journal,
 //! and only then passes on what the core wants sent.
 
+mod compaction;
 mod concentrated;
 mod connection;
 mod crew;
@@ -21,10 +22,13 @@ mod store;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
+use crate::pages::{PageError, PageFiles, Pages};
 use crate::provision::{Answer, AskError, Provision};
 use crate::secure::{Acceptor, AcceptorError, Identity, Role};
 use connection::{Inbound, Message, Outgoing, Peer};
-use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, Reply};
+use falkon_core::dispatch::{
+    Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
+};
 use falkon_core::task::Time;
 use falkon_wire::message::{
     FromClient, FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor,
@@ -33,6 +37,7 @@ use falkon_wire::provision::ProvisionAsk;
 use hold::Held;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -70,6 +75,8 @@ pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Options {
     /// Keeps the journal; `None` for a dispatcher that ends with its process.
     pub store: Option<StoreOptions>,
+    /// Without a journal: a directory for results that are too many for memory.
+    pub pages: Option<PathBuf>,
     /// Who it is: instances get their secrets from it.
     pub identity: Option<Arc<Identity>>,
     /// Where log lines go.
@@ -96,12 +103,15 @@ pub enum Stopped {
 pub enum DispatcherError {
     /// The journal could not be opened or read.
     Store(StoreError),
+    /// There is no place for results.
+    Pages(PageError),
 }
 
 impl fmt::Display for DispatcherError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DispatcherError::Store(error) => write!(f, "{error}"),
+            DispatcherError::Pages(error) => write!(f, "{error}"),
         }
     }
 }
@@ -110,6 +120,7 @@ impl std::error::Error for DispatcherError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             DispatcherError::Store(error) => error.source(),
+            DispatcherError::Pages(error) => error.source(),
         }
     }
 }
@@ -122,13 +133,19 @@ impl std::error::Error for DispatcherError {
 pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), DispatcherError> {
     let wall = Clock::start();
     let mut core = Dispatcher::new();
-    let store = match options.store {
-        None => None,
-        Some(store) => Some(
-            Store::open(store, &mut core, wall.now(), &options.log)
-                .map_err(DispatcherError::Store)?,
-        ),
+    let (store, pages) = match (options.store, options.pages) {
+        (Some(store), _) => {
+            let opened = Store::open(store, &mut core, wall.now(), &options.log);
+            let (store, pages) = opened.map_err(DispatcherError::Store)?;
+            (Some(store), Some(pages))
+        }
+        (None, Some(dir)) => {
+            core.page_results(PageBounds::default());
+            (None, Some(new_pages(&dir).map_err(DispatcherError::Pages)?))
+        }
+        (None, None) => (None, None),
     };
+    let pages = pages.map(|files| Pages::start(files, options.log.clone()));
     let clock = go_on(wall, core.now(), &options.log);
     let (inbox, messages) = mpsc::channel(INBOX_BATCHES_MAX);
     let (stopped, when_stopped) = oneshot::channel();
@@ -145,6 +162,8 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         clock,
         started: clock.now(),
         store,
+        pages,
+        unneeded: Vec::new(),
         identity: options.identity,
         peers: BTreeMap::new(),
         refused: Vec::new(),
@@ -182,6 +201,13 @@ fn go_on(wall: Clock, latest: Time, log: &Log) -> Clock {
     Clock::reading(latest)
 }
 
+/// A directory for pages without the pages of the dispatcher before.
+fn new_pages(dir: &Path) -> Result<PageFiles, PageError> {
+    let mut files = PageFiles::open(dir)?;
+    files.keep(std::iter::empty())?;
+    Ok(files)
+}
+
 /// Makes an acceptor for this release's protocol.
 ///
 /// # Errors
@@ -198,6 +224,9 @@ struct Driver {
     clock: Clock,
     started: Time,
     store: Option<Store>,
+    pages: Option<Pages>,
+    /// Pages that go when the journal says so.
+    unneeded: Vec<PagePlace>,
     identity: Option<Arc<Identity>>,
     peers: BTreeMap<ConnectionId, Peer>,
     /// Executors that are let go of once they have been told why.
@@ -224,6 +253,14 @@ async fn heard(provision: &mut Option<Provision>) -> Answer {
     }
 }
 
+/// The next page that was written or read; waits for ever if there are none.
+async fn moved(pages: &mut Option<Pages>) -> Event {
+    match pages {
+        Some(pages) => pages.hear().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
@@ -237,6 +274,7 @@ impl Driver {
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             let mut answer = None;
+            let mut page = None;
             batches.append(&mut self.deferred);
             tokio::select! {
                 biased;
@@ -247,6 +285,7 @@ impl Driver {
                     }
                 }
                 heard = heard(&mut self.provision) => answer = Some(heard),
+                moved = moved(&mut self.pages) => page = Some(moved),
                 () = alarm.wait(due) => {}
                 () = vigil.keep() => {}
             }
@@ -258,6 +297,10 @@ impl Driver {
             let busy = !batches.is_empty();
             if let Some((provision, answer)) = self.provision.as_mut().zip(answer) {
                 provision.take(now, answer);
+            }
+            while let Some(event) = page.take() {
+                self.core.handle(now, event);
+                page = self.pages.as_mut().and_then(Pages::hear_now);
             }
             for inbound in batches.drain(..) {
                 stop |= self.take(now, inbound);
@@ -273,6 +316,9 @@ impl Driver {
             self.provide(busy);
             if !self.settle(&mut inbox).await {
                 return Stopped::JournalFailed;
+            }
+            if let Some(pages) = self.pages.as_ref().filter(|_| !self.unneeded.is_empty()) {
+                pages.forget(std::mem::take(&mut self.unneeded));
             }
             self.held.release_due(&mut self.outgoing);
             self.held.pass(&mut self.outgoing, &self.peers);
@@ -520,6 +566,17 @@ impl Driver {
                 Action::Gone { connection, instance } => {
                     self.push(connection, ToClient::Gone { instance });
                 }
+                Action::StorePage { instance, from, page } => {
+                    if let Some(pages) = &self.pages {
+                        pages.store(instance, from, page);
+                    }
+                }
+                Action::LoadPage { instance, from, place } => {
+                    if let Some(pages) = &self.pages {
+                        pages.load(instance, from, place);
+                    }
+                }
+                Action::DropPages { places } => self.unneeded.extend(places),
                 Action::Order { connection, order } => {
                     let message = Outgoing::Executor(ToExecutor::Order(order));
                     self.outgoing.push((connection, message));

@@ -40,7 +40,8 @@ pub use format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 pub use read::Flaw;
 pub use replay::{Replay, SKIPS_LISTED_MAX, Skip, Skipped, Torn};
 pub use snapshot::{
-    DiskUse, SNAPSHOT_AFTER_BYTES_MIN, SNAPSHOT_AFTER_RATIO, Snapshot, SnapshotReport,
+    DISK_RESERVE_BYTES, DiskUse, FREE_BYTES_UNKNOWN, SNAPSHOT_AFTER_BYTES_MIN,
+    SNAPSHOT_AFTER_RATIO, Snapshot, SnapshotReport,
 };
 pub use sync::{SYNC_INTERVAL_MS, SyncWatch};
 
@@ -235,6 +236,11 @@ impl Journal {
             since_snapshot_bytes,
             snapshot_running: ledger.running,
         }
+    }
+
+    /// Bytes that may still be written to the journal's disk, if that is known.
+    pub fn free_bytes(&self) -> Option<u64> {
+        self.writer.free_bytes()
     }
 
     /// Begins a snapshot: the records appended to it replace everything that was appended to the

@@ -55,7 +55,7 @@ impl World {
     async fn new(subscribed: bool) -> World {
         let log: dispatcher::Log = Arc::new(|_: &str| {});
         let (dispatcher, _) =
-            dispatcher::start(Options { store: None, identity: None, log }).unwrap();
+            dispatcher::start(Options { store: None, pages: None, identity: None, log }).unwrap();
         let mut client = Peer::connect(&dispatcher, Role::Owner);
         let mut executor = Peer::connect(&dispatcher, Role::Executor);
         let join = Join {

@@ -12,8 +12,8 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Lease, ObjectStatus, Order, Prepare, Purpose, Record, RequestError,
-    Selection, Update,
+    InstanceOptions, Join, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose, Record,
+    RequestError, Selection, StoredPage, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -61,6 +61,7 @@ wire_enum!(Outcome {
     7 => Cancelled,
     8 => NoOutput,
     9 => NoInput,
+    10 => Unreadable,
 });
 wire_struct!(Captured { head, total_bytes, file });
 wire_struct!(Object { id, url, version, size });
@@ -122,6 +123,9 @@ wire_struct!(Update { number, reports, returned, recalled, leaving, cache });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
+wire_struct!(PagePlace { file, offset, bytes });
+wire_struct!(StoredPage { from, count, tasks, place });
+wire_struct!(Page { results, executors });
 wire_enum!(Record {
     0 => Created { instance, options },
     1 => Submitted { instance, first, queued, submission },
@@ -135,6 +139,7 @@ wire_enum!(Record {
     9 => Restored { instance, total, forgotten, finished, failed, ended },
     10 => Remade { instance, task, times },
     11 => Values { instance, tasks, values },
+    12 => Paged { instance, pages },
 });
 wire_enum!(RequestError {
     0 => NoInstance(instance),
@@ -155,6 +160,7 @@ wire_list!(
     TaskClass,
     Report,
     Finished,
+    StoredPage,
     Assigned,
     Prepare,
     Held,

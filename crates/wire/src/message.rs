@@ -355,8 +355,10 @@ pub struct InstanceStatus {
     pub complete: bool,
     /// Some of its tasks have names.
     pub named: bool,
-    /// Bytes of results held.
+    /// Bytes of results held in memory.
     pub held_bytes: u64,
+    /// Bytes of results held on disk.
+    pub stored_bytes: u64,
     /// Nothing is dispatched until results are fetched.
     pub clogged: bool,
     /// What ready tasks need that no executor offers, and how many need it.
@@ -373,6 +375,7 @@ wire_struct!(InstanceStatus {
     complete,
     named,
     held_bytes,
+    stored_bytes,
     clogged,
     unschedulable,
     overlong,

@@ -224,6 +224,7 @@ fn status_json(status: &Status) -> Value {
                 "cancelled": counts.cancelled,
                 "remade": counts.remade,
                 "results_bytes": instance.held_bytes,
+                "results_stored_bytes": instance.stored_bytes,
                 "unschedulable": unschedulable,
                 "overlong": overlong,
             })

@@ -162,6 +162,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let acceptor = dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
     let options = dispatcher::Options {
         store: (!args.no_journal).then_some(store),
+        pages: args.no_journal.then(|| dir.join("pages")),
         identity: Some(identity.clone()),
         log: log.clone(),
     };

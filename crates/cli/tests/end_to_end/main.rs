@@ -23,6 +23,7 @@ mod kill;
 mod kill_at_speed;
 mod network;
 mod provision;
+mod results;
 mod resume;
 mod run;
 mod security;

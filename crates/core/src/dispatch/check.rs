@@ -81,7 +81,7 @@ impl Dispatcher {
             }
             let listed =
                 instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
-            let hungry = instance.ready > 0 && !instance.is_clogged();
+            let hungry = instance.ready > 0 && !self.is_clogged(instance);
             ensure!(hungry == listed, "instance {}: hungry but not listed, or not", instance.id);
             let usage = instance.hungry_key.unwrap_or(instance.usage);
             ensure!(usage == instance.usage, "instance {}: listed under a stale key", instance.id);

@@ -1,19 +1,25 @@
 //! Results on their way to clients: kept in order, sent within a window,
 //! forgotten when acknowledged.
 
+use super::pages::{Page, PageBounds, PagePlace, StoredPage, names_in};
 use super::{Action, ConnectionId, Delivery, Dispatcher, Record, RequestError};
 use crate::limits::{
     DELIVERY_BYTES_MAX, DELIVERY_RUNS_MAX, DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX,
+    LOADING_PAGES_MAX,
 };
-use crate::result::{Detail, Finished};
-use crate::task::InstanceId;
+use crate::result::{Counts, Detail, Finished};
+use crate::runset::RunSet;
+use crate::task::{ExecutorId, InstanceId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// An instance's results in the order of their delivery. Positions count
-/// task results from the instance's first.
+/// task results from the instance's first. The oldest may be on disk, in pages;
+/// the rest is in memory.
 #[derive(Debug, Default)]
 pub(super) struct Results {
+    /// On disk, the oldest first; all of them before `runs`.
+    pages: VecDeque<StoredPage>,
     /// With the position of the first result of each run.
     runs: VecDeque<(u64, Finished)>,
     /// One past the last result.
@@ -22,15 +28,39 @@ pub(super) struct Results {
     journaled: u64,
     /// Results before this one were taken in by a client.
     acknowledged: u64,
+    /// Of what is in memory.
     bytes: u64,
-    /// From the first task of each run to the run's position, once tasks have
-    /// been looked up.
+    /// Of the pages.
+    stored_bytes: u64,
+    /// The page that is being written, as where it begins and ends.
+    storing: Option<(u64, u64)>,
+    /// Pages that are kept because tasks wait for values in them.
+    pinned: BTreeMap<u64, BTreeSet<u64>>,
+    /// From the first task of each run, or of each run of tasks of a page, to
+    /// the position of the run or page, once tasks have been looked up.
     by_task: Option<BTreeMap<u64, u64>>,
 }
 
+/// Where a task's result is.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// In memory; what there is to say of it beyond its outcome.
+    Here(Option<Arc<Detail>>),
+    /// In the page that begins at this position.
+    Stored(u64),
+    /// Nowhere: it was forgotten.
+    Nowhere,
+}
+
 impl Results {
+    /// Bytes of what is in memory.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of what is on disk.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.stored_bytes
     }
 
     pub(super) fn end(&self) -> u64 {
@@ -39,6 +69,11 @@ impl Results {
 
     /// The position of the first result there still is.
     pub(super) fn start(&self) -> u64 {
+        self.pages.front().map_or(self.memory_start(), |page| page.from)
+    }
+
+    /// The position of the first result in memory.
+    pub(super) fn memory_start(&self) -> u64 {
         self.runs.front().map_or(self.end, |(at, _)| *at)
     }
 
@@ -61,21 +96,26 @@ impl Results {
         self.runs.push_back((at, finished));
     }
 
-    /// What there is to say of a task's result beyond its outcome; `None` if
-    /// the result is not there.
-    pub(super) fn detail_of(&mut self, task: u64) -> Option<Option<Arc<Detail>>> {
-        let runs = &self.runs;
-        let by_task = self
-            .by_task
-            .get_or_insert_with(|| runs.iter().map(|(at, run)| (run.first.0, *at)).collect());
-        let (_, at) = by_task.range(..=task).next_back()?;
-        let index = self.runs.binary_search_by_key(at, |(at, _)| *at).ok()?;
-        let (_, run) = self.runs.get(index)?;
-        (task - run.first.0 < run.count).then(|| run.detail.clone())
+    /// Where a task's result is.
+    pub(super) fn find(&mut self, task: u64) -> Found {
+        let (runs, pages) = (&self.runs, &self.pages);
+        let by_task = self.by_task.get_or_insert_with(|| {
+            let stored = pages.iter().flat_map(first_tasks);
+            stored.chain(runs.iter().map(|(at, run)| (run.first.0, *at))).collect()
+        });
+        let Some((_, &at)) = by_task.range(..=task).next_back() else { return Found::Nowhere };
+        if let Some(page) = self.page_at(at) {
+            return if page.holds(task) { Found::Stored(page.from) } else { Found::Nowhere };
+        }
+        let found = self.runs.binary_search_by_key(&at, |(at, _)| *at).ok();
+        match found.and_then(|index| self.runs.get(index)) {
+            Some((_, run)) if task - run.first.0 < run.count => Found::Here(run.detail.clone()),
+            _ => Found::Nowhere,
+        }
     }
 
-    /// Results from position `from` on, which must begin a run, as many as go
-    /// into one message or record.
+    /// Results in memory from position `from` on, which must begin a run, as
+    /// many as go into one message or record.
     pub(super) fn batch(&self, from: u64) -> Vec<Finished> {
         let index = self.runs.partition_point(|(at, _)| *at < from);
         let mut bytes = 0;
@@ -115,26 +155,168 @@ impl Results {
         self.journaled = at;
     }
 
-    /// Forgets runs that end at or before `upto`. Returns whether any did.
-    pub(super) fn forget(&mut self, upto: u64) -> bool {
-        let mut any = false;
-        while let Some((at, run)) = self.runs.front() {
-            if at + run.count > upto {
-                break;
+    /// Where a subscription from `from` on begins: at the start of a run, or
+    /// within a page, whose runs are not known.
+    fn cursor(&self, from: u64) -> u64 {
+        if self.page_at(from).is_some() {
+            return from;
+        }
+        let index = self.runs.partition_point(|(at, run)| at + run.count <= from);
+        self.runs.get(index).map_or(self.end, |(at, _)| *at)
+    }
+
+    /// Forgets runs and pages that end at or before `upto`, up to the first page
+    /// with a value that a task waits for. Returns whether any was forgotten,
+    /// and where the pages are.
+    pub(super) fn forget(&mut self, upto: u64) -> (bool, Vec<PagePlace>) {
+        let upto = self.pinned.first_key_value().map_or(upto, |(from, _)| upto.min(*from));
+        let mut places = Vec::new();
+        while self.pages.front().is_some_and(|page| page.end() <= upto)
+            && let Some(page) = self.pages.pop_front()
+        {
+            self.stored_bytes -= page.place.bytes;
+            if let Some(by_task) = &mut self.by_task {
+                page.tasks.iter().for_each(|(first, _)| {
+                    by_task.remove(first);
+                });
             }
+            places.push(page.place);
+        }
+        let mut any = !places.is_empty();
+        while self.pages.is_empty()
+            && self.runs.front().is_some_and(|(at, run)| at + run.count <= upto)
+            && let Some((_, run)) = self.runs.pop_front()
+        {
             self.bytes -= run.bytes();
             if let Some(by_task) = &mut self.by_task {
                 by_task.remove(&run.first.0);
             }
-            self.runs.pop_front();
             any = true;
         }
-        any
+        (any, places)
     }
 
-    /// All results there are, with their positions.
+    /// The results in memory, with their positions.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Finished)> {
         self.runs.iter()
+    }
+}
+
+/// From the first of each run of a page's tasks to the page's position.
+fn first_tasks(page: &StoredPage) -> impl Iterator<Item = (u64, u64)> {
+    page.tasks.iter().map(|(first, _)| (*first, page.from))
+}
+
+// What is on disk.
+impl Results {
+    pub(super) fn pages(&self) -> impl ExactSizeIterator<Item = &StoredPage> {
+        self.pages.iter()
+    }
+
+    /// The page that holds the result at `position`.
+    pub(super) fn page_at(&self, position: u64) -> Option<&StoredPage> {
+        let after = self.pages.partition_point(|page| page.from <= position);
+        let page = self.pages.get(after.checked_sub(1)?)?;
+        (position < page.end()).then_some(page)
+    }
+
+    /// The oldest journaled results in memory, as many as make a page; they stay
+    /// in memory until [`Results::end_page`].
+    pub(super) fn begin_page(&mut self, bounds: &PageBounds) -> Option<(u64, Vec<Finished>)> {
+        if self.storing.is_some() {
+            return None;
+        }
+        let from = self.memory_start();
+        let mut bytes = 0;
+        let mut results = Vec::new();
+        for (at, run) in self.runs.iter().take(bounds.page_runs_max) {
+            bytes += run.bytes();
+            let is_full = bytes > bounds.page_bytes_max && !results.is_empty();
+            if is_full || at + run.count > self.journaled {
+                break;
+            }
+            results.push(run.clone());
+        }
+        let end = from + results.iter().map(|run| run.count).sum::<u64>();
+        (end > from).then(|| {
+            self.storing = Some((from, end));
+            (from, results)
+        })
+    }
+
+    /// A page was written and so leaves memory, or could not be. Returns
+    /// whether it is kept: not if some of it was forgotten meanwhile.
+    pub(super) fn end_page(&mut self, from: u64, place: Option<PagePlace>) -> bool {
+        let Some((_, end)) = self.storing.take_if(|(begin, _)| *begin == from) else {
+            return false;
+        };
+        let Some(place) = place.filter(|_| self.memory_start() == from) else { return false };
+        let mut tasks = RunSet::default();
+        while self.runs.front().is_some_and(|(at, _)| *at < end)
+            && let Some((_, run)) = self.runs.pop_front()
+        {
+            self.bytes -= run.bytes();
+            tasks.insert(run.first.0, run.count);
+            if let Some(by_task) = &mut self.by_task {
+                by_task.remove(&run.first.0);
+            }
+        }
+        let tasks = tasks.iter().collect();
+        let page = StoredPage { from, count: end - from, tasks, place };
+        self.stored_bytes += place.bytes;
+        if let Some(by_task) = &mut self.by_task {
+            by_task.extend(first_tasks(&page));
+        }
+        self.pages.push_back(page);
+        true
+    }
+
+    /// Results were acknowledged and forgotten before a restart. The shell
+    /// removes the pages that nothing refers to any more.
+    pub(super) fn recover_acknowledged(&mut self, upto: u64) {
+        self.acknowledged = self.acknowledged.max(upto);
+        self.forget(upto);
+    }
+
+    /// The journal has been read: what kept acknowledged results for their
+    /// values may have ended in records behind the acknowledgement.
+    pub(super) fn forget_recovered(&mut self) {
+        self.forget(self.acknowledged);
+    }
+
+    /// A page that a snapshot knows comes behind all results so far.
+    pub(super) fn recover_page(&mut self, page: StoredPage) {
+        debug_assert!(self.runs.is_empty());
+        self.end = page.end();
+        self.journaled = self.end;
+        self.stored_bytes += page.place.bytes;
+        if let Some(by_task) = &mut self.by_task {
+            by_task.extend(first_tasks(&page));
+        }
+        self.pages.push_back(page);
+    }
+
+    /// Keeps a page until the value of `task` in it was read.
+    pub(super) fn pin(&mut self, from: u64, task: u64) {
+        self.pinned.entry(from).or_default().insert(task);
+    }
+
+    /// The tasks whose values a page was kept for, if it was.
+    pub(super) fn unpin(&mut self, from: u64) -> BTreeSet<u64> {
+        self.pinned.remove(&from).unwrap_or_default()
+    }
+
+    /// The value of a task is not to be read any more.
+    pub(super) fn unpin_value(&mut self, task: u64) {
+        self.pinned.retain(|_, tasks| {
+            tasks.remove(&task);
+            !tasks.is_empty()
+        });
+    }
+
+    /// Pages that are kept for values, the oldest first.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = u64> {
+        self.pinned.keys().copied()
     }
 }
 
@@ -167,6 +349,32 @@ impl Subscriber {
             self.unacknowledged.pop_front();
         }
     }
+
+    /// The next message: results from the cursor on.
+    fn next(&mut self, batch: Batch) -> Action {
+        let Batch { instance, from, results, executors, counts, end } = batch;
+        let bytes = results.iter().map(Finished::bytes).sum();
+        self.cursor = from + results.iter().map(|run| run.count).sum::<u64>();
+        self.told_complete = end == Some(self.cursor);
+        let runs = results.len() as u64;
+        self.window_runs += runs;
+        self.window_bytes += bytes;
+        self.unacknowledged.push_back((self.cursor, runs, bytes));
+        let complete = self.told_complete;
+        let delivery = Delivery { instance, from, results, executors, counts, complete };
+        Action::Deliver { connection: self.connection, delivery }
+    }
+}
+
+/// What goes into one message.
+struct Batch {
+    instance: InstanceId,
+    from: u64,
+    results: Vec<Finished>,
+    executors: Vec<(ExecutorId, String)>,
+    counts: Counts,
+    /// Where the last result ends, if there will be no more.
+    end: Option<u64>,
 }
 
 impl Dispatcher {
@@ -177,15 +385,15 @@ impl Dispatcher {
         from: u64,
     ) -> Result<(), RequestError> {
         let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
-        if from < instance.results.start() {
-            return Err(RequestError::Forgotten { first: instance.results.start() });
+        let first = instance.results.start();
+        if from < first {
+            return Err(RequestError::Forgotten { first });
         }
         instance.subscribers.retain(|subscriber| subscriber.connection != connection);
         // A client may have been told of results that were lost with the
         // dispatcher before they were journaled only if the journal was: then
         // it waits for as many to come again.
-        let index = instance.results.runs.partition_point(|(at, run)| at + run.count <= from);
-        let cursor = instance.results.runs.get(index).map_or(instance.results.end, |(at, _)| *at);
+        let cursor = instance.results.cursor(from);
         instance.subscribers.push(Subscriber {
             connection,
             cursor,
@@ -211,11 +419,23 @@ impl Dispatcher {
         // subscriber was not sent yet must stay for it.
         let results = &mut instance.results;
         results.acknowledged = results.acknowledged.max(upto.min(subscriber.cursor));
+        self.forget_acknowledged(id);
+    }
+
+    /// Forgets what was acknowledged and is not kept.
+    pub(super) fn forget_acknowledged(&mut self, id: InstanceId) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        if instance.options.keep_results {
+            return;
+        }
         let sent = instance.subscribers.iter().map(|subscriber| subscriber.cursor).min();
-        let upto = results.acknowledged.min(sent.unwrap_or(0));
+        let upto = instance.results.acknowledged.min(sent.unwrap_or(0));
         let clogged = instance.is_clogged();
-        if !instance.options.keep_results && instance.results.forget(upto) {
+        let (any, places) = instance.results.forget(upto);
+        if any {
             self.journal(Record::Acknowledged { instance: id, upto });
+            self.drop_pages(places);
+            self.weigh(id);
             if clogged {
                 self.refresh_hungry(id);
                 self.unplaced = true;
@@ -238,48 +458,57 @@ impl Dispatcher {
         }
     }
 
-    /// Sends what subscribers have window for.
+    /// Sends what subscribers have window for, and asks for the pages that they
+    /// come to next.
     pub(super) fn deliver(&mut self) {
-        while let Some(id) = self.to_deliver.pop_first() {
+        while let Some(id) = self.to_deliver.pop_first().or_else(|| self.paging.next_reader()) {
+            self.weigh(id);
             let Some(instance) = self.instances.get_mut(&id) else { continue };
             let counts = instance.counts();
-            let complete = instance.is_complete();
+            let end = instance.is_complete().then_some(instance.results.end);
             let results = &instance.results;
+            // More than can be read at a time need not be asked for.
+            let mut wanted: BTreeSet<u64> = results.pinned().take(2 * LOADING_PAGES_MAX).collect();
             for subscriber in &mut instance.subscribers {
                 while subscriber.has_window()
-                    && (subscriber.cursor < results.end || (complete && !subscriber.told_complete))
+                    && (subscriber.cursor < results.end
+                        || (end.is_some() && !subscriber.told_complete))
                 {
-                    let batch = results.batch(subscriber.cursor);
                     let from = subscriber.cursor;
-                    let bytes = batch.iter().map(Finished::bytes).sum();
-                    subscriber.cursor += batch.iter().map(|run| run.count).sum::<u64>();
-                    subscriber.told_complete = complete && subscriber.cursor == results.end;
-                    let runs = batch.len() as u64;
-                    subscriber.window_runs += runs;
-                    subscriber.window_bytes += bytes;
-                    subscriber.unacknowledged.push_back((subscriber.cursor, runs, bytes));
-                    let mut executors: Vec<_> =
-                        batch.iter().filter_map(|run| run.executor).collect();
-                    // Most often what one executor did comes together.
-                    executors.dedup();
-                    let mentioned: BTreeSet<_> = executors.into_iter().collect();
-                    let executors = mentioned
-                        .into_iter()
-                        .filter_map(|id| Some((id, self.executor_names.get(&id)?.clone())))
-                        .collect();
-                    self.actions.push_back(Action::Deliver {
-                        connection: subscriber.connection,
-                        delivery: Delivery {
-                            instance: id,
-                            from,
-                            results: batch,
-                            executors,
-                            counts,
-                            complete: subscriber.told_complete,
-                        },
-                    });
+                    if let Some(page) = results.page_at(from) {
+                        wanted.insert(page.from);
+                        break;
+                    }
+                    let results = results.batch(from);
+                    let executors = names_in(&self.executor_names, &results);
+                    let batch = Batch { instance: id, from, results, executors, counts, end };
+                    self.actions.push_back(subscriber.next(batch));
                 }
             }
+            self.load_pages(id, &wanted);
+        }
+    }
+
+    /// Sends a page to the subscribers that have come to it.
+    pub(super) fn deliver_page(&mut self, id: InstanceId, page_from: u64, page: &Page) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let counts = instance.counts();
+        let end = instance.is_complete().then_some(instance.results.end);
+        let page_end = page_from + page.results.iter().map(|run| run.count).sum::<u64>();
+        for subscriber in &mut instance.subscribers {
+            if !(page_from..page_end).contains(&subscriber.cursor) || !subscriber.has_window() {
+                continue;
+            }
+            let mut from = page_from;
+            let before = page.results.iter().take_while(|run| {
+                let is_before = from + run.count <= subscriber.cursor;
+                from += if is_before { run.count } else { 0 };
+                is_before
+            });
+            let results = page.results[before.count()..].to_vec();
+            let executors = page.executors.clone();
+            let batch = Batch { instance: id, from, results, executors, counts, end };
+            self.actions.push_back(subscriber.next(batch));
         }
     }
 

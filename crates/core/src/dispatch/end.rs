@@ -59,7 +59,7 @@ impl Dispatcher {
         again: bool,
         ended: &mut Vec<Finished>,
     ) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(mut instance) = self.instances.get_mut(&id) else { return };
         let (first, count) = (finished.first.0, finished.count);
         let until = first.saturating_add(count);
         let is_done = finished.outcome.status() == Status::Done;
@@ -82,39 +82,10 @@ impl Dispatcher {
             instance.dependents.range(first..until).map(|(upstream, _)| *upstream).collect();
         for upstream in waiting {
             let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
-            for task in dependents {
-                let Some(missing) = instance.missing.get_mut(&task) else { continue };
-                *missing -= 1;
-                let ready = *missing == 0;
-                if !is_done || ready {
-                    instance.missing.remove(&task);
-                }
-                if !is_done {
-                    let queued = instance
-                        .batch_of(TaskId(task))
-                        .map_or(Time::default(), |batch| batch.queued);
-                    instance.kept.parked.remove(&task);
-                    let (outcome, detail) = match &cause {
-                        Some(cause) => (Outcome::NoInput, Some(cause.clone())),
-                        None => (Outcome::UpstreamFailed(TaskId(upstream)), None),
-                    };
-                    let first = TaskId(task);
-                    ended.push(Finished { detail, ..unrun(first, 1, outcome, queued, self.now) });
-                } else if ready && let Some(detail) = instance.obstacle_to(task) {
-                    instance.kept.parked.remove(&task);
-                    let queued = instance
-                        .batch_of(TaskId(task))
-                        .map_or(Time::default(), |batch| batch.queued);
-                    let last = unrun(TaskId(task), 1, Outcome::NoInput, queued, self.now);
-                    ended.push(Finished { detail: Some(detail), ..last });
-                } else if ready && let Some(class) = instance.class_of(task) {
-                    let tries = instance.kept.parked.remove(&task).unwrap_or_default();
-                    let run = ReadyRun { first: task, count: 1, class, tries };
-                    let key = instance.push_ready(&self.needs, &mut self.index, run);
-                    self.located.grew(id, key);
-                    self.unplaced = true;
-                }
-            }
+            let upstream = Upstream { task: upstream, is_done, cause: cause.clone() };
+            self.release(id, &upstream, dependents, ended);
+            let Some(found) = self.instances.get_mut(&id) else { return };
+            instance = found;
         }
         if !again {
             instance.results.push(finished);
@@ -125,6 +96,60 @@ impl Dispatcher {
             }
         }
         self.settle_batches(id, first, count);
+    }
+
+    /// A task that others wait for has ended: those are a step nearer, or fail
+    /// with it and are added to `ended`.
+    fn release(
+        &mut self,
+        id: InstanceId,
+        upstream: &Upstream,
+        dependents: Vec<u64>,
+        ended: &mut Vec<Finished>,
+    ) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        for task in dependents {
+            let Some(missing) = instance.missing.get_mut(&task) else { continue };
+            *missing -= 1;
+            let ready = *missing == 0;
+            if !upstream.is_done || ready {
+                instance.missing.remove(&task);
+            }
+            let batch = instance.batch_of(TaskId(task));
+            let queued = batch.map_or(Time::default(), |batch| batch.queued);
+            if !upstream.is_done {
+                instance.kept.parked.remove(&task);
+                let (outcome, detail) = match &upstream.cause {
+                    Some(cause) => (Outcome::NoInput, Some(cause.clone())),
+                    None => (Outcome::UpstreamFailed(TaskId(upstream.task)), None),
+                };
+                let first = TaskId(task);
+                ended.push(Finished { detail, ..unrun(first, 1, outcome, queued, self.now) });
+            } else if ready && let Some(detail) = instance.obstacle_to(task) {
+                instance.kept.parked.remove(&task);
+                let last = unrun(TaskId(task), 1, Outcome::NoInput, queued, self.now);
+                ended.push(Finished { detail: Some(detail), ..last });
+            } else if ready && let Some(class) = instance.class_of(task) {
+                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
+                let run = ReadyRun { first: task, count: 1, class, tries };
+                let key = instance.push_ready(&self.needs, &mut self.index, run);
+                self.located.grew(id, key);
+                self.unplaced = true;
+            }
+        }
+    }
+
+    /// A value was read from disk, or cannot be: the tasks that waited for that
+    /// go on.
+    pub(super) fn value_read(&mut self, id: InstanceId, readers: Vec<u64>) {
+        let upstream = Upstream { task: 0, is_done: true, cause: None };
+        let mut ended = Vec::new();
+        self.release(id, &upstream, readers, &mut ended);
+        for finished in ended {
+            self.end(id, finished);
+        }
+        self.to_deliver.insert(id);
+        self.refresh_hungry(id);
     }
 
     /// Counts ended tasks off their batches; those all of whose tasks have
@@ -221,6 +246,14 @@ impl Dispatcher {
     }
 }
 
+/// A task that has ended and that others waited for.
+struct Upstream {
+    task: u64,
+    is_done: bool,
+    /// What those fail with that wait for it, if not with its failure.
+    cause: Option<Arc<Detail>>,
+}
+
 /// What is said of tasks that end without having run.
 pub(super) fn unrun(
     first: TaskId,
@@ -246,7 +279,11 @@ pub(super) fn unrun(
 /// A task that is waited for in vain, and those that wait for it, which are
 /// taken out of the books.
 fn stuck(instance: &mut Instance) -> Option<(u64, Vec<u64>)> {
-    if !instance.sealed || instance.ready > 0 || instance.dispatched > 0 {
+    if !instance.sealed
+        || instance.ready > 0
+        || instance.dispatched > 0
+        || !instance.values.readers.is_empty()
+    {
         return None;
     }
     instance.dependents.pop_first()

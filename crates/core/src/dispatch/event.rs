@@ -1,6 +1,7 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
 use super::diffusion::{PolicyError, PolicyOptions};
+use super::pages::{Page, PagePlace};
 use super::{JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
@@ -279,6 +280,24 @@ pub enum Event {
         /// Which.
         connection: ConnectionId,
     },
+    /// The answer to [`Action::StorePage`].
+    PageStored {
+        /// Whose results it holds.
+        instance: InstanceId,
+        /// The position of the first.
+        from: u64,
+        /// Where it is; `None` if it could not be written.
+        place: Option<PagePlace>,
+    },
+    /// The answer to [`Action::LoadPage`].
+    PageLoaded {
+        /// Whose results it holds.
+        instance: InstanceId,
+        /// The position of the first.
+        from: u64,
+        /// What it holds, or why it cannot be read.
+        page: Result<Page, String>,
+    },
 }
 
 /// Why a request is refused.
@@ -411,6 +430,29 @@ pub enum Action {
         connection: ConnectionId,
         /// Which.
         instance: InstanceId,
+    },
+    /// Write a page of results to disk, and answer with [`Event::PageStored`].
+    StorePage {
+        /// Whose results.
+        instance: InstanceId,
+        /// The position of the first.
+        from: u64,
+        /// What to write.
+        page: Page,
+    },
+    /// Read a page of results, and answer with [`Event::PageLoaded`].
+    LoadPage {
+        /// Whose results.
+        instance: InstanceId,
+        /// The position of the first.
+        from: u64,
+        /// Where it is.
+        place: PagePlace,
+    },
+    /// Nobody needs these pages any more.
+    DropPages {
+        /// Where they are.
+        places: Vec<PagePlace>,
     },
     /// Tell an executor.
     Order {

@@ -284,7 +284,8 @@ impl Instance {
     /// Too many results are waiting to be fetched. Results that are kept
     /// whether fetched or not hold nothing up: it would be for ever.
     pub(super) fn is_clogged(&self) -> bool {
-        !self.options.keep_results && self.results.bytes() > RESULTS_HELD_BYTES_MAX
+        let held_bytes = self.results.bytes() + self.results.stored_bytes();
+        !self.options.keep_results && held_bytes > RESULTS_HELD_BYTES_MAX
     }
 
     /// What executors are told of the newest batch, if `submission` says the

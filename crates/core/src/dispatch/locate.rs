@@ -278,6 +278,9 @@ impl Dispatcher {
         let load = self.utilization();
         let lasts_micros = self.user_estimate(id, key);
         let need = self.needs.get(key.1.0 as usize)?;
+        if self.paging.is_full() {
+            return None;
+        }
         let instance = self.instances.get_mut(&id).filter(|found| !found.is_clogged())?;
         let located = instance.queues.get_mut(&key)?.located.as_mut()?;
         let index = &self.index;

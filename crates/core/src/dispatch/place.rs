@@ -548,8 +548,10 @@ impl Dispatcher {
 
     /// Puts an instance where it belongs among those with ready tasks.
     fn list_hungry(&mut self, id: InstanceId) {
+        let is_full = self.paging.is_full();
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let key = (instance.ready > 0 && !instance.is_clogged()).then_some(instance.usage);
+        let key =
+            (instance.ready > 0 && !is_full && !instance.is_clogged()).then_some(instance.usage);
         if key != instance.hungry_key {
             if let Some(old) = instance.hungry_key {
                 self.hungry.remove(&(old, id));
@@ -558,6 +560,9 @@ impl Dispatcher {
                 self.hungry.insert((new, id));
             }
             if instance.hungry_key.is_none() {
+                // Executors may have gained room while it was not looked at.
+                let plain = instance.queues.values_mut().filter(|queue| queue.plain_len() > 0);
+                plain.for_each(|queue| queue.blocked_since = None);
                 let located = instance.queues.iter().filter(|(_, queue)| queue.located.is_some());
                 for (key, _) in located {
                     self.located.grew(id, Some(*key));

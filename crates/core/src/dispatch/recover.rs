@@ -5,8 +5,9 @@
 
 use super::cancel::records_of;
 use super::instance::Instance;
+use super::pages::StoredPage;
 use super::{Dispatcher, InstanceOptions};
-use crate::limits::INSTANCE_TASKS_MAX;
+use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
@@ -89,8 +90,8 @@ pub enum Record {
         /// How often it has been run again, this time included.
         times: u32,
     },
-    /// In a snapshot: values that unfinished tasks take, of tasks whose results
-    /// were forgotten.
+    /// Values that unfinished tasks take: in a snapshot of tasks whose results
+    /// are not in it, else of results that were read from disk.
     Values {
         /// Whose.
         instance: InstanceId,
@@ -99,8 +100,16 @@ pub enum Record {
         /// Their values.
         values: Packed,
     },
+    /// In a snapshot: results that are on disk, in pages. They come behind those
+    /// that were forgotten and before those in `Finished` records.
+    Paged {
+        /// Whose.
+        instance: InstanceId,
+        /// Where they are, in the order of delivery.
+        pages: Vec<StoredPage>,
+    },
     /// In a snapshot: what is known of an instance beyond its live
-    /// submissions and held results. Several in a row, if there are many runs:
+    /// submissions and the results that it holds. Several in a row, if there are many runs:
     /// their runs add up, the rest is the same in each.
     Restored {
         /// Which.
@@ -109,7 +118,7 @@ pub enum Record {
         total: u64,
         /// Task results that were forgotten.
         forgotten: u64,
-        /// Tasks that ended and whose results were forgotten.
+        /// Tasks that ended and whose results were forgotten or are in pages.
         finished: Vec<(u64, u64)>,
         /// Those of them that did not end well.
         failed: Vec<(u64, u64)>,
@@ -187,7 +196,8 @@ impl Dispatcher {
                 self.recover_results(instance, from, results)?;
             }
             Record::Acknowledged { instance, upto } => {
-                self.recovering(instance)?.results.forget(upto);
+                self.recovering(instance)?.results.recover_acknowledged(upto);
+                self.weigh(instance);
             }
             Record::Cancelled { instance, runs } => {
                 self.recovering(instance)?;
@@ -201,6 +211,7 @@ impl Dispatcher {
                 if let Some(gone) = self.instances.remove(&instance) {
                     self.readership.forget(&gone);
                 }
+                self.weigh(instance);
                 if self.instances.is_empty() {
                     self.forget_needs();
                 }
@@ -237,6 +248,7 @@ impl Dispatcher {
                 }
                 self.settle_recovered(instance, &ended);
             }
+            Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
             Record::Values { instance, tasks, values } => {
                 self.recovering(instance)?.recover_values(&tasks, &values);
             }
@@ -244,7 +256,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn recovering(&mut self, id: InstanceId) -> Result<&mut Instance, RecoverError> {
+    pub(super) fn recovering(&mut self, id: InstanceId) -> Result<&mut Instance, RecoverError> {
         self.instances.get_mut(&id).ok_or(RecoverError::NoInstance(id))
     }
 
@@ -273,6 +285,7 @@ impl Dispatcher {
             instance.results.set_journaled();
             self.settle_batches(id, first, count);
         }
+        self.weigh(id);
         Ok(())
     }
 
@@ -304,13 +317,15 @@ impl Dispatcher {
                 .unwrap_or_default();
             if let Some(instance) = self.instances.get_mut(&id) {
                 instance.values_recovered();
+                instance.results.forget_recovered();
             }
             for first in batches {
                 self.queue_tasks(id, first);
             }
             self.forget_spent(id);
+            self.weigh(id);
             if let Some(instance) = self.instances.get(&id) {
-                unfinished |= instance.ready > 0;
+                unfinished |= instance.ready > 0 || !instance.values.readers.is_empty();
             }
             self.to_deliver.insert(id);
         }
@@ -374,6 +389,20 @@ impl Dispatcher {
             self.snapshot_instance(instance, &mut records);
         }
         records
+    }
+
+    /// What a snapshot takes at most, in bytes, about.
+    #[must_use]
+    pub fn snapshot_bytes(&self) -> u64 {
+        /// A run or a name, encoded.
+        const ENTRY_BYTES: u64 = 64;
+        let instances = self.instances.values().map(|instance| {
+            let runs = instance.finished.run_count() + instance.failed.run_count();
+            let entries = runs as u64 + 4 * instance.results.pages().len() as u64;
+            let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
+            held + ENTRY_BYTES * entries
+        });
+        instances.sum::<u64>() + ENTRY_BYTES * self.executor_names.len() as u64
     }
 
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
@@ -443,7 +472,10 @@ impl Dispatcher {
             let runs = records_of(&instance.cancelling).into_iter();
             records.extend(runs.map(|runs| Record::Cancelled { instance: id, runs }));
         }
-        let mut from = instance.results.start();
+        for pages in page_parts(instance.results.pages()) {
+            records.push(Record::Paged { instance: id, pages });
+        }
+        let mut from = instance.results.memory_start();
         while from < instance.results.end() {
             let results = instance.results.batch(from);
             let count: u64 = results.iter().map(|run| run.count).sum();
@@ -451,4 +483,19 @@ impl Dispatcher {
             from += count;
         }
     }
+}
+
+/// Pages in parts that make a record each.
+fn page_parts<'a>(pages: impl Iterator<Item = &'a StoredPage>) -> Vec<Vec<StoredPage>> {
+    let mut parts: Vec<Vec<StoredPage>> = Vec::new();
+    let mut runs = 0;
+    for page in pages {
+        runs += 1 + page.tasks.len();
+        if parts.is_empty() || runs > RECORD_RUNS_MAX {
+            runs = 1 + page.tasks.len();
+            parts.push(Vec::new());
+        }
+        parts.last_mut().into_iter().for_each(|part| part.push(page.clone()));
+    }
+    parts
 }

@@ -315,6 +315,7 @@ pub(super) fn cause(finished: &Finished) -> Arc<Detail> {
         Outcome::UpstreamFailed(task) => format!("waits for task {task}, which failed"),
         Outcome::Unschedulable => "fits no executor any more".to_owned(),
         Outcome::Cancelled => "was cancelled".to_owned(),
+        Outcome::Unreadable => "has a result that cannot be read".to_owned(),
     };
     let colon = if said.is_empty() { "" } else { ": " };
     let error = format!(

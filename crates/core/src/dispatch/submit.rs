@@ -156,6 +156,7 @@ impl Dispatcher {
         let takes_any = submission.after.iter().any(|after| after.takes > 0);
         if takes_any {
             instance.want_values(&submission.after);
+            self.to_deliver.insert(id);
         }
         instance.batches.insert(
             first.0,
@@ -209,11 +210,19 @@ impl Dispatcher {
                     .map(|upstream| upstream.0)
                     .filter(|upstream| !instance.finished.contains(*upstream))
                     .collect();
+                let reads: Vec<u64> = entry
+                    .taken()
+                    .iter()
+                    .map(|task| task.0)
+                    .filter(|task| instance.values.is_stored(*task))
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect();
                 let row_bytes = instance
                     .batches
                     .get(&batch_first)
                     .map_or(0, |batch| batch.row_bytes(entry.offset));
-                let ready = failed.is_none() && upstreams.is_empty();
+                let ready = failed.is_none() && upstreams.is_empty() && reads.is_empty();
                 let obstacle =
                     ready.then(|| instance.values.obstacle(entry.taken(), row_bytes)).flatten();
                 if ready && obstacle.is_none() {
@@ -227,7 +236,10 @@ impl Dispatcher {
                 } else if obstacle.is_some() {
                     doomed.push((task, Outcome::NoInput, obstacle));
                 } else {
-                    instance.missing.insert(task, upstreams.len() as u32);
+                    instance.missing.insert(task, (upstreams.len() + reads.len()) as u32);
+                    for value in reads {
+                        instance.values.readers.entry(value).or_default().push(task);
+                    }
                     for upstream in upstreams {
                         instance.dependents.entry(upstream).or_default().push(task);
                     }
@@ -315,6 +327,8 @@ impl Dispatcher {
         }
         self.unplaced = true;
         self.journal(Record::Destroyed { instance: id });
+        self.weigh(id);
+        self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.
         for subscriber in instance.subscribers {
             if subscriber.connection != by {

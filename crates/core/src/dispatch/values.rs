@@ -5,11 +5,13 @@
 //! becomes of the result meanwhile, and goes to executors in front of the row of
 //! each of those. Instances whose tasks take nothing keep nothing here.
 
+use super::deliver::Found;
 use super::instance::{Batch, Instance};
+use super::pages::StoredPage;
 use crate::limits::{
     DELIVERY_BYTES_MAX, RECORD_RUNS_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX,
 };
-use crate::result::{Detail, Finished, Status};
+use crate::result::{Detail, Finished, Outcome, Status};
 use crate::runset::RunSet;
 use crate::task::{After, Packed, Rows, TaskId};
 use std::collections::BTreeMap;
@@ -23,12 +25,16 @@ const WITH_VALUES: u8 = b'v';
 pub(super) enum Value {
     /// Its task is not done.
     Awaited,
+    /// Its task's result is on disk, and is being read.
+    Stored,
     /// It is the one of this result; of none, if that had nothing to say.
     Held(Option<Arc<Detail>>),
     /// Its task's result had been forgotten when somebody first wanted it.
     Forgotten,
     /// There was no room for it.
     Excess,
+    /// Its task's result is on disk and could not be read.
+    Unreadable,
 }
 
 impl Value {
@@ -55,6 +61,10 @@ pub(super) struct Wanted {
     pub(super) value: Value,
 }
 
+/// What a record of values holds: the tasks whose values they are, ascending,
+/// and the values.
+pub(super) type ValueRecord = (Vec<TaskId>, Packed);
+
 /// The values that tasks of one instance take.
 #[derive(Debug, Default)]
 pub(super) struct Values {
@@ -62,12 +72,14 @@ pub(super) struct Values {
     pub(super) wanted: BTreeMap<u64, Wanted>,
     /// Of results that are held here.
     pub(super) bytes: u64,
+    /// By the tasks whose values are being read from disk: who waits for that.
+    pub(super) readers: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Values {
     fn hold(&mut self, task: u64, detail: Option<&Arc<Detail>>) {
         let Some(wanted) = self.wanted.get_mut(&task) else { return };
-        if wanted.value != Value::Awaited {
+        if !matches!(wanted.value, Value::Awaited | Value::Stored) {
             return;
         }
         let held = Value::Held(detail.filter(|detail| !detail.value.is_empty()).cloned());
@@ -80,13 +92,25 @@ impl Values {
         wanted.value = held;
     }
 
-    fn release(&mut self, task: u64) {
-        let Some(wanted) = self.wanted.get_mut(&task) else { return };
+    /// Returns whether the value was to be read from disk, and need not be.
+    fn release(&mut self, task: u64) -> bool {
+        let Some(wanted) = self.wanted.get_mut(&task) else { return false };
         wanted.takers -= 1;
-        if wanted.takers == 0 {
-            self.bytes -= wanted.value.held_bytes();
-            self.wanted.remove(&task);
+        if wanted.takers > 0 {
+            return false;
         }
+        let is_stored = wanted.value == Value::Stored;
+        self.bytes -= wanted.value.held_bytes();
+        self.wanted.remove(&task);
+        if is_stored {
+            self.readers.remove(&task);
+        }
+        is_stored
+    }
+
+    /// Whether the value is being read from disk.
+    pub(super) fn is_stored(&self, task: u64) -> bool {
+        self.wanted.get(&task).is_some_and(|wanted| wanted.value == Value::Stored)
     }
 
     fn bytes_of(&self, task: TaskId) -> &[u8] {
@@ -107,6 +131,9 @@ impl Values {
                     "the value of task {task} is not there: those that tasks of this instance \
                      wait for are more than {} GiB; have tasks return less, or names of files",
                     VALUES_HELD_BYTES_MAX >> 30
+                ),
+                Some(Value::Unreadable) => format!(
+                    "the value of task {task} is lost: its result could not be read from disk"
                 ),
                 _ => format!(
                     "the value of task {task} is not there: it was delivered and forgotten before \
@@ -160,18 +187,48 @@ impl Batch {
 
 // Across restarts.
 impl Instance {
-    /// What is held of tasks whose results were forgotten, in parts that fit a
-    /// record each.
-    pub(super) fn forgotten_values(&self) -> Vec<(Vec<TaskId>, Packed)> {
+    /// What is held of tasks whose results were forgotten, or are on disk and
+    /// may be forgotten before a restart, in parts that fit a record each.
+    pub(super) fn forgotten_values(&self) -> Vec<ValueRecord> {
         let mut known = RunSet::default();
         if !self.values.wanted.is_empty() {
             for (_, run) in self.results.iter() {
                 known.insert(run.first.0, run.count);
             }
         }
-        let mut parts: Vec<(Vec<TaskId>, Packed)> = Vec::new();
-        for (task, wanted) in &self.values.wanted {
-            if !matches!(wanted.value, Value::Held(_)) || known.contains(*task) {
+        let wanted = self.values.wanted.keys().copied();
+        self.values.parts(wanted.filter(|task| !known.contains(*task)))
+    }
+
+    /// What was held is held again.
+    pub(super) fn recover_values(&mut self, tasks: &[TaskId], values: &Packed) {
+        for (task, at) in tasks.iter().zip(0..values.len()) {
+            let value = values.at(at).unwrap_or_default().to_vec();
+            let detail = Arc::new(Detail { value, ..Detail::default() });
+            self.values.hold(task.0, Some(&detail));
+            self.results.unpin_value(task.0);
+        }
+    }
+
+    /// All is read: what has not come by now is not there.
+    pub(super) fn values_recovered(&mut self) {
+        for (task, wanted) in &mut self.values.wanted {
+            let is_done = self.finished.contains(*task) && !self.failed.contains(*task);
+            if is_done && wanted.value == Value::Awaited {
+                wanted.value = Value::Forgotten;
+            }
+        }
+    }
+}
+
+impl Values {
+    /// Those of these tasks' values that are held, in parts that fit a record
+    /// each.
+    fn parts(&self, tasks: impl Iterator<Item = u64>) -> Vec<ValueRecord> {
+        let mut parts: Vec<ValueRecord> = Vec::new();
+        for task in tasks {
+            let Some(wanted) = self.wanted.get(&task) else { continue };
+            if !matches!(wanted.value, Value::Held(_)) {
                 continue;
             }
             let bytes = wanted.value.bytes();
@@ -185,29 +242,10 @@ impl Instance {
             if let Some((tasks, values)) = parts.last_mut()
                 && values.push(bytes)
             {
-                tasks.push(TaskId(*task));
+                tasks.push(TaskId(task));
             }
         }
         parts
-    }
-
-    /// What was held is held again.
-    pub(super) fn recover_values(&mut self, tasks: &[TaskId], values: &Packed) {
-        for (task, at) in tasks.iter().zip(0..values.len()) {
-            let value = values.at(at).unwrap_or_default().to_vec();
-            let detail = Arc::new(Detail { value, ..Detail::default() });
-            self.values.hold(task.0, Some(&detail));
-        }
-    }
-
-    /// All is read: what has not come by now is not there.
-    pub(super) fn values_recovered(&mut self) {
-        for (task, wanted) in &mut self.values.wanted {
-            let is_done = self.finished.contains(*task) && !self.failed.contains(*task);
-            if is_done && wanted.value == Value::Awaited {
-                wanted.value = Value::Forgotten;
-            }
-        }
     }
 }
 
@@ -224,15 +262,63 @@ impl Instance {
             if !self.finished.contains(task.0) || self.failed.contains(task.0) {
                 continue;
             }
-            match self.results.detail_of(task.0) {
-                Some(detail) => self.values.hold(task.0, detail.as_ref()),
-                None => {
-                    if let Some(wanted) = self.values.wanted.get_mut(&task.0) {
-                        wanted.value = Value::Forgotten;
-                    }
+            match self.results.find(task.0) {
+                Found::Here(detail) => self.values.hold(task.0, detail.as_ref()),
+                Found::Stored(page) => self.read_value(page, task.0),
+                Found::Nowhere => self.set_value(task.0, Value::Forgotten),
+            }
+        }
+    }
+
+    fn set_value(&mut self, task: u64, value: Value) {
+        if let Some(wanted) = self.values.wanted.get_mut(&task) {
+            wanted.value = value;
+        }
+    }
+
+    /// A value that is wanted is to be read from a page.
+    fn read_value(&mut self, page: u64, task: u64) {
+        self.set_value(task, Value::Stored);
+        self.results.pin(page, task);
+    }
+
+    /// After a restart: values that are wanted of tasks in a page are to be read
+    /// from there.
+    pub(super) fn want_values_of(&mut self, page: &StoredPage) {
+        for (first, count) in &page.tasks {
+            let wanted = self.values.wanted.range(*first..first + count);
+            let awaited = wanted.filter(|(_, wanted)| wanted.value == Value::Awaited);
+            let tasks: Vec<u64> = awaited.map(|(task, _)| *task).collect();
+            for task in tasks {
+                if !self.failed.contains(task) {
+                    self.read_value(page.from, task);
                 }
             }
         }
+    }
+
+    /// A page was read: values that are wanted of it are held. Returns the
+    /// tasks that waited for them, and what to journal.
+    pub(super) fn values_loaded(
+        &mut self,
+        page: u64,
+        results: &[Finished],
+    ) -> (Vec<u64>, Vec<ValueRecord>) {
+        let tasks = self.results.unpin(page);
+        if tasks.is_empty() {
+            return Default::default();
+        }
+        for run in results {
+            for task in tasks.range(run.first.0..run.first.0 + run.count).copied() {
+                match run.outcome {
+                    Outcome::Unreadable => self.set_value(task, Value::Unreadable),
+                    _ => self.values.hold(task, run.detail.as_ref()),
+                }
+            }
+        }
+        let values = self.values.parts(tasks.iter().copied());
+        let readers = tasks.iter().flat_map(|task| self.values.readers.remove(task));
+        (readers.flatten().collect(), values)
     }
 
     /// Tasks have ended: if their values are wanted, they are held.
@@ -255,7 +341,9 @@ impl Instance {
             return;
         }
         for task in batch.afters(offset, count).iter().flat_map(After::taken) {
-            self.values.release(task.0);
+            if self.values.release(task.0) {
+                self.results.unpin_value(task.0);
+            }
         }
     }
 
@@ -263,7 +351,9 @@ impl Instance {
     pub(super) fn release_values_of(&mut self, batch: &Batch) {
         if batch.takes_any && batch.leaves_any {
             for task in batch.submission.after.iter().flat_map(After::taken) {
-                self.values.release(task.0);
+                if self.values.release(task.0) {
+                    self.results.unpin_value(task.0);
+                }
             }
         }
     }

@@ -499,6 +499,9 @@ impl World {
                 }
                 // Instances are destroyed by whoever has subscribed.
                 Action::Gone { .. } => {}
+                Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
+                    panic!("this world has no disk for pages");
+                }
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     self.links.remove(&connection.0);
                     let at = self.arrival(connection.0, false);

@@ -15,7 +15,7 @@ fn world(seed: u64, flavour: Flavour, faults: Faults) -> World {
     let plans = (0..1 + rng.below(3)).map(|_| Plan::random(&mut rng, flavour)).collect();
     let mut capacities = vec![full_capacity()];
     capacities.extend((0..rng.below(4)).map(|_| capacity(&mut rng)));
-    World::new(seed, capacities, plans, faults)
+    World::with_disk(seed, capacities, plans, faults)
 }
 
 fn play(mut world: World, until: Time) {

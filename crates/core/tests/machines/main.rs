@@ -5,6 +5,7 @@
 
 mod client;
 mod cost;
+mod disk;
 mod equivalence;
 mod faults;
 mod hostile;

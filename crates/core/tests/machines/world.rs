@@ -6,6 +6,7 @@
 //! and its books.
 
 use crate::client::Client;
+use crate::disk::Disk;
 use crate::node::{Node, Process};
 use crate::rng::Rng;
 use crate::workload::{Plan, split_row, value_of};
@@ -92,6 +93,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) dispatcher: Dispatcher,
     journal: Vec<Record>,
+    /// For pages of results.
+    disk: Option<Disk>,
     crash: Option<Crash>,
     links: BTreeMap<u64, Link>,
     next_connection: u64,
@@ -133,6 +136,7 @@ impl World {
             now: Time(0),
             dispatcher: Dispatcher::new(),
             journal: Vec::new(),
+            disk: None,
             crash: None,
             links: BTreeMap::new(),
             next_connection: 0,
@@ -148,6 +152,18 @@ impl World {
             delay_micros,
             starts: Vec::new(),
         }
+    }
+
+    /// As [`World::new`]; most of them have a disk for pages of results.
+    pub(crate) fn with_disk(
+        seed: u64,
+        capacities: Vec<Resources>,
+        plans: Vec<Plan>,
+        faults: Faults,
+    ) -> World {
+        let disk = Disk::random(seed);
+        let dispatcher = new_dispatcher(disk.as_ref());
+        World { dispatcher, disk, ..World::new(seed, capacities, plans, faults) }
     }
 
     /// Goes on until all clients are done; panics if they are not by `limit`.
@@ -228,6 +244,8 @@ impl World {
         }
         let timeout = self.dispatcher.poll_timeout().map(|(at, _)| at);
         next.extend(timeout.map(|at| (at, Happening::Timeout)));
+        let page = self.disk.as_ref().and_then(Disk::next_due);
+        next.extend(page.map(|at| (at, Happening::Disk)));
         next.extend(self.next_fault.map(|at| (at, Happening::Fault)));
         next.into_iter().min_by_key(|(at, happening)| (*at, happening.rank(self.steps)))
     }
@@ -245,6 +263,12 @@ impl World {
             Happening::Timeout => {
                 self.dispatcher.handle_timeout(self.now);
                 self.drain();
+            }
+            Happening::Disk => {
+                if let Some(event) = self.disk.as_mut().and_then(Disk::answer) {
+                    self.dispatcher.handle(self.now, event);
+                    self.drain();
+                }
             }
             Happening::Fault => self.fault(),
         }
@@ -409,7 +433,11 @@ impl World {
         }
         self.journal.extend(records);
         for action in messages.into_iter().take(sent) {
-            self.carry_out(action);
+            let action = match &mut self.disk {
+                Some(disk) => disk.carry_out(self.now, action),
+                None => Some(action),
+            };
+            action.into_iter().for_each(|action| self.carry_out(action));
         }
         if !whole {
             self.restart();
@@ -429,6 +457,9 @@ impl World {
             }
             // A client has one connection, and destroys what it has created.
             Action::Gone { .. } => {}
+            Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
+                panic!("there is no disk for pages");
+            }
             Action::Order { connection, order } => self.send_down(connection.0, Down::Order(order)),
             Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                 if let Some(link) = self.links.get_mut(&connection.0) {
@@ -443,7 +474,7 @@ impl World {
 
     /// A dispatcher made from the journal alone.
     fn recovered(&self) -> Dispatcher {
-        let mut dispatcher = Dispatcher::new();
+        let mut dispatcher = new_dispatcher(self.disk.as_ref());
         for record in &self.journal {
             dispatcher.recover(record.clone()).unwrap();
         }
@@ -452,11 +483,32 @@ impl World {
         dispatcher
     }
 
+    /// One that takes over, and so moves results to disk while it reads.
+    fn take_over(&mut self) {
+        let mut dispatcher = new_dispatcher(self.disk.as_ref());
+        for record in &self.journal {
+            dispatcher.recover(record.clone()).unwrap();
+            if let Some(disk) = &mut self.disk {
+                disk.store_recovering(&mut dispatcher, self.now);
+            }
+        }
+        dispatcher.recovered(self.now);
+        dispatcher.check().unwrap();
+        if let Some(disk) = &mut self.disk {
+            disk.restarted(&dispatcher);
+        }
+        self.dispatcher = dispatcher;
+    }
+
     /// The journal is compacted to a snapshot, which must say the same.
     fn compact(&mut self) {
         let before = self.recovered();
         self.journal = self.dispatcher.snapshot();
         let after = self.recovered();
+        for place in after.page_places() {
+            let is_known = self.disk.as_ref().is_some_and(|disk| disk.is_known(&place));
+            assert!(is_known, "a snapshot refers to a page that was dropped");
+        }
         for view in self.dispatcher.instance_views() {
             let counts = |dispatcher: &Dispatcher| {
                 let counts = dispatcher.instance_view(view.id()).expect("recovered").counts();
@@ -488,7 +540,7 @@ impl World {
             self.close_towards(id, true);
             self.drop_if_over(id);
         }
-        self.dispatcher = self.recovered();
+        self.take_over();
         self.drain();
     }
 
@@ -862,7 +914,9 @@ impl World {
                 assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
             }
             Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
-            Outcome::NotRun | Outcome::NoInput | Outcome::Unschedulable => panic!("{what}"),
+            Outcome::NotRun | Outcome::NoInput | Outcome::Unschedulable | Outcome::Unreadable => {
+                panic!("{what}")
+            }
         }
     }
 
@@ -893,10 +947,19 @@ impl World {
         assert_eq!(self.dispatcher.executor_views().count(), 0);
         assert_eq!(self.dispatcher.instance_views().count(), 0);
         assert_eq!(self.dispatcher.poll_timeout(), None);
+        assert!(self.disk.as_ref().is_none_or(Disk::is_empty), "a page outlives all instances");
         self.dispatcher.check().unwrap();
         let rest: Vec<Record> = self.recovered().snapshot();
         assert!(rest.len() <= 4, "a journal of nothing is compacted to {rest:?}");
     }
+}
+
+fn new_dispatcher(disk: Option<&Disk>) -> Dispatcher {
+    let mut dispatcher = Dispatcher::new();
+    if let Some(disk) = disk {
+        dispatcher.page_results(disk.bounds());
+    }
+    dispatcher
 }
 
 impl Faults {
@@ -912,6 +975,7 @@ enum Happening {
     Node(usize),
     Client(usize),
     Timeout,
+    Disk,
     Fault,
 }
 
@@ -926,6 +990,7 @@ impl Happening {
             Happening::Client(index) => index as u64 * 7 + 4,
             Happening::Timeout => 5,
             Happening::Fault => 6,
+            Happening::Disk => 8,
         };
         (mine ^ step).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }

@@ -22,7 +22,7 @@ impl Driver {
             .instance_views()
             .filter(|instance| only.is_none_or(|only| only == instance.id()))
             .map(|instance| {
-                let (held_bytes, clogged) = instance.results_held();
+                let (held_bytes, stored_bytes) = instance.results_held();
                 InstanceStatus {
                     id: instance.id().0,
                     name: instance.options().name.clone(),
@@ -31,7 +31,8 @@ impl Driver {
                     complete: instance.is_complete(),
                     named: instance.is_named(),
                     held_bytes,
-                    clogged,
+                    stored_bytes,
+                    clogged: instance.is_clogged(),
                     unschedulable: instance.unschedulable(),
                     overlong: instance.overlong(),
                 }

@@ -3,6 +3,7 @@
 
 use super::Driver;
 use super::connection::{Inbound, Message};
+use crate::pages::Pages;
 use falkon_core::dispatch::ConnectionId;
 use falkon_wire::message::FromClient;
 use std::time::Duration;
@@ -49,7 +50,8 @@ impl Driver {
             (self.log)("the journal can be written again");
         }
         if let Some(store) = &mut self.store {
-            store.compact_if_due(&self.core, &self.log);
+            let pages = self.pages.as_ref().map(Pages::written);
+            store.compact_if_due(&self.core, pages, &self.log);
         }
         true
     }

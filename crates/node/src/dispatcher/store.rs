@@ -1,17 +1,20 @@
 //! The dispatcher's journal: records in, state back, compaction.
 
 use super::Log;
+use super::compaction::Compaction;
 use super::pieces::{Joined, pieces};
 use crate::journal::{
     AppendError, CommitError, FORMAT_VERSION, Journal, OpenError, Options as JournalOptions,
     ReplayError,
 };
-use falkon_core::dispatch::{Dispatcher, Record, RecoverError};
+use crate::pages::{PageError, PageFiles, Written};
+use falkon_core::dispatch::{Dispatcher, Event, PageBounds, Record, RecoverError};
 use falkon_core::task::Time;
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::message::PROTOCOL_VERSION;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const _: () = assert!(
     FORMAT_VERSION == PROTOCOL_VERSION as u32,
@@ -41,6 +44,8 @@ pub enum StoreError {
     Record(DecodeError),
     /// Its records do not follow from one another.
     Recover(RecoverError),
+    /// There is no place for results beside it.
+    Pages(PageError),
 }
 
 impl fmt::Display for StoreError {
@@ -53,6 +58,7 @@ impl fmt::Display for StoreError {
                 "the journal holds a record that this release cannot read ({error}); it was \
                  written by another release: start that one, or use another directory"
             ),
+            StoreError::Pages(error) => write!(f, "{error}"),
             StoreError::Recover(error) => {
                 write!(f, "the journal contradicts itself: {error}; use another directory")
             }
@@ -67,6 +73,7 @@ impl std::error::Error for StoreError {
             StoreError::Replay(error) => Some(error),
             StoreError::Record(error) => Some(error),
             StoreError::Recover(error) => Some(error),
+            StoreError::Pages(error) => Some(error),
         }
     }
 }
@@ -112,12 +119,28 @@ fn recover_behind_gap(core: &mut Dispatcher, record: Record, error: &RecoverErro
     }
 }
 
+/// Moves results to disk while the journal is read. What cannot be moved stays
+/// in memory.
+fn store_pages(core: &mut Dispatcher, pages: &mut PageFiles, now: Time, log: &Log) {
+    while let Some((instance, from, page)) = core.next_page() {
+        let place = pages.store(instance, from, &page);
+        let place = place.inspect_err(|error| {
+            log(&format!("results stay in memory for now: {error}"));
+        });
+        core.handle(now, Event::PageStored { instance, from, place: place.ok() });
+    }
+}
+
 /// Records beyond so many bytes are written before their round is over, while
 /// the processor still has them in its caches.
 const EARLY_WRITE_BYTES: usize = 256 << 10;
 
+/// Where pages of results are in a journal's directory.
+const PAGES: &str = "pages";
+
 pub(super) struct Store {
     journal: Journal,
+    compaction: Compaction,
     machine_durable: bool,
     /// Records of this round that are not in the journal's buffer yet.
     waiting: Vec<Vec<u8>>,
@@ -125,16 +148,19 @@ pub(super) struct Store {
 
 impl Store {
     /// Opens the journal and brings `core`, which is new, to the state it
-    /// holds.
+    /// holds. Results beyond what stays in memory are moved to the files that
+    /// come with it.
     pub(super) fn open(
         options: StoreOptions,
         core: &mut Dispatcher,
         now: Time,
         log: &Log,
-    ) -> Result<Store, StoreError> {
+    ) -> Result<(Store, PageFiles), StoreError> {
         let journal_options = JournalOptions { salvage: options.salvage, ..Default::default() };
         let (journal, mut replay) =
             Journal::open(&options.dir, journal_options).map_err(StoreError::Open)?;
+        let mut pages = PageFiles::open(&options.dir.join(PAGES)).map_err(StoreError::Pages)?;
+        core.page_results(PageBounds::default());
         let (mut records, mut left_out) = (0u64, 0u64);
         let mut joined = Joined::default();
         while let Some(bytes) = replay.next_record().map_err(StoreError::Replay)? {
@@ -149,6 +175,7 @@ impl Store {
                     left_out += u64::from(!recover_behind_gap(core, record, &error));
                 }
             }
+            store_pages(core, &mut pages, now, log);
         }
         if left_out > 0 {
             log(&format!("journal: left out {left_out} records that do not follow from the rest"));
@@ -162,11 +189,13 @@ impl Store {
             ));
         }
         core.recovered(now);
+        pages.keep(core.page_places()).map_err(StoreError::Pages)?;
         if records > 0 {
             log(&format!("recovered from {records} journal records"));
         }
         let machine_durable = options.machine_durable;
-        Ok(Store { journal, machine_durable, waiting: Vec::new() })
+        let compaction = Compaction::default();
+        Ok((Store { journal, compaction, machine_durable, waiting: Vec::new() }, pages))
     }
 
     /// Takes a record; it counts once [`Store::commit`] has succeeded.
@@ -203,32 +232,14 @@ impl Store {
         done.map(|_| ()).map_err(SettleError::Commit)
     }
 
-    /// Replaces the journal by a snapshot when that shrinks it enough. The
-    /// snapshot is written by a thread of its own.
-    pub(super) fn compact_if_due(&mut self, core: &Dispatcher, log: &Log) {
-        if !self.journal.disk_use().snapshot_due() {
-            return;
-        }
-        let mut snapshot = match self.journal.begin_snapshot() {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                log(&format!("cannot compact the journal for now: {error}"));
-                return;
-            }
-        };
-        let records = core.snapshot();
-        let log = log.clone();
-        std::thread::spawn(move || {
-            for piece in records.iter().flat_map(|record| pieces(record.to_bytes())) {
-                if let Err(error) = snapshot.append(&[&piece]) {
-                    log(&format!("cannot compact the journal for now: {error}"));
-                    return;
-                }
-            }
-            if let Err(error) = snapshot.finish() {
-                log(&format!("cannot compact the journal for now: {error}"));
-            }
-        });
+    /// Replaces the journal by a snapshot when that shrinks it enough.
+    pub(super) fn compact_if_due(
+        &mut self,
+        core: &Dispatcher,
+        pages: Option<Arc<Written>>,
+        log: &Log,
+    ) {
+        self.compaction.begin_if_due(&mut self.journal, pages, core, log);
     }
 
     /// Puts everything on stable storage before the dispatcher ends.

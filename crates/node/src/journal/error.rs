@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 use super::read::Flaw;
+use super::snapshot::DISK_RESERVE_BYTES;
 
 /// Why a journal was not opened.
 #[derive(Debug)]
@@ -150,6 +151,13 @@ pub enum SnapshotError {
     TooLong {
         /// Length of the record in bytes.
         bytes: usize,
+    },
+    /// It would take space that is kept for the journal itself.
+    NoRoom {
+        /// The snapshot's file.
+        path: PathBuf,
+        /// Bytes free on its disk.
+        free_bytes: u64,
     },
     /// The snapshot's file could not be written, synced or renamed.
     Io {
@@ -333,6 +341,12 @@ impl fmt::Display for SnapshotError {
                 "another snapshot of this journal is being written; finish it or drop it first"
             ),
             SnapshotError::TooLong { bytes } => too_long_text(f, *bytes),
+            SnapshotError::NoRoom { path, free_bytes } => write!(
+                f,
+                "no room for {}: {free_bytes} bytes are free, and {DISK_RESERVE_BYTES} are kept \
+                 for the journal; the journal is as it was, make room",
+                path.display()
+            ),
             SnapshotError::Io { doing, path, source } => write!(
                 f,
                 "cannot {doing} {}: {source}; the journal is as it was, mend the cause and begin \

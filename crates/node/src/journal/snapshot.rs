@@ -12,6 +12,13 @@ use super::segment::{Dir, Entry, Writer};
 /// Bytes that a snapshot gathers before it writes them.
 const SNAPSHOT_BUFFER_BYTES: usize = 1 << 20;
 
+/// Bytes that snapshots, and whatever else can wait, leave free on the journal's disk: what was
+/// accepted and what ends must have room.
+pub const DISK_RESERVE_BYTES: u64 = 64 << 20;
+
+/// What counts as free where the system does not say.
+pub const FREE_BYTES_UNKNOWN: u64 = u64::MAX;
+
 /// Least growth since the last snapshot that makes another worth while, in bytes.
 pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
 
@@ -142,6 +149,11 @@ impl Snapshot {
     }
 
     fn flush(&mut self) -> Result<(), SnapshotError> {
+        let free_bytes = self.writer.free_bytes().unwrap_or(FREE_BYTES_UNKNOWN);
+        if free_bytes < DISK_RESERVE_BYTES {
+            let path = self.writer.path.to_path_buf();
+            return Err(SnapshotError::NoRoom { path, free_bytes });
+        }
         let outcome = self.writer.write(&self.buffer);
         outcome.map_err(|source| self.failed("write", source))?;
         self.buffer.clear();

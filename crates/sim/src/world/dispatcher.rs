@@ -6,10 +6,13 @@ use super::connections::{Peer, Who};
 use super::error::Broken;
 use crate::agenda::Event;
 use crate::time::Nanos;
-use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event as CoreEvent, Record, Reply};
+use falkon_core::dispatch::{
+    Action, ConnectionId, Dispatcher, Event as CoreEvent, Page, PageBounds, PagePlace, Record,
+    Reply,
+};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Messages that one round takes in.
 const ROUND_MESSAGES_MAX: usize = 1024;
@@ -38,6 +41,54 @@ pub(super) struct Dispatching {
     timer: Option<Nanos>,
     /// What it has journaled, if it may crash.
     pub(super) journal: Option<Vec<Box<[u8]>>>,
+    /// For results that are too many for memory.
+    pub(super) disk: Disk,
+}
+
+/// A disk that takes no time: for what it holds, not for what it costs.
+#[derive(Debug, Default)]
+pub(super) struct Disk {
+    pages: BTreeMap<PagePlace, Vec<u8>>,
+    next: u64,
+}
+
+impl Disk {
+    fn write(&mut self, bytes: Vec<u8>) -> PagePlace {
+        let place = PagePlace { file: self.next, offset: 0, bytes: bytes.len() as u64 };
+        self.next += 1;
+        self.pages.insert(place, bytes);
+        place
+    }
+
+    fn read(&self, place: PagePlace) -> Result<Page, String> {
+        let bytes = self.pages.get(&place).ok_or("there is no such page")?;
+        Page::from_bytes(bytes).map_err(|error| error.to_string())
+    }
+
+    fn remove(&mut self, place: PagePlace) {
+        self.pages.remove(&place);
+    }
+
+    /// What a dispatcher that reads its journal has too much of in memory.
+    pub(super) fn store_recovering(&mut self, core: &mut Dispatcher, now: Nanos) {
+        while let Some((instance, from, page)) = core.next_page() {
+            let place = Some(self.write(page.to_bytes()));
+            core.handle(now.core(), CoreEvent::PageStored { instance, from, place });
+        }
+    }
+
+    /// A dispatcher has started anew: what it does not know goes.
+    pub(super) fn keep(&mut self, known: &Dispatcher) {
+        let known: BTreeSet<PagePlace> = known.page_places().collect();
+        self.pages.retain(|place, _| known.contains(place));
+    }
+}
+
+/// A dispatcher that moves results to its disk.
+pub(super) fn new_core() -> Dispatcher {
+    let mut core = Dispatcher::new();
+    core.page_results(PageBounds::default());
+    core
 }
 
 /// A message to send, with what it costs.
@@ -51,7 +102,8 @@ struct Outgoing {
 impl Dispatching {
     pub(super) fn new(may_crash: bool) -> Dispatching {
         Dispatching {
-            core: Dispatcher::new(),
+            core: new_core(),
+            disk: Disk::default(),
             peers: Vec::new(),
             inbox: VecDeque::new(),
             is_woken: false,
@@ -130,7 +182,7 @@ impl World<'_> {
         if host.core.poll_timeout().is_some_and(|(at, _)| Nanos::of_core(at) <= now) {
             host.core.handle_timeout(now.core());
         }
-        let closing = host.act(&mut outgoing);
+        let closing = host.act(now, &mut outgoing);
         if self.scenario.check_all {
             host.core.check().map_err(|error| format!("dispatcher {dispatcher}: {error}"))?;
         }
@@ -239,7 +291,7 @@ impl Dispatching {
     }
 
     /// Lets the core act. Returns the connections it wants closed.
-    fn act(&mut self, outgoing: &mut Vec<Outgoing>) -> Vec<ConnectionId> {
+    fn act(&mut self, now: Nanos, outgoing: &mut Vec<Outgoing>) -> Vec<ConnectionId> {
         let mut closing = Vec::new();
         while let Some(action) = self.core.poll_action() {
             let message = match action {
@@ -259,6 +311,20 @@ impl Dispatching {
                     let entries = delivery.results.len() as u64;
                     let bytes = ToClient::Results(delivery).to_bytes();
                     Outgoing { connection, rank: 1, entries, bytes }
+                }
+                Action::StorePage { instance, from, page } => {
+                    let place = Some(self.disk.write(page.to_bytes()));
+                    self.core.handle(now.core(), CoreEvent::PageStored { instance, from, place });
+                    continue;
+                }
+                Action::LoadPage { instance, from, place } => {
+                    let page = self.disk.read(place);
+                    self.core.handle(now.core(), CoreEvent::PageLoaded { instance, from, page });
+                    continue;
+                }
+                Action::DropPages { places } => {
+                    places.into_iter().for_each(|place| self.disk.remove(place));
+                    continue;
                 }
                 Action::Gone { connection, instance } => {
                     let bytes = ToClient::Gone { instance }.to_bytes();

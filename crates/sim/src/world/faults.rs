@@ -2,10 +2,11 @@
 
 use super::World;
 use super::connections::Who;
+use super::dispatcher::new_core;
 use super::error::Broken;
 use crate::agenda::Event;
 use crate::time::Nanos;
-use falkon_core::dispatch::{Dispatcher, Record};
+use falkon_core::dispatch::Record;
 use falkon_wire::codec::Wire;
 
 #[derive(Debug, Clone, Copy)]
@@ -125,13 +126,15 @@ impl World<'_> {
         let back = now.after(self.scenario.faults.dispatcher_down).after(Nanos(1));
         let host = &mut self.dispatchers[number as usize];
         host.crash(back);
-        let mut core = Dispatcher::new();
+        let mut core = new_core();
         for bytes in host.journal.iter().flatten() {
             let record = Record::from_bytes(bytes)
                 .map_err(|error| format!("a journal record is none: {error}"))?;
             core.recover(record).map_err(|error| format!("the journal is wrong: {error}"))?;
+            host.disk.store_recovering(&mut core, back);
         }
         core.recovered(back.core());
+        host.disk.keep(&core);
         host.core = core;
         self.restart_provisioner();
         self.wake_dispatcher(number);

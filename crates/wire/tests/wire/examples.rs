@@ -2,6 +2,7 @@
 //! fuzz corpus.
 
 mod data;
+mod pages;
 mod provision;
 mod refusals;
 
@@ -295,6 +296,7 @@ fn finished() -> Vec<Finished> {
             ..run(4101, 1, Outcome::UpstreamFailed(TaskId(9)))
         },
         run(4102, 1, Outcome::Unschedulable),
+        run(4103, 1, Outcome::Unreadable),
         run(4103, 1, Outcome::Cancelled),
     ]
 }
@@ -400,6 +402,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         complete: false,
         named: true,
         held_bytes: 9000,
+        stored_bytes: 70_000,
         clogged: false,
         unschedulable: vec![(resources(), 12)],
         overlong: vec![(7_200_000_000, 3)],
@@ -568,6 +571,7 @@ fn records() -> Vec<(&'static str, Record)> {
                 values: packed(&[b"pK\x01.", b""]),
             },
         ),
+        ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
         ("remade", Remade { instance, task: TaskId(17), times: 2 }),
         (
             "restored",

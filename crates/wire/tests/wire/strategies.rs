@@ -4,6 +4,7 @@
 
 mod data;
 mod provision;
+mod records;
 
 use crate::examples;
 use data::{
@@ -12,8 +13,8 @@ use data::{
     ticket, usage,
 };
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, Record,
-    RequestError, Selection, Update,
+    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, RequestError,
+    Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
@@ -32,6 +33,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use std::sync::Arc;
+
+pub(crate) use records::record;
 
 /// Numbers of all magnitudes.
 pub(crate) fn number() -> impl Strategy<Value = u64> {
@@ -163,6 +166,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::NotRun),
         Just(Outcome::NoOutput),
         Just(Outcome::NoInput),
+        Just(Outcome::Unreadable),
         Just(Outcome::Lost),
         task().prop_map(Outcome::UpstreamFailed),
         Just(Outcome::Unschedulable),
@@ -358,54 +362,18 @@ fn request_error() -> impl Strategy<Value = RequestError> {
     ]
 }
 
-pub(crate) fn record() -> impl Strategy<Value = Record> {
-    let runs = || vec((number(), number()), 0..4);
-    prop_oneof![
-        (instance(), options())
-            .prop_map(|(instance, options)| Record::Created { instance, options }),
-        (instance(), task(), time(), submission()).prop_map(
-            |(instance, first, queued, submission)| Record::Submitted {
-                instance,
-                first,
-                queued,
-                submission
-            }
-        ),
-        instance().prop_map(|instance| Record::Sealed { instance }),
-        (instance(), number(), vec(finished(), 0..6))
-            .prop_map(|(instance, from, results)| { Record::Finished { instance, from, results } }),
-        (instance(), number()).prop_map(|(instance, upto)| Record::Acknowledged { instance, upto }),
-        (instance(), runs()).prop_map(|(instance, runs)| Record::Cancelled { instance, runs }),
-        instance().prop_map(|instance| Record::Destroyed { instance }),
-        (executor(), number(), text()).prop_map(|(executor, incarnation, name)| {
-            Record::ExecutorSeen { executor, incarnation, name }
-        }),
-        number().prop_map(|incarnation| Record::ExecutorGone { incarnation }),
-        (instance(), task(), small()).prop_map(|(instance, task, times)| Record::Remade {
-            instance,
-            task,
-            times
-        }),
-        (instance(), vec(task(), 0..4), packed())
-            .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
-        (instance(), number(), number(), runs(), runs(), counts()).prop_map(
-            |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
-                instance,
-                total,
-                forgotten,
-                finished,
-                failed,
-                ended
-            }
-        ),
-    ]
-}
-
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
-    (number(), text(), counts(), flags, number(), lacks).prop_map(
-        |(id, name, counts, (sealed, complete, named, clogged), held_bytes, lacks)| {
+    (number(), text(), counts(), flags, (number(), number()), lacks).prop_map(
+        |(
+            id,
+            name,
+            counts,
+            (sealed, complete, named, clogged),
+            (held_bytes, stored_bytes),
+            lacks,
+        )| {
             let (unschedulable, overlong) = lacks;
             InstanceStatus {
                 id,
@@ -415,6 +383,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 complete,
                 named,
                 held_bytes,
+                stored_bytes,
                 clogged,
                 unschedulable,
                 overlong,

@@ -1,0 +1,64 @@
+//! Arbitrary records of a journal.
+
+use super::{
+    counts, executor, finished, instance, number, options, packed, small, submission, task, text,
+    time,
+};
+use falkon_core::dispatch::{PagePlace, Record, StoredPage};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+pub(crate) fn record() -> impl Strategy<Value = Record> {
+    let runs = || vec((number(), number()), 0..4);
+    prop_oneof![
+        (instance(), options())
+            .prop_map(|(instance, options)| Record::Created { instance, options }),
+        (instance(), task(), time(), submission()).prop_map(
+            |(instance, first, queued, submission)| Record::Submitted {
+                instance,
+                first,
+                queued,
+                submission
+            }
+        ),
+        instance().prop_map(|instance| Record::Sealed { instance }),
+        (instance(), number(), vec(finished(), 0..6))
+            .prop_map(|(instance, from, results)| { Record::Finished { instance, from, results } }),
+        (instance(), number()).prop_map(|(instance, upto)| Record::Acknowledged { instance, upto }),
+        (instance(), runs()).prop_map(|(instance, runs)| Record::Cancelled { instance, runs }),
+        instance().prop_map(|instance| Record::Destroyed { instance }),
+        (executor(), number(), text()).prop_map(|(executor, incarnation, name)| {
+            Record::ExecutorSeen { executor, incarnation, name }
+        }),
+        number().prop_map(|incarnation| Record::ExecutorGone { incarnation }),
+        (instance(), task(), small()).prop_map(|(instance, task, times)| Record::Remade {
+            instance,
+            task,
+            times
+        }),
+        (instance(), vec(task(), 0..4), packed())
+            .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
+        (instance(), vec(stored_page(), 0..4))
+            .prop_map(|(instance, pages)| Record::Paged { instance, pages }),
+        (instance(), number(), number(), runs(), runs(), counts()).prop_map(
+            |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
+                instance,
+                total,
+                forgotten,
+                finished,
+                failed,
+                ended
+            }
+        ),
+    ]
+}
+
+fn stored_page() -> impl Strategy<Value = StoredPage> {
+    let tasks = vec((number(), number()), 0..4);
+    (number(), number(), tasks, number(), number(), number()).prop_map(
+        |(from, count, tasks, file, offset, bytes)| {
+            let place = PagePlace { file, offset, bytes };
+            StoredPage { from, count, tasks, place }
+        },
+    )
+}
