@@ -1,5 +1,6 @@
 //! Getting a plan's tasks to a dispatcher and their results back.
 
+use crate::embedded::how_gpus_are_offered;
 use crate::exit::{Exit, say, write_line};
 use crate::objects::Resolver;
 use crate::plan::Plan;
@@ -277,7 +278,8 @@ impl<'a> Receiver<'a> {
             }
             (Outcome::UpstreamFailed(task), None) => self.names.get(&task.0).cloned(),
             (Outcome::Unschedulable, Some(plan)) => {
-                plan.class(position).map(|class| class.resources.to_string())
+                let need = &plan.class(position)?.resources;
+                Some(format!("{need}, which no executor offers{}", how_gpus_are_offered(need)))
             }
             _ => None,
         }

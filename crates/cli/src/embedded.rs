@@ -61,6 +61,18 @@ pub(crate) fn offered(
     }
 }
 
+/// What to do about GPUs that tasks need and nobody offers: they are not looked
+/// for, but taken from what the environment says.
+pub(crate) fn how_gpus_are_offered(need: &Resources) -> &'static str {
+    match need.gpus {
+        0 => "",
+        _ => {
+            " (GPUs are those of CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, or as many as falkon run --offer-gpus N or \
+             falkon executor --gpus N says)"
+        }
+    }
+}
+
 /// Bytes of memory of this machine; 0 if it does not say.
 pub(crate) fn memory() -> u64 {
     let info = rustix::system::sysinfo();

@@ -3,10 +3,11 @@
 
 mod show;
 
-pub(crate) use show::print;
+pub(crate) use show::{counted, print};
 
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::Receiver;
+use crate::embedded::how_gpus_are_offered;
 use crate::exit::{Exit, runtime, say};
 use crate::progress::{Progress, span};
 use crate::results::line::Json;
@@ -179,14 +180,22 @@ async fn names_of(
 async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
     let status = client.status(Some(instance)).await?;
     if status.executors.is_empty() {
-        say("waiting for an executor: none is connected (start one with falkon executor)");
+        match show::coming(&status.coming).as_slice() {
+            [] => {
+                say("waiting for an executor: none is connected (start one with falkon executor)");
+            }
+            lines => {
+                lines.iter().for_each(|line| say(format_args!("waiting for executors: {line}")))
+            }
+        }
         return Ok(true);
     }
     let Some(found) = status.instances.first() else { return Ok(false) };
     for (need, count) in &found.unschedulable {
         let verb = if *count == 1 { "waits" } else { "wait" };
         let tasks = show::counted(*count, "task");
-        say(format_args!("{tasks} {verb} for an executor that offers {need}: none does"));
+        let how = how_gpus_are_offered(need);
+        say(format_args!("{tasks} {verb} for an executor that offers {need}: none does{how}"));
     }
     for (micros, count) in &found.overlong {
         let (tasks, time) = (show::counted(*count, "task"), span(*micros as f64 / 1e6));
@@ -196,6 +205,10 @@ async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<b
     }
     if found.clogged {
         say("no more tasks start until results have been fetched");
+    }
+    let waits = !found.unschedulable.is_empty();
+    for line in show::coming(&status.coming).iter().filter(|_| waits) {
+        say(format_args!("executors are asked for: {line}"));
     }
     let lacks = !found.unschedulable.is_empty() || !found.overlong.is_empty();
     Ok(lacks || found.clogged)

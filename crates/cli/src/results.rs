@@ -124,7 +124,7 @@ impl TaskResult {
                 ))
             }
             Outcome::Unschedulable => Some(match &self.subject {
-                Some(need) => format!("needs {need}, which no executor offers"),
+                Some(need) => format!("needs {need}"),
                 None => "needs more than any executor offers".to_owned(),
             }),
             Outcome::Cancelled => Some("cancelled".to_owned()),

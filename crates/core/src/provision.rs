@@ -19,11 +19,14 @@
 //! # Allocations and orphans
 //! One allocation is one job of the LRM: so many nodes, an executor on each.
 //! Its [`AllocationId`] is given before the LRM is asked, and travels in the
-//! job's name together with something that names the dispatcher. An answer to
-//! a query lists *all* jobs with the dispatcher's name in them, so that what
-//! was submitted before a crash, or under a request whose answer was lost, is
-//! found again. Nothing is asked of a queue before it was queried once.
+//! job's name together with something that names the dispatcher and the queue.
+//! An answer to a query lists *all* jobs with the dispatcher's name in them, so
+//! that what was submitted before a crash, or under a request whose answer was
+//! lost, is found again. Nothing is asked of a queue before it was queried once.
+//! A job that is not listed is asked about by its number before it is given up,
+//! and taken back when it is listed again (`absence`).
 
+mod absence;
 mod acquire;
 mod allocation;
 mod check;
@@ -39,6 +42,7 @@ mod outlook;
 mod plan;
 mod queue;
 mod release;
+mod size;
 mod view;
 mod watch;
 
@@ -46,13 +50,16 @@ pub use crate::task::AllocationId;
 pub use allocation::AllocationState;
 pub use check::CheckError;
 pub use decision::{Decision, Reason, Verdict};
-pub use event::{Action, Demand, Durations, Event, Found, JobState, QueueId, Submitted, Waiting};
+pub use event::{
+    About, Action, Demand, Durations, Event, Found, JobState, QueueId, Submitted, Waiting,
+};
 pub use options::{AcquireName, OptionsError, QueueOptions, ReleaseName, leave_micros};
 pub use plan::{Plan, PlanLine};
 pub use view::{AllocationView, QueueView};
 pub use watch::Watch;
 
 use crate::task::{ExecutorId, Resources, Time};
+use absence::Losses;
 use allocation::Allocation;
 use forecast::Forecast;
 use queue::Queue;
@@ -77,6 +84,7 @@ pub struct Provisioner {
     next_allocation: u64,
     queues: BTreeMap<QueueId, Queue>,
     allocations: BTreeMap<AllocationId, Allocation>,
+    losses: Losses,
     members: BTreeMap<ExecutorId, Member>,
     demand: Demand,
     forecast: Forecast,
@@ -135,6 +143,8 @@ impl Provisioner {
                 self.cancel_answered(allocation, refused)
             }
             Event::Free { queue, nodes } => self.hear_free(queue, nodes),
+            Event::About { allocation, about } => self.hear_about(allocation, about),
+            Event::Size { queue, nodes, job_nodes } => self.hear_size(queue, nodes, job_nodes),
             Event::Recovered { queue, found } => self.recovered(queue, found),
         }
     }

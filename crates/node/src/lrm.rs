@@ -9,7 +9,7 @@
 //! its place ([`template`]), and one query answers for all jobs of a queue.
 //!
 //! One allocation is one job of so many nodes, with one executor on each. The
-//! job's name is [`Driver::job_name`]: it names the dispatcher and the
+//! job's name is [`Driver::job_name`]: it names the dispatcher, the queue and the
 //! allocation, so that jobs are found again by whoever lost their numbers.
 
 mod answer;
@@ -26,12 +26,12 @@ mod template;
 pub use answer::{AnswerError, Job, State, jobs};
 pub use command::CommandError;
 pub use description::{
-    Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Places, Query, Send, States,
-    Submit, Word, detect,
+    AboutJob, Cancel, Description, DescriptionError, Format, Found, Free, KINDS, Places, Query,
+    Send, States, Submit, Word, detect,
 };
 pub use document::Document;
-pub use driver::{Driver, LrmError, Request, Submission};
-pub use granted::{Granted, copies, granted, visible_gpus};
+pub use driver::{Driver, LrmError, Request, Size, Submission, Told, user_name};
+pub use granted::{Granted, copies, ends_at, granted, visible_gpus};
 pub use script::Executor;
 pub use settings::{Settings, SettingsError};
 pub use template::{FillError, Quoting, Template, TemplateError, Value, Values, quoted};

@@ -19,7 +19,8 @@ use ask::Line;
 use config::{ConfigError, QueueConfig};
 use falkon_core::dispatch::Dispatcher;
 use falkon_core::provision::{
-    Action, Decision, Event, Provisioner, QueueId, QueueView, Verdict, Watch,
+    Action, Decision, Event, Found, JobState, Provisioner, QueueId, QueueView, Reason, Verdict,
+    Watch,
 };
 use falkon_core::task::{AllocationId, ExecutorId, Time};
 use record::{Record, StoredQueue};
@@ -163,6 +164,8 @@ impl Provision {
     pub(crate) fn open(setup: Setup, now: Time, log: Log) -> Result<Provision, SetupError> {
         std::fs::create_dir_all(&setup.dir)
             .map_err(|source| SetupError::Directory { path: setup.dir.clone(), source })?;
+        // A directory service may take its time: nobody waits for us yet.
+        let _ = crate::lrm::user_name();
         let record = Record::open(&setup.dir).map_err(SetupError::Record)?;
         let (tell, answers) = mpsc::channel(ANSWERS_MAX);
         let stored = record.queues().to_vec();
@@ -186,8 +189,9 @@ impl Provision {
             let name = queue.name.clone();
             // What another release wrote may not do here: that is no reason to
             // end, and the queue stays in the record.
-            if let Err(error) = provision.take_up(now, queue) {
-                provision.say(now, &name, format!("cannot be used: {error}"));
+            match provision.take_up(now, queue) {
+                Ok(queue) => provision.recover(now, queue),
+                Err(error) => provision.say(now, &name, format!("cannot be used: {error}")),
             }
         }
         for (name, config) in std::mem::take(&mut provision.setup.queues) {
@@ -219,6 +223,25 @@ impl Provision {
         let commands = Arc::new(Semaphore::new(QUEUE_COMMANDS_MAX));
         self.queues.insert(queue, Queue { stored, driver: Arc::new(driver), commands });
         Ok(queue)
+    }
+
+    /// A queue was there before a restart: so may its jobs be.
+    fn recover(&mut self, now: Time, queue: QueueId) {
+        let name = self.name(queue);
+        let found = self.recorded(|record| {
+            let own = record.allocations().iter().filter(|one| one.queue == name);
+            own.map(|one| Found {
+                queue,
+                allocation: AllocationId(one.id),
+                job: one.job.clone().unwrap_or_default(),
+                state: JobState::Unknown,
+                nodes: one.nodes,
+                until: None,
+                words: String::new(),
+            })
+            .collect()
+        });
+        self.machine.handle(now, Event::Recovered { queue, found });
     }
 
     /// The next answer of a driver. Nothing is lost if nobody waits for it any
@@ -336,7 +359,9 @@ impl Provision {
         self.say(now, &name, format!("{}: {}", decision.verdict, decision.reason));
         let queue = decision.queue;
         match &decision.verdict {
-            Verdict::Ended { allocation } => self.ended(queue, *allocation),
+            Verdict::Ended { allocation } => {
+                self.ended(queue, *allocation, decision.reason != Reason::Missing);
+            }
             // A queue that paused itself stays so until somebody resumes it,
             // also over a restart.
             Verdict::Pause => self.keep(now, queue, |stored| stored.paused = true),

@@ -4,7 +4,7 @@
 //! number that comes back in the answer; a client may have many under way.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
-use crate::provision::{ProvisionAsk, ProvisionStatus};
+use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
 use falkon_core::dispatch::{
@@ -337,8 +337,10 @@ pub struct Status {
     pub instances: Vec<InstanceStatus>,
     /// Its executors.
     pub executors: Vec<ExecutorStatus>,
+    /// What is to come of the queues of its provisioner.
+    pub coming: Vec<Coming>,
 }
-wire_struct!(Status { version, started, now, instances, executors });
+wire_struct!(Status { version, started, now, instances, executors, coming });
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -103,6 +103,8 @@ pub struct QueueStatus {
     pub executors_min: u64,
     /// Executors at most.
     pub executors_max: u64,
+    /// Nodes that there are for all its jobs, if the scheduler says so.
+    pub size: Option<u64>,
     /// What a node is taken to offer.
     pub node: Resources,
     /// Nodes of each request that would be made now.
@@ -125,6 +127,7 @@ wire_struct!(QueueStatus {
     delay_micros,
     executors_min,
     executors_max,
+    size,
     node,
     requests,
     releases,
@@ -142,8 +145,11 @@ pub struct AllocationStatus {
     pub nodes: u64,
     /// The scheduler's name for its job, if it is known.
     pub job: Option<String>,
-    /// `asking`, `unsure`, `pending` or `running`.
+    /// `asking`, `unsure`, `pending`, `held` or `running`.
     pub state: String,
+    /// Why it is in that state, in the scheduler's words; empty if it does not
+    /// say.
+    pub reason: String,
     /// When it was asked for.
     pub asked: Time,
     /// When it was started.
@@ -161,12 +167,26 @@ wire_struct!(AllocationStatus {
     nodes,
     job,
     state,
+    reason,
     asked,
     started,
     executors,
     ending,
     fixed
 });
+
+/// What is to come of a queue, for everybody who may see the dispatcher's state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Coming {
+    /// The queue.
+    pub queue: String,
+    /// Nodes that were asked for and have not come, those included that
+    /// somebody holds.
+    pub nodes: u64,
+    /// Why they have not, or why none is asked for; empty if nobody says.
+    pub reason: String,
+}
+wire_struct!(Coming { queue, nodes, reason });
 
 /// A decision, or what has turned out.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,4 +200,4 @@ pub struct ProvisionLine {
 }
 wire_struct!(ProvisionLine { at, queue, text });
 
-wire_list!(QueueStatus, AllocationStatus, ProvisionLine);
+wire_list!(QueueStatus, AllocationStatus, ProvisionLine, Coming);

@@ -90,8 +90,8 @@ pub(super) struct QueueArgs {
 }
 
 /// Fields of a queue's file that are times.
-const TIMES: [&str; 7] =
-    ["walltime", "leave_before", "idle", "billing", "delay", "query_interval", "give_up"];
+const TIMES: [&str; 8] =
+    ["walltime", "leave_before", "idle", "held", "billing", "delay", "query_interval", "give_up"];
 
 /// Seconds of a number of microseconds.
 fn seconds(micros: u64) -> toml::Value {
@@ -102,6 +102,19 @@ fn seconds(micros: u64) -> toml::Value {
 /// file's text.
 pub(crate) fn from_name(what: &str) -> Result<(String, String), String> {
     QueueArgs { what: what.to_owned(), ..QueueArgs::default() }.config()
+}
+
+/// Whether executors could be started with what a queue's file has for them: a
+/// job that starts none would be the first to say that they cannot.
+fn check_executor_options(table: &toml::Table) -> Result<(), String> {
+    let options = table.get("job").and_then(|job| job.get("executor_options"));
+    let Some(options) = options.and_then(toml::Value::as_array) else { return Ok(()) };
+    // What is no text is refused where the file is read.
+    let options = options.iter().filter_map(toml::Value::as_str);
+    let Err(error) = crate::service::executor::executor_parses(options) else { return Ok(()) };
+    let error = error.to_string();
+    let first = error.lines().next().unwrap_or_default();
+    Err(format!("executor_options: {}", first.trim_start_matches("error: ")))
 }
 
 impl QueueArgs {
@@ -145,7 +158,7 @@ impl QueueArgs {
         for key in TIMES {
             if let Some(toml::Value::String(text)) = table.get(key) {
                 let time = match (key, text.as_str()) {
-                    ("idle", "never") => toml::Value::Float(-1.0),
+                    ("idle" | "held", "never") => toml::Value::Float(-1.0),
                     _ => seconds(
                         crate::plan::duration_micros(text)
                             .map_err(|error| format!("{key}: {error}"))?,
@@ -156,6 +169,7 @@ impl QueueArgs {
         }
         self.say_policy(&mut table);
         self.say_job(&mut table)?;
+        check_executor_options(&table)?;
         Ok((name, table.to_string()))
     }
 
@@ -243,6 +257,23 @@ fn pairs(words: &[String]) -> Result<Option<toml::Value>, String> {
 mod tests {
     use super::*;
     use falkon_node::provision::config::QueueConfig;
+
+    #[test]
+    fn options_that_no_executor_knows_are_refused() {
+        let check = |options: &str| {
+            let text = format!("[job]\nexecutor_options = {options}\n");
+            check_executor_options(&text.parse().unwrap())
+        };
+        let error = check("[\"--cache-size\", \"100GB\"]").unwrap_err();
+        assert!(error.contains("unexpected argument '--cache-size'"), "{error}");
+        let error = check("[\"--name\", \"mine\"]").unwrap_err();
+        assert!(error.contains("multiple times"), "{error}");
+        // What the documents say is right.
+        let documents = include_str!("../../../../docs/provisioning.md");
+        let line = documents.lines().find(|line| line.starts_with("executor_options = ")).unwrap();
+        check(line.split_once("= ").unwrap().1).unwrap();
+        check("[]").unwrap();
+    }
 
     #[test]
     fn options_stand_in_the_place_of_what_the_file_says() {

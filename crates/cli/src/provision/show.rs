@@ -105,6 +105,8 @@ pub(super) fn queue(status: &ProvisionStatus, as_json: bool) -> Exit {
             (false, true) => "stays until its walltime ends",
             (false, false) => "",
         };
+        let between = if note.is_empty() || one.reason.is_empty() { "" } else { "; " };
+        let note = format!("{note}{between}{}", one.reason);
         let line = format!(
             "{:>10} {:<12} {:<8} {:>6} {:>9} {:>9}  {note}",
             one.id.0,
@@ -165,6 +167,16 @@ pub(super) fn plan(status: &ProvisionStatus, as_json: bool) -> Exit {
     }
     let lines = status.queues.iter().map(|queue| {
         let mut line = plan_line(queue);
+        let waits = of_queue(status, queue).filter(|one| one.state != "running");
+        for one in waits.filter(|one| !one.reason.is_empty()) {
+            let (nodes, state) = (crate::query::counted(one.nodes, "node"), &one.state);
+            let text = format!("; allocation {} of {nodes} is {state}: {}", one.id, one.reason);
+            line.insert_str(line.len() - 1, &text);
+        }
+        if let Some(there) = queue.size.filter(|there| *there < queue.executors_max) {
+            let text = format!("; there are {}", crate::query::counted(there, "node"));
+            line.insert_str(line.len() - 1, &text);
+        }
         match queue.paused {
             Some(_) => line.insert_str(line.len() - 1, " (but it is paused)"),
             None if queue.not_before > status.now => {
@@ -202,6 +214,7 @@ fn json(status: &ProvisionStatus) -> Value {
                 "delay_seconds": queue.delay_micros as f64 / 1e6,
                 "nodes_min": queue.executors_min,
                 "nodes_max": queue.executors_max,
+                "nodes_there": queue.size,
                 "plan": {
                     "requests": queue.requests,
                     "releases": queue.releases,
@@ -220,6 +233,7 @@ fn json(status: &ProvisionStatus) -> Value {
                 "nodes": one.nodes,
                 "job": one.job,
                 "state": one.state,
+                "reason": Some(&one.reason).filter(|reason| !reason.is_empty()),
                 "asked": one.asked.0 as f64 / 1e6,
                 "started": one.started.map(|at| at.0 as f64 / 1e6),
                 "executors": one.executors,

@@ -2,10 +2,12 @@
 
 mod caches;
 
+use crate::embedded::how_gpus_are_offered;
 use crate::exit::Exit;
 use crate::progress::span;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
+use falkon_wire::provision::Coming;
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -67,7 +69,8 @@ fn status_text(status: &Status, all: bool) -> String {
         for (need, count) in &instance.unschedulable {
             let verb = if *count == 1 { "needs" } else { "need" };
             let tasks = counted(*count, "task");
-            text.push_str(&format!("       {tasks} {verb} {need}: no executor offers that\n"));
+            let how = how_gpus_are_offered(need);
+            text.push_str(&format!("       {tasks} {verb} {need}: no executor offers that{how}\n"));
         }
         for (micros, count) in &instance.overlong {
             let (tasks, time) = (counted(*count, "task"), span(*micros as f64 / 1e6));
@@ -76,6 +79,9 @@ fn status_text(status: &Status, all: bool) -> String {
                  before that\n"
             ));
         }
+    }
+    for line in coming(&status.coming) {
+        text.push_str(&format!("\n{line}\n"));
     }
     let listed_max = if all { usize::MAX } else { EXECUTORS_LISTED_MAX };
     let (listed, others) = listed(&status.executors, listed_max);
@@ -161,8 +167,24 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     }
 }
 
+/// What is to come of the queues of batch schedulers, a line for each.
+pub(super) fn coming(queues: &[Coming]) -> Vec<String> {
+    let line = |one: &Coming| {
+        let (queue, reason) = (printable(&one.queue), printable(&one.reason));
+        match (one.nodes, reason.as_str()) {
+            (0, reason) => format!("queue {queue} is asked for none: {reason}"),
+            (nodes, "") => format!("queue {queue} was asked for {}", counted(nodes, "node")),
+            (nodes, reason) => {
+                let nodes = counted(nodes, "node");
+                format!("queue {queue} was asked for {nodes}; its scheduler says: {reason}")
+            }
+        }
+    };
+    queues.iter().map(line).collect()
+}
+
 /// `1 task`, `2 tasks`.
-pub(super) fn counted(count: u64, noun: &str) -> String {
+pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -197,6 +219,11 @@ fn resources_json(resources: &Resources) -> Value {
 }
 
 fn status_json(status: &Status) -> Value {
+    let reason = |one: &Coming| Some(one.reason.clone()).filter(|reason| !reason.is_empty());
+    let coming = status.coming.iter();
+    let coming: Vec<Value> = coming
+        .map(|one| json!({ "queue": one.queue, "nodes": one.nodes, "reason": reason(one) }))
+        .collect();
     let instances: Vec<Value> = status
         .instances
         .iter()
@@ -253,6 +280,7 @@ fn status_json(status: &Status) -> Value {
         "now": status.now.0 as f64 / 1e6,
         "instances": instances,
         "executors": executors,
+        "coming": coming,
     })
 }
 
@@ -313,6 +341,7 @@ mod tests {
             now: Time(0),
             instances: Vec::new(),
             executors,
+            coming: Vec::new(),
         };
         let text = status_text(&status, false);
         assert_eq!(text.matches("(disconnected)").count(), 10);
@@ -328,7 +357,7 @@ mod tests {
         executors[1].name = "a-node-with-a-very-long-name.cluster.example.org:12345".to_owned();
         let now = Time(0);
         let mut status =
-            Status { version: String::new(), started: now, now, instances: Vec::new(), executors };
+            Status { version: String::new(), started: now, now, executors, ..Status::default() };
         let column_of = |text: &str, header: &str, cell: &str| {
             let mut lines = text.lines().skip_while(|line| !line.contains(header));
             let end = lines.next().unwrap().find(header).unwrap() + header.len();

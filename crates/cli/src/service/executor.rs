@@ -13,8 +13,9 @@ use falkon_core::provision::leave_micros;
 use falkon_core::task::AllocationId;
 use falkon_node::client::ClientError;
 use falkon_node::executor::{self, ExecutorError, Link};
+use falkon_node::lrm::ends_at;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// `falkon executor`
@@ -60,6 +61,9 @@ pub(crate) struct ExecutorArgs {
     /// start nothing that is known to take longer
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     walltime: Option<u64>,
+    /// When the job began of which --walltime is, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    began: Option<u64>,
     /// How long before the end of --walltime to leave [default: a tenth of it,
     /// at most 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
@@ -76,11 +80,36 @@ pub(crate) struct ExecutorArgs {
     workers: WorkerArgs,
 }
 
+/// The command line of an executor, as a job's script has it.
+#[derive(clap::Parser, Debug)]
+#[command(name = "falkon executor", no_binary_name = true)]
+struct Started {
+    #[command(flatten)]
+    _args: ExecutorArgs,
+}
+
+/// Whether an executor of a provisioner's job would take these further options.
+pub(crate) fn executor_parses<'a>(
+    options: impl Iterator<Item = &'a str>,
+) -> Result<(), clap::Error> {
+    use clap::Parser;
+    let own = "--access - --name x --allocation 1 --give-up 1s --walltime 1s --began 1";
+    Started::try_parse_from(own.split(' ').chain(options)).map(|_| ())
+}
+
 impl ExecutorArgs {
+    /// The walltime counts from when the job began, however late this starts,
+    /// and the batch scheduler knows best when it ends.
     fn tenure(&self) -> executor::Tenure {
-        let ends = self.walltime.map(|walltime| {
-            let before = self.leave_before.unwrap_or_else(|| leave_micros(walltime));
-            Instant::now() + Duration::from_micros(walltime.saturating_sub(before))
+        let variable = |name: &str| std::env::var(name).ok();
+        let said = ends_at(variable, self.began, self.walltime.map(|micros| micros / 1_000_000));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let said = said.map(|at| Duration::from_secs(at).saturating_sub(now));
+        let left = said.into_iter().chain(self.walltime.map(Duration::from_micros)).min();
+        let ends = left.and_then(|left| {
+            let whole = self.walltime.unwrap_or(left.as_micros() as u64);
+            let before = self.leave_before.unwrap_or_else(|| leave_micros(whole));
+            Instant::now().checked_add(left.saturating_sub(Duration::from_micros(before)))
         });
         executor::Tenure {
             allocation: self.allocation.map(AllocationId),

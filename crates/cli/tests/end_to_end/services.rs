@@ -167,7 +167,10 @@ fn tasks_wait_for_an_executor_and_their_owner_is_told() {
     let waiting = access.start("submit", &["--wait", "--gpus", "1", "--", "echo", "found"]);
     waiting.wait_for("1 task waits for an executor that offers 1 cpus, 1 gpus: none does");
     let ran = access.run("status", &[]).exits(0);
-    assert!(ran.text().contains("1 task needs 1 cpus, 1 gpus: no executor offers that"), "{ran}");
+    assert!(
+        ran.text().contains("1 task needs 1 cpus, 1 gpus: no executor offers that (GPUs are"),
+        "{ran}"
+    );
     let _better = dispatcher.executor("better", &["--gpus", "1"]);
     assert_eq!(waiting.finish().exits(0).text(), "found\n");
 }

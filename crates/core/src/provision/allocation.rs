@@ -1,5 +1,6 @@
 //! One allocation, from the request to its end.
 
+use super::absence::Absence;
 use super::limits::JOIN_MICROS;
 use super::{Found, JobState, QueueId};
 use crate::task::{AllocationId, ExecutorId, Time};
@@ -14,6 +15,8 @@ pub enum AllocationState {
     Unsure,
     /// The LRM has it and has not started it.
     Pending,
+    /// Somebody holds it: it gets no nodes until they let it go.
+    Held,
     /// It has nodes.
     Running,
 }
@@ -26,6 +29,7 @@ impl AllocationState {
             AllocationState::Asking => "asking",
             AllocationState::Unsure => "unsure",
             AllocationState::Pending => "pending",
+            AllocationState::Held => "held",
             AllocationState::Running => "running",
         }
     }
@@ -65,8 +69,8 @@ pub(super) struct Allocation {
     /// Since when no executor has been there, once there were some.
     pub(super) empty_since: Option<Time>,
     pub(super) cancelling: Option<Cancelling>,
-    /// Answers in a row that did not name it.
-    pub(super) missing: u32,
+    /// Answers do not name it.
+    pub(super) absence: Option<Absence>,
     /// A query has named it.
     pub(super) seen: bool,
     /// It was found, not asked for in this life.
@@ -78,7 +82,7 @@ pub(super) struct Allocation {
     pub(super) is_fixed: bool,
     /// Since when nothing has waited for it, while it is pending.
     pub(super) unwanted_since: Option<Time>,
-    /// What the LRM said when nobody knew whether it took it.
+    /// Why it is as it is, in the LRM's words.
     pub(super) words: String,
 }
 
@@ -101,7 +105,7 @@ impl Allocation {
             ending: false,
             empty_since: None,
             cancelling: None,
-            missing: 0,
+            absence: None,
             seen: false,
             is_found: false,
             is_late: false,
@@ -115,6 +119,7 @@ impl Allocation {
     pub(super) fn found(found: &Found, queue: QueueId, now: Time) -> Allocation {
         let state = match found.state {
             JobState::Running => AllocationState::Running,
+            JobState::Held => AllocationState::Held,
             _ => AllocationState::Pending,
         };
         Allocation {
@@ -122,14 +127,23 @@ impl Allocation {
             job: Some(found.job.clone()),
             until: found.until,
             started: (found.state == JobState::Running).then_some(now),
+            words: super::queue::shortened(found.words.clone()),
             seen: true,
             is_found: true,
             ..Allocation::new(found.allocation, queue, found.nodes.max(1), now)
         }
     }
 
+    /// Whether somebody holds it, and its nodes are not to be expected.
+    pub(super) fn is_held(&self) -> bool {
+        self.state == AllocationState::Held
+    }
+
     /// Nodes that it holds or will hold, for the bounds of its queue.
     pub(super) fn held(&self, is_whole: bool) -> u64 {
+        if self.is_held() {
+            return 0;
+        }
         let here = self.executors.len() as u64;
         let to_come = self.nodes.saturating_sub(self.joined);
         let is_cancelled = self.cancelling.is_some_and(|cancelling| cancelling.is_accepted);
@@ -154,7 +168,7 @@ impl Allocation {
 
     /// Nodes whose executors have not come yet and may.
     pub(super) fn coming(&self) -> u64 {
-        match self.ending || self.is_late {
+        match self.ending || self.is_late || self.is_held() {
             true => 0,
             false => self.nodes.saturating_sub(self.joined),
         }

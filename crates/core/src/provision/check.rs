@@ -30,6 +30,9 @@ impl Provisioner {
             if one.id.0 >= self.next_allocation {
                 return wrong(format!("allocation {} has a number to come", one.id));
             }
+            if self.losses.contains(one.id) {
+                return wrong(format!("allocation {} is given up and there", one.id));
+            }
             for id in &one.executors {
                 let of = self.members.get(id).and_then(|member| member.allocation);
                 if of != Some(one.id) {

@@ -3,6 +3,7 @@
 
 use super::acquire::{Wish, strategy};
 use super::allocation::Allocation;
+use super::limits::HELD_ALLOCATIONS_MAX;
 use super::outlook::Outlook;
 use super::queue::Queue;
 use super::release::{Holding, Lot, with_policy};
@@ -188,11 +189,16 @@ impl Provisioner {
     fn requests(&self, queue: &Queue, wanted: u64, intents: &mut Vec<Intent>) -> Vec<u64> {
         let options = &queue.options;
         let (mut held, mut pending, mut allocations) = (0u64, 0u64, 0u64);
+        let mut stopped = 0u64;
         let counts = |one: &&Allocation| options.max_is_strict || !one.is_fixed;
         for one in self.allocations_of(queue.id).filter(counts) {
             held = held.saturating_add(one.held(options.is_whole));
-            pending += u64::from(one.is_pending());
+            pending += u64::from(one.is_pending() && !one.is_held());
+            stopped += u64::from(one.is_held());
             allocations += 1;
+        }
+        if stopped >= HELD_ALLOCATIONS_MAX {
+            return Vec::new();
         }
         let strategy = strategy(options.acquire);
         if strategy.asks_free() && queue.free.is_none() {
@@ -203,11 +209,12 @@ impl Provisioner {
         }
         let mut free = queue.free.flatten();
         let (mut left, mut made) = (wanted, queue.made);
+        let request_max = queue.size.request_max(options, self.now);
         let mut requests = Vec::new();
         while left > 0 && pending < options.pending_max && allocations < options.allocations_max {
             let nodes = strategy.next(Wish { nodes: left, made, free });
-            let room = options.executors_max.saturating_sub(held);
-            let nodes = nodes.max(options.request_nodes_min).min(options.request_nodes_max);
+            let room = queue.executors_max().saturating_sub(held);
+            let nodes = nodes.max(options.request_nodes_min).min(request_max);
             let too_few = free.is_some_and(|free| free < nodes.min(room));
             let nodes = nodes.min(room);
             if nodes < options.request_nodes_min || too_few {
@@ -300,10 +307,16 @@ impl Provisioner {
         lots
     }
 
-    /// Requests that nothing waits for any more.
+    /// Requests that nothing waits for any more, and those beyond the queue's
+    /// bound, which came back after they were given up or held, the last first.
     fn decide_cancellations(&self, queue: &Queue, intents: &mut Vec<Intent>) {
         let mut useful = self.useful(queue.id);
-        for one in self.allocations_of(queue.id) {
+        let options = &queue.options;
+        let counts = |one: &&Allocation| options.max_is_strict || !one.is_fixed;
+        let held = self.allocations_of(queue.id).filter(counts);
+        let held = held.map(|one| one.held(options.is_whole)).fold(0, u64::saturating_add);
+        let mut over = held.saturating_sub(options.executors_max);
+        for one in self.allocations.values().rev().filter(|one| one.queue == queue.id) {
             let is_to_come = one.is_pending() || queue.removing && one.joined == 0;
             if !is_to_come || one.ending || one.is_fixed && !queue.removing {
                 continue;
@@ -311,6 +324,12 @@ impl Provisioner {
             let allocation = one.id;
             if queue.removing {
                 intents.push(Intent::Cancel { allocation, reason: Reason::Removing });
+                continue;
+            }
+            if over > 0 && one.coming() > 0 {
+                over = over.saturating_sub(one.held(options.is_whole));
+                useful = useful.saturating_sub(one.useful());
+                intents.push(Intent::Cancel { allocation, reason: Reason::TooMany });
                 continue;
             }
             let due = one.unwanted_since.zip(queue.patience_micros());

@@ -148,6 +148,34 @@ pub enum Reason {
         /// What it said.
         words: String,
     },
+    /// It waits for more nodes than there are.
+    MoreThanThereIs {
+        /// Nodes of the request.
+        nodes: u64,
+        /// Nodes that one may have.
+        most: u64,
+    },
+    /// The LRM says that it can never start.
+    NeverStarts {
+        /// Nodes of the request.
+        nodes: u64,
+        /// What it said.
+        words: String,
+    },
+    /// Somebody holds it, and has for so long.
+    Held {
+        /// How long.
+        micros: u64,
+        /// What the LRM said.
+        words: String,
+    },
+    /// It was given up, and is to end.
+    Returned,
+    /// Allocations are not known to the LRM any more before any executor joins.
+    Vanished {
+        /// How many in a row.
+        times: u32,
+    },
     /// Allocations end before any executor joins.
     Barren {
         /// How many in a row.
@@ -243,6 +271,21 @@ impl fmt::Display for Reason {
             Reason::QueryFailed { times, words } => {
                 write!(f, "{times} queries in a row failed: {}", words.trim())
             }
+            Reason::MoreThanThereIs { nodes, most } => {
+                write!(f, "it waits for {nodes} nodes, and a job can have {most}")
+            }
+            Reason::NeverStarts { nodes, words } => {
+                write!(f, "with {nodes} nodes it can never start: {}", words.trim())
+            }
+            Reason::Held { micros, words } => {
+                write!(f, "held for {:.0} s: {}", seconds(*micros), words.trim())
+            }
+            Reason::Returned => write!(f, "it was given up, and is there again"),
+            Reason::Vanished { times } => write!(
+                f,
+                "{times} allocations in a row were not known to the scheduler any more before any \
+                 executor of theirs had joined"
+            ),
             Reason::Barren { times } => write!(
                 f,
                 "{times} allocations in a row ended before any executor of theirs had joined"

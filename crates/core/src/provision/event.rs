@@ -166,6 +166,12 @@ pub enum Submitted {
         /// What it said.
         words: String,
     },
+    /// The LRM does not want it because it is for more nodes than one job may
+    /// have; nothing was submitted.
+    TooLarge {
+        /// What it said.
+        words: String,
+    },
     /// Nobody knows: it did not answer in time, or not understandably. A query
     /// will tell.
     Unknown {
@@ -177,8 +183,14 @@ pub enum Submitted {
 /// What an LRM says of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobState {
-    /// It waits for nodes (or is held, or suspended before it ran).
+    /// It waits for nodes.
     Pending,
+    /// It waits for somebody who holds it, and gets no nodes until then.
+    Held,
+    /// It waits for more nodes than there will ever be for one job.
+    TooLarge,
+    /// It waits, and as it was asked for it will never start.
+    Never,
     /// It has nodes.
     Running,
     /// It is over, however it ended, or about to be.
@@ -191,6 +203,9 @@ pub enum JobState {
 /// a record that outlived a restart has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
+    /// The queue, read from the job's name: an LRM lists all of a user's jobs,
+    /// whichever queue is asked about.
+    pub queue: QueueId,
     /// The allocation, read from the job's name.
     pub allocation: AllocationId,
     /// The LRM's name for the job.
@@ -201,6 +216,19 @@ pub struct Found {
     pub nodes: u64,
     /// Until when it may run, on the dispatcher's clock, if the LRM says so.
     pub until: Option<Time>,
+    /// Why it is in that state, if the LRM says so.
+    pub words: String,
+}
+
+/// What an LRM says of one job that it was asked about by its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// It is there.
+    Known(Box<Found>),
+    /// There is no such job (any more), or nobody can be asked by number.
+    Gone,
+    /// The LRM did not answer, or not understandably.
+    NoAnswer,
 }
 
 /// What happens to a provisioner.
@@ -319,10 +347,28 @@ pub enum Event {
         /// Nodes that the LRM could give now; `None` if it does not say.
         nodes: Option<u64>,
     },
-    /// Allocations that a record which outlived a restart names. What a query
-    /// lists need not be told here.
-    Recovered {
+    /// The answer to [`Action::AskAbout`].
+    About {
+        /// Of which allocation.
+        allocation: AllocationId,
+        /// What the LRM says.
+        about: About,
+    },
+    /// The answer to [`Action::AskSize`].
+    Size {
         /// Of which queue.
+        queue: QueueId,
+        /// Nodes of all its jobs together; `None` if the LRM does not say, or
+        /// several jobs can share a node.
+        nodes: Option<u64>,
+        /// Nodes of one job at most, if the LRM says so.
+        job_nodes: Option<u64>,
+    },
+    /// A queue that was there before a restart, with the allocations that a
+    /// record names. They are taken to be there until the LRM says otherwise;
+    /// others may be, too.
+    Recovered {
+        /// Which queue.
         queue: QueueId,
         /// The allocations.
         found: Vec<Found>,
@@ -358,6 +404,22 @@ pub enum Action {
         allocation: AllocationId,
         /// The LRM's name for it, if it is known; else it is found by name.
         job: Option<String>,
+    },
+    /// Ask the LRM about one job that its answers do not name; answered by
+    /// [`Event::About`].
+    AskAbout {
+        /// Of which queue.
+        queue: QueueId,
+        /// Which allocation.
+        allocation: AllocationId,
+        /// The LRM's name for the job.
+        job: String,
+    },
+    /// Ask the LRM how many nodes there are at all; answered by
+    /// [`Event::Size`].
+    AskSize {
+        /// Of which queue.
+        queue: QueueId,
     },
     /// The executor takes no more tasks, and leaves when those it has ended:
     /// [`Event::Release`](crate::dispatch::Event::Release) for the dispatcher.

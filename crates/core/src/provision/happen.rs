@@ -48,6 +48,8 @@ impl Provisioner {
         queue.paused = None;
         queue.refusals = 0;
         queue.barren = 0;
+        queue.vanished = 0;
+        queue.size.unlearn();
         queue.query_failures = 0;
         queue.not_before = Time::default();
         // A pause that has grown is over; no query comes earlier than always.
@@ -122,7 +124,7 @@ impl Provisioner {
         // One that comes back is no further node.
         one.joined = (one.joined + 1).min(one.nodes.max(one.executors.len() as u64));
         one.empty_since = None;
-        one.missing = 0;
+        one.absence = None;
         if one.is_pending() {
             one.state = super::AllocationState::Running;
             one.since = now;
@@ -131,6 +133,7 @@ impl Provisioner {
         let (ending, delay_micros) = (one.ending, now.since(one.asked));
         if let Some(queue) = self.queues.get_mut(&queue) {
             queue.barren = 0;
+            queue.vanished = 0;
             queue.node = node;
             queue.is_guess = false;
         }
@@ -193,6 +196,7 @@ impl Provisioner {
         self.release_strangers();
         self.tell_unserved();
         self.query_queues();
+        self.ask_sizes();
         self.forget_removed();
         self.plan_look();
     }
@@ -267,7 +271,7 @@ impl Provisioner {
         let (mut busy, mut wanted, mut most, mut delay) = (0u64, 0u64, 0u64, 0u64);
         for queue in self.queues.values() {
             busy += self.busy_nodes(queue.id);
-            most = most.saturating_add(queue.options.executors_max);
+            most = most.saturating_add(queue.executors_max());
             delay = delay.max(queue.delay_micros());
         }
         if let Some(queue) = self.queues.values().next() {
@@ -327,6 +331,7 @@ impl Provisioner {
             .map(|queue| queue.id)
             .collect();
         for queue in gone {
+            self.cancel_losses(queue);
             self.queues.remove(&queue);
             self.actions.push_back(Action::Removed { queue });
         }

@@ -42,6 +42,24 @@ pub const BARREN_ALLOCATIONS_MAX: u32 = 3;
 pub const MISSING_ANSWERS_MAX: u32 = 2;
 /// How long after its submission an allocation may be unknown to the LRM.
 pub const UNSEEN_MICROS: u64 = 60_000_000;
+/// How long an allocation that nobody can ask about by number, or nobody
+/// answers about, may be missing in answers before it is given up.
+pub const ABSENT_MICROS_MAX: u64 = 3_600_000_000;
+/// How long a queue is queried on for jobs that were given up though nobody saw
+/// them end, or that may be there from before a restart.
+pub const VIGIL_MICROS: u64 = 24 * 3_600_000_000;
+/// The longest time between two such queries: once the LRM's answers are right
+/// again, a job that they left out is known again after so long.
+pub const VIGIL_QUERY_MICROS_MAX: u64 = 600_000_000;
+/// Allocations that are remembered after they were given up.
+pub const LOSSES_MAX: usize = 1024;
+/// Allocations of one queue that somebody holds, beyond which nothing more is
+/// asked of it.
+pub const HELD_ALLOCATIONS_MAX: u64 = 4;
+/// The least time between two questions how large a queue is.
+pub const SIZE_MICROS: u64 = 60_000_000;
+/// How long a request that could never have started bounds those after it.
+pub const LEARNED_MICROS: u64 = 6 * 3_600_000_000;
 /// How often policies look again when nothing has happened.
 pub const LOOK_MICROS: u64 = 1_000_000;
 /// How often it is said that a queue cannot serve tasks that wait.
@@ -70,5 +88,9 @@ pub const BURSTS_MAX: usize = 32;
 const _: () = {
     assert!(QUERY_MICROS < QUERY_MICROS_MAX);
     assert!(PAUSE_MICROS < PAUSE_MICROS_MAX);
+    assert!(UNSEEN_MICROS < ABSENT_MICROS_MAX);
+    assert!(QUERY_MICROS_MAX < VIGIL_QUERY_MICROS_MAX);
+    assert!(ABSENT_MICROS_MAX < VIGIL_MICROS);
+    assert!(VIGIL_QUERY_MICROS_MAX < VIGIL_MICROS);
     assert!(DEMAND_MICROS < LOOK_MICROS);
 };

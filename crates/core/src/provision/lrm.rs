@@ -5,8 +5,8 @@
 use super::allocation::{Allocation, Cancelling};
 use super::limits::{
     BARREN_ALLOCATIONS_MAX, CANCEL_ANSWER_MICROS, JOB_NAME_BYTES_MAX, LEAVE_MICROS,
-    MISSING_ANSWERS_MAX, QUERY_ANSWER_MICROS, QUERY_MICROS_MAX, QUEUE_ALLOCATIONS_MAX,
-    QUEUE_EXECUTORS_MAX, REFUSALS_MAX, SUBMIT_ANSWER_MICROS, UNSEEN_MICROS,
+    QUERY_ANSWER_MICROS, QUERY_MICROS_MAX, QUEUE_ALLOCATIONS_MAX, QUEUE_EXECUTORS_MAX,
+    REFUSALS_MAX, SUBMIT_ANSWER_MICROS,
 };
 use super::queue::{pause_micros, shortened};
 use super::{
@@ -36,6 +36,7 @@ impl Provisioner {
                 self.end_allocation(id, Reason::Lrm);
                 self.refused(queue, words);
             }
+            Submitted::TooLarge { words } => self.refused_as_too_large(id, words),
             Submitted::Unknown { words } => self.set_unsure(id, words),
         }
     }
@@ -47,7 +48,7 @@ impl Provisioner {
         let Some(one) = self.allocations.get_mut(&id) else { return };
         one.state = AllocationState::Unsure;
         one.since = now;
-        one.missing = 0;
+        one.absence = None;
         one.words = shortened(words);
         if let Some(queue) = self.queues.get_mut(&one.queue) {
             queue.not_before = queue.not_before.max(now.after(pause_micros(queue.refusals + 1)));
@@ -56,7 +57,7 @@ impl Provisioner {
 
     /// The LRM has refused something: a pause that grows, and after some in a
     /// row one that somebody has to end.
-    fn refused(&mut self, id: QueueId, words: String) {
+    pub(super) fn refused(&mut self, id: QueueId, words: String) {
         let now = self.now;
         let Some(queue) = self.queues.get_mut(&id) else { return };
         queue.refusals = queue.refusals.saturating_add(1);
@@ -110,9 +111,12 @@ impl Provisioner {
         }
         for (allocation, found) in named {
             self.next_allocation = self.next_allocation.max(allocation.0.saturating_add(1));
+            // An LRM lists the jobs of its other queues, too.
+            if found.queue != id {
+                continue;
+            }
             match self.allocations.get(&allocation) {
                 Some(one) if one.queue == id => self.hear_state(&found),
-                // Another queue of the same LRM may see its jobs, too.
                 Some(_) => {}
                 None => self.adopt(id, &found),
             }
@@ -120,10 +124,17 @@ impl Provisioner {
     }
 
     pub(super) fn recovered(&mut self, id: QueueId, found: Vec<Found>) {
+        self.keep_vigil(id);
         for one in found {
             self.next_allocation = self.next_allocation.max(one.allocation.0.saturating_add(1));
-            if self.queues.contains_key(&id) && !self.allocations.contains_key(&one.allocation) {
+            let is_new = !self.allocations.contains_key(&one.allocation);
+            if one.queue == id && is_new && self.queues.contains_key(&id) {
                 self.adopt(id, &one);
+                if let Some(one) = self.allocations.get_mut(&one.allocation) {
+                    // The record says that it was asked for, and no more.
+                    one.seen = false;
+                    one.job = one.job.take().filter(|job| !job.is_empty());
+                }
             }
         }
     }
@@ -131,6 +142,7 @@ impl Provisioner {
     /// One that was not asked for in this life: it is used, or released, like
     /// any other.
     fn adopt(&mut self, id: QueueId, found: &Found) {
+        self.forget_loss(found);
         let is_over = found.state == JobState::Ended;
         if is_over || self.allocations_of(id).count() >= QUEUE_ALLOCATIONS_MAX {
             return;
@@ -146,17 +158,21 @@ impl Provisioner {
             .filter(|(_, member)| member.allocation == Some(allocation))
             .map(|(id, member)| (*id, member.capacity.clone()))
             .collect();
+        let is_to_end = self.take_back(found);
         for (executor, capacity) in executors {
             self.attach(executor, allocation, capacity);
         }
+        if is_to_end {
+            self.cancel(allocation, Reason::Returned);
+        }
     }
 
-    fn hear_state(&mut self, found: &Found) {
-        let now = self.now;
+    pub(super) fn hear_state(&mut self, found: &Found) {
         let Some(one) = self.allocations.get_mut(&found.allocation) else { return };
-        one.missing = 0;
+        one.absence = None;
         one.seen = true;
         one.until = found.until.or(one.until);
+        one.words = shortened(found.words.clone());
         if found.job.len() <= JOB_NAME_BYTES_MAX && one.state != AllocationState::Asking {
             one.job = Some(found.job.clone());
         }
@@ -167,17 +183,33 @@ impl Provisioner {
             }
             // Its executors are still there: they will leave, or it has not.
             JobState::Ended => return,
-            JobState::Pending if one.executors.is_empty() => AllocationState::Pending,
+            JobState::Held if one.executors.is_empty() => AllocationState::Held,
+            JobState::Pending | JobState::TooLarge | JobState::Never
+                if one.executors.is_empty() =>
+            {
+                AllocationState::Pending
+            }
             JobState::Running => AllocationState::Running,
-            JobState::Unknown | JobState::Pending => match one.state {
+            _ => match one.state {
                 AllocationState::Unsure => AllocationState::Pending,
                 state => state,
             },
         };
-        if state == one.state || one.state == AllocationState::Asking {
+        if one.state == AllocationState::Asking {
             return;
         }
-        if state == AllocationState::Pending {
+        if state != one.state {
+            self.enter_state(found.allocation, state);
+        }
+        if matches!(found.state, JobState::TooLarge | JobState::Never) {
+            self.cannot_start(found.allocation, found.state == JobState::TooLarge);
+        }
+    }
+
+    fn enter_state(&mut self, id: AllocationId, state: AllocationState) {
+        let now = self.now;
+        let Some(one) = self.allocations.get_mut(&id) else { return };
+        if matches!(state, AllocationState::Pending | AllocationState::Held) {
             // It was put back into the queue: its nodes will come anew.
             one.joined = 0;
             one.empty_since = None;
@@ -190,34 +222,20 @@ impl Provisioner {
         }
     }
 
-    /// An answer did not name an allocation.
-    fn missing(&mut self, id: AllocationId) {
-        let now = self.now;
-        let Some(one) = self.allocations.get_mut(&id) else { return };
-        if one.state == AllocationState::Asking || !one.executors.is_empty() {
-            return;
-        }
-        one.missing = one.missing.saturating_add(1);
-        let grace = if one.seen || one.joined > 0 { 0 } else { UNSEEN_MICROS };
-        if one.missing < MISSING_ANSWERS_MAX || now.since(one.since) < grace {
-            return;
-        }
-        let (queue, words) = (one.queue, one.words.clone());
-        let was_unsure = one.state == AllocationState::Unsure;
-        self.end_allocation(id, Reason::Missing);
-        if was_unsure {
-            self.refused(queue, words);
-        }
-    }
-
     /// An allocation is over.
-    fn end_allocation(&mut self, id: AllocationId, reason: Reason) {
+    pub(super) fn end_allocation(&mut self, id: AllocationId, reason: Reason) {
         let now = self.now;
         let Some(one) = self.allocations.remove(&id) else { return };
         let queue = one.queue;
+        let is_inferred = reason == Reason::Missing;
         self.decided(queue, Verdict::Ended { allocation: id }, reason);
-        let was_had = matches!(one.state, AllocationState::Pending | AllocationState::Running);
-        if one.joined > 0 || (one.ending && !one.is_late) || !was_had {
+        let was_had = !matches!(one.state, AllocationState::Asking | AllocationState::Unsure);
+        // Of one that was found nobody knows what had come of it before.
+        if one.joined > 0 || (one.ending && !one.is_late) || !was_had || one.is_found {
+            return;
+        }
+        if is_inferred && one.started.is_none() {
+            self.vanished(queue);
             return;
         }
         // It came to nothing, and nobody wanted that.
@@ -234,6 +252,18 @@ impl Provisioner {
             false => Verdict::Wait { until },
         };
         self.decided(queue, verdict, Reason::Barren { times });
+    }
+
+    /// One was given up before it had started: nobody knows why, or whether it
+    /// is not there after all. The next is asked for a little later.
+    fn vanished(&mut self, id: QueueId) {
+        let now = self.now;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        queue.vanished = queue.vanished.saturating_add(1);
+        let times = queue.vanished;
+        let until = now.after(pause_micros(times));
+        queue.not_before = queue.not_before.max(until);
+        self.decided(id, Verdict::Wait { until }, Reason::Vanished { times });
     }
 
     pub(super) fn query_failed(&mut self, id: QueueId, words: String) {
@@ -308,11 +338,13 @@ impl Provisioner {
             return Some(queue.query_after);
         }
         let mut all = self.allocations_of(id).peekable();
-        all.peek()?;
+        if all.peek().is_none() {
+            return self.vigil_due(id);
+        }
         let awaited = |one: &Allocation| {
             one.is_pending() && one.state != AllocationState::Asking
                 || one.ending
-                || one.missing > 0
+                || one.absence.is_some()
                 || one.empty_since.is_some()
                 || one.coming() > 0
         };
@@ -349,8 +381,12 @@ impl Provisioner {
             all.extend(sent.map(|at| (at, "answer to a query")));
             let free = queue.asked_free.map(|at| at.after(QUERY_ANSWER_MICROS));
             all.extend(free.map(|at| (at, "answer about free nodes")));
+            let size = self.size_due(queue.id).map(|at| at.max(self.now));
+            all.extend(size.map(|at| (at, "how large the queue is")));
         }
         for one in self.allocations.values() {
+            let about = one.absence.and_then(|absence| absence.due());
+            all.extend(about.map(|at| (at, "answer about a job")));
             if one.state == AllocationState::Asking {
                 all.push((one.asked.after(SUBMIT_ANSWER_MICROS), "answer to a submission"));
             } else if let Some(cancelling) = one.cancelling {
@@ -361,8 +397,16 @@ impl Provisioner {
                 all.push((self.now, "cancellation"));
             }
             all.extend(one.late_at().map(|at| (at, "executors that have not come")));
+            all.extend(self.held_until(one).map(|at| (at, "a job that is held")));
         }
         all.into_iter().min()
+    }
+
+    /// Until when an allocation that somebody holds is waited for.
+    fn held_until(&self, one: &Allocation) -> Option<Time> {
+        let micros = self.queues.get(&one.queue)?.options.held_micros?;
+        let waits = one.is_held() && !one.ending && one.cancelling.is_none();
+        waits.then(|| one.since.after(micros))
     }
 
     /// Does what is due.
@@ -371,6 +415,7 @@ impl Provisioner {
         let ids: Vec<QueueId> = self.queues.keys().copied().collect();
         for id in ids {
             let Some(queue) = self.queues.get_mut(&id) else { continue };
+            queue.size.give_up_waiting(now);
             if queue.asked_free.is_some_and(|at| at.after(QUERY_ANSWER_MICROS) <= now) {
                 queue.asked_free = None;
             }
@@ -386,6 +431,16 @@ impl Provisioner {
 
     fn allocation_due(&mut self, id: AllocationId) {
         let now = self.now;
+        self.about_overdue(id);
+        let held = self
+            .allocations
+            .get(&id)
+            .filter(|one| self.held_until(one).is_some_and(|until| until <= now));
+        if let Some(one) = held {
+            let (micros, words) = (now.since(one.since), one.words.clone());
+            self.cancel(id, Reason::Held { micros, words });
+            return;
+        }
         let Some(one) = self.allocations.get_mut(&id) else { return };
         if one.state == AllocationState::Asking {
             if one.asked.after(SUBMIT_ANSWER_MICROS) <= now {

@@ -119,6 +119,11 @@ pub struct QueueOptions {
     /// How long an executor may be idle before it is released; `None` is for
     /// ever.
     pub idle_micros: Option<u64>,
+    /// How long an allocation that somebody holds may wait for that to end;
+    /// `None` is for ever.
+    pub held_micros: Option<u64>,
+    /// The LRM says how many nodes it has.
+    pub tells_size: bool,
     /// How nodes are asked for.
     pub acquire: AcquireName,
     /// When they are given back.
@@ -158,6 +163,8 @@ impl Default for QueueOptions {
             walltime_micros: 3_600_000_000,
             leave_micros: 0,
             idle_micros: Some(60_000_000),
+            held_micros: Some(3_600_000_000),
+            tells_size: false,
             acquire: AcquireName::AllAtOnce,
             release: ReleaseName::Predictive,
             preference: 0,

@@ -74,7 +74,7 @@ impl Provisioner {
     /// so that is to be relied on.
     fn coming(&self, queue: &Queue, useful: u64) -> Option<Coming> {
         let each = self.slots_of(queue);
-        let most = queue.options.executors_max.saturating_mul(each);
+        let most = queue.executors_max().saturating_mul(each);
         let delay = queue.delay_micros();
         let is_over = self.quiet_since.is_some_and(|since| self.now.since(since) > delay);
         if is_over {
@@ -85,7 +85,7 @@ impl Provisioner {
             let slots = useful.saturating_mul(each);
             let at = self.forecast.done_at(self.now, &self.demand, slots)?;
             let nodes = worth(tasks, mean, each, delay).max(u64::from(tasks > 0));
-            let nodes = nodes.min(queue.options.executors_max);
+            let nodes = nodes.min(queue.executors_max());
             return Some(Coming { nodes, tasks, at, is_stage: true });
         }
         let rate = self.forecast.rate_ahead(delay)?;
@@ -94,7 +94,7 @@ impl Provisioner {
         // and have been for as long.
         let queued = self.demand.queued() as f64 / delay.max(1) as f64;
         let nodes = micros * (rate / 1e6 / STREAM_BUSY + queued);
-        let nodes = (nodes.ceil() as u64).min(queue.options.executors_max);
+        let nodes = (nodes.ceil() as u64).min(queue.executors_max());
         let tasks = (rate * delay as f64 / 1e6) as u64;
         Some(Coming { nodes, tasks, at: self.now.after(delay), is_stage: false })
     }

@@ -1,6 +1,7 @@
 //! What is known of one queue besides its allocations.
 
 use super::limits::{DELAYS_MAX, PAUSE_MICROS, PAUSE_MICROS_MAX, WORDS_BYTES_MAX};
+use super::size::Size;
 use super::{QueueId, QueueOptions, Waiting};
 use crate::task::{Resources, Time};
 use std::collections::VecDeque;
@@ -33,6 +34,13 @@ pub(super) struct Queue {
     pub(super) refusals: u32,
     /// Allocations in a row that ended before an executor joined.
     pub(super) barren: u32,
+    /// Allocations in a row that were given up before an executor joined,
+    /// though nobody saw them end.
+    pub(super) vanished: u32,
+    /// Since when there may be jobs of it that answers do not name.
+    pub(super) vigil: Option<Time>,
+    /// How large requests can be.
+    pub(super) size: Size,
     /// Requests made since there was last nothing wanted.
     pub(super) made: u64,
     /// When the LRM was asked what is free.
@@ -65,6 +73,9 @@ impl Queue {
             not_before: Time::default(),
             refusals: 0,
             barren: 0,
+            vanished: 0,
+            vigil: None,
+            size: Size::default(),
             made: 0,
             asked_free: None,
             free: None,
@@ -113,11 +124,17 @@ impl Queue {
         self.options.walltime_micros.saturating_sub(self.options.leave_micros)
     }
 
+    /// Nodes that it may have at most, and can.
+    pub(super) fn executors_max(&self) -> u64 {
+        self.size.executors_max(&self.options)
+    }
+
     /// Whether something may be asked of it at `now`.
     pub(super) fn takes_requests(&self, now: Time) -> bool {
         self.paused.is_none()
             && !self.removing
             && self.is_known
+            && !self.size.is_awaited(&self.options)
             && self.query_failures == 0
             && self.not_before <= now
     }

@@ -68,6 +68,12 @@ impl<'a> QueueView<'a> {
         self.queue.delay_micros()
     }
 
+    /// Nodes that there are for all its jobs together, if the LRM says so.
+    #[must_use]
+    pub fn size(&self) -> Option<u64> {
+        self.queue.size.nodes()
+    }
+
     /// Its allocations, in the order of their numbers.
     pub fn allocations(&self) -> impl Iterator<Item = AllocationView<'a>> {
         let provisioner = self.provisioner;
@@ -128,6 +134,12 @@ impl<'a> AllocationView<'a> {
     #[must_use]
     pub fn executors(&self) -> u64 {
         self.allocation.executors.len() as u64
+    }
+
+    /// Why it is in its state, in the LRM's words; empty if it does not say.
+    #[must_use]
+    pub fn words(&self) -> &'a str {
+        &self.allocation.words
     }
 
     /// Whether it is to end.

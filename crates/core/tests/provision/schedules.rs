@@ -8,6 +8,8 @@ const SEEDS: u64 = 3;
 
 fn moods() -> Vec<(&'static str, Mood)> {
     let fair = Mood { delay_max: 60 * SECOND, ..Mood::default() };
+    // Jobs that start so late can be forgotten for long before anybody comes.
+    let late = Mood { delay_max: 3000 * SECOND, ..fair };
     vec![
         ("fair", fair),
         ("refuses", Mood { refuses: 300, ..fair }),
@@ -15,7 +17,10 @@ fn moods() -> Vec<(&'static str, Mood)> {
         ("hangs", Mood { silent: 300, query_fails: 200, cancel_refused: 300, ..fair }),
         ("nonsense", Mood { nonsense: 500, ..fair }),
         ("kills", Mood { kills: 400, barren: 150, ..fair }),
-        ("forgets", Mood { forgets: 300, ..fair }),
+        ("forgets", Mood { forgets: 30, remembers: 500, ..late }),
+        ("denies", Mood { forgets: 20, ..late }),
+        ("holds", Mood { holds: 400, ..fair }),
+        ("small", Mood { nodes: 2, ..fair }),
         ("down", Mood { down_until: 3600 * SECOND, ..fair }),
     ]
 }
@@ -31,6 +36,8 @@ fn options(rng: &mut Rng, release: ReleaseName) -> QueueOptions {
         allocations_max: 1 + rng.below(8),
         walltime_micros: [0, 600 * SECOND, 3600 * SECOND][rng.below(3) as usize],
         idle_micros: Some(rng.below(90) * SECOND),
+        held_micros: [None, Some(300 * SECOND)][rng.below(2) as usize],
+        tells_size: rng.below(2) == 0,
         acquire: AcquireName::ALL[rng.below(5) as usize],
         release,
         preference: rng.below(3) as i32,
@@ -106,6 +113,44 @@ fn whatever_an_lrm_answers_few_queued_keeps_bounds_and_forgets_nothing() {
 #[test]
 fn whatever_an_lrm_answers_predictive_keeps_bounds_and_forgets_nothing() {
     check_all(releases()[3]);
+}
+
+/// Nothing waits for the jobs while they are denied: nobody else has a reason
+/// to ask the scheduler.
+#[test]
+fn a_job_that_a_scheduler_denies_is_known_again_soon_after_it_is_named_again() {
+    let mut denied = 0;
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let mood = Mood { delay_max: 40_000 * SECOND, ..Mood::default() };
+        let mut world = World::new(seed, mood, 1);
+        for queue in 0..2 {
+            // Nothing is given back: it is named again or it is forgotten.
+            let release = releases()[0];
+            let bounds = options(&mut world.rng, release);
+            world.add(queue, QueueOptions { idle_micros: None, walltime_micros: 0, ..bounds });
+        }
+        let tasks = 1 + world.rng.below(9);
+        world.submit(tasks, SECOND);
+        for _ in 0..90 {
+            world.step();
+        }
+        world.do_without();
+        let spell = 60 + world.rng.below(9000);
+        world.deny(spell * SECOND);
+        if seed % 4 == 3 {
+            world.restart();
+        }
+        for _ in 0..spell {
+            world.step();
+        }
+        denied += world.jobs_unknown();
+        for _ in 0..800 {
+            world.step();
+        }
+        assert_eq!(world.jobs_unknown(), 0);
+    }
+    assert!(denied > 20, "{denied}");
 }
 
 #[test]

@@ -6,10 +6,10 @@ use falkon_core::provision::{
 };
 use falkon_core::task::{ExecutorId, Resources, Time};
 
-const QUEUE: QueueId = QueueId(1);
-const SECOND: u64 = 1_000_000;
+pub(crate) const QUEUE: QueueId = QueueId(1);
+pub(crate) const SECOND: u64 = 1_000_000;
 
-fn options() -> QueueOptions {
+pub(crate) fn options() -> QueueOptions {
     QueueOptions {
         executors_max: 10,
         release: ReleaseName::Idle,
@@ -19,15 +19,20 @@ fn options() -> QueueOptions {
     }
 }
 
-struct Rig {
-    machine: Provisioner,
-    now: Time,
+pub(crate) struct Rig {
+    pub(crate) machine: Provisioner,
+    pub(crate) now: Time,
 }
 
 impl Rig {
+    /// No queue yet.
+    pub(crate) fn bare() -> Rig {
+        Rig { machine: Provisioner::new(AllocationId(7)), now: Time(0) }
+    }
+
     /// A queue that was found empty.
-    fn new(options: QueueOptions) -> Rig {
-        let mut rig = Rig { machine: Provisioner::new(AllocationId(7)), now: Time(0) };
+    pub(crate) fn new(options: QueueOptions) -> Rig {
+        let mut rig = Rig::bare();
         let added = rig.say(Event::Add { queue: QUEUE, options: Box::new(options) });
         assert_eq!(added, [Action::Query { queue: QUEUE }]);
         assert_eq!(rig.say(Event::States { queue: QUEUE, found: Vec::new() }), []);
@@ -35,17 +40,17 @@ impl Rig {
     }
 
     /// What it does, but for the log.
-    fn say(&mut self, event: Event) -> Vec<Action> {
+    pub(crate) fn say(&mut self, event: Event) -> Vec<Action> {
         self.machine.handle(self.now, event);
         self.actions()
     }
 
-    fn actions(&mut self) -> Vec<Action> {
+    pub(crate) fn actions(&mut self) -> Vec<Action> {
         let actions = std::iter::from_fn(|| self.machine.poll_action());
         actions.filter(|action| !matches!(action, Action::Decided(_))).collect()
     }
 
-    fn pass(&mut self, seconds: u64) -> Vec<Action> {
+    pub(crate) fn pass(&mut self, seconds: u64) -> Vec<Action> {
         let until = self.now.after(seconds * SECOND);
         let mut all = Vec::new();
         while let Some((at, _)) = self.machine.poll_timeout().filter(|(at, _)| *at <= until) {
@@ -65,6 +70,8 @@ impl Rig {
     fn answer(&mut self) -> Vec<Action> {
         let known = self.machine.allocation_views().filter(|one| one.job().is_some());
         let found = known.map(|one| Found {
+            queue: QUEUE,
+            words: String::new(),
             allocation: one.id(),
             job: one.job().unwrap_or_default().to_owned(),
             state: match one.executors() {
@@ -78,14 +85,14 @@ impl Rig {
         self.say(Event::States { queue: QUEUE, found })
     }
 
-    fn demand(&mut self, tasks: u64) -> Vec<Action> {
+    pub(crate) fn demand(&mut self, tasks: u64) -> Vec<Action> {
         let need = Resources::cpus(1);
         let waiting = vec![Waiting { need, tasks, estimate_micros: None, lasts_micros: 0 }];
         let waiting = if tasks == 0 { Vec::new() } else { waiting };
         self.say(Event::Demand(Box::new(Demand { waiting, ..Demand::default() })))
     }
 
-    fn accept(&mut self, id: u64) {
+    pub(crate) fn accept(&mut self, id: u64) {
         let answer = Submitted::Accepted { job: format!("job-{id}") };
         let answer = Event::SubmitAnswer { allocation: AllocationId(id), answer };
         assert_eq!(self.say(answer), []);
@@ -98,7 +105,7 @@ impl Rig {
     }
 }
 
-fn submit(id: u64, nodes: u64) -> Action {
+pub(crate) fn submit(id: u64, nodes: u64) -> Action {
     let allocation = AllocationId(id);
     Action::Submit { queue: QUEUE, allocation, nodes, walltime_micros: 0 }
 }
@@ -115,7 +122,8 @@ fn nothing_is_asked_before_a_query_was_answered() {
     assert_eq!(machine.poll_action(), None);
     // What is found has a number that is not given again, and its nodes count.
     let (allocation, job, state) = (AllocationId(40), "4".to_owned(), JobState::Pending);
-    let found = vec![Found { allocation, job, state, nodes: 2, until: None }];
+    let (queue, nodes, until, words) = (QUEUE, 2, None, String::new());
+    let found = vec![Found { queue, allocation, job, state, nodes, until, words }];
     machine.handle(Time(5), Event::States { queue: QUEUE, found });
     let actions: Vec<Action> = std::iter::from_fn(|| machine.poll_action()).collect();
     assert!(actions.contains(&submit(41, 1)), "{actions:?}");
@@ -172,6 +180,8 @@ fn a_lost_answer_is_settled_by_queries() {
     assert_eq!(view.state(), AllocationState::Unsure);
     // It is not asked for again while nobody knows.
     let found = |state| Found {
+        queue: QUEUE,
+        words: String::new(),
         allocation: AllocationId(7),
         job: "9".to_owned(),
         state,

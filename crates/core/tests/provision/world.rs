@@ -1,9 +1,10 @@
 //! A dispatcher's tasks and executors, and LRMs with moods, on a virtual clock.
 
 use crate::rng::Rng;
+use falkon_core::provision::limits::{QUERY_MICROS_MAX, VIGIL_QUERY_MICROS_MAX};
 use falkon_core::provision::{
-    Action, AllocationId, Demand, Event, Found, JobState, Provisioner, QueueId, QueueOptions,
-    Submitted, Waiting,
+    About, Action, AllocationId, AllocationState, Demand, Event, Found, JobState, Provisioner,
+    QueueId, QueueOptions, Submitted, Verdict, Waiting,
 };
 use falkon_core::task::{ExecutorId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -27,8 +28,15 @@ pub(crate) struct Mood {
     pub(crate) kills: u64,
     /// Jobs that end before an executor joins.
     pub(crate) barren: u64,
-    /// Queries that forget what is there.
+    /// Spells during which answers name none of the jobs that are there, and
+    /// questions about one of them are answered as if it were gone.
     pub(crate) forgets: u64,
+    /// Shares of questions about one job that are answered rightly all the same.
+    pub(crate) remembers: u64,
+    /// Jobs that somebody holds for a while before they start.
+    pub(crate) holds: u64,
+    /// Nodes that the LRM has for one job; 0 is any number.
+    pub(crate) nodes: u64,
     pub(crate) down_until: u64,
     pub(crate) delay_max: u64,
 }
@@ -44,8 +52,10 @@ struct Job {
     /// Executors of nodes that have come.
     executors: BTreeSet<ExecutorId>,
     is_over: bool,
-    /// Whether answers name it, in spite of the LRM's mood.
-    is_listed: bool,
+    /// Somebody holds it until then.
+    held_until: Time,
+    /// Since when the provisioner has not known it.
+    unknown_since: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -76,8 +86,13 @@ pub(crate) struct World {
     pub(crate) peak: u64,
     slots: u64,
     has_restarted: bool,
-    /// An answer has left out what was there.
-    has_hidden: bool,
+    /// Until when answers leave out what is there.
+    hides_until: Time,
+    /// When an answer last left out what was there.
+    hid_at: Time,
+    /// What a record that outlives a restart says: the allocations that were
+    /// asked for and did not end, with the names of their jobs.
+    record: BTreeMap<AllocationId, (QueueId, u64, Option<String>)>,
 }
 
 impl World {
@@ -102,7 +117,9 @@ impl World {
             peak: 0,
             slots,
             has_restarted: false,
-            has_hidden: false,
+            hides_until: Time(0),
+            hid_at: Time(0),
+            record: BTreeMap::new(),
         }
     }
 
@@ -115,6 +132,22 @@ impl World {
     pub(crate) fn submit(&mut self, tasks: u64, micros: u64) {
         self.submitted += tasks;
         self.waiting.extend((0..tasks).map(|_| micros));
+    }
+
+    /// For so long the LRM names no job, and denies each that it is asked about.
+    pub(crate) fn deny(&mut self, micros: u64) {
+        self.hides_until = self.now.after(micros);
+    }
+
+    /// Somebody else does all that waits.
+    pub(crate) fn do_without(&mut self) {
+        self.ended += self.waiting.len() as u64;
+        self.waiting.clear();
+    }
+
+    /// Jobs that are there and that the provisioner does not know.
+    pub(crate) fn jobs_unknown(&self) -> usize {
+        self.jobs.values().filter(|job| job.unknown_since.is_some()).count()
     }
 
     pub(crate) fn jobs_alive(&self) -> usize {
@@ -157,6 +190,14 @@ impl World {
                 self.submitted_to_lrm(queue, allocation, nodes, walltime_micros);
             }
             Action::Query { queue } => self.queried(queue),
+            Action::AskAbout { queue, allocation, .. } => self.asked_about(queue, allocation),
+            Action::AskSize { queue } => {
+                if !self.is_down() && !self.chance(self.mood.silent) {
+                    let nodes = (self.mood.nodes > 0).then_some(self.mood.nodes);
+                    let job_nodes = nodes.filter(|_| self.rng.below(2) == 0);
+                    self.later(Event::Size { queue, nodes: None, job_nodes });
+                }
+            }
             Action::Cancel { queue, allocation, .. } => {
                 if self.is_down() || self.chance(self.mood.silent) {
                     return;
@@ -194,6 +235,9 @@ impl World {
             Action::Decided(decision) => {
                 assert!(!decision.verdict.to_string().is_empty());
                 assert!(!decision.reason.to_string().is_empty());
+                if let Verdict::Ended { allocation } = decision.verdict {
+                    self.record.remove(&allocation);
+                }
             }
         }
     }
@@ -204,7 +248,15 @@ impl World {
         assert!(nodes >= options.request_nodes_min && nodes <= options.request_nodes_max);
         self.asked += 1;
         let (mut held, mut pending, mut alive) = (nodes, 1, 1);
-        for job in self.jobs.values().filter(|job| job.queue == queue && !job.is_over) {
+        let knows = |id: AllocationId| {
+            let mut views = self.provisioner.allocation_views();
+            views.any(|view| view.id() == id && view.state() != AllocationState::Held)
+        };
+        for (id, job) in self.jobs.iter().filter(|(_, job)| job.queue == queue && !job.is_over) {
+            // Jobs that the LRM denies, or that somebody holds, are done without.
+            if !knows(*id) {
+                continue;
+            }
             // One that was cancelled, or whose executors have all left, is about
             // to end.
             if job.ends > self.now && !(job.started && job.executors.is_empty()) {
@@ -213,13 +265,11 @@ impl World {
             pending += u64::from(!job.started);
             alive += 1;
         }
-        // What an LRM hides cannot be counted.
-        if !self.has_hidden {
-            let is_told = self.mood.nonsense == 0 || !self.has_restarted;
-            assert!(!is_told || held <= options.executors_max, "{held} nodes held");
-            assert!(pending <= options.pending_max, "{pending} requests pending");
-            assert!(alive <= options.allocations_max, "{alive} allocations");
-        }
+        let is_told = self.mood.nonsense == 0 || !self.has_restarted;
+        assert!(!is_told || held <= options.executors_max, "{held} nodes held");
+        assert!(pending <= options.pending_max, "{pending} requests pending");
+        assert!(alive <= options.allocations_max, "{alive} allocations");
+        self.record.insert(id, (queue, nodes, None));
         self.peak = self.peak.max(held);
         let refused = Submitted::Refused { words: "no such account".to_owned() };
         let is_silent = self.is_down() || self.chance(self.mood.silent);
@@ -235,7 +285,15 @@ impl World {
             }
             return;
         }
-        let starts = self.now.after(SECOND + self.rng.below(self.mood.delay_max + 1));
+        let mut starts = self.now.after(SECOND + self.rng.below(self.mood.delay_max + 1));
+        let mut held_until = Time(0);
+        if self.chance(self.mood.holds) {
+            held_until = self.now.after(self.rng.below(1800 * SECOND));
+            starts = starts.max(held_until.after(SECOND));
+        }
+        if self.mood.nodes > 0 && nodes > self.mood.nodes {
+            starts = Time(u64::MAX);
+        }
         let mut ends = match walltime {
             0 => Time(u64::MAX),
             walltime => starts.after(walltime),
@@ -254,7 +312,8 @@ impl World {
             ends,
             executors: BTreeSet::new(),
             is_over: false,
-            is_listed: true,
+            held_until,
+            unknown_since: None,
         };
         self.jobs.insert(id, job);
         let answer = match is_unsure {
@@ -262,7 +321,78 @@ impl World {
             false => Submitted::Accepted { job: format!("{}.lrm", id.0) },
         };
         if !is_silent {
+            if let (Submitted::Accepted { job }, Some(record)) = (&answer, self.record.get_mut(&id))
+            {
+                record.2 = Some(job.clone());
+            }
             self.later(Event::SubmitAnswer { allocation: id, answer });
+        }
+    }
+
+    /// Whether an answer that is given now leaves out what is there.
+    fn hides(&mut self) -> bool {
+        if self.hides_until <= self.now && self.chance(self.mood.forgets) {
+            self.hides_until = self.now.after(self.rng.below(60 * SECOND));
+        }
+        if self.hides_until > self.now {
+            self.hid_at = self.now;
+        }
+        self.hides_until > self.now
+    }
+
+    fn found(&self, id: AllocationId, job: &Job) -> Found {
+        let state = match job.started {
+            true => JobState::Running,
+            false if job.held_until > self.now => JobState::Held,
+            false if job.starts == Time(u64::MAX) => JobState::TooLarge,
+            false => JobState::Pending,
+        };
+        Found {
+            queue: job.queue,
+            allocation: id,
+            job: format!("{}.lrm", id.0),
+            state,
+            nodes: job.nodes,
+            until: None,
+            words: format!("{state:?}"),
+        }
+    }
+
+    fn asked_about(&mut self, queue: QueueId, id: AllocationId) {
+        if self.is_down() || self.chance(self.mood.silent) {
+            return;
+        }
+        if self.chance(self.mood.query_fails) {
+            self.later(Event::About { allocation: id, about: About::NoAnswer });
+            return;
+        }
+        let hides = self.hides() && !self.chance(self.mood.remembers);
+        let job = self.jobs.get(&id).filter(|job| !job.is_over && !hides);
+        assert!(job.is_none_or(|job| job.queue == queue), "asked about another queue's job");
+        let about = match job {
+            None => About::Gone,
+            Some(job) => About::Known(Box::new(self.found(id, job))),
+        };
+        self.later(Event::About { allocation: id, about });
+    }
+
+    /// Nothing that is there is unknown for long once answers are right.
+    fn check_nothing_is_forgotten(&mut self) {
+        let known: BTreeSet<AllocationId> =
+            self.provisioner.allocation_views().map(|view| view.id()).collect();
+        let (now, hid_at) = (self.now, self.hid_at);
+        let within = VIGIL_QUERY_MICROS_MAX + 2 * QUERY_MICROS_MAX;
+        let is_well = self.mood.silent + self.mood.query_fails == 0 && !self.is_down();
+        let gone = |queue: QueueId| !self.options.contains_key(&queue);
+        for (id, job) in &mut self.jobs {
+            // The LRM hears of those that are about to end.
+            if job.is_over || known.contains(id) || job.ends <= now || gone(job.queue) {
+                job.unknown_since = None;
+                continue;
+            }
+            let since = *job.unknown_since.get_or_insert(now);
+            let unknown = now.since(since.max(hid_at));
+            assert!(!is_well || unknown <= within, "{id} is forgotten: {job:?}");
         }
     }
 
@@ -279,32 +409,26 @@ impl World {
             self.later(Event::QueryFailed { queue, words: "try again".to_owned() });
             return;
         }
-        let mut found = Vec::new();
-        let forgets = self.chance(self.mood.forgets);
-        self.has_hidden |= forgets;
+        // It lists all that the user has, whichever queue is asked about.
+        let hides = self.hides();
         let restless = self.chance(self.mood.nonsense);
-        for (id, job) in &self.jobs {
-            if job.queue != queue || !job.is_listed || forgets || job.is_over {
-                continue;
-            }
-            let state = match job.started {
-                _ if restless && self.rng.below(3) == 0 => JobState::Unknown,
-                true => JobState::Running,
-                false => JobState::Pending,
-            };
-            let nodes = if restless { self.rng.below(5) } else { job.nodes };
-            let job = format!("{}.lrm", id.0);
-            let one = Found { allocation: *id, job, state, nodes, until: None };
-            found.push(one.clone());
-            if restless {
-                found.push(one);
+        let jobs = self.jobs.iter().filter(|(_, job)| !job.is_over && !hides);
+        let mut found: Vec<Found> = jobs.map(|(id, job)| self.found(*id, job)).collect();
+        if restless {
+            for at in 0..found.len() {
+                if self.rng.below(3) == 0 {
+                    found[at].state = JobState::Unknown;
+                }
+                found[at].nodes = self.rng.below(5);
+                found.push(found[at].clone());
             }
         }
         if restless {
             let job = "x".repeat(10_000);
             let allocation = AllocationId(999_999);
             let (state, nodes) = (JobState::Ended, u64::MAX);
-            found.push(Found { allocation, job, state, nodes, until: Some(Time(0)) });
+            let (until, words) = (Some(Time(0)), "?".repeat(10_000));
+            found.push(Found { queue, allocation, job, state, nodes, until, words });
         }
         // The answer is as old as it takes.
         self.later(Event::States { queue, found });
@@ -316,11 +440,25 @@ impl World {
         let last = self.used.last().map_or(0, |last| last.0);
         self.provisioner = Provisioner::new(AllocationId(last + 1));
         self.has_restarted = true;
+        let (record, is_lost) = (self.record.clone(), self.rng.below(2) == 0);
         self.answers.clear();
         self.outstanding.clear();
         self.queried.clear();
         for (queue, options) in self.options.clone() {
             self.handle(Event::Add { queue, options: Box::new(options) });
+            // The record may be lost; jobs are found by their names then.
+            let is_kept = !is_lost;
+            let found = record.iter().filter(|(_, (of, _, _))| *of == queue && is_kept);
+            let found = found.map(|(id, (queue, nodes, job))| Found {
+                queue: *queue,
+                allocation: *id,
+                job: job.clone().unwrap_or_default(),
+                state: JobState::Unknown,
+                nodes: *nodes,
+                until: None,
+                words: String::new(),
+            });
+            self.handle(Event::Recovered { queue, found: found.collect() });
         }
         let nodes: Vec<(ExecutorId, AllocationId)> =
             self.nodes.iter().map(|(id, node)| (*id, node.allocation)).collect();
@@ -364,6 +502,7 @@ impl World {
                 self.settle();
             }
         }
+        self.check_nothing_is_forgotten();
         let timeout = self.provisioner.poll_timeout();
         assert!(timeout.is_none_or(|(at, _)| at > self.now), "{timeout:?} is always due");
     }

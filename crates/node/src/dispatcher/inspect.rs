@@ -62,6 +62,10 @@ impl Driver {
             now: self.clock.now(),
             instances,
             executors,
+            coming: self
+                .provision
+                .as_ref()
+                .map_or_else(Vec::new, |own| own.coming(self.clock.now())),
         }
     }
 

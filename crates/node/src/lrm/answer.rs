@@ -21,6 +21,12 @@ pub enum State {
     Dead,
     /// A word that the description does not list.
     Unknown,
+    /// It waits, and as it was asked for it will never start.
+    Never,
+    /// It waits for more nodes than one job may have.
+    TooLarge,
+    /// It waits for somebody who holds it.
+    Held,
     /// It waits for nodes.
     Pending,
     /// It has nodes.
@@ -44,6 +50,21 @@ pub struct Job {
     pub nodes: Option<u64>,
     /// How long it may still run, if the LRM says so.
     pub left: Option<Duration>,
+}
+
+impl Job {
+    /// One that is there, and of which nothing else is known.
+    pub(super) fn named(job: &str) -> Job {
+        Job {
+            job: job.to_owned(),
+            name: String::new(),
+            state: State::Unknown,
+            words: String::new(),
+            has_reason: false,
+            nodes: None,
+            left: None,
+        }
+    }
 }
 
 /// Why an answer was not understood.
@@ -99,10 +120,14 @@ pub fn jobs(answer: &str, query: &Query, states: &States) -> Result<Vec<Job>, An
         let word = row.at(Field::State).ok_or_else(|| lacks("state"))?;
         let reason = row.at(Field::Reason).map(|reason| shortened(reason.as_bytes()));
         let reason = reason.filter(|reason| !matches!(reason.as_str(), "" | "None"));
+        let state = match states.of(word) {
+            State::Pending => states.waiting(row.at(Field::Hold), reason.as_deref()),
+            state => state,
+        };
         let found = Job {
             has_reason: reason.is_some(),
             name: row.at(Field::Name).unwrap_or_default().to_owned(),
-            state: states.of(word),
+            state,
             words: reason.map_or_else(|| word.to_owned(), |reason| format!("{word}, {reason}")),
             nodes: row.at(Field::Nodes).and_then(|nodes| nodes.parse().ok()),
             left: row.at(Field::Left).and_then(duration),

@@ -76,11 +76,17 @@ pub struct Description {
     /// The words for states.
     #[serde(default)]
     pub states: States,
+    /// How one job is asked about by its number, where lists may leave it out.
+    #[serde(default)]
+    pub about: Option<AboutJob>,
     /// How jobs are cancelled.
     pub cancel: Cancel,
     /// How free nodes are counted, if they can be.
     #[serde(default)]
     pub free: Option<Free>,
+    /// How the nodes that there are at all are counted, if they can be.
+    #[serde(default)]
+    pub size: Option<Free>,
     /// How the program is sent to the nodes of a job that runs, if it can be.
     #[serde(default)]
     pub send: Option<Send>,
@@ -122,6 +128,10 @@ pub struct Submit {
     /// submitted, or when trying again later may help.
     #[serde(default)]
     pub transient: Vec<String>,
+    /// What a failed command says when the job is for more nodes than one may
+    /// have.
+    #[serde(default)]
+    pub too_large: Vec<String>,
 }
 
 /// Where something is in a text: behind the first `after`, up to one of the
@@ -182,6 +192,8 @@ pub enum Field {
     Nodes,
     /// How long it may still run.
     Left,
+    /// A word that is among those for held jobs if somebody holds it.
+    Hold,
 }
 
 /// Where something is in a row: the first of several places where there is
@@ -261,6 +273,16 @@ pub struct States {
     /// It waits for nodes.
     #[serde(default)]
     pub pending: Vec<String>,
+    /// It waits for somebody who holds it.
+    #[serde(default)]
+    pub held: Vec<String>,
+    /// Parts of reasons with which a job that waits never starts, for it is for
+    /// more nodes than one may have.
+    #[serde(default)]
+    pub too_large: Vec<String>,
+    /// Parts of other reasons with which a job that waits never starts.
+    #[serde(default)]
+    pub never: Vec<String>,
     /// It has nodes.
     #[serde(default)]
     pub running: Vec<String>,
@@ -281,11 +303,46 @@ impl States {
         let all = [
             (&self.running, State::Running),
             (&self.pending, State::Pending),
+            (&self.held, State::Held),
             (&self.ended, State::Ended),
             (&self.dead, State::Dead),
         ];
         all.into_iter().find(|(words, _)| has(words)).map_or(State::Unknown, |(_, state)| state)
     }
+
+    /// The state of a job that waits, with what else is said of it.
+    #[must_use]
+    pub fn waiting(&self, hold: Option<&str>, reason: Option<&str>) -> State {
+        let is_held = hold.is_some_and(|hold| self.held.iter().any(|word| word == hold));
+        let says = |parts: &[String]| {
+            reason.is_some_and(|reason| parts.iter().any(|part| reason.contains(part.as_str())))
+        };
+        match () {
+            () if is_held => State::Held,
+            () if says(&self.too_large) => State::TooLarge,
+            () if says(&self.never) => State::Never,
+            () => State::Pending,
+        }
+    }
+}
+
+/// How one job, `{{job}}`, is asked about by its number. The answer is of the
+/// query's form; without the job it says that there is none.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AboutJob {
+    /// The command.
+    pub command: Vec<Word>,
+    /// What it reads from its standard input.
+    #[serde(default)]
+    pub input: String,
+    /// What a failed command says when there is no such job.
+    #[serde(default)]
+    pub gone: Vec<String>,
+    /// The command succeeds if there is such a job, and what it writes is of
+    /// another form than the query's.
+    #[serde(default)]
+    pub is_plain: bool,
 }
 
 /// How jobs are cancelled.
@@ -302,8 +359,9 @@ pub struct Cancel {
     pub gone: Vec<String>,
 }
 
-/// How free nodes are counted: the numbers that the command writes, one at the
-/// beginning of each line, are added up.
+/// How nodes are counted: the numbers that the command writes, one at the
+/// beginning of each line, are added up. Where the nodes that there are at all
+/// are counted, a second number of a line bounds those of one job.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Free {
@@ -429,15 +487,20 @@ impl Description {
     /// Names what cannot.
     pub fn check(&self, values: &Values) -> Result<(), DescriptionError> {
         let commands = [&self.submit.command, &self.query.command, &self.cancel.command];
-        let free = self.free.iter().map(|free| &free.command);
+        let free = self.free.iter().chain(&self.size).map(|free| &free.command);
+        let about = self.about.iter().map(|about| &about.command);
         let send = self.send.iter().map(|send| &send.command);
         let words =
-            commands.into_iter().chain(free).chain(send).flatten().flat_map(|word| match word {
-                Word::One(word) => std::slice::from_ref(word),
-                Word::Group(words) => words.as_slice(),
+            commands.into_iter().chain(free).chain(about).chain(send).flatten().flat_map(|word| {
+                match word {
+                    Word::One(word) => std::slice::from_ref(word),
+                    Word::Group(words) => words.as_slice(),
+                }
             });
         let inputs = [&self.submit.input, &self.query.input, &self.cancel.input];
-        let free = self.free.iter().map(|free| &free.input);
+        let free = self.free.iter().chain(&self.size).map(|free| &free.input);
+        let about = self.about.iter().map(|about| &about.input);
+        let free = free.chain(about);
         let send = self.send.iter().map(|send| &send.input);
         let document = self.submit.document.texts();
         for text in words.chain(inputs).chain(free).chain(send).chain(document) {

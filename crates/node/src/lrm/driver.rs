@@ -1,10 +1,13 @@
 //! A queue of an LRM, ready to be used.
 
+mod look;
 mod values;
 
+pub use look::{Size, Told};
+pub use values::user_name;
 pub(super) use values::{PLACEHOLDERS, fill};
 
-use super::answer::{self, AnswerError, Job, State};
+use super::answer::{AnswerError, State};
 use super::command::{self, CommandError};
 use super::description::{Description, DescriptionError};
 use super::script::Executor;
@@ -14,13 +17,18 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use values::{lines, user_name};
+use values::lines;
 
 /// How long a command that submits may take. An LRM that is busy answers late,
 /// and has the job all the same.
 const SUBMIT_S_MAX: u64 = 90;
 /// How long any other command may take.
 const COMMAND_S_MAX: u64 = 45;
+
+/// The longest name of a queue that stands in the names of its jobs as it is.
+const LABEL_BYTES_MAX: usize = 12;
+/// Digits of the digest that stands there for any other.
+const LABEL_DIGITS: usize = 10;
 
 /// What is asked of an LRM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +48,8 @@ pub enum Submission {
     Accepted(String),
     /// The LRM does not want it. Nothing was submitted.
     Refused(String),
+    /// The LRM does not want it, for it is for more nodes than one job may have.
+    TooLarge(String),
     /// Nobody knows, or the LRM cannot be reached: a query will tell.
     Unknown(String),
 }
@@ -125,6 +135,8 @@ pub struct Driver {
     executor: Executor,
     /// What the queue is called.
     queue: String,
+    /// What stands for the queue in the names of its jobs; empty without one.
+    label: String,
     /// What all names of this dispatcher's jobs begin with.
     prefix: String,
     /// A directory for files that the LRM reads, and for what jobs write.
@@ -160,6 +172,7 @@ impl Driver {
             settings,
             executor,
             queue: String::new(),
+            label: String::new(),
             prefix: format!("falkon-{tag}-"),
             dir: dir.to_owned(),
             user: user_name(),
@@ -182,7 +195,7 @@ impl Driver {
     /// The same, of a queue with this name.
     #[must_use]
     pub fn named(self, queue: &str) -> Driver {
-        Driver { queue: queue.to_owned(), ..self }
+        Driver { queue: queue.to_owned(), label: label_of(queue), ..self }
     }
 
     /// What is set must have a place in what is submitted: nobody is to think
@@ -285,16 +298,31 @@ impl Driver {
         self.description.free.is_some()
     }
 
-    /// The name of an allocation's job.
+    /// Whether the LRM says how many nodes there are at all.
     #[must_use]
-    pub fn job_name(&self, allocation: u64) -> String {
-        format!("{}{allocation}", self.prefix)
+    pub fn tells_size(&self) -> bool {
+        self.description.size.is_some()
     }
 
-    /// The allocation that a job is of, if it is one of this dispatcher's.
+    /// The name of an allocation's job: whose it is, of which queue, and its
+    /// number.
+    #[must_use]
+    pub fn job_name(&self, allocation: u64) -> String {
+        match self.label.as_str() {
+            "" => format!("{}{allocation}", self.prefix),
+            label => format!("{}{label}-{allocation}", self.prefix),
+        }
+    }
+
+    /// The allocation that a job is of, if it is one of this queue's: an LRM
+    /// lists those of its other queues, too.
     #[must_use]
     pub fn allocation_of(&self, name: &str) -> Option<u64> {
-        let number = name.strip_prefix(&self.prefix)?;
+        let rest = name.strip_prefix(&self.prefix)?;
+        let number = match self.label.as_str() {
+            "" => rest,
+            label => rest.strip_prefix(label)?.strip_prefix('-')?,
+        };
         // One number has one name.
         number.parse().ok().filter(|found: &u64| found.to_string() == number)
     }
@@ -339,8 +367,13 @@ impl Driver {
             Ok(job) => Submission::Accepted(job),
             Err(LrmError::Command(error)) => {
                 let words = error.to_string();
-                let transient = &self.description.submit.transient;
+                let submit = &self.description.submit;
+                let transient = &submit.transient;
                 match error {
+                    CommandError::Failed { .. } if holds_any(&words, &submit.too_large) => {
+                        self.forget(request.allocation);
+                        Submission::TooLarge(words)
+                    }
                     CommandError::Failed { .. } if !holds_any(&words, transient) => {
                         self.forget(request.allocation);
                         Submission::Refused(words)
@@ -389,29 +422,6 @@ impl Driver {
         let _ = std::fs::remove_file(self.script_file(allocation));
     }
 
-    /// Lists this dispatcher's jobs, all with one command.
-    ///
-    /// # Errors
-    /// The LRM does not answer, or not understandably: nothing follows from it.
-    pub async fn query(&self) -> Result<Vec<(u64, Job)>, LrmError> {
-        let query = &self.description.query;
-        let values = self.values();
-        let words = fill(&query.command, &values)?;
-        let input = Template::new(&query.input)?.text(&values, Quoting::Shell)?;
-        let answer = match command::run(&words, &input, self.limit(COMMAND_S_MAX)).await {
-            Ok(answer) => answer,
-            Err(error @ CommandError::Failed { .. })
-                if holds_any(&error.to_string(), &query.empty) =>
-            {
-                String::new()
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let jobs = answer::jobs(&answer, query, &self.description.states)?;
-        let own = jobs.into_iter().filter_map(|job| Some((self.allocation_of(&job.name)?, job)));
-        Ok(own.collect())
-    }
-
     /// Ends jobs, or takes them from the queue.
     ///
     /// # Errors
@@ -450,19 +460,17 @@ impl Driver {
         }
         self.cancel(&jobs).await
     }
+}
 
-    /// Nodes that the LRM could give now; `None` if it does not say.
-    ///
-    /// # Errors
-    /// It could not be asked.
-    pub async fn free(&self) -> Result<Option<u64>, LrmError> {
-        let Some(free) = &self.description.free else { return Ok(None) };
-        let values = self.values();
-        let words = fill(&free.command, &values)?;
-        let input = Template::new(&free.input)?.text(&values, Quoting::Shell)?;
-        let said = command::run(&words, &input, self.limit(COMMAND_S_MAX)).await?;
-        let number = |line: &str| line.split_whitespace().next()?.parse::<u64>().ok();
-        Ok(Some(said.lines().filter_map(number).fold(0, u64::saturating_add)))
+/// What stands for a queue in the names of its jobs, which not every LRM lets
+/// hold any character: its name where that is short and plain, else a digest.
+fn label_of(queue: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let digest = || format!("q{}", &blake3::hash(queue.as_bytes()).to_hex()[..LABEL_DIGITS]);
+    let is_like_digest = queue.starts_with('q') && queue.len() == LABEL_DIGITS + 1;
+    match queue.len() <= LABEL_BYTES_MAX && queue.chars().all(is_plain) && !is_like_digest {
+        true => queue.to_owned(),
+        false => digest(),
     }
 }
 

@@ -75,6 +75,25 @@ pub fn visible_gpus(variable: impl Fn(&str) -> Option<String>) -> Option<u32> {
     Some(list.split(',').filter(|gpu| !gpu.trim().is_empty()).count() as u32)
 }
 
+/// When the job that this process is part of will be ended, in seconds since
+/// the Unix epoch, as far as its environment says: by the LRM itself
+/// (`SLURM_JOB_END_TIME`, sbatch manual), or, for a job of `walltime_s`, by when
+/// it began: `began_s`, or `JobCurrentStartDate` in the file that HTCondor's
+/// `_CONDOR_JOB_AD` names. The earliest counts.
+#[must_use]
+pub fn ends_at(
+    variable: impl Fn(&str) -> Option<String>,
+    began_s: Option<u64>,
+    walltime_s: Option<u64>,
+) -> Option<u64> {
+    let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|n| *n > 0);
+    let ad = variable("_CONDOR_JOB_AD").and_then(|path| std::fs::read_to_string(path).ok());
+    let start = ad.and_then(|ad| of_ad(&ad, "JobCurrentStartDate"));
+    let began = began_s.into_iter().chain(start).min();
+    let counted = began.zip(walltime_s).map(|(began, walltime)| began.saturating_add(walltime));
+    number("SLURM_JOB_END_TIME").into_iter().chain(counted).min()
+}
+
 /// A number of a ClassAd.
 fn of_ad(ad: &str, name: &str) -> Option<u64> {
     let mut lines = ad.lines().filter_map(|line| line.split_once('='));
@@ -133,7 +152,7 @@ pub fn copies(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Granted, granted, limits_up};
+    use super::{Granted, ends_at, granted, limits_up};
 
     #[track_caller]
     fn check(environment: &[(&str, &str)], cpus: Option<u32>, gpus: Option<u32>, mib: Option<u64>) {
@@ -167,6 +186,28 @@ mod tests {
         ];
         check(&pod, Some(2), None, Some(1));
         check(&[("SLURM_CPUS_ON_NODE", "many"), ("CUDA_VISIBLE_DEVICES", "")], None, Some(0), None);
+    }
+
+    #[test]
+    fn a_walltime_is_the_schedulers_and_counts_from_the_jobs_beginning() {
+        let ends = |environment: &[(&str, &str)], began, walltime| {
+            let look = |name: &str| {
+                let found = environment.iter().find(|(known, _)| *known == name)?;
+                Some(found.1.to_owned())
+            };
+            ends_at(look, began, walltime)
+        };
+        assert_eq!(ends(&[], None, Some(60)), None);
+        assert_eq!(ends(&[], Some(1000), Some(60)), Some(1060));
+        assert_eq!(ends(&[], Some(1000), None), None);
+        let slurm = [("SLURM_JOB_END_TIME", "1050")];
+        assert_eq!(ends(&slurm, None, None), Some(1050));
+        assert_eq!(ends(&slurm, Some(1000), Some(60)), Some(1050));
+        assert_eq!(ends(&slurm, Some(1000), Some(40)), Some(1040));
+        let ad = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(ad.path(), "JobCurrentStartDate = 2000\nJobStatus = 2\n").unwrap();
+        let ad = [("_CONDOR_JOB_AD", ad.path().to_str().unwrap())];
+        assert_eq!(ends(&ad, None, Some(60)), Some(2060));
     }
 
     #[test]

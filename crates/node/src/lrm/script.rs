@@ -56,7 +56,9 @@ pub(super) fn node_script(
     request: &Request,
     peculiar: Peculiar<'_>,
 ) -> String {
-    let mut script = String::from("umask 077\n");
+    // How long the job has run already counts, however long what follows takes.
+    let mut script =
+        String::from("umask 077\nbegan=${FALKON_BEGAN:-$(date +%s)}\nunset FALKON_BEGAN\n");
     for (name, value) in &settings.environment {
         // Into a String writing succeeds.
         let _ = writeln!(script, "export {name}={}", quoted(value));
@@ -88,7 +90,7 @@ pub(super) fn node_script(
         let _ = write!(script, " --memory {memory}MiB");
     }
     if let Some(walltime) = request.walltime {
-        let _ = write!(script, " --walltime {}s", walltime.as_secs());
+        let _ = write!(script, " --walltime {}s --began \"$began\"", walltime.as_secs());
         if let Some(before) = executor.leave_before {
             let _ = write!(script, " --leave-before {}s", before.as_secs());
         }

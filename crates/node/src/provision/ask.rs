@@ -4,10 +4,12 @@ use super::config::ConfigError;
 use super::record::{RecordError, StoredQueue};
 use super::{Provision, Queue};
 use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
-use falkon_core::provision::{AllocationView, Event, PlanLine, QueueView, Verdict};
+use falkon_core::provision::{
+    AllocationState, AllocationView, Event, PlanLine, QueueView, Verdict,
+};
 use falkon_core::task::Time;
 use falkon_wire::provision::{
-    AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
+    AllocationStatus, Coming, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
 };
 use std::fmt;
 
@@ -181,6 +183,17 @@ impl Provision {
         }
     }
 
+    /// What is to come of each queue, and what keeps it.
+    pub(crate) fn coming(&self, now: Time) -> Vec<Coming> {
+        let plan = self.machine.plan(now);
+        let lines = plan.queues.iter().filter_map(|line| {
+            let view = self.machine.queue_view(line.queue)?;
+            let name = self.queues.get(&line.queue)?.stored.name.clone();
+            Some(coming(name, &view, line))
+        });
+        lines.filter(|coming| coming.nodes > 0 || !coming.reason.is_empty()).collect()
+    }
+
     fn status(&self, now: Time, only: Option<&str>, log: u64) -> ProvisionStatus {
         let wanted = |name: &str| only.is_none_or(|only| only == name);
         let plan = self.machine.plan(now);
@@ -209,6 +222,27 @@ impl Provision {
     }
 }
 
+/// Nodes that have not come, and the first reason for that.
+fn coming(queue: String, view: &QueueView<'_>, plan: &PlanLine) -> Coming {
+    let waits = |one: &AllocationView<'_>| {
+        one.state() != AllocationState::Running && one.executors() == 0 && !one.is_ending()
+    };
+    let nodes = view.allocations().filter(waits).map(|one| one.nodes());
+    let nodes = nodes.fold(0, u64::saturating_add);
+    let said = view.allocations().filter(waits).find(|one| !one.words().is_empty());
+    let said = said.map(|one| match one.state() {
+        AllocationState::Held => format!("held: {}", one.words()),
+        _ => one.words().to_owned(),
+    });
+    let paused = view.paused().map(|words| match words {
+        "" => "it is paused".to_owned(),
+        words => format!("it is paused: {}", words.trim()),
+    });
+    let unserved = plan.unserved.as_ref().map(|(_, reason)| reason.to_string());
+    let reason = said.or(paused).or(unserved).unwrap_or_default();
+    Coming { queue, nodes, reason }
+}
+
 fn queue_status(queue: &Queue, view: &QueueView<'_>, plan: &PlanLine) -> QueueStatus {
     let (refusals, query_failures) = view.failures();
     QueueStatus {
@@ -224,6 +258,7 @@ fn queue_status(queue: &Queue, view: &QueueView<'_>, plan: &PlanLine) -> QueueSt
         delay_micros: view.delay_micros(),
         executors_min: view.options().executors_min,
         executors_max: view.options().executors_max,
+        size: view.size(),
         node: view.options().node.clone(),
         requests: plan.requests.clone(),
         releases: plan.releases,
@@ -251,6 +286,10 @@ fn allocation_status(queue: &Queue, view: &AllocationView<'_>) -> AllocationStat
         nodes: view.nodes(),
         job: view.job().map(str::to_owned),
         state: view.state().name().to_owned(),
+        reason: match view.state() {
+            AllocationState::Running => String::new(),
+            _ => view.words().to_owned(),
+        },
         asked: view.asked_at(),
         started: view.started_at(),
         executors: view.executors(),

@@ -1,9 +1,9 @@
 //! Carrying out what the core wants of schedulers.
 
-use super::record::Record;
+use super::record::{Record, RecordError, StoredAllocation};
 use super::{Heard, JOB_LOGS_MAX, Provision};
-use crate::lrm::{Driver, Job, Request, State, Submission};
-use falkon_core::provision::{Action, Event, Found, JobState, QueueId, Submitted};
+use crate::lrm::{Driver, Job, Request, State, Submission, Told};
+use falkon_core::provision::{About, Action, Event, Found, JobState, QueueId, Submitted};
 use falkon_core::task::{AllocationId, Time};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,10 @@ impl Provision {
             Action::Query { queue } => self.query(now, queue),
             Action::Cancel { queue, allocation, job } => self.cancel(queue, allocation, job),
             Action::AskFree { queue } => self.ask_free(queue),
+            Action::AskAbout { queue, allocation, job } => {
+                self.ask_about(now, queue, allocation, job);
+            }
+            Action::AskSize { queue } => self.ask_size(queue),
             Action::Release { .. } | Action::Removed { .. } | Action::Decided(_) => {}
         }
     }
@@ -34,16 +38,29 @@ impl Provision {
         let (driver, commands) = (queue.driver.clone(), queue.commands.clone());
         let (tell, record) = (self.tell.clone(), self.record.clone());
         let allocation = AllocationId(request.allocation);
+        let stored = StoredAllocation {
+            id: request.allocation,
+            queue: queue.stored.name.clone(),
+            nodes: request.nodes,
+            job: None,
+        };
         tokio::spawn(async move {
             // The number is on disk before the scheduler hears it.
-            let answer = match numbered(record, allocation.0).await {
+            let answer = match recorded(record.clone(), move |record| record.take(stored)).await {
                 Err(words) => Submitted::Refused { words },
                 Ok(()) => {
                     // It is closed never.
                     let _turn = commands.acquire().await;
                     match driver.submit(&request).await {
-                        Submission::Accepted(job) => Submitted::Accepted { job },
+                        Submission::Accepted(job) => {
+                            let name = job.clone();
+                            let named = move |record: &mut Record| record.name(allocation.0, &name);
+                            // Without it the job is found by its own name.
+                            let _ = recorded(record, named).await;
+                            Submitted::Accepted { job }
+                        }
                         Submission::Refused(words) => Submitted::Refused { words },
+                        Submission::TooLarge(words) => Submitted::TooLarge { words },
                         Submission::Unknown(words) => Submitted::Unknown { words },
                     }
                 }
@@ -70,7 +87,7 @@ impl Provision {
                     let then = now.after(began.elapsed().as_micros() as u64);
                     Event::States {
                         queue,
-                        found: jobs.into_iter().map(|job| found(job, then)).collect(),
+                        found: jobs.into_iter().map(|job| found(queue, job, then)).collect(),
                     }
                 }
             };
@@ -108,6 +125,54 @@ impl Provision {
         });
     }
 
+    /// Asks about one job that the queue's answers do not name.
+    fn ask_about(&self, now: Time, queue: QueueId, allocation: AllocationId, job: String) {
+        let Some(driver) = self.driver(queue) else { return };
+        let tell = self.tell.clone();
+        let began = std::time::Instant::now();
+        tokio::spawn(async move {
+            let about = match driver.about(&job).await {
+                Ok(Told::Gone) => About::Gone,
+                Ok(Told::Known(job)) => {
+                    let then = now.after(began.elapsed().as_micros() as u64);
+                    let is_dead = job.state == State::Dead;
+                    let mut found = found(queue, (allocation.0, job), then);
+                    if is_dead {
+                        // It is cancelled when it is listed.
+                        found.state = JobState::Unknown;
+                    }
+                    About::Known(Box::new(found))
+                }
+                Err(error) => {
+                    let text = format!("allocation {allocation}: asked about job {job}: {error}");
+                    let _ = tell.send(Heard::Note(queue, text)).await;
+                    About::NoAnswer
+                }
+            };
+            let _ = tell.send(Heard::Event(Event::About { allocation, about })).await;
+        });
+    }
+
+    fn ask_size(&self, queue: QueueId) {
+        let Some(driver) = self.driver(queue) else { return };
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            let size = match driver.size().await {
+                Ok(size) => size,
+                Err(error) => {
+                    let text = format!("how many nodes there are: {error}");
+                    let _ = tell.send(Heard::Note(queue, text)).await;
+                    None
+                }
+            };
+            // Several jobs may share a node that they do not have whole.
+            let is_whole = driver.has_whole_nodes();
+            let nodes = size.filter(|_| is_whole).map(|size| size.nodes);
+            let job_nodes = size.map(|size| size.nodes.min(size.job_nodes.unwrap_or(u64::MAX)));
+            let _ = tell.send(Heard::Event(Event::Size { queue, nodes, job_nodes })).await;
+        });
+    }
+
     /// Sends the program to nodes that wait for it.
     pub(super) fn bring(&mut self, queue: QueueId, found: &[Found]) {
         let Some(driver) = self.driver(queue).filter(|driver| driver.brings()) else { return };
@@ -135,18 +200,25 @@ impl Provision {
 
     /// An allocation is over: what was written for it goes, and if no executor
     /// has come of it, what its job wrote says why.
-    pub(super) fn ended(&mut self, queue: QueueId, allocation: AllocationId) {
+    /// Of one that nobody saw end what was written stays for a while: its job
+    /// may be there all the same.
+    pub(super) fn ended(&mut self, queue: QueueId, allocation: AllocationId, is_seen: bool) {
         let came = self.joined.remove(&allocation);
         self.brought.remove(&allocation);
         self.words.remove(&allocation);
+        self.recorded(|record| record.end(allocation.0));
         let Some(driver) = self.driver(queue) else { return };
         let tell = self.tell.clone();
         tokio::task::spawn_blocking(move || {
-            driver.forget(allocation.0);
-            let old = allocation.0.checked_sub(JOB_LOGS_MAX).and_then(|old| driver.log(old));
-            if let Some(old) = old {
-                // There may be none.
-                let _ = std::fs::remove_file(old);
+            if is_seen {
+                driver.forget(allocation.0);
+            }
+            if let Some(old) = allocation.0.checked_sub(JOB_LOGS_MAX) {
+                driver.forget(old);
+                if let Some(log) = driver.log(old) {
+                    // There may be none.
+                    let _ = std::fs::remove_file(log);
+                }
             }
             let log = driver.log(allocation.0).filter(|_| !came);
             let words = log.and_then(|log| last_words(&log).ok()).unwrap_or_default();
@@ -158,11 +230,14 @@ impl Provision {
     }
 }
 
-/// Sees to it that the number is never given again.
-async fn numbered(record: Arc<Mutex<Record>>, number: u64) -> Result<(), String> {
+/// Changes what is kept on disk.
+async fn recorded(
+    record: Arc<Mutex<Record>>,
+    change: impl FnOnce(&mut Record) -> Result<(), RecordError> + Send + 'static,
+) -> Result<(), String> {
     let write = move || {
         let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.take(number).map_err(|error| error.to_string())
+        change(&mut record).map_err(|error| error.to_string())
     };
     match tokio::task::spawn_blocking(write).await {
         Ok(written) => written,
@@ -193,18 +268,23 @@ async fn cancel_dead(
     }
 }
 
-fn found((allocation, job): (u64, Job), now: Time) -> Found {
+fn found(queue: QueueId, (allocation, job): (u64, Job), now: Time) -> Found {
     Found {
+        queue,
         allocation: AllocationId(allocation),
         job: job.job,
         state: match job.state {
             State::Pending => JobState::Pending,
+            State::Held => JobState::Held,
+            State::TooLarge => JobState::TooLarge,
+            State::Never => JobState::Never,
             State::Running => JobState::Running,
             State::Ended | State::Dead => JobState::Ended,
             State::Unknown => JobState::Unknown,
         },
         nodes: job.nodes.unwrap_or(0),
         until: job.left.map(|left| now.after(left.as_micros() as u64)),
+        words: if job.has_reason { job.words } else { String::new() },
     }
 }
 

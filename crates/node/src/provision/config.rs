@@ -17,6 +17,8 @@ const PENDING_MAX: u64 = 2;
 const WALLTIME_S: f64 = 3600.0;
 /// How long a node may be idle, likewise.
 const IDLE_S: f64 = 60.0;
+/// How long a job may be held, likewise.
+const HELD_S: f64 = 3600.0;
 /// How long an executor goes on without its dispatcher, likewise.
 const GIVE_UP_S: f64 = 600.0;
 /// The longest name of a queue.
@@ -45,6 +47,9 @@ pub struct QueueConfig {
     pub walltime: f64,
     /// How long a node may be idle before it is given back; below 0 for ever.
     pub idle: f64,
+    /// How long a job that somebody holds may wait for that to end; below 0 for
+    /// ever.
+    pub held: f64,
     /// How nodes are asked for.
     pub acquire: String,
     /// When they are given back.
@@ -85,6 +90,7 @@ impl Default for QueueConfig {
             jobs_max: options.allocations_max,
             walltime: WALLTIME_S,
             idle: IDLE_S,
+            held: HELD_S,
             acquire: options.acquire.name().to_owned(),
             release: options.release.name().to_owned(),
             few_queued: 1,
@@ -224,6 +230,11 @@ impl QueueConfig {
                 true => None,
                 false => Some(micros("idle", self.idle)?),
             },
+            held_micros: match self.held < 0.0 {
+                true => None,
+                false => Some(micros("held", self.held)?),
+            },
+            tells_size: driver.tells_size(),
             acquire,
             release,
             preference: self.preference,

@@ -1,6 +1,6 @@
 //! What a provisioner keeps on disk, beside the dispatcher's journal: its
-//! queues, and the numbers it has given. What became of its jobs the
-//! scheduler knows, and tells by their names.
+//! queues, the numbers it has given, and which allocation is of which queue.
+//! What became of its jobs the scheduler knows, and tells by their names.
 
 use crate::secure::{ACCESS_FILE_BYTES_MAX, FileError, read_private, write_private};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 const FORMAT: u32 = 1;
 /// The file.
 const FILE: &str = "provision.json";
+/// Allocations that are kept: a part of what the file may hold.
+const ALLOCATIONS_MAX: usize = 256;
+/// The longest scheduler's name of a job that is kept.
+const JOB_BYTES_MAX: usize = 64;
 /// Numbers that are taken at a time, so that not each one is written.
 const NUMBERS: u64 = 64;
 
@@ -25,12 +29,27 @@ pub(super) struct StoredQueue {
     pub(super) removing: bool,
 }
 
+/// An allocation that was asked for and has not ended, as far as is known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct StoredAllocation {
+    pub(super) id: u64,
+    /// The name of its queue.
+    pub(super) queue: String,
+    pub(super) nodes: u64,
+    /// The scheduler's name for its job, once it is known.
+    #[serde(default)]
+    pub(super) job: Option<String>,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     format: u32,
     /// Allocations below it have been numbered.
     next: u64,
     queues: Vec<StoredQueue>,
+    /// The last ones; jobs of others are found by their names.
+    #[serde(default)]
+    allocations: Vec<StoredAllocation>,
 }
 
 /// Why the record cannot be used.
@@ -104,7 +123,7 @@ impl Record {
         let path = dir.join(FILE);
         let stored = match read_private(&path) {
             Err(FileError::Missing { .. }) => {
-                Stored { format: FORMAT, next: 1, queues: Vec::new() }
+                Stored { format: FORMAT, next: 1, ..Stored::default() }
             }
             Err(error) => return Err(RecordError::File(error)),
             Ok(bytes) => {
@@ -128,13 +147,35 @@ impl Record {
         &self.stored.queues
     }
 
-    /// Sees to it that `number` is not given again after a restart.
-    pub(super) fn take(&mut self, number: u64) -> Result<(), RecordError> {
-        if number < self.stored.next {
-            return Ok(());
+    pub(super) fn allocations(&self) -> &[StoredAllocation] {
+        &self.stored.allocations
+    }
+
+    /// Sees to it that an allocation is known after a restart, and its number
+    /// not given again.
+    pub(super) fn take(&mut self, allocation: StoredAllocation) -> Result<(), RecordError> {
+        if allocation.id >= self.stored.next {
+            self.stored.next = allocation.id.saturating_add(NUMBERS);
         }
-        self.stored.next = number.saturating_add(NUMBERS);
+        if self.stored.allocations.len() >= ALLOCATIONS_MAX {
+            self.stored.allocations.remove(0);
+        }
+        self.stored.allocations.push(allocation);
         self.write()
+    }
+
+    /// The scheduler has named an allocation's job.
+    pub(super) fn name(&mut self, id: u64, job: &str) -> Result<(), RecordError> {
+        let one = self.stored.allocations.iter_mut().find(|one| one.id == id);
+        let Some(one) = one.filter(|_| job.len() <= JOB_BYTES_MAX) else { return Ok(()) };
+        one.job = Some(job.to_owned());
+        self.write()
+    }
+
+    /// An allocation has ended. That need not be written at once: the scheduler
+    /// says it after a restart, too.
+    pub(super) fn end(&mut self, id: u64) {
+        self.stored.allocations.retain(|one| one.id != id);
     }
 
     /// Changes what is known of a queue; `None` forgets it.
@@ -166,7 +207,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::{Record, StoredQueue};
+    use super::{Record, StoredAllocation, StoredQueue};
 
     #[test]
     fn what_was_recorded_is_there_again_and_no_number_comes_twice() {
@@ -183,10 +224,20 @@ mod tests {
         record.set("b", Some(queue("b", false))).unwrap();
         record.set("a", Some(queue("a", true))).unwrap();
         record.set("b", None).unwrap();
-        record.take(70).unwrap();
+        let allocation = |id, job: Option<&str>| StoredAllocation {
+            id,
+            queue: "a".to_owned(),
+            nodes: 2,
+            job: job.map(str::to_owned),
+        };
+        record.take(allocation(70, None)).unwrap();
+        record.take(allocation(71, None)).unwrap();
+        record.end(70);
+        record.name(71, "9.head").unwrap();
         let again = Record::open(dir.path()).unwrap();
         assert_eq!(again.queues(), [queue("a", true)]);
-        assert!(again.next() > 70);
+        assert!(again.next() > 71);
+        assert_eq!(again.allocations(), [allocation(71, Some("9.head"))]);
         std::fs::write(dir.path().join("provision.json"), "{").unwrap();
         let error = Record::open(dir.path()).unwrap_err().to_string();
         assert!(error.contains("add the queues again"), "{error}");

@@ -43,7 +43,7 @@ fn answers_of_slurm() {
         answer,
         &[
             ("1", "falkon-ab-1", State::Ended),
-            ("3", "a|b", State::Pending),
+            ("3", "a|b", State::TooLarge),
             ("2", "falkon-ab-2", State::Running),
             ("7", "falkon-ab-7", State::Unknown),
         ],
@@ -145,7 +145,7 @@ fn answers_of_lsf_flux_and_htcondor() {
     assert_eq!(description("lsf").submit.job.find(said), Some("4711"));
     check(
         "flux",
-        "ƒ2aRt6TqhWb|RUN|2|falkon-ab-1\nƒ2aRt6TqhWc|SCHED|1|falkon-ab-2\n",
+        "ƒ2aRt6TqhWb|RUN|2|16|falkon-ab-1\nƒ2aRt6TqhWc|SCHED|1|16|falkon-ab-2\n",
         &[
             ("ƒ2aRt6TqhWb", "falkon-ab-1", State::Running),
             ("ƒ2aRt6TqhWc", "falkon-ab-2", State::Pending),
@@ -221,4 +221,231 @@ fn what_a_scheduler_would_not_hear_of_is_refused() {
     assert!(refused("pbs", "gpus = 2").contains("job.gpus has no place"));
     assert!(refused("gridengine", "qos = \"high\"").contains("job.qos has no place"));
     assert!(refused("ssh", "").contains("ssh needs job.hosts"));
+}
+
+/// A row of each scheduler for each of its states, and what is made of it.
+#[test]
+fn every_state_of_every_scheduler_is_known() {
+    #[track_caller]
+    fn check(kind: &str, row: impl Fn(&str) -> String, states: &[(&str, State)]) {
+        for (word, state) in states {
+            let found = read(kind, &row(word));
+            assert_eq!(found.len(), 1, "{kind}: {word}");
+            assert_eq!(found[0].state, *state, "{kind}: {word}");
+        }
+    }
+    use State::{Dead, Ended, Held, Never, Pending, Running, TooLarge, Unknown};
+
+    // squeue(1), "JOB STATE CODES" and "JOB REASON CODES".
+    let slurm = |word: &str| {
+        let (state, reason) = word.split_once(' ').unwrap_or((word, "None"));
+        format!("1|{state}|2|9:59|{reason}|falkon-ab-1\n")
+    };
+    check(
+        "slurm",
+        slurm,
+        &[
+            ("PENDING", Pending),
+            ("PENDING Priority", Pending),
+            ("PENDING Resources", Pending),
+            ("PENDING ReqNodeNotAvail, UnavailableNodes:n[1-2]", Pending),
+            ("PENDING Nodes required for job are DOWN, DRAINED or reserved", Pending),
+            ("PENDING JobHeldUser", Held),
+            ("PENDING JobHeldAdmin", Held),
+            ("PENDING launch failed requeued held", Held),
+            ("PENDING job requeued in held state", Held),
+            ("PENDING PartitionNodeLimit", TooLarge),
+            ("PENDING PartitionConfig", TooLarge),
+            ("PENDING QOSMaxNodePerJobLimit", TooLarge),
+            ("PENDING BadConstraints", TooLarge),
+            ("PENDING PartitionTimeLimit", Never),
+            ("PENDING InvalidAccount", Never),
+            ("CONFIGURING", Pending),
+            ("REQUEUED", Pending),
+            ("REQUEUE_FED", Pending),
+            ("REQUEUE_HOLD", Held),
+            ("RESV_DEL_HOLD", Held),
+            ("SPECIAL_EXIT", Held),
+            ("RUNNING", Running),
+            ("SUSPENDED", Running),
+            ("STOPPED", Running),
+            ("SIGNALING", Running),
+            ("RESIZING", Running),
+            ("STAGE_OUT", Running),
+            ("COMPLETING", Ended),
+            ("COMPLETED", Ended),
+            ("CANCELLED", Ended),
+            ("FAILED", Ended),
+            ("TIMEOUT", Ended),
+            ("NODE_FAIL", Ended),
+            ("PREEMPTED", Ended),
+            ("BOOT_FAIL", Ended),
+            ("DEADLINE", Ended),
+            ("OUT_OF_MEMORY", Ended),
+            ("LAUNCH_FAILED", Ended),
+            ("RECONFIG_FAIL", Ended),
+            ("REVOKED", Ended),
+            ("MARVELLOUS", Unknown),
+        ],
+    );
+    // qstat(1) of Grid Engine, "state".
+    let gridengine = |word: &str| {
+        format!(
+            "<job_info><job_list state=\"x\"><JB_job_number>1</JB_job_number>\
+             <JB_name>falkon-ab-1</JB_name><state>{word}</state></job_list></job_info>"
+        )
+    };
+    check(
+        "gridengine",
+        gridengine,
+        &[
+            ("qw", Pending),
+            ("Rq", Pending),
+            ("hqw", Held),
+            ("hRwq", Held),
+            ("r", Running),
+            ("t", Running),
+            ("hr", Running),
+            ("s", Running),
+            ("T", Running),
+            ("Rr", Running),
+            ("dr", Ended),
+            ("dqw", Ended),
+            ("Eqw", Dead),
+        ],
+    );
+    // PBS Professional Reference Guide, "Job States".
+    let pbs = |word: &str| {
+        let (state, comment) = word.split_once(' ').unwrap_or((word, ""));
+        format!(
+            r#"{{"Jobs":{{"1.head":{{"Job_Name":"falkon-ab-1","job_state":"{state}","comment":"{comment}"}}}}}}"#
+        )
+    };
+    check(
+        "pbs",
+        pbs,
+        &[
+            ("Q", Pending),
+            ("Q Not Running: Insufficient amount of resource: ncpus", Pending),
+            ("Q Can Never Run: Insufficient amount of resource: ncpus", TooLarge),
+            ("W", Pending),
+            ("T", Pending),
+            ("B", Pending),
+            ("H", Held),
+            ("R", Running),
+            ("S", Running),
+            ("U", Running),
+            ("E", Ended),
+            ("F", Ended),
+            ("X", Ended),
+            ("M", Ended),
+        ],
+    );
+    // The Torque Administrator Guide, qstat.
+    let torque = |word: &str| {
+        format!(
+            "<Data><Job><Job_Id>1.head</Job_Id><Job_Name>falkon-ab-1</Job_Name>\
+             <job_state>{word}</job_state></Job></Data>"
+        )
+    };
+    let states = [
+        ("Q", Pending),
+        ("W", Pending),
+        ("T", Pending),
+        ("H", Held),
+        ("R", Running),
+        ("S", Running),
+        ("E", Ended),
+        ("C", Ended),
+    ];
+    check("torque", torque, &states);
+    // bjobs(1) of LSF, STAT.
+    let lsf = |word: &str| format!("1|{word}|-|falkon-ab-1\n");
+    check(
+        "lsf",
+        lsf,
+        &[
+            ("PEND", Pending),
+            ("PROV", Pending),
+            ("WAIT", Pending),
+            ("PSUSP", Held),
+            ("UNKWN", Held),
+            ("RUN", Running),
+            ("USUSP", Running),
+            ("SSUSP", Running),
+            ("DONE", Ended),
+            ("EXIT", Ended),
+            ("ZOMBI", Ended),
+        ],
+    );
+    // flux-jobs(1), with the urgency: 0 is held.
+    let flux = |word: &str| {
+        let (state, urgency) = word.split_once(' ').unwrap_or((word, "16"));
+        format!("ƒ2aRt6TqhWb|{state}|2|{urgency}|falkon-ab-1\n")
+    };
+    let states = [
+        ("DEPEND", Pending),
+        ("PRIORITY", Pending),
+        ("SCHED", Pending),
+        ("SCHED 0", Held),
+        ("PRIORITY 0", Held),
+        ("RUN", Running),
+        ("RUN 0", Running),
+        ("CLEANUP", Ended),
+        ("INACTIVE", Ended),
+    ];
+    check("flux", flux, &states);
+    // The HTCondor Manual, JobStatus.
+    let htcondor = |word: &str| {
+        format!(r#"[{{"ClusterId": 1, "JobBatchName": "falkon-ab-1", "JobStatus": {word}}}]"#)
+    };
+    let states = [
+        ("1", Pending),
+        ("2", Running),
+        ("6", Running),
+        ("7", Running),
+        ("3", Ended),
+        ("4", Ended),
+        ("5", Dead),
+        ("8", Unknown),
+    ];
+    check("htcondor", htcondor, &states);
+}
+
+/// A queue knows its own jobs among all that a scheduler lists, and names that
+/// not every scheduler takes are no names of jobs.
+#[test]
+fn a_queue_knows_its_jobs_by_their_names() {
+    let site = Site::new();
+    let names = ["long", "longer", "", "qqqqqqqqqqq", "q0123456789", "big-mem_2.x", "Long"];
+    let drivers: Vec<_> =
+        names.iter().map(|name| site.driver("slurm", "", "").named(name)).collect();
+    for (at, driver) in drivers.iter().enumerate() {
+        let name = driver.job_name(41);
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(name.len() <= 40 && name.chars().all(plain), "{name}");
+        for (other, driver) in drivers.iter().enumerate() {
+            let found = driver.allocation_of(&name);
+            assert_eq!(found, (at == other).then_some(41), "{name}");
+        }
+    }
+    assert_eq!(drivers[0].job_name(7), "falkon-test-long-7");
+    assert_eq!(drivers[0].allocation_of("falkon-test-long-07"), None);
+}
+
+/// What others can read says nothing that only executors may know, and jobs get
+/// no more of the environment than they need.
+#[test]
+fn no_secret_is_where_others_can_read_it() {
+    let site = Site::new();
+    for kind in ["gridengine", "pbs", "torque", "lsf", "flux", "htcondor"] {
+        let driver = site.driver(kind, "", "environment = { TOKEN = \"a secret\" }\n");
+        let request = Request { allocation: 3, nodes: 1, walltime: Some(Duration::from_secs(61)) };
+        let (words, input) = driver.submission(&request).unwrap();
+        for secret in ["the access", "a secret"] {
+            assert!(!input.contains(secret), "{kind}: {input}");
+            assert!(words.iter().all(|word| !word.contains(secret)), "{kind}: {words:?}");
+        }
+        assert!(!words.contains(&"-V".to_owned()), "{kind}: {words:?}");
+    }
 }

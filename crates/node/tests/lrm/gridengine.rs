@@ -3,12 +3,27 @@
 use crate::cluster::{
     Daemons, Site, block_on, is_over, is_running, submit, wait_for, wait_for_state,
 };
-use std::path::PathBuf;
+use falkon_node::lrm::Told;
+use std::path::{Path, PathBuf};
 
 /// Where the process is that a line is of.
 fn process_of(line: &str) -> PathBuf {
     let (_, process) = line.split_once("|A_VARIABLE=").unwrap();
     PathBuf::from("/proc").join(process.split_once('|').unwrap().0)
+}
+
+/// All that Grid Engine keeps, in files, of jobs.
+fn kept_of_jobs(dir: &Path) -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            all.extend(kept_of_jobs(&path));
+        } else if let Ok(bytes) = std::fs::read(&path) {
+            all.push((path, String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+    all
 }
 
 #[test]
@@ -23,7 +38,7 @@ fn a_job_of_grid_engine_has_an_executor_on_each_of_its_hosts() {
     let own = falkon_node::lrm::KINDS.iter().find(|(kind, _)| *kind == "gridengine").unwrap().1;
     let own: toml::Table = own.parse().unwrap();
     let mut there = toml::Table::new();
-    for name in ["submit", "query", "cancel"] {
+    for name in ["submit", "query", "cancel", "about"] {
         let mut command = own[name]["command"].clone();
         let program = command.as_array_mut().unwrap().first_mut().unwrap();
         let path = home.join("bin").join(program.as_str().unwrap());
@@ -51,6 +66,12 @@ fn a_job_of_grid_engine_has_an_executor_on_each_of_its_hosts() {
     hosts.sort_unstable();
     assert_eq!(hosts, ["host1", "host2", "host3"]);
     assert_eq!(wait_for_state(&driver, 1, is_running).unwrap().job, job);
+    assert!(matches!(block_on(driver.about(&job)).unwrap(), Told::Known(_)));
+    assert_eq!(block_on(driver.about("4711")).unwrap(), Told::Gone);
+    // What others can read of it holds no secret.
+    for (file, text) in kept_of_jobs(&home.join("spool")) {
+        assert!(!text.contains("the access"), "{}", file.display());
+    }
     assert!(processes.iter().all(|process| process.exists()), "{processes:?}");
 
     // A job that is cancelled ends on all of them.

@@ -80,10 +80,10 @@ fn a_job_is_what_its_queue_says_and_keeps_its_secret() {
          env = [{ name = \"MORE\", value = \"1\" }]\n",
     );
     assert_eq!(words, ["sh", "-s", "--", "--request-timeout=30s", "--namespace=tasks"]);
-    assert_eq!(job["metadata"]["name"], "falkon-test-3");
+    assert_eq!(job["metadata"]["name"], "falkon-test-q4e9abde142-3");
     let labels = json!({
         "app.kubernetes.io/managed-by": "falkon", "falkon-dispatcher": "falkon-test",
-        "falkon-queue": "my-queue", "falkon-job": "falkon-test-3",
+        "falkon-queue": "my-queue", "falkon-job": "falkon-test-q4e9abde142-3",
     });
     assert_eq!(job["metadata"]["labels"], labels);
     assert_eq!(job["spec"]["template"]["metadata"]["labels"], labels);

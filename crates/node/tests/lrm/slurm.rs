@@ -3,7 +3,7 @@
 use crate::cluster::{
     Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for_state,
 };
-use falkon_node::lrm::{Request, State, Submission};
+use falkon_node::lrm::{Request, Size, State, Submission, Told};
 use std::time::Duration;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_real_slurm_does_as_it_is_told() {
     let slurm = falkon_node::lrm::KINDS.iter().find(|(kind, _)| *kind == "slurm").unwrap().1;
     let own: toml::Table = slurm.parse().unwrap();
     let mut site_says = String::new();
-    for table in ["submit", "query", "cancel", "free"] {
+    for table in ["submit", "query", "cancel", "free", "about", "size"] {
         let words = own[table]["command"].as_array().unwrap();
         let words: Vec<String> =
             words.iter().map(|word| format!("{:?}", word.as_str().unwrap())).collect();
@@ -29,11 +29,15 @@ fn a_real_slurm_does_as_it_is_told() {
     let plain = driver("prologue = ['export A_VARIABLE=\"of the prologue\"']");
 
     assert_eq!(block_on(plain.free()).unwrap(), Some(3));
+    let all = Size { nodes: 3, job_nodes: None };
+    assert_eq!(block_on(plain.size()).unwrap(), Some(all));
+    assert_eq!(block_on(driver("partition = \"short\"").size()).unwrap(), Some(all));
     let job = submit(&plain, 1, 2);
     let started = site.wait_for_started(2);
     for line in &started {
         assert!(line.starts_with("executor|--access|-|--name|falkon-test-1/"), "{line}");
-        assert!(line.contains("|--walltime|120s|A_VARIABLE=of the prologue|"), "{line}");
+        assert!(line.contains("|--walltime|120s|--began|"), "{line}");
+        assert!(line.contains("|A_VARIABLE=of the prologue|"), "{line}");
         // Whole nodes, each with what it has.
         assert!(line.contains("|cpus=2|"), "{line}");
         assert!(line.ends_with("stdin={\"the access\": \"file's text\"}"), "{line}");
@@ -42,6 +46,13 @@ fn a_real_slurm_does_as_it_is_told() {
     assert_eq!((&found.job, found.nodes), (&job, Some(2)));
     let left = found.left.unwrap();
     assert!(left <= Duration::from_secs(120) && left > Duration::from_secs(30), "{left:?}");
+
+    // Asked by its number it is known, and one that never was is not.
+    match block_on(plain.about(&job)).unwrap() {
+        Told::Known(found) => assert_eq!((found.state, &found.job), (State::Running, &job)),
+        Told::Gone => panic!("job {job} is said not to be there"),
+    }
+    assert_eq!(block_on(plain.about("4711")).unwrap(), Told::Gone);
 
     // One CPU of a node, beside others.
     let one_cpu = driver("cpus = 1\npartition = \"short\"");
@@ -82,6 +93,8 @@ fn a_real_slurm_does_as_it_is_told() {
         Submission::Unknown(words) => assert!(words.contains("contact slurm"), "{words}"),
         other => panic!("{other:?}"),
     }
+    block_on(plain.about("1")).unwrap_err();
+    block_on(plain.size()).unwrap_err();
     let words = block_on(plain.query()).unwrap_err().to_string();
     assert!(words.contains("slurm_load_jobs error"), "{words}");
 }

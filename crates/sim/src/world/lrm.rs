@@ -7,7 +7,9 @@ use super::provision::QUEUE;
 use crate::agenda::Event;
 use crate::scenario::Lrm;
 use crate::time::Nanos;
-use falkon_core::provision::{AllocationId, Event as ProvisionEvent, Found, JobState, Submitted};
+use falkon_core::provision::{
+    About, AllocationId, Event as ProvisionEvent, Found, JobState, Submitted,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug)]
@@ -194,11 +196,13 @@ impl World<'_> {
                 None => JobState::Pending,
             };
             let one = Found {
+                queue: QUEUE,
                 allocation: *id,
                 job: id.to_string(),
                 state,
                 nodes: job.nodes,
                 until: None,
+                words: String::new(),
             };
             found.push(one.clone());
             if is_nonsense {
@@ -208,9 +212,35 @@ impl World<'_> {
         if is_nonsense {
             let (allocation, job) = (AllocationId(0), "?".repeat(1000));
             let (state, nodes) = (JobState::Ended, u64::MAX);
-            found.push(Found { allocation, job, state, nodes, until: None });
+            let (queue, until, words) = (QUEUE, None, String::new());
+            found.push(Found { queue, allocation, job, state, nodes, until, words });
         }
         self.lrm_answers(ProvisionEvent::States { queue: QUEUE, found });
+    }
+
+    /// One job is asked about by its number.
+    pub(super) fn lrm_is_asked_about(&mut self, allocation: AllocationId, job: String) {
+        let lrm = self.lrm();
+        if let Some(own) = &mut self.provisioning {
+            own.queries += 1;
+        }
+        if self.lrm_is_down() || self.lrm_draws(lrm.hang) {
+            return;
+        }
+        let Some(own) = &self.provisioning else { return };
+        let about = match own.queue.jobs.get(&allocation) {
+            None => About::Gone,
+            Some(known) => About::Known(Box::new(Found {
+                queue: QUEUE,
+                allocation,
+                job,
+                state: if known.began.is_some() { JobState::Running } else { JobState::Pending },
+                nodes: known.nodes,
+                until: None,
+                words: String::new(),
+            })),
+        };
+        self.lrm_answers(ProvisionEvent::About { allocation, about });
     }
 
     /// A job is cancelled.

@@ -142,6 +142,11 @@ impl World<'_> {
                 let nodes = self.provisioning.as_ref().map(|own| own.queue.free());
                 self.lrm_answers(ProvisionEvent::Free { queue, nodes });
             }
+            Action::AskAbout { allocation, job, .. } => self.lrm_is_asked_about(allocation, job),
+            Action::AskSize { queue } => {
+                let (nodes, job_nodes) = (None, None);
+                self.lrm_answers(ProvisionEvent::Size { queue, nodes, job_nodes });
+            }
             Action::Removed { .. } | Action::Decided(_) => {}
         }
     }

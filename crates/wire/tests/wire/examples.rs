@@ -419,7 +419,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         cache: Some(CacheStatus { objects: 12, state: cache_state() }),
     }];
     let version = "0.1.0".to_owned();
-    let status = Status { version, started: NOW, now: NOW.after(5), instances, executors };
+    let (now, coming) = (NOW.after(5), provision::coming());
+    let status = Status { version, started: NOW, now, instances, executors, coming };
     let task = |name: Option<&str>, state: &str, argv: &[&str]| TaskInfo {
         task: TaskId(10),
         name: name.map(|name| name.as_bytes().to_vec()),

@@ -413,13 +413,15 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    (text(), time(), time(), vec(instance_status(), 0..4), vec(executor_status(), 0..4)).prop_map(
-        |(version, started, now, instances, executors)| Status {
+    let parts = (vec(instance_status(), 0..4), vec(executor_status(), 0..4));
+    (text(), time(), time(), parts, vec(provision::coming(), 0..3)).prop_map(
+        |(version, started, now, (instances, executors), coming)| Status {
             version,
             started,
             now,
             instances,
             executors,
+            coming,
         },
     )
 }

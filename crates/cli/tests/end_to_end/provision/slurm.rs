@@ -1,7 +1,7 @@
 //! Against a real Slurm.
 
 use super::{allocations, prefix_of, provisioned, run_some, wait_for_none};
-use crate::fixture::{Daemons, Site, poll_for};
+use crate::fixture::{Access, Daemons, Site, poll_for};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
@@ -100,7 +100,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     access.run("wait", &[&id, "--quiet"]).exits(0);
     for result in access.results(&id) {
         let name = result["executor"].as_str().unwrap();
-        let is_of = |one: &Value| name.starts_with(&format!("{prefix}{}/", one["id"]));
+        let is_of = |one: &Value| name.starts_with(&format!("{prefix}q-{}/", one["id"]));
         assert!(before.iter().any(is_of), "{name} is of none of {before:?}");
         assert_eq!(result["attempts"], 1);
     }
@@ -219,4 +219,142 @@ fn slurm_that_refuses_hangs_or_starts_nothing_is_told_of_and_left_in_peace() {
     access.run("wait", &[&id, "--quiet"]).exits(0);
     wait_for_none(&access);
     slurm.wait_for_no_jobs();
+}
+
+/// What `falkon status` says of a run that waits, once it says `part`.
+#[track_caller]
+fn wait_for_status(access: &Access<'_>, part: &str) -> String {
+    poll_for(part, || {
+        let said = access.run("status", &[]).exits(0).text().to_owned();
+        said.contains(part).then_some(said)
+    })
+}
+
+#[test]
+fn a_partition_of_a_few_nodes_is_enough() {
+    let Some(slurm) = Slurm::start("3") else { return };
+    let site = &slurm.site;
+    // As the documents begin, with nothing said of the cluster.
+    let dispatcher = site.dispatcher("d", &["--provision", "slurm"]);
+    let access = dispatcher.access();
+    let results = run_some(&access, 60);
+    assert_eq!(results.len(), 60);
+    let listed = provisioned(&access);
+    assert_eq!(listed["queues"][0]["nodes_there"], 3, "{listed}");
+    access.run("provision", &["remove", "slurm"]).exits(0);
+    dispatcher.service().wait_for("is removed, and nothing of it is left");
+    slurm.wait_for_no_jobs();
+
+    // Where nobody says how many nodes there are, what Slurm says of the job
+    // does: it is asked for anew, smaller.
+    let blind = slurm.queue("blind.toml", "nodes_max = 7\n[lrm.size]\ncommand = [\"true\"]\n");
+    let text = std::fs::read_to_string(&blind).unwrap().replacen("nodes_max = 3\n", "", 1);
+    std::fs::write(&blind, text).unwrap();
+    access.run("provision", &["add", &blind]).exits(0);
+    run_some(&access, 60);
+    let log = access.run("provision", &["log"]).exits(0);
+    assert!(log.text().contains("it can never start"), "{log}");
+    access.run("provision", &["remove", "blind"]).exits(0);
+    dispatcher.service().wait_for("queue blind: is removed");
+    slurm.wait_for_no_jobs();
+}
+
+#[test]
+fn jobs_that_somebody_holds_are_done_without_and_said_so() {
+    let Some(slurm) = Slurm::start("2") else { return };
+    let site = &slurm.site;
+    // Every job is held as it is submitted.
+    let held = slurm.queue("held.toml", "held = 600\n[job]\noptions = [\"--hold\"]\n");
+    let dispatcher = site.dispatcher("d", &["--provision", &held]);
+    let access = dispatcher.access();
+    let id = access.submit(&["--", "true"]);
+    let said = wait_for_status(&access, "JobHeldUser");
+    assert!(said.contains("queue held was asked for "), "{said}");
+    let shown = access.run("provision", &["plan"]).exits(0);
+    assert!(shown.text().contains(" is held: PENDING, JobHeldUser"), "{shown}");
+    // No more than a few: whoever holds them all is not fed for ever.
+    poll_for("the queue stops asking", || (slurm.jobs().len() == 4).then_some(()));
+    // One that is let go serves.
+    let (job, _) = slurm.jobs().into_iter().next_back().unwrap();
+    slurm.run("scontrol", &["release", &job]);
+    access.run("wait", &[&id, "--quiet"]).exits(0);
+    access.run("provision", &["remove", "held"]).exits(0);
+    dispatcher.service().wait_for("queue held: is removed");
+    slurm.wait_for_no_jobs();
+}
+
+#[test]
+fn after_a_crash_each_queue_has_its_own_jobs() {
+    let Some(slurm) = Slurm::start("3") else { return };
+    let site = &slurm.site;
+    let queue = |name: &str, partition: &str| {
+        let more = format!("nodes_min = 1\n[job]\npartition = \"{partition}\"\n");
+        let text = std::fs::read_to_string(slurm.queue(name, &more)).unwrap();
+        let text = text.replacen("nodes_max = 3", "nodes_max = 1", 1);
+        site.write(name, text.replacen("walltime = 600", "walltime = 100", 1))
+    };
+    let (aa, bb) = (queue("aa.toml", "main"), queue("bb.toml", "short"));
+    let mut dispatcher = site.dispatcher("d", &["--provision", &aa]);
+    dispatcher.access().run("provision", &["add", &bb]).exits(0);
+    let both_here = |access: &Access<'_>| {
+        poll_for("both have a node", || {
+            let mut all = allocations(access);
+            all.sort_by_key(|one| one["id"].as_u64());
+            let is_here = all.iter().all(|one| one["executors"] == 1);
+            (all.len() == 2 && is_here).then_some(all)
+        })
+    };
+    let of = |all: &[Value]| -> Vec<(Value, Value)> {
+        all.iter().map(|one| (one["queue"].clone(), one["job"].clone())).collect()
+    };
+    let before = of(&both_here(&dispatcher.access()));
+    dispatcher.kill();
+    dispatcher.start();
+    let access = dispatcher.access();
+    assert_eq!(of(&both_here(&access)), before);
+    assert_eq!(slurm.jobs().len(), 2);
+    // One queue's end is not the other's.
+    access.run("provision", &["remove", "aa"]).exits(0);
+    dispatcher.service().wait_for("queue aa: is removed");
+    let left = allocations(&access);
+    assert_eq!((left.len(), &left[0]["queue"]), (1, &Value::from("bb")), "{left:?}");
+    access.run("provision", &["remove", "bb"]).exits(0);
+    dispatcher.service().wait_for("queue bb: is removed");
+    slurm.wait_for_no_jobs();
+}
+
+#[test]
+fn a_job_that_slurm_leaves_out_of_its_lists_is_not_forgotten() {
+    let Some(mut slurm) = Slurm::start("1") else { return };
+    // While a file is there squeue knows of no job at all.
+    let bin = slurm.site.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let denies = slurm.site.text("denies");
+    let script = format!(
+        "#!/bin/sh\n[ -e '{denies}' ] || exec /usr/bin/squeue \"$@\"\n\
+         case \"$*\" in *--jobs=*) echo 'Invalid job id specified' >&2; exit 1 ;; esac\n"
+    );
+    std::fs::write(bin.join("squeue"), script).unwrap();
+    std::fs::set_permissions(bin.join("squeue"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    slurm.site.set("PATH", &path);
+    let site = &slurm.site;
+    let queue = slurm.queue("q.toml", "");
+    let dispatcher = site.dispatcher("d", &["--provision", &queue]);
+    let access = dispatcher.access();
+    // A job that waits behind somebody else's.
+    slurm.run("sbatch", &["--exclusive", "--output=/dev/null", "--wrap=sleep 1000"]);
+    access.run("provision", &["once", "q", "--nodes", "1"]).exits(0);
+    let job = poll_for("it waits", || {
+        let all = allocations(&access);
+        all.iter().find(|one| !one["reason"].is_null()).map(|one| one["job"].clone())
+    });
+    std::fs::write(&denies, "").unwrap();
+    dispatcher.service().wait_for("ended: the scheduler does not know it");
+    std::fs::remove_file(&denies).unwrap();
+    let again = poll_for("it is known again", || allocations(&access).into_iter().next());
+    assert_eq!((&again["job"], &again["fixed"]), (&job, &Value::Bool(true)));
+    access.run("provision", &["remove", "q"]).exits(0);
+    dispatcher.service().wait_for("queue q: is removed");
+    assert_eq!(slurm.jobs().len(), 1);
 }

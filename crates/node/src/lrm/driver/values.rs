@@ -5,9 +5,10 @@ use super::super::script::{Peculiar, node_script};
 use super::super::template::{FillError, Quoting, Template, Values};
 use super::{Driver, LrmError, Request};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Placeholders that a driver fills besides the settings.
-pub(in crate::lrm) const PLACEHOLDERS: [&str; 25] = [
+pub(in crate::lrm) const PLACEHOLDERS: [&str; 26] = [
     "job_name",
     "name_prefix",
     "nodes",
@@ -19,6 +20,7 @@ pub(in crate::lrm) const PLACEHOLDERS: [&str; 25] = [
     "walltime_hm",
     "log",
     "user",
+    "user_id",
     "jobs",
     "node_script",
     "script_file",
@@ -60,6 +62,7 @@ impl Driver {
         values.set("queue", self.queue.clone());
         values.set_some("queue_label", is_label(&self.queue).then(|| self.queue.clone()));
         values.set("user", self.user.clone());
+        values.set("user_id", user_number());
         values.set("state_dir", self.dir.to_string_lossy());
         let binary = self.settings.binary.as_ref().unwrap_or(&self.executor.binary);
         values.set("binary", binary.to_string_lossy());
@@ -148,19 +151,23 @@ fn is_label(text: &str) -> bool {
         && text.chars().all(|c| is_end(c) || "-_.".contains(c))
 }
 
-/// The name of the user whose jobs these are: the LRM sees who asks, and not
-/// what the environment says.
-pub(super) fn user_name() -> String {
-    let uid = rustix::process::geteuid().as_raw();
-    let names = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let listed = names.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid.to_string()).then(|| name.to_owned())
-    });
-    // Users that a directory service knows are not in that file.
-    listed
-        .or_else(|| std::env::var("USER").ok())
-        .or_else(|| std::env::var("LOGNAME").ok())
-        .unwrap_or_else(|| uid.to_string())
+/// The name of the user whose jobs these are, or their number where nobody
+/// knows a name. The LRM sees who asks, and not what the environment says:
+/// `USER` may name somebody else, and a query for their jobs finds none. The
+/// directory service that knows the name is asked once, with `id`; it may take
+/// its time.
+pub fn user_name() -> String {
+    static NAME: OnceLock<String> = OnceLock::new();
+    let look = || {
+        let said = std::process::Command::new("id").arg("-un").output().ok();
+        let said = said.filter(|said| said.status.success())?;
+        let name = String::from_utf8(said.stdout).ok()?.trim().to_owned();
+        (!name.is_empty() && !name.chars().any(char::is_whitespace)).then_some(name)
+    };
+    NAME.get_or_init(|| look().unwrap_or_else(user_number)).clone()
+}
+
+/// The number of the user whose jobs these are.
+fn user_number() -> String {
+    rustix::process::geteuid().as_raw().to_string()
 }

@@ -3,7 +3,7 @@
 use super::{NOW, resources};
 use falkon_core::task::AllocationId;
 use falkon_wire::provision::{
-    AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
+    AllocationStatus, Coming, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
 };
 
 pub(super) fn asks() -> Vec<(&'static str, ProvisionAsk)> {
@@ -22,6 +22,11 @@ pub(super) fn asks() -> Vec<(&'static str, ProvisionAsk)> {
     ]
 }
 
+pub(super) fn coming() -> Vec<Coming> {
+    let (queue, reason) = ("big".to_owned(), "Priority".to_owned());
+    vec![Coming { queue, nodes: 4, reason }]
+}
+
 pub(super) fn status() -> ProvisionStatus {
     ProvisionStatus {
         now: NOW,
@@ -38,6 +43,7 @@ pub(super) fn status() -> ProvisionStatus {
             delay_micros: 30_000_000,
             executors_min: 1,
             executors_max: 64,
+            size: Some(40),
             node: resources(),
             requests: vec![1, 2, 4],
             releases: 0,
@@ -48,7 +54,8 @@ pub(super) fn status() -> ProvisionStatus {
             queue: "big".to_owned(),
             nodes: 4,
             job: Some("4711".to_owned()),
-            state: "running".to_owned(),
+            state: "pending".to_owned(),
+            reason: "Priority".to_owned(),
             asked: NOW,
             started: Some(NOW.after(7)),
             executors: 3,

@@ -3,7 +3,7 @@
 use super::{number, resources, text, time};
 use falkon_core::task::AllocationId;
 use falkon_wire::provision::{
-    AllocationStatus, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
+    AllocationStatus, Coming, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -30,12 +30,13 @@ pub(crate) fn ask() -> impl Strategy<Value = ProvisionAsk> {
 fn queue() -> impl Strategy<Value = QueueStatus> {
     let names = (text(), text(), text(), option::of(text()), any::<bool>(), any::<bool>());
     let numbers = (time(), number(), number(), number(), number(), number());
-    let plan = (resources(), vec(number(), 0..4), number(), option::of(text()));
+    let plan =
+        (option::of(number()), resources(), vec(number(), 0..4), number(), option::of(text()));
     (names, numbers, plan).prop_map(|(names, numbers, plan)| {
         let (name, kind, config, paused, removing, known) = names;
         let (not_before, refusals, query_failures, delay_micros, executors_min, executors_max) =
             numbers;
-        let (node, requests, releases, reason) = plan;
+        let (size, node, requests, releases, reason) = plan;
         QueueStatus {
             name,
             kind,
@@ -49,6 +50,7 @@ fn queue() -> impl Strategy<Value = QueueStatus> {
             delay_micros,
             executors_min,
             executors_max,
+            size,
             node,
             requests,
             releases,
@@ -58,12 +60,28 @@ fn queue() -> impl Strategy<Value = QueueStatus> {
 }
 
 fn one_allocation() -> impl Strategy<Value = AllocationStatus> {
-    let what = (allocation(), text(), number(), option::of(text()), text());
+    let what = (allocation(), text(), number(), option::of(text()), text(), text());
     let how = (time(), option::of(time()), number(), any::<bool>(), any::<bool>());
-    (what, how).prop_map(|((id, queue, nodes, job, state), how)| {
+    (what, how).prop_map(|((id, queue, nodes, job, state, reason), how)| {
         let (asked, started, executors, ending, fixed) = how;
-        AllocationStatus { id, queue, nodes, job, state, asked, started, executors, ending, fixed }
+        AllocationStatus {
+            id,
+            queue,
+            nodes,
+            job,
+            state,
+            reason,
+            asked,
+            started,
+            executors,
+            ending,
+            fixed,
+        }
     })
+}
+
+pub(crate) fn coming() -> impl Strategy<Value = Coming> {
+    (text(), number(), text()).prop_map(|(queue, nodes, reason)| Coming { queue, nodes, reason })
 }
 
 pub(crate) fn status() -> impl Strategy<Value = ProvisionStatus> {
