@@ -118,10 +118,13 @@ class Objects:
     def __init__(self, access: Optional[str]) -> None:
         self._access = access
         self.folder = ""
+        self.overflow = ""
+        """Where output of calls is that is too long to be sent, if that is here."""
         if access is None:
             place = os.environ.get("TMPDIR") or "/tmp"
             self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
             os.mkdir(self.folder, 0o700)
+            self.overflow = os.path.join(self.folder, "overflow")
         self._put: Set[str] = set()
         """URLs of what was put into caches."""
         self._unneeded: Deque[Tuple[str, int]] = deque()

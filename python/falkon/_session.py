@@ -101,6 +101,7 @@ class Session:
         """Arguments and values that are too large to travel with calls."""
         if access is None:
             options = [*options, "--objects", self.objects.folder]
+            options += ["--overflow", self.objects.overflow]
         try:
             self.connection = Connection(options, access, away_seconds)
         except BaseException:
@@ -490,12 +491,26 @@ class Session:
             return self.objects.take(future, data)
         return value_of(data)
 
+    def _written(self, stream: int, captured: Message) -> bytes:
+        """What a call wrote, whole if its executor is this session's own. No path
+        comes from elsewhere: the folder is ours, and the number names the file."""
+        head: bytes
+        head, total, overflow = captured
+        if total <= len(head):
+            return head
+        if overflow is not None and self.objects.overflow:
+            name = "%d.%s" % (overflow[1], "stderr" if stream else "stdout")
+            whole = _own_file(os.path.join(self.objects.overflow, name), total)
+            if whole is not None:
+                return whole
+        return head + b"\n[falkon: cut: %d of %d bytes]\n" % (len(head), total)
+
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
         if detail is not None and self._output is not None:
             for stream in (0, 1):
                 if detail[stream][1]:
-                    self._output(stream + 1, _written(detail[stream]))
+                    self._output(stream + 1, self._written(stream, detail[stream]))
         tag = outcome[0]
         if tag == EXIT and outcome[1] == 0:
             try:
@@ -564,18 +579,17 @@ def _too_long(payload: bytes) -> TaskFailed:
     )
 
 
-def _written(captured: Message) -> bytes:
-    """What a call wrote, whole if it can be read from here."""
-    head: bytes
-    head, total, file = captured
-    if total > len(head) and file:
-        try:
-            with open(file, "rb") as whole:
-                head = whole.read()
-            os.unlink(file)
-        except OSError:
-            pass
-    return head
+def _own_file(path: str, length: int) -> Optional[bytes]:
+    """A file that was made for this session, which goes; None unless all of it is
+    there."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(file, "rb") as whole:
+            data = whole.read(length + 1)
+        os.unlink(path)
+    except OSError:
+        return None
+    return data if len(data) == length else None
 
 
 def _error(outcome: Message, detail: Optional[Message]) -> BaseException:

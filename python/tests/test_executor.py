@@ -222,6 +222,24 @@ class Calls(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
+    def test_long_output_is_passed_on_whole_and_leaves_no_file(self):
+        written = {1: [], 2: []}
+
+        def write(letter):
+            print(letter * 300_000)
+            print("end", file=sys.stderr)
+
+        def output(stream, data):
+            written[stream].append(data)
+
+        with falkon.Executor(max_workers=1, output=output) as executor:
+            folder = executor._shared.session().objects.overflow
+            list(executor.map(write, "ab"))
+            self.assertEqual([name for name in os.listdir(folder) if name[0].isdigit()], [])
+        self.assertEqual(sorted(written[1]), [b"a" * 300_000 + b"\n", b"b" * 300_000 + b"\n"])
+        self.assertEqual(written[2], [b"end\n", b"end\n"])
+        self.assertFalse(os.path.exists(folder))
+
     def test_after_shutdown(self):
         executor = falkon.Executor(max_workers=1)
         future = executor.submit(abs, -1)

@@ -6,6 +6,7 @@ use crate::objects::Resolver;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::results::measured::{MeasureArgs, Measured};
+use crate::results::rest::Origin;
 use crate::results::staged;
 use crate::results::terminal::end_of_stream;
 use crate::results::{Sink, SinkError, TaskResult, Times};
@@ -116,6 +117,8 @@ pub(crate) struct Receiver<'a> {
     stop_at: u64,
     names: BTreeMap<u64, String>,
     sink: Box<dyn Sink + 'a>,
+    /// Where the rest of long output comes from.
+    origin: Origin,
     /// Why results are not passed on any more.
     trouble: Option<SinkError>,
     progress: Progress,
@@ -146,6 +149,7 @@ impl<'a> Receiver<'a> {
             stop_at: u64::MAX,
             names: BTreeMap::new(),
             sink,
+            origin: Origin::Nowhere,
             trouble: None,
             progress,
             executors: BTreeMap::new(),
@@ -155,6 +159,11 @@ impl<'a> Receiver<'a> {
             measure: MeasureArgs::default(),
             slots: None,
         }
+    }
+
+    /// Says where the rest of long output comes from.
+    pub(crate) fn fetch_from(&mut self, origin: Origin) {
+        self.origin = origin;
     }
 
     /// Says that tasks have names, which must be told before their results.
@@ -227,7 +236,16 @@ impl<'a> Receiver<'a> {
     /// Takes a delivery in. When this returns and there is no
     /// [`Receiver::trouble`], its results are passed on and can be acknowledged
     /// up to `self.position`.
-    pub(crate) fn take(&mut self, delivery: Delivery) {
+    ///
+    /// # Errors
+    /// The connection over which it came is lost: what was not taken in comes
+    /// again over the next.
+    pub(crate) async fn take(
+        &mut self,
+        client: &Client,
+        delivery: Delivery,
+    ) -> Result<(), ClientError> {
+        let instance = delivery.instance;
         let delivered = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let delivered = Time(delivered.as_micros() as u64);
         for (id, name) in delivery.executors {
@@ -239,7 +257,6 @@ impl<'a> Receiver<'a> {
             // After a lost connection a run may come again of which a part is
             // known.
             let known = self.position.saturating_sub(at).min(finished.count);
-            at += finished.count;
             for position in finished.first.0 + known..finished.first.0 + finished.count {
                 let index = self.plan.map_or(position, |plan| plan.index_of(position));
                 let mut result = TaskResult::of(finished, index, delivered);
@@ -256,8 +273,15 @@ impl<'a> Receiver<'a> {
                     }
                     None => result.name = self.names.get(&position).cloned(),
                 }
+                if let Some(detail) = finished.detail.as_deref() {
+                    let task = (instance, TaskId(position));
+                    result.rests = self.origin.rests(client, task, detail).await?;
+                }
                 self.take_one(&result, position);
+                let taken = position - finished.first.0 + 1;
+                self.position = self.position.max(at + taken);
             }
+            at += finished.count;
             self.position = self.position.max(at);
         }
         self.names.clear();
@@ -267,6 +291,7 @@ impl<'a> Receiver<'a> {
         self.counts = delivery.counts;
         self.complete |= delivery.complete || self.position >= self.stop_at;
         self.progress.update(&self.counts);
+        Ok(())
     }
 
     /// What an outcome refers to, in words.
@@ -294,10 +319,9 @@ impl<'a> Receiver<'a> {
             self.observed.add(&TaskTimes { queued, started, ended, delivered }, &usage);
         }
         if status == Status::Failed && self.failures.len() < FAILURES_SHOWN_MAX {
-            let stderr = result
-                .detail
-                .as_deref()
-                .map(|detail| end_of_stream(&detail.stderr, STDERR_SHOWN_BYTES_MAX));
+            let stderr = result.detail.as_deref().map(|detail| {
+                end_of_stream(&detail.stderr, &result.rests[1], STDERR_SHOWN_BYTES_MAX)
+            });
             let mut reason = result.error().unwrap_or_default();
             if result.attempts > 1 {
                 reason.push_str(&format!(" ({} attempts)", result.attempts));

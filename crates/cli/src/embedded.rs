@@ -6,6 +6,7 @@ use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
 use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_node::lrm::granted;
+use falkon_node::overflow::OverflowDirectory;
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,6 +80,15 @@ pub(crate) fn memory() -> u64 {
     info.totalram as u64 * u64::from(info.mem_unit)
 }
 
+/// Directories of the executor.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// What it needs while it runs.
+    pub(crate) scratch: PathBuf,
+    /// Output that is too long for memory.
+    pub(crate) overflow: OverflowDirectory,
+}
+
 /// A dispatcher and an executor, of one process.
 pub(crate) struct Embedded {
     pub(crate) executor: JoinHandle<Result<(), ExecutorError>>,
@@ -90,7 +100,7 @@ impl Embedded {
     /// Starts a dispatcher without a journal and one executor.
     pub(crate) fn start(
         capacity: Resources,
-        scratch: PathBuf,
+        places: Places,
         capture_bytes_max: u64,
         workers: WorkerOptions,
         cache: Option<CacheSetup>,
@@ -106,7 +116,8 @@ impl Embedded {
         let options = executor::Options {
             name: hostname(),
             capacity,
-            scratch,
+            scratch: places.scratch,
+            overflow: places.overflow,
             capture_bytes_max,
             workers,
             give_up: None,

@@ -9,12 +9,14 @@
 
 use crate::access::{AccessArgs, role_for};
 use crate::data::CacheArgs;
-use crate::embedded::{self, Embedded, OfferArgs};
+use crate::embedded::{self, Embedded, OfferArgs, Places};
 use crate::exit::{Exit, runtime};
+use crate::results::rest::make_overflow;
 use crate::run::CAPTURE_BYTES_DEFAULT;
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
+use falkon_node::overflow::OverflowDirectory;
 use falkon_node::secure::{FrameReader, FrameWriter, connect, plain};
 use falkon_wire::message::PROTOCOL_VERSION;
 use std::io;
@@ -43,6 +45,10 @@ pub(crate) struct PipeArgs {
     /// and write there, and it is removed in the end
     #[arg(long, value_name = "DIR", requires = "here")]
     objects: Option<PathBuf>,
+    /// A folder, to be made, for output that is too long to be sent: what a
+    /// result calls number N is in N.stdout and N.stderr; it goes in the end
+    #[arg(long, value_name = "DIR", requires = "here")]
+    overflow: Option<PathBuf>,
     #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
@@ -108,8 +114,18 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
     };
     let (capacity, mut workers) = (args.offer.capacity(), args.workers.options());
     workers.objects.clone_from(&args.objects);
-    let place = scratch.path().to_owned();
-    let embedded = Embedded::start(capacity, place, args.capture, workers, Some(cache));
+    let overflow = match &args.overflow {
+        None => make_overflow(scratch.path()),
+        Some(folder) => OverflowDirectory::make(folder.clone()).map_err(|error| {
+            Exit::usage(format!("cannot make the directory {}: {error}", folder.display()))
+        }),
+    };
+    let overflow = match overflow {
+        Ok(overflow) => overflow,
+        Err(exit) => return exit,
+    };
+    let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
+    let embedded = Embedded::start(capacity, places, args.capture, workers, Some(cache));
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -122,6 +138,7 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
         failed = embedded::failure(&mut embedded.executor) => failed,
     };
     embedded.stop(true).await;
+    overflow.close();
     // Nobody is left who could read what is in it.
     scratch.remove();
     if let Some(folder) = args.objects {

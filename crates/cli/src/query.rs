@@ -10,8 +10,9 @@ use crate::campaign::Receiver;
 use crate::embedded::how_gpus_are_offered;
 use crate::exit::{Exit, runtime, say};
 use crate::progress::{Progress, span};
-use crate::results::line::Json;
+use crate::results::line::{Json, TEXT_BYTES_MAX};
 use crate::results::measured::MeasureArgs;
+use crate::results::rest::{Fetching, Origin};
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::run::{Ending, Interrupts, finish};
@@ -130,7 +131,7 @@ async fn receive(
             let names = names_of(client, instance, &delivery).await?;
             receiver.name_tasks(names);
         }
-        receiver.take(delivery);
+        receiver.take(client, delivery).await?;
         if let Some(error) = receiver.take_trouble() {
             return Ok(Ending::Sink(error));
         }
@@ -263,7 +264,7 @@ impl Sink for Silent {
 
 pub(crate) fn wait(args: WaitArgs) -> Exit {
     let measure = MeasureArgs::default();
-    pass_on(&args.access, args.instance, Box::new(Silent), 0, args.quiet, true, &measure)
+    pass_on(&args.access, args.instance, None, 0, args.quiet, true, &measure)
 }
 
 /// `falkon results`
@@ -288,19 +289,20 @@ pub(crate) struct ResultsArgs {
 }
 
 pub(crate) fn results(args: ResultsArgs) -> Exit {
-    let sink: Box<dyn Sink> = if args.json {
-        Box::new(Json::new(std::io::stdout()))
-    } else {
-        Box::new(Terminal { owns_overflow: false })
+    let output: (Box<dyn Sink>, u64) = match args.json {
+        true => (Box::new(Json::new(std::io::stdout())), TEXT_BYTES_MAX),
+        false => (Box::new(Terminal), u64::MAX),
     };
     let measure = &args.measure;
-    pass_on(&args.access, args.instance, sink, args.from, true, !args.no_wait, measure)
+    pass_on(&args.access, args.instance, Some(output), args.from, true, !args.no_wait, measure)
 }
 
+/// Passes results on to a sink, with streams of at most so many bytes; or only
+/// waits for them.
 fn pass_on(
     access: &AccessArgs,
     instance: u64,
-    sink: Box<dyn Sink>,
+    output: Option<(Box<dyn Sink>, u64)>,
     from: u64,
     quiet: bool,
     to_the_end: bool,
@@ -329,7 +331,12 @@ fn pass_on(
             return Exit::usage(format!("there is no instance {instance}"));
         };
         let progress = Progress::new(found.counts.total, !quiet);
+        let wanted = output.as_ref().map(|(_, bytes_max)| *bytes_max);
+        let sink = output.map_or_else(|| Box::new(Silent) as Box<dyn Sink>, |(sink, _)| sink);
         let mut receiver = Receiver::new(None, sink, progress, false);
+        if let Some(bytes_max) = wanted {
+            receiver.fetch_from(Origin::Executors(Fetching::new(access.level, None, bytes_max)));
+        }
         receiver.position = from;
         receiver.measure(measure);
         receiver.set_named(found.named);

@@ -4,12 +4,14 @@ pub(crate) mod directory;
 pub(crate) mod line;
 pub(crate) mod measured;
 pub(crate) mod order;
+pub(crate) mod rest;
 pub(crate) mod staged;
 pub(crate) mod terminal;
 
 use crate::plan::TaskFiles;
 use falkon_core::result::{Detail, Finished, Outcome, Status};
 use falkon_core::task::Time;
+use rest::{CutReason, Rest};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,6 +42,8 @@ pub(crate) struct TaskResult {
     /// Where standard output and standard error were put in full, if they were
     /// taken away from where `detail` says.
     pub(crate) kept: [Option<Kept>; 2],
+    /// What there is of them that `detail` does not hold.
+    pub(crate) rests: [Rest; 2],
 }
 
 /// A place within a file that holds what several tasks wrote.
@@ -51,6 +55,8 @@ pub(crate) struct Kept {
     pub(crate) offset: u64,
     /// How long it is, in bytes.
     pub(crate) length: u64,
+    /// Why that is not all that the task wrote, if it is not.
+    pub(crate) cut: Option<CutReason>,
 }
 
 /// When each phase of a task began.
@@ -89,6 +95,7 @@ impl TaskResult {
             digest: None,
             files: None,
             kept: [None, None],
+            rests: [Rest::None, Rest::None],
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::campaign::{self, Receiver};
 use crate::data::{CacheArgs, PolicyArgs};
-use crate::embedded::{self, Embedded, OfferArgs};
+use crate::embedded::{self, Embedded, OfferArgs, Places};
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs, Surroundings};
 use crate::progress::Progress;
@@ -10,6 +10,7 @@ use crate::results::directory::Directory;
 use crate::results::line::Json;
 use crate::results::measured::MeasureArgs;
 use crate::results::order::Ordered;
+use crate::results::rest::{Origin, make_overflow};
 use crate::results::terminal::Terminal;
 use crate::results::{Sink, SinkError, TaskResult};
 use crate::scratch::Scratch;
@@ -225,12 +226,11 @@ pub(crate) fn make_sink<'a>(
     output: &OutputArgs,
     directory: Option<Directory>,
     plan: &Plan,
-    owns_overflow: bool,
 ) -> Box<dyn Sink + 'a> {
     let printed: Option<Box<dyn Sink>> = if output.json {
         Some(Box::new(Json::new(std::io::stdout())))
     } else if directory.is_none() {
-        Some(Box::new(Terminal { owns_overflow }))
+        Some(Box::new(Terminal))
     } else {
         None
     };
@@ -245,8 +245,7 @@ pub(crate) fn make_sink<'a>(
     Box::new(Both { printed, directory })
 }
 
-/// Results go to the directory, which may take the overflow files away, then
-/// to what is printed.
+/// Results go to the directory, then to what is printed.
 struct Both {
     printed: Option<Box<dyn Sink>>,
     directory: Option<Directory>,
@@ -323,24 +322,31 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     };
     let started = Instant::now();
     let (capture, workers) = (args.output.capture, args.workers.options());
-    let (capacity, place) = (args.offer.capacity(), scratch.path().to_owned());
-    let embedded = Embedded::start(capacity, place, capture, workers, cache.clone());
+    let overflow = match make_overflow(scratch.path()) {
+        Ok(overflow) => overflow,
+        Err(exit) => return exit,
+    };
+    let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
+    let capacity = args.offer.capacity();
+    let embedded = Embedded::start(capacity, places, capture, workers, cache.clone());
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
     };
     let with_digests = directory.is_some();
-    let sink = make_sink(&args.output, directory, &plan, true);
+    let sink = make_sink(&args.output, directory, &plan);
     // A task's own output and the progress line would overwrite each other on
     // one terminal; the line steps aside for each.
     let progress = Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
+    receiver.fetch_from(Origin::Here(overflow.clone()));
     receiver.set_slots(u64::from(args.offer.capacity().cpus_milli));
     let outcome =
         drive(&mut embedded, &plan, &mut receiver, (args.failure.fail_fast, policy)).await;
     let at_once = !matches!(outcome, Ending::Complete);
     embedded.stop(at_once).await;
+    overflow.close();
     scratch.leave(cache);
     let seconds = started.elapsed().as_secs_f64();
     finish(&mut receiver, outcome, before, seconds, args.output.quiet)
@@ -454,7 +460,9 @@ async fn drive(
                     Ok(delivery) => delivery,
                     Err(error) => return Ending::Client(error),
                 };
-                receiver.take(delivery);
+                if let Err(error) = receiver.take(&client, delivery).await {
+                    return Ending::Client(error);
+                }
                 if let Err(error) = client.acknowledge(instance, receiver.position).await {
                     return Ending::Client(error);
                 }

@@ -7,6 +7,9 @@ use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
+use crate::results::directory::Directory;
+use crate::results::line::TEXT_BYTES_MAX;
+use crate::results::rest::{Fetching, Origin};
 use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
 use clap::Args;
 use falkon_core::dispatch::InstanceOptions;
@@ -94,10 +97,15 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
         return Ok(query::print(&format!("{instance}\n")).unwrap_or(Exit::Success));
     }
     let with_digests = directory.is_some();
-    let sink = make_sink(&args.output, directory, &plan, false);
+    let overflow = directory.as_ref().map(Directory::overflow);
+    let sink = make_sink(&args.output, directory, &plan);
     let progress = crate::progress::Progress::new(plan.count(), !args.output.quiet);
     let mut receiver = campaign::Receiver::new(Some(&plan), sink, progress, with_digests);
     receiver.measure(&args.output.measure);
+    let only_json = args.output.json && overflow.is_none();
+    let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
+    let fetching = Fetching::new(access.level, overflow, bytes_max);
+    receiver.fetch_from(Origin::Executors(fetching));
     let access = if owner { access } else { own_access };
     let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
     let seconds = started.elapsed().as_secs_f64();

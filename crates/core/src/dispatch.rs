@@ -26,6 +26,7 @@ mod intermediate;
 mod line;
 mod locate;
 mod located;
+mod outputs;
 mod pages;
 mod parts;
 mod place;
@@ -140,6 +141,8 @@ pub struct Dispatcher {
     stale_remakes: BTreeSet<InstanceId>,
     /// Copies of objects that are in caches alone.
     copies: Copies,
+    /// Output that executors keep.
+    outputs: outputs::Outputs,
     /// Objects that need not be kept any more.
     released: Vec<ObjectId>,
     /// Executors that have tasks.

@@ -158,8 +158,7 @@ pub enum Action {
     },
     /// No task will refer to this template any more.
     Forget(TemplateId),
-    /// Start tasks; they stay started until [`Event::Ended`] or
-    /// [`Event::TakenBack`].
+    /// Start tasks, which run until [`Event::Ended`] or [`Event::TakenBack`].
     Start(Start),
     /// End a task: ask it to, and force it after `grace_micros`.
     Kill {
@@ -179,6 +178,8 @@ pub enum Action {
     VisitEnded(u64, VisitEnd),
     /// A task with data objects is over: its sandbox may go.
     Clear(TaskKey),
+    /// Output that was kept under these numbers is not needed any more.
+    Discard(Vec<u64>),
     /// It has left: nothing runs and nothing is unreported.
     Left,
 }
@@ -618,6 +619,7 @@ impl Executor {
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
             (Some(Killed::Disowned), _) => {
+                self.discard(detail.as_deref());
                 if let Some(task) = &run.data {
                     self.finish(key, task, None);
                 }

@@ -135,7 +135,7 @@ pub const UPDATE_RUNS_MAX: usize = 32_768;
 /// Objects put into a cache by hand, with their names, in one message from an
 /// executor.
 pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
-/// What one report says: output, value, error and names of files.
+/// What one report says: output, value and error.
 pub const REPORT_BYTES_MAX: u64 = 12 << 20;
 /// What is kept of one output stream of a task.
 pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
@@ -143,8 +143,6 @@ pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
 pub const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// What is said of an error; of a longer text the beginning and the end.
 pub const ERROR_BYTES_MAX: u64 = 64 << 10;
-/// The name of a file with all of an output: as long as systems let names be.
-pub const PATH_BYTES_MAX: u64 = 4096;
 /// How far apart an executor's updates are at least that tell of nothing but
 /// tasks that ended, while it has no room for others and enough of them.
 pub const REPORTS_APART_MICROS: u64 = 5_000;
@@ -242,7 +240,7 @@ const _: () = {
     assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(ROW_WITH_VALUES_BYTES_MAX <= TASK_BYTES_MAX);
     assert!(ORDER_BYTES_MAX <= MESSAGE_BYTES_MAX);
-    let texts = ERROR_BYTES_MAX + 2 * PATH_BYTES_MAX + ENVELOPE_BYTES_MAX;
+    let texts = ERROR_BYTES_MAX + ENVELOPE_BYTES_MAX;
     assert!(2 * CAPTURE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     assert!(VALUE_BYTES_MAX + texts <= REPORT_BYTES_MAX);
     // A report goes to the dispatcher, into the journal, to the client and, as
@@ -256,6 +254,15 @@ const _: () = {
     assert!(UPDATE_BYTES_MAX + changes + returned + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
 };
+/// Results whose output executors keep, in all instances; output of further
+/// ones is discarded beyond what was sent.
+pub const OUTPUT_TASKS_MAX: u64 = 1 << 20;
+/// Discarded outputs that wait for one executor's next orders; further ones go
+/// with the executor, or when they are old.
+pub const DISCARDED_NAMES_MAX: u64 = 1 << 17;
+/// Outputs that one order discards; further ones come with the next.
+pub const ORDER_DISCARDED_NAMES_MAX: u64 = 1 << 14;
+const _: () = assert!(ORDER_DISCARDED_NAMES_MAX <= DISCARDED_NAMES_MAX);
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

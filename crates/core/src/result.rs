@@ -2,8 +2,7 @@
 
 use crate::data::stage::Usage;
 use crate::limits::{
-    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, PATH_BYTES_MAX, REPORT_BYTES_MAX,
-    VALUE_BYTES_MAX,
+    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, REPORT_BYTES_MAX, VALUE_BYTES_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -85,25 +84,52 @@ pub struct Captured {
     pub head: Vec<u8>,
     /// How many bytes the task wrote.
     pub total_bytes: u64,
-    /// Where all of them are, on the executor's node, if they were too many.
-    pub file: Option<Vec<u8>>,
+    /// What the executor keeps all of them under, if they were too many to be
+    /// sent; `None` also if it could not keep them.
+    pub overflow: Option<Overflow>,
+}
+
+/// A number that one executor process gave to output that it keeps because it
+/// is too long to be sent. Nobody but that process knows the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Overflow {
+    /// The executor's incarnation.
+    pub incarnation: u64,
+    /// Its number for the output, which it never gives twice.
+    pub number: u64,
+}
+
+/// One of the two streams that a task writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    /// Both, in the order in which they stand everywhere.
+    pub const BOTH: [Stream; 2] = [Stream::Stdout, Stream::Stderr];
+
+    /// The name of its files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
 }
 
 impl Captured {
     fn is_within_bounds(&self) -> bool {
-        self.head.len() as u64 <= CAPTURE_BYTES_MAX && self.file_bytes() <= PATH_BYTES_MAX
-    }
-
-    fn file_bytes(&self) -> u64 {
-        self.file.as_ref().map_or(0, |file| file.len() as u64)
+        self.head.len() as u64 <= CAPTURE_BYTES_MAX
     }
 
     fn cut(&mut self, bytes: u64) {
         self.head.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
         self.head.shrink_to_fit();
-        if self.file_bytes() > PATH_BYTES_MAX {
-            self.file = None;
-        }
     }
 
     /// Whether `head` is not all there was.
@@ -132,6 +158,21 @@ pub struct Detail {
 }
 
 impl Detail {
+    /// What was captured of a stream.
+    #[must_use]
+    pub fn stream(&self, stream: Stream) -> &Captured {
+        match stream {
+            Stream::Stdout => &self.stdout,
+            Stream::Stderr => &self.stderr,
+        }
+    }
+
+    /// What the executor keeps of each stream.
+    #[must_use]
+    pub fn overflows(&self) -> [Option<Overflow>; 2] {
+        Stream::BOTH.map(|stream| self.stream(stream).overflow)
+    }
+
     fn is_within_bounds(&self) -> bool {
         let heads = self.stdout.head.len() + self.stderr.head.len();
         self.error.len() as u64 <= ERROR_BYTES_MAX
@@ -169,13 +210,11 @@ impl Detail {
             + self.stderr.head.capacity()
             + self.error.capacity()
             + self.value.capacity()) as u64
-            + self.stdout.file_bytes()
-            + self.stderr.file_bytes()
     }
 }
 
 /// What a detail takes beside output and value.
-const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + 2 * PATH_BYTES_MAX + ENVELOPE_BYTES_MAX;
+const TEXTS_BYTES_MAX: u64 = ERROR_BYTES_MAX + ENVELOPE_BYTES_MAX;
 
 /// The beginning and the end of a text, `bytes_max` in all.
 #[must_use]

@@ -95,6 +95,7 @@ impl World {
                 | Action::Stage(_)
                 | Action::Peers(_)
                 | Action::Clear(_)
+                | Action::Discard(_)
                 | Action::VisitEnded(..)
                 | Action::Left => {}
             }

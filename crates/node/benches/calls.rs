@@ -15,6 +15,7 @@ use falkon_core::task::{Kind, Packed, Resources, Rows, Submission, TaskClass, Ta
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::dispatcher::{self, Log};
 use falkon_node::executor::{self, Link, WorkerOptions};
+use falkon_node::overflow::OverflowDirectory;
 use falkon_node::process::{HOST_ARGUMENT, host_main};
 use falkon_node::secure::{Role, plain};
 use falkon_wire::codec::Wire;
@@ -115,6 +116,7 @@ impl Service {
             name: "bench".to_owned(),
             capacity: Resources::cpus(WORKERS),
             scratch: std::env::temp_dir(),
+            overflow: OverflowDirectory::create(&std::env::temp_dir()).unwrap(),
             capture_bytes_max: 1 << 16,
             workers: WorkerOptions::default(),
             give_up: None,

@@ -156,7 +156,7 @@ fn serve(level: Level, cache: &Arc<DiskCache>) -> (Server, Peer, Fetcher) {
         }
     });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = Server::start(listener, acceptor, Arc::clone(cache), asks).unwrap();
+    let server = Server::start(listener, acceptor, Arc::clone(cache), None, asks).unwrap();
     let fingerprint = Some(identity.fingerprint().0);
     let peer = Peer { address: server.address().to_string(), fingerprint };
     (server, peer, Fetcher::new(level, secret))

@@ -13,6 +13,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
     Access, Delivery, FoundObject, InstanceOptions, ObjectStatus, Purpose, RequestError, Selection,
 };
+use falkon_core::result::Stream;
 use falkon_core::task::{ExecutorId, InstanceId, Submission, TaskId};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{
@@ -344,6 +345,23 @@ impl Client {
     ) -> Result<(Ticket, Vec<Access>), ClientError> {
         let object = object.clone();
         match self.ask(|request| FromClient::Reach { request, instance, object, purpose }).await? {
+            ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Where all of what a task wrote to a stream is, and a ticket for it.
+    ///
+    /// # Errors
+    /// The connection is lost, or the dispatcher refuses.
+    pub async fn reach_output(
+        &self,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> Result<(Ticket, Vec<Access>), ClientError> {
+        let asked = |request| FromClient::ReachOutput { request, instance, task, stream };
+        match self.ask(asked).await? {
             ToClient::Reached { ticket, access, .. } => Ok((ticket, access)),
             other => Err(unexpected(other)),
         }

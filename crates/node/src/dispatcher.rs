@@ -525,6 +525,11 @@ impl Driver {
                 self.push(connection, answer);
                 return;
             }
+            FromClient::ReachOutput { request, instance, task, stream } => {
+                let answer = self.reach_output(request, instance, task, stream);
+                self.push(connection, answer);
+                return;
+            }
             FromClient::Provision { request, ask } => {
                 let answer = self.ask_provisioner(now, request, ask);
                 self.push(connection, answer);

@@ -5,6 +5,7 @@ mod gpus;
 mod mend;
 mod not_started;
 mod objects;
+mod outputs;
 mod sandboxes;
 mod tasks;
 mod visits;
@@ -12,6 +13,7 @@ mod workers;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
+use crate::overflow::OverflowDirectory;
 use crate::process::{Ended, HostError, Outcome};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
 use falkon_core::dispatch::Lease;
@@ -20,6 +22,7 @@ use falkon_core::task::{AllocationId, Resources, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
 use objects::{FromObjects, Objects};
+use outputs::Outputs;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
@@ -53,8 +56,10 @@ pub struct Options {
     pub name: String,
     /// What it offers.
     pub capacity: Resources,
-    /// Where output goes that is too long to be sent.
+    /// Where tasks with data objects have their directories.
     pub scratch: PathBuf,
+    /// Where output goes that is too long to be sent.
+    pub overflow: OverflowDirectory,
     /// Bytes of each output stream that are sent, at most
     /// [`CAPTURE_BYTES_MAX`](falkon_core::limits::CAPTURE_BYTES_MAX).
     pub capture_bytes_max: u64,
@@ -176,9 +181,10 @@ pub async fn run(
     }
     let incarnation = u64::from_le_bytes(random).max(1);
     let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
+    let outputs = Outputs::new(options.overflow.clone(), incarnation);
     let mut objects = None;
     if let Some(setup) = &options.cache {
-        let opened = Objects::open(setup, &options.scratch, incarnation, options.log.clone());
+        let opened = Objects::open(setup, &options, incarnation);
         let (mut opened, stage, reused) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
             Link::Access { access, source } => access
@@ -197,7 +203,7 @@ pub async fn run(
     let mut driver = Driver {
         core,
         clock: Clock::start(),
-        tasks: Tasks::new(&options, objects),
+        tasks: Tasks::new(&options, outputs, objects),
         session: None,
         say: Vec::new(),
         reported: false,
@@ -462,6 +468,7 @@ impl Driver {
                     objects.clear(key);
                 }
             }
+            Action::Discard(numbers) => self.tasks.outputs().discard(&numbers),
             Action::Left => self.left = true,
         }
     }

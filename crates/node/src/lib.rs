@@ -11,6 +11,7 @@ pub mod journal;
 pub mod lock;
 pub mod lrm;
 pub mod object;
+pub mod overflow;
 pub mod pages;
 pub mod peer;
 pub mod process;

@@ -22,6 +22,7 @@ use falkon_core::execute::VisitEnd;
 use falkon_core::task::Time;
 use falkon_node::cache::DiskCache;
 use falkon_node::object::{Landing, object_id};
+use falkon_node::overflow::OverflowDirectory;
 use falkon_node::peer::{
     Fetcher, FromPeers, Peer, PeerError, Piece, SMALL_BYTES_MAX, Server, Verdict,
 };
@@ -41,6 +42,7 @@ fn secret() -> Secret {
 struct Rig {
     dir: tempfile::TempDir,
     cache: Arc<DiskCache>,
+    overflow: OverflowDirectory,
     server: Option<Server>,
     identity: PeerIdentity,
     level: Level,
@@ -52,10 +54,12 @@ impl Rig {
     fn new(level: Level) -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let (cache, _) = DiskCache::open(&[dir.path().join("cache")]).unwrap();
+        let overflow = OverflowDirectory::create(dir.path()).unwrap();
         let identity = PeerIdentity::generate().unwrap();
         let mut rig = Rig {
             dir,
             cache: Arc::new(cache),
+            overflow,
             server: None,
             identity,
             level,
@@ -105,7 +109,8 @@ impl Rig {
             }
         });
         let cache = Arc::clone(&self.cache);
-        self.server = Some(Server::start(listener, acceptor, cache, asks).unwrap());
+        let overflow = Some(self.overflow.clone());
+        self.server = Some(Server::start(listener, acceptor, cache, overflow, asks).unwrap());
     }
 
     fn peer(&self) -> Peer {

@@ -15,7 +15,9 @@ use falkon_core::dispatch::{
     InstanceOptions, Join, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose, Record,
     RequestError, Selection, StoredPage, Update,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::result::{
+    Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
@@ -63,7 +65,9 @@ wire_enum!(Outcome {
     9 => NoInput,
     10 => Unreadable,
 });
-wire_struct!(Captured { head, total_bytes, file });
+wire_struct!(Captured { head, total_bytes, overflow });
+wire_struct!(Overflow { incarnation, number });
+wire_enum!(Stream { 0 => Stdout, 1 => Stderr });
 wire_struct!(Object { id, url, version, size });
 wire_struct!(Sources { peers, store, coming });
 wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
@@ -85,6 +89,8 @@ wire_enum!(AccessError {
     1 => Taken(other),
     2 => Needed { tasks },
     3 => NoCache,
+    4 => NotKept,
+    5 => ExecutorGone,
 });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
@@ -117,7 +123,18 @@ wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });
-wire_struct!(Order { acknowledged, prepare, assign, recall, cancel, disown, forget, data, leave });
+wire_struct!(Order {
+    acknowledged,
+    prepare,
+    assign,
+    recall,
+    cancel,
+    disown,
+    forget,
+    discard,
+    data,
+    leave,
+});
 wire_struct!(Lease { allocation, leaves_in_micros });
 wire_struct!(Update { number, reports, returned, recalled, leaving, cache });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });

@@ -11,7 +11,7 @@ use falkon_core::dispatch::{
     Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
     Purpose, RequestError, Selection, Update,
 };
-use falkon_core::result::Counts;
+use falkon_core::result::{Counts, Stream};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 
 /// Both sides must speak the same version. A journal holds the same values, so
@@ -137,6 +137,18 @@ pub enum FromClient {
         /// What for.
         purpose: Purpose,
     },
+    /// Ask whom to go to for all that a task wrote, if its executor keeps it.
+    /// Answer: [`ToClient::Reached`].
+    ReachOutput {
+        /// Comes back in the answer.
+        request: u64,
+        /// Whose task.
+        instance: InstanceId,
+        /// Which.
+        task: TaskId,
+        /// Which of its streams.
+        stream: Stream,
+    },
     /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
     /// [`ToClient::Done`].
     Provision {
@@ -161,6 +173,7 @@ wire_enum!(FromClient {
     11 => Find { request, instance, name },
     12 => Reach { request, instance, object, purpose },
     13 => Provision { request, ask },
+    14 => ReachOutput { request, instance, task, stream },
 });
 
 /// Tasks described in one answer.
@@ -237,7 +250,7 @@ pub enum ToClient {
         /// Each that the name means.
         found: Vec<FoundObject>,
     },
-    /// Whom to go to with a data object.
+    /// Whom to go to with a data object, or for output.
     Reached {
         /// Of the question.
         request: u64,

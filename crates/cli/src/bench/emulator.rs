@@ -13,6 +13,7 @@ use clap::Args;
 use falkon_core::task::Resources;
 use falkon_node::client::Client;
 use falkon_node::executor::{self, ExecutorError, Link, Options};
+use falkon_node::overflow::OverflowDirectory;
 use falkon_node::secure::AccessFile;
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Child;
@@ -61,6 +62,8 @@ pub(crate) struct EmulateArgs {
 pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
     crate::service::start::raise_open_files();
     let access = args.access.load().map_err(BenchError::Access)?;
+    let overflow = OverflowDirectory::create(&std::env::temp_dir())
+        .map_err(BenchError::system("make a directory for long output"))?;
     let mut running = JoinSet::new();
     // Dropping these would not make executors leave, but they are to be told
     // nothing.
@@ -69,7 +72,7 @@ pub(crate) async fn emulate(args: &EmulateArgs) -> Result<(), BenchError> {
         let (leaves, leaving) = oneshot::channel();
         leave.push(leaves);
         running.spawn(executor::run(
-            options(number, args.slots),
+            options(number, args.slots, &overflow),
             link(&access, args.source),
             leaving,
         ));
@@ -89,11 +92,12 @@ fn link(access: &AccessFile, source: Option<IpAddr>) -> Link {
     Link::Access { access: Box::new(access.clone()), source }
 }
 
-fn options(number: u32, slots: u32) -> Options {
+fn options(number: u32, slots: u32, overflow: &OverflowDirectory) -> Options {
     Options {
         name: format!("{}:{}/{number}", hostname(), std::process::id()),
         capacity: Resources::cpus(slots),
         scratch: std::env::temp_dir(),
+        overflow: overflow.clone(),
         workers: falkon_node::executor::WorkerOptions::default(),
         capture_bytes_max: 0,
         give_up: None,

@@ -9,11 +9,11 @@ mod earlier;
 mod ledger;
 
 use super::line::Line;
-use super::terminal::{copy_stream, remove_overflow};
+use super::terminal::{copy_stream, tell_of_cut};
 use super::{Kept, SinkError, TaskResult};
 use crate::plan::Plan;
 use earlier::Earlier;
-use falkon_core::result::Captured;
+use falkon_core::result::{Captured, Stream};
 use falkon_node::lock::{FolderLock, LockError};
 use ledger::Ledger;
 use std::fmt;
@@ -378,9 +378,9 @@ impl Directory {
     pub(crate) fn take(&mut self, result: &TaskResult) -> Result<[Option<Kept>; 2], SinkError> {
         let mut kept = [None, None];
         if let Some(detail) = &result.detail {
-            for (which, captured) in [&detail.stdout, &detail.stderr].into_iter().enumerate() {
-                if captured.total_bytes > 0 {
-                    kept[which] = Some(self.keep(which, captured, result.index)?);
+            for (which, stream) in Stream::BOTH.into_iter().enumerate() {
+                if detail.stream(stream).total_bytes > 0 {
+                    kept[which] = Some(self.keep(which, result, detail.stream(stream))?);
                 }
             }
         }
@@ -416,18 +416,27 @@ impl Directory {
         self.ledger.close()
     }
 
-    fn keep(&mut self, which: usize, captured: &Captured, index: u64) -> Result<Kept, SinkError> {
+    fn keep(
+        &mut self,
+        which: usize,
+        result: &TaskResult,
+        captured: &Captured,
+    ) -> Result<Kept, SinkError> {
+        let rest = &result.rests[which];
         let stream = &mut self.streams[which];
         let offset = stream.end;
-        let length = copy_stream(captured, stream).map_err(|error| stream.failed(error))?;
+        let (length, cut) =
+            copy_stream(captured, rest, stream).map_err(|error| stream.failed(error))?;
         if self.per_task {
-            let path = task_file(&self.path, index, STREAMS[which]);
+            let path = task_file(&self.path, result.index, STREAMS[which]);
             let failed = |source| SinkError::Write { what: path.display().to_string(), source };
             let mut file = File::create(&path).map_err(failed)?;
-            copy_stream(captured, &mut file).map_err(failed)?;
+            copy_stream(captured, rest, &mut file).map_err(failed)?;
         }
-        remove_overflow(captured);
-        Ok(Kept { path: stream.path.clone(), offset, length })
+        if let Some(reason) = cut {
+            tell_of_cut(result, Stream::BOTH[which], length, captured, reason);
+        }
+        Ok(Kept { path: stream.path.clone(), offset, length, cut })
     }
 }
 

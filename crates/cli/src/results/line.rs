@@ -1,13 +1,20 @@
 //! A result as one line of JSON: what `--json` prints and `results.jsonl`
 //! holds.
 
+use super::rest::CutReason;
 use super::staged::JsonData;
+use super::terminal::read_stream;
 use super::{Kept, Sink, SinkError, TaskResult, Times};
-use falkon_core::result::{Captured, Detail, Outcome, Status};
+use falkon_core::result::{Captured, Outcome, Status, Stream};
 use falkon_core::task::Time;
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::io::Write;
+
+/// Bytes of one stream that are read into a line beyond what came with the
+/// result.
+pub(crate) const TEXT_BYTES_MAX: u64 = 16 << 20;
 
 /// The fields of a line, in order.
 #[derive(Serialize)]
@@ -18,9 +25,9 @@ pub(crate) struct Line<'a> {
     exit_code: Option<i32>,
     signal: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stdout: Option<std::borrow::Cow<'a, str>>,
+    stdout: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stderr: Option<std::borrow::Cow<'a, str>>,
+    stderr: Option<Cow<'a, str>>,
     /// Present if `stdout` is not all there was.
     #[serde(skip_serializing_if = "Option::is_none")]
     stdout_cut: Option<Cut>,
@@ -44,31 +51,39 @@ pub(crate) struct Line<'a> {
     value: Option<&'a RawValue>,
     /// What it returned otherwise, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
-    value_repr: Option<std::borrow::Cow<'a, str>>,
+    value_repr: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
 
-/// Output that is longer than what is kept: all of it is in a file where it
-/// was captured, if it could be written there.
+/// Output that is longer than the text of the line: all of it is in a file, or
+/// the rest is not to be had.
 #[derive(Serialize)]
 struct Cut {
     total_bytes: u64,
+    /// In `--out`, the file that has all of it.
     file: Option<String>,
-    /// Where in the file it begins, if other output is there too.
+    /// Where in the file it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
+    /// Without a file: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
 }
 
 impl Cut {
-    fn of(captured: &Captured, kept: Option<&Kept>) -> Cut {
-        // What was captured on another machine may not have come in full.
-        let kept = kept.filter(|kept| kept.length == captured.total_bytes);
-        let file = match kept {
-            Some(kept) => Some(kept.path.to_string_lossy().into_owned()),
-            None => captured.file.as_ref().map(|file| String::from_utf8_lossy(file).into_owned()),
-        };
-        Cut { total_bytes: captured.total_bytes, file, offset: kept.map(|kept| kept.offset) }
+    fn within(captured: &Captured, kept: &Kept) -> Cut {
+        Cut {
+            total_bytes: captured.total_bytes,
+            file: Some(kept.path.to_string_lossy().into_owned()),
+            offset: Some(kept.offset),
+            why: None,
+        }
+    }
+
+    fn for_good(captured: &Captured, reason: CutReason) -> Cut {
+        let total_bytes = captured.total_bytes;
+        Cut { total_bytes, file: None, offset: None, why: Some(reason.word()) }
     }
 }
 
@@ -98,13 +113,13 @@ impl JsonTimes {
 impl<'a> Line<'a> {
     /// A result's line, with or without what it wrote.
     pub(crate) fn of(result: &'a TaskResult, with_output: bool) -> Line<'a> {
-        let stream = |pick: fn(&Detail) -> &Captured, kept: &Option<Kept>| {
-            let captured = result.detail.as_deref().map(pick);
-            let text = with_output.then(|| {
-                captured.map(|captured| String::from_utf8_lossy(&captured.head)).unwrap_or_default()
-            });
-            let cut = captured.filter(|captured| with_output && captured.is_cut());
-            (text, cut.map(|captured| Cut::of(captured, kept.as_ref())))
+        let text = |stream: Stream| match (with_output, result.detail.as_deref()) {
+            (false, _) => (None, None),
+            (true, None) => (Some(Cow::Borrowed("")), None),
+            (true, Some(detail)) => {
+                let (text, cut) = text_of(result, stream, detail.stream(stream));
+                (Some(text), cut)
+            }
         };
         let value = result.detail.as_deref().map(|detail| detail.value.as_slice());
         // The first byte says the form; see docs/workers.md.
@@ -116,8 +131,8 @@ impl<'a> Line<'a> {
             Some((b'r', text)) => (None, Some(String::from_utf8_lossy(text))),
             _ => (None, None),
         };
-        let (stdout, stdout_cut) = stream(|detail| &detail.stdout, &result.kept[0]);
-        let (stderr, stderr_cut) = stream(|detail| &detail.stderr, &result.kept[1]);
+        let (stdout, stdout_cut) = text(Stream::Stdout);
+        let (stderr, stderr_cut) = text(Stream::Stderr);
         Line {
             id: result.id(),
             index: result.index,
@@ -155,15 +170,14 @@ impl<'a> Line<'a> {
 
     /// A result's line with the places of what it wrote.
     pub(crate) fn kept(result: &'a TaskResult, kept: &[Option<Kept>; 2]) -> Line<'a> {
-        let stream = |pick: fn(&Detail) -> &Captured, kept: &Option<Kept>| {
-            let captured = result.detail.as_deref().map(pick);
-            let length = kept.as_ref().map_or(0, |kept| kept.length);
-            let cut = captured.filter(|captured| length < captured.total_bytes);
-            let place = kept.as_ref().map(|kept| (kept.offset, kept.length));
-            (place, cut.map(|captured| Cut::of(captured, None)))
+        let place = |stream: Stream| {
+            let Some(kept) = &kept[stream as usize] else { return (None, None) };
+            let captured = result.detail.as_deref().map(|detail| detail.stream(stream));
+            let cut = captured.zip(kept.cut).map(|(captured, why)| Cut::for_good(captured, why));
+            (Some((kept.offset, kept.length)), cut)
         };
-        let (stdout_at, stdout_cut) = stream(|detail| &detail.stdout, &kept[0]);
-        let (stderr_at, stderr_cut) = stream(|detail| &detail.stderr, &kept[1]);
+        let (stdout_at, stdout_cut) = place(Stream::Stdout);
+        let (stderr_at, stderr_cut) = place(Stream::Stderr);
         Line { stdout_at, stderr_at, stdout_cut, stderr_cut, ..Line::of(result, false) }
     }
 
@@ -171,6 +185,29 @@ impl<'a> Line<'a> {
     pub(crate) fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
         serde_json::to_writer(&mut *out, self)?;
         out.write_all(b"\n")
+    }
+}
+
+/// The text of a stream: all of it, unless it is kept in a file besides, too
+/// long, or not to be had.
+fn text_of<'a>(
+    result: &TaskResult,
+    stream: Stream,
+    captured: &'a Captured,
+) -> (Cow<'a, str>, Option<Cut>) {
+    let head = || String::from_utf8_lossy(&captured.head);
+    if !captured.is_cut() {
+        return (head(), None);
+    }
+    match &result.kept[stream as usize] {
+        Some(kept) if kept.cut.is_none() => (head(), Some(Cut::within(captured, kept))),
+        Some(Kept { cut: Some(reason), .. }) => (head(), Some(Cut::for_good(captured, *reason))),
+        _ => {
+            let rest = &result.rests[stream as usize];
+            let (text, reason) = read_stream(captured, rest, TEXT_BYTES_MAX);
+            let text = String::from_utf8_lossy(&text).into_owned();
+            (text.into(), reason.map(|reason| Cut::for_good(captured, reason)))
+        }
     }
 }
 

@@ -75,6 +75,7 @@ mod tests {
             digest: None,
             files: None,
             kept: [None, None],
+            rests: Default::default(),
         }
     }
 

@@ -1,49 +1,86 @@
 //! What tasks wrote, passed on as they end: each task's output in one piece.
 
+use super::rest::{CutReason, Rest};
 use super::{Sink, SinkError, TaskResult};
 use crate::exit::say;
-use falkon_core::result::Captured;
-use std::ffi::OsStr;
+use falkon_core::result::{Captured, Stream};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Copies a stream as far as it was kept: from the overflow file if there is
-/// one here, else the head. Returns the bytes written.
-pub(crate) fn copy_stream(captured: &Captured, out: &mut impl Write) -> std::io::Result<u64> {
-    if let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut())
-        && let Ok(mut file) = File::open(Path::new(OsStr::from_bytes(file)))
-    {
-        return std::io::copy(&mut file, out);
-    }
+/// Copies all of a stream or, if that is not to be had, its first bytes.
+/// Returns the bytes written, and why that is not all.
+pub(crate) fn copy_stream(
+    captured: &Captured,
+    rest: &Rest,
+    out: &mut impl Write,
+) -> std::io::Result<(u64, Option<CutReason>)> {
+    let head = captured.head.len() as u64;
+    let reason = match rest {
+        Rest::None => captured.is_cut().then_some(CutReason::NotKept),
+        Rest::Cut(reason) => Some(*reason),
+        Rest::Here(own) => match whole_file(own.path(), captured.total_bytes) {
+            Ok(file) => {
+                let copied = std::io::copy(&mut file.take(captured.total_bytes), out)?;
+                let is_short = copied < captured.total_bytes;
+                return Ok((copied, is_short.then_some(CutReason::Short)));
+            }
+            Err(reason) => Some(reason),
+        },
+    };
     out.write_all(&captured.head)?;
-    Ok(captured.head.len() as u64)
+    Ok((head, reason))
 }
 
-/// Says where the rest of a stream is that was too long to be sent.
-fn tell_of_cut(result: &TaskResult, name: &str, captured: &Captured) {
-    let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) else { return };
-    let file = Path::new(OsStr::from_bytes(file));
-    if !file.exists() {
-        say(format_args!(
-            "{name} of task {} is cut: {} of {} bytes; all of it is on {} in {}",
-            result.id(),
-            captured.head.len(),
-            captured.total_bytes,
-            result.executor.as_deref().unwrap_or("its executor"),
-            file.display()
-        ));
+/// Opens the file of a whole stream.
+fn whole_file(path: &Path, total_bytes: u64) -> Result<File, CutReason> {
+    let file = File::open(path).map_err(|_| CutReason::Unreadable)?;
+    let found = file.metadata().map_err(|_| CutReason::Unreadable)?.len();
+    if found == total_bytes { Ok(file) } else { Err(CutReason::Short) }
+}
+
+/// All of a stream, if it is not longer than `bytes_max`; else its first bytes,
+/// and why.
+pub(crate) fn read_stream(
+    captured: &Captured,
+    rest: &Rest,
+    bytes_max: u64,
+) -> (Vec<u8>, Option<CutReason>) {
+    if matches!(rest, Rest::Here(_)) && captured.total_bytes > bytes_max {
+        return (captured.head.clone(), Some(CutReason::TooLong));
     }
+    let mut text = Vec::new();
+    match copy_stream(captured, rest, &mut text) {
+        Ok((_, reason)) => (text, reason),
+        Err(_) => (captured.head.clone(), Some(CutReason::Unreadable)),
+    }
+}
+
+/// Says that a stream was cut, and why.
+pub(crate) fn tell_of_cut(
+    result: &TaskResult,
+    stream: Stream,
+    bytes: u64,
+    captured: &Captured,
+    reason: CutReason,
+) {
+    say(format_args!(
+        "{} of task {} is cut: {bytes} of {} bytes: {reason}",
+        stream.name(),
+        result.id(),
+        captured.total_bytes
+    ));
 }
 
 /// The end of a stream, as text without control characters but line feeds.
-pub(crate) fn end_of_stream(captured: &Captured, bytes_max: u64) -> String {
-    let mut end = None;
-    if let Some(file) = captured.file.as_ref().filter(|_| captured.is_cut()) {
-        end = read_end(Path::new(OsStr::from_bytes(file)), bytes_max).ok();
-    }
-    // What is on another machine cannot be had: then the end of what was sent.
+pub(crate) fn end_of_stream(captured: &Captured, rest: &Rest, bytes_max: u64) -> String {
+    let end = match rest {
+        Rest::Here(own) => whole_file(own.path(), captured.total_bytes)
+            .ok()
+            .and_then(|file| read_end(file, captured.total_bytes, bytes_max).ok()),
+        Rest::None | Rest::Cut(_) => None,
+    };
+    // Without the rest, the end of what was sent.
     let head = || {
         let skip = captured.head.len().saturating_sub(bytes_max as usize);
         captured.head[skip..].to_vec()
@@ -53,51 +90,47 @@ pub(crate) fn end_of_stream(captured: &Captured, bytes_max: u64) -> String {
     text.trim().chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
 }
 
-fn read_end(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+fn read_end(mut file: File, length: u64, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(length.saturating_sub(bytes_max)))?;
     let mut end = Vec::new();
     file.take(bytes_max).read_to_end(&mut end)?;
     Ok(end)
 }
 
-/// Removes the overflow file that was copied.
-pub(crate) fn remove_overflow(captured: &Captured) {
-    if let Some(file) = &captured.file {
-        // Another program may have cleaned up before.
-        let _ = std::fs::remove_file(Path::new(OsStr::from_bytes(file)));
-    }
-}
-
 /// Passes output on to standard output and standard error.
-pub(crate) struct Terminal {
-    /// Overflow files are ours: they go when they were copied.
-    pub(crate) owns_overflow: bool,
+pub(crate) struct Terminal;
+
+impl Terminal {
+    fn pass_on(
+        result: &TaskResult,
+        stream: Stream,
+        out: &mut impl Write,
+        what: &'static str,
+    ) -> Result<(), SinkError> {
+        let Some(detail) = &result.detail else { return Ok(()) };
+        let captured = detail.stream(stream);
+        if captured.total_bytes == 0 {
+            return Ok(());
+        }
+        let rest = &result.rests[stream as usize];
+        let copied = copy_stream(captured, rest, out).and_then(|copied| {
+            out.flush()?;
+            Ok(copied)
+        });
+        let (bytes, reason) = copied.map_err(SinkError::of(what))?;
+        if let Some(reason) = reason {
+            tell_of_cut(result, stream, bytes, captured, reason);
+        }
+        Ok(())
+    }
 }
 
 impl Sink for Terminal {
     fn take(&mut self, result: &TaskResult) -> Result<(), SinkError> {
-        let Some(detail) = &result.detail else { return Ok(()) };
-        if detail.stdout.total_bytes > 0 {
-            let mut out = std::io::stdout().lock();
-            copy_stream(&detail.stdout, &mut out)
-                .and_then(|_| out.flush())
-                .map_err(SinkError::of("standard output"))?;
-        }
-        if detail.stderr.total_bytes > 0 {
-            copy_stream(&detail.stderr, &mut std::io::stderr().lock())
-                .map_err(SinkError::of("standard error"))?;
-        }
-        if !self.owns_overflow {
-            tell_of_cut(result, "stdout", &detail.stdout);
-            tell_of_cut(result, "stderr", &detail.stderr);
-        }
-        if self.owns_overflow {
-            remove_overflow(&detail.stdout);
-            remove_overflow(&detail.stderr);
-        }
-        Ok(())
+        let out = &mut std::io::stdout().lock();
+        Terminal::pass_on(result, Stream::Stdout, out, "standard output")?;
+        let out = &mut std::io::stderr();
+        Terminal::pass_on(result, Stream::Stderr, out, "standard error")
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {

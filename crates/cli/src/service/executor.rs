@@ -5,6 +5,7 @@ use crate::access::AccessArgs;
 use crate::data::CacheArgs;
 use crate::embedded::{hostname, offered};
 use crate::exit::{Exit, runtime, say};
+use crate::results::rest::make_overflow;
 use crate::run::{CAPTURE_BYTES_DEFAULT, Interrupts};
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
@@ -42,8 +43,8 @@ pub(crate) struct ExecutorArgs {
     /// Name shown to people [default: host and process]
     #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
-    /// Directory for output that is too long to be sent [default: a new one in
-    /// the temporary directory]
+    /// Directory for output that is too long to be sent, which goes when the
+    /// executor ends [default: a new one in the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Bytes of each output stream that are sent with a result
@@ -136,10 +137,12 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         Some(scratch) => Scratch::at(scratch)?,
     };
     let cache = args.cache.setup(scratch.path())?;
+    let overflow = make_overflow(scratch.path())?;
     let options = executor::Options {
         name: args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id())),
         capacity,
         scratch: scratch.path().to_owned(),
+        overflow: overflow.clone(),
         capture_bytes_max: args.capture,
         workers: args.workers.options(),
         give_up: args.give_up.map(Duration::from_micros),
@@ -171,6 +174,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
             },
         }
     };
+    overflow.close();
     scratch.leave(Some(cache));
     match result {
         Ok(()) => Ok(Exit::Success),

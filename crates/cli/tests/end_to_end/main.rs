@@ -22,6 +22,7 @@ mod input;
 mod kill;
 mod kill_at_speed;
 mod network;
+mod overflow;
 mod provision;
 mod results;
 mod resume;

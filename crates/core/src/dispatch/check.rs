@@ -40,6 +40,21 @@ macro_rules! ensure {
 pub(crate) use ensure;
 
 impl Dispatcher {
+    /// Output is known of results that are held, and of no others.
+    fn check_outputs(&self) -> Result<(), CheckError> {
+        let wrong = self.outputs.check();
+        ensure!(wrong.is_none(), "the books on kept output do not agree: {wrong:?}");
+        for id in self.outputs.instances() {
+            let Some(instance) = self.instances.get(&id) else {
+                return Err(CheckError::new(format!("output of instance {id}, which is gone")));
+            };
+            let held = instance.results.start()..instance.results.end();
+            let is_held = self.outputs.positions(id).all(|position| held.contains(&position));
+            ensure!(is_held, "instance {id}: output of results that are not held");
+        }
+        Ok(())
+    }
+
     /// Checks the whole state.
     ///
     /// # Errors
@@ -49,6 +64,7 @@ impl Dispatcher {
         ensure!(awaited, "an executor that is gone is to be told something");
         let in_time = self.to_tell.is_empty() || self.tell_due.is_some();
         ensure!(in_time, "an executor is never told what it is to be told");
+        self.check_outputs()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.executors.values() {
             let mut counts: BTreeMap<_, u64> = BTreeMap::new();

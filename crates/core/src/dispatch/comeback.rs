@@ -28,6 +28,11 @@ impl Comeback {
         self.expected.insert(incarnation, (executor, name));
     }
 
+    /// Whether an executor may still come back.
+    pub(super) fn expects(&self, incarnation: u64) -> bool {
+        self.expected.contains_key(&incarnation)
+    }
+
     /// An executor will not be back.
     pub(super) fn give_up(&mut self, incarnation: u64) {
         self.expected.remove(&incarnation);

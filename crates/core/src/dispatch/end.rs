@@ -88,6 +88,7 @@ impl Dispatcher {
             instance = found;
         }
         if !again {
+            self.outputs.hold(id, instance.results.end(), &finished);
             instance.results.push(finished);
         }
         if is_done && !instance.kept.is_empty() {

@@ -115,6 +115,9 @@ pub struct Order {
     pub disown: Vec<Held>,
     /// Templates that no assigned task needs any more.
     pub forget: Vec<BatchId>,
+    /// Output that the executor keeps ([`Overflow`](crate::result::Overflow))
+    /// and that nobody will ask for any more, by its numbers.
+    pub discard: Vec<u64>,
     /// What there is to know about data besides.
     pub data: Option<Box<DataOrder>>,
     /// Hand back what has not started, finish what has, then go.

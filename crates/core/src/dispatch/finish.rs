@@ -2,6 +2,7 @@
 
 use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
+use super::outputs::admit_overflow;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
 use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS, TELL_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
@@ -23,6 +24,7 @@ impl Dispatcher {
             return;
         }
         admit_reports(self.now, &mut join.reports);
+        admit_overflow(join.incarnation, &mut join.reports);
         admit_held(&mut join.held);
         self.comeback.came(self.now, join.incarnation);
         let id = ExecutorId(self.next_executor);
@@ -69,7 +71,9 @@ impl Dispatcher {
         self.watch(id, HEARTBEAT_LOST_MICROS);
         let mut unknown = Vec::new();
         for report in join.reports {
-            if !self.report(id, &report) {
+            if self.report(id, &report) {
+                self.outputs.settle(&report);
+            } else {
                 unknown.push(report);
             }
         }
@@ -77,6 +81,7 @@ impl Dispatcher {
         self.adopt(id, &held);
         for report in unknown {
             self.report(id, &report);
+            self.outputs.settle(&report);
         }
         self.reconcile(id, &join.held);
         self.repeat_cancellations(id);
@@ -206,6 +211,7 @@ impl Dispatcher {
         admit_reports(now, &mut update.reports);
         admit_held(&mut update.returned);
         let Some(executor) = self.executors.find_mut(&id) else { return };
+        admit_overflow(executor.incarnation, &mut update.reports);
         executor.last_heard = now;
         executor.updates_seen = update.number;
         if update.recalled {
@@ -231,6 +237,7 @@ impl Dispatcher {
         }
         for report in &update.reports {
             self.report(id, report);
+            self.outputs.settle(report);
         }
         self.unobtainable.clear();
         if update.leaving || (!update.reports.is_empty() && self.is_leaving(id)) {
@@ -441,6 +448,7 @@ impl Dispatcher {
     pub(super) fn lose_executor(&mut self, id: ExecutorId, reason: &'static str) {
         let Some(executor) = self.remove_executor(id, reason) else { return };
         self.by_incarnation.remove(&executor.incarnation);
+        self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
             let tries = Tries { losses: run.tries.losses.saturating_add(1), ..run.tries };

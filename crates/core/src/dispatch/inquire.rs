@@ -11,7 +11,8 @@ use crate::limits::{
     EXAMINED_OBJECTS_MAX, FOUND_EXECUTORS_MAX, FOUND_OBJECTS_MAX, LISTED_BYTES_MAX,
     LISTED_OBJECTS_MAX, PUT_EXECUTORS_MAX,
 };
-use crate::task::ExecutorId;
+use crate::result::{Overflow, Stream};
+use crate::task::{ExecutorId, TaskId};
 use std::fmt;
 use std::sync::Arc;
 
@@ -109,6 +110,10 @@ pub enum AccessError {
     },
     /// No executor that is connected has a cache that others reach.
     NoCache,
+    /// Nobody keeps this output: it was sent whole, or its result is not held.
+    NotKept,
+    /// The executor that kept this output is gone.
+    ExecutorGone,
 }
 
 impl fmt::Display for AccessError {
@@ -130,6 +135,8 @@ impl fmt::Display for AccessError {
             AccessError::NoCache => {
                 write!(f, "no executor is connected that has a cache and can be reached")
             }
+            AccessError::NotKept => write!(f, "no executor keeps it"),
+            AccessError::ExecutorGone => write!(f, "the executor that kept it is gone"),
         }
     }
 }
@@ -234,6 +241,23 @@ impl Dispatcher {
         }
         let found = held.iter().filter_map(|place| self.executor_at(*place)).map(access);
         Ok(found.take(FOUND_EXECUTORS_MAX).collect())
+    }
+
+    /// Whom to go to for all that a task wrote to a stream, if its executor
+    /// keeps that, and under which number.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn reach_output(
+        &self,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> Result<(Overflow, Access), AccessError> {
+        let (overflow, executor) =
+            self.output_of(instance, task, stream).ok_or(AccessError::NotKept)?;
+        let executor = executor.and_then(|id| self.executors.find(&id));
+        Ok((overflow, access(executor.ok_or(AccessError::ExecutorGone)?)))
     }
 
     fn where_to_put(&self, object: &Object) -> Result<Vec<Access>, AccessError> {

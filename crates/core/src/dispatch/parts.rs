@@ -16,7 +16,7 @@ impl Order {
         ENVELOPE_BYTES_MAX
             + self.prepare.iter().map(Prepare::bytes).sum::<u64>()
             + self.assign.iter().map(Assigned::bytes).sum::<u64>()
-            + self.forget.len() as u64 * ID_BYTES_MAX
+            + (self.forget.len() + self.discard.len()) as u64 * ID_BYTES_MAX
             + held
             + self.data.as_ref().map_or(0, |data| data.bytes())
     }
@@ -49,6 +49,9 @@ impl Order {
         }
         for batch in self.forget {
             parts.next(ID_BYTES_MAX).forget.push(batch);
+        }
+        for number in self.discard {
+            parts.next(ID_BYTES_MAX).discard.push(number);
         }
         let last = parts.next(0);
         last.recall = self.recall;
@@ -191,6 +194,7 @@ mod tests {
             cancel: (0..cancel).map(held).collect(),
             disown: (0..disown).map(held).collect(),
             forget: (0..forget).map(BatchId).collect(),
+            discard: (0..forget).collect(),
             data: Some(Box::new(DataOrder {
                 peers: (0..peers).map(peer).collect(),
                 fetch: (0..fetch).map(located).collect(),
@@ -214,6 +218,7 @@ mod tests {
             whole.cancel.extend(part.cancel);
             whole.disown.extend(part.disown);
             whole.forget.extend(part.forget);
+            whole.discard.extend(part.discard);
             whole.recall += part.recall;
             whole.leave |= part.leave;
             let (Some(into), Some(data)) = (&mut whole.data, part.data) else { continue };

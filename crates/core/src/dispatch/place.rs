@@ -343,6 +343,7 @@ impl Dispatcher {
         self.journal_results();
         self.release_unread();
         self.note_demands();
+        self.tell_discards();
         while let Some(id) = self.ordered.pop_first() {
             self.to_tell.remove(&id);
             let Some(executor) = self.executors.find_mut(&id) else { continue };
@@ -353,7 +354,8 @@ impl Dispatcher {
             let Some(executor) = self.executors.find_mut(&id) else { continue };
             let acknowledged = executor.updates_seen;
             let order = std::mem::take(&mut executor.order);
-            let order = Order { acknowledged, ..order };
+            let discard = self.outputs.take_discards(executor.incarnation);
+            let order = Order { acknowledged, discard, ..order };
             if !order.is_long() {
                 self.actions.push_back(Action::Order { connection, order });
                 continue;
@@ -363,6 +365,7 @@ impl Dispatcher {
                 self.actions.push_back(Action::Order { connection, order });
             }
         }
+        self.tell_discards();
         if self.to_tell.is_empty() {
             self.tell_due = None;
         }

@@ -197,6 +197,7 @@ impl Dispatcher {
             }
             Record::Acknowledged { instance, upto } => {
                 self.recovering(instance)?.results.recover_acknowledged(upto);
+                self.outputs.forget(instance, upto);
                 self.weigh(instance);
             }
             Record::Cancelled { instance, runs } => {
@@ -212,6 +213,7 @@ impl Dispatcher {
                     self.readership.forget(&gone);
                 }
                 self.weigh(instance);
+                self.outputs.forget_all(instance);
                 if self.instances.is_empty() {
                     self.forget_needs();
                 }
@@ -279,6 +281,8 @@ impl Dispatcher {
                 return Err(RecoverError::Results { instance: id, expected, found: from });
             }
             self.now = self.now.max(finished.ended);
+            let position = self.recovering(id)?.results.end();
+            self.outputs.hold(id, position, &finished);
             let instance = self.recovering(id)?;
             instance.record_end(&finished);
             instance.results.push(finished);
@@ -338,6 +342,7 @@ impl Dispatcher {
     /// cancelled that nobody has are.
     pub(super) fn end_recovery(&mut self) {
         for incarnation in self.comeback.end() {
+            self.outputs.executor_gone(incarnation);
             self.journal(Record::ExecutorGone { incarnation });
         }
         let cancelling: Vec<(InstanceId, RunSet)> = self

@@ -315,6 +315,7 @@ impl Dispatcher {
         }
         self.forget_kept(&instance);
         self.readership.forget(&instance);
+        self.outputs.forget_all(id);
         for (batch, told) in &instance.told {
             self.forget_batch(*batch, &told.known_by);
         }

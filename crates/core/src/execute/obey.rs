@@ -55,6 +55,9 @@ impl Executor {
                 self.forget_template(template);
             }
         }
+        if !order.discard.is_empty() {
+            self.actions.push_back(Action::Discard(order.discard));
+        }
         if order.leave {
             self.leave();
         }
@@ -199,6 +202,15 @@ impl Executor {
                     detail: None,
                 });
             }
+        }
+    }
+
+    /// Nobody hears of what a task wrote.
+    pub(super) fn discard(&mut self, detail: Option<&Detail>) {
+        let kept = detail.into_iter().flat_map(Detail::overflows).flatten();
+        let numbers: Vec<u64> = kept.map(|overflow| overflow.number).collect();
+        if !numbers.is_empty() {
+            self.actions.push_back(Action::Discard(numbers));
         }
     }
 

@@ -730,6 +730,7 @@ impl World {
                 }
             }
             execute::Action::VisitEnded(..) => panic!("nobody visits"),
+            execute::Action::Discard(_) => panic!("no task writes that much"),
             execute::Action::Clear(key) => {
                 assert!(!self.nodes[index].uses_sandbox(key), "a sandbox in use goes");
                 self.nodes[index].sandboxes.remove(&key);

@@ -10,10 +10,10 @@ use falkon_core::dispatch::{
 use falkon_core::encoded::Encoded;
 use falkon_core::execute;
 use falkon_core::limits::{
-    CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX,
-    RECORD_RUNS_MAX, REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, VALUE_BYTES_MAX,
+    CAPTURE_BYTES_MAX, ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_RUNS_MAX,
+    REPORT_BYTES_MAX, SUBMISSION_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use falkon_core::result::{Captured, Detail, Outcome, Report, Tries};
+use falkon_core::result::{Captured, Detail, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -56,13 +56,13 @@ fn name() -> impl Strategy<Value = String> {
 }
 
 fn captured() -> impl Strategy<Value = Captured> {
-    (length(CAPTURE_BYTES_MAX), prop::option::of(length(PATH_BYTES_MAX))).prop_map(
-        |(head, file)| Captured {
-            head: vec![b'x'; head],
-            total_bytes: head as u64 / 2,
-            file: file.map(|length| vec![b'/'; length]),
-        },
-    )
+    let overflow =
+        (0..3u64, any_number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
+    (length(CAPTURE_BYTES_MAX), prop::option::of(overflow)).prop_map(|(head, overflow)| Captured {
+        head: vec![b'x'; head],
+        total_bytes: head as u64 / 2,
+        overflow,
+    })
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
@@ -266,6 +266,7 @@ fn order() -> impl Strategy<Value = Order> {
             cancel,
             disown,
             forget,
+            discard: Vec::new(),
             leave: acknowledged % 2 == 1,
         })
 }

@@ -626,6 +626,7 @@ impl World {
                 execute::Action::Stage(_)
                 | execute::Action::Peers(_)
                 | execute::Action::VisitEnded(..)
+                | execute::Action::Discard(_)
                 | execute::Action::Clear(_) => panic!("no task has data here"),
                 execute::Action::Left => {
                     self.nodes[index].left = true;

@@ -1,9 +1,11 @@
 //! How things are: answers to questions that change nothing.
 
 use super::Driver;
-use crate::secure::Claims;
+use crate::overflow::output_id;
+use crate::secure::{Claims, VisitPurpose};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{Purpose, Scope};
+use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
@@ -87,6 +89,30 @@ impl Driver {
                 let claims = Claims { purpose: purpose.into(), object: object.id, expires };
                 let ticket = claims.ticket(&identity.peer_secret());
                 ToClient::Reached { request, ticket, access }
+            }
+            Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
+        }
+    }
+
+    /// A ticket for what a task wrote, and where to go with it.
+    pub(super) fn reach_output(
+        &self,
+        request: u64,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> ToClient {
+        // Without an identity all executors are in this process.
+        let Some(identity) = &self.identity else {
+            return ToClient::Refused { request, reason: Refusal::NotAllowed };
+        };
+        match self.core.reach_output(instance, task, stream) {
+            Ok((overflow, access)) => {
+                let expires = self.clock.now().after(TICKET_MICROS);
+                let object = output_id(instance, task, stream, overflow.number);
+                let claims = Claims { purpose: VisitPurpose::Output, object, expires };
+                let ticket = claims.ticket(&identity.peer_secret());
+                ToClient::Reached { request, ticket, access: vec![access] }
             }
             Err(error) => ToClient::Refused { request, reason: Refusal::Access(error) },
         }

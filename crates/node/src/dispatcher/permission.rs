@@ -15,6 +15,7 @@ fn instance_of(message: &FromClient) -> Option<InstanceId> {
         | FromClient::Acknowledge { instance, .. }
         | FromClient::Cancel { instance, .. }
         | FromClient::Destroy { instance, .. }
+        | FromClient::ReachOutput { instance, .. }
         | FromClient::Tasks { instance, .. } => Some(*instance),
         FromClient::Status { instance, .. }
         | FromClient::Objects { instance, .. }
@@ -38,6 +39,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
         | FromClient::Objects { request, .. }
         | FromClient::Find { request, .. }
         | FromClient::Reach { request, .. }
+        | FromClient::ReachOutput { request, .. }
         | FromClient::Provision { request, .. }
         | FromClient::Stop { request } => Some(*request),
         FromClient::Acknowledge { .. } => None,

@@ -7,6 +7,7 @@ use super::sandboxes::{MakeError, Sandboxes};
 use super::visits::Visits;
 use crate::cache::{CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
+use crate::overflow::OverflowDirectory;
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
 use crate::process::Unchanged;
 use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
@@ -22,7 +23,7 @@ use falkon_core::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -141,6 +142,8 @@ pub(super) struct Objects {
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
     sandboxes: Sandboxes,
+    /// Output that visitors with tickets may read.
+    overflow: OverflowDirectory,
     log: Log,
 }
 
@@ -149,10 +152,10 @@ impl Objects {
     /// with what that was there before.
     pub(super) fn open(
         setup: &CacheSetup,
-        scratch: &Path,
+        executor: &super::Options,
         seed: u64,
-        log: Log,
     ) -> Result<(Objects, StageOptions, Vec<Reused>), CacheSetupError> {
+        let log = executor.log.clone();
         let directories: Vec<PathBuf> =
             setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
         let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
@@ -181,7 +184,8 @@ impl Objects {
             answers: HashMap::new(),
             visits: Visits::default(),
             outputs: BTreeMap::new(),
-            sandboxes: Sandboxes::new(scratch.join(format!("sandboxes-{seed:016x}"))),
+            sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
+            overflow: executor.overflow.clone(),
             log,
         };
         let options = CacheOptions {
@@ -245,7 +249,8 @@ impl Objects {
                 return;
             }
         };
-        match Server::start(listener, acceptor, self.cache.clone(), self.ask.clone()) {
+        let overflow = Some(self.overflow.clone());
+        match Server::start(listener, acceptor, self.cache.clone(), overflow, self.ask.clone()) {
             Ok(server) => serving.server = Some(server),
             Err(error) => (self.log)(&error.to_string()),
         }

@@ -7,6 +7,7 @@ use super::Options;
 use super::gpus::Gpus;
 use super::not_started::not_started;
 use super::objects::{FromObjects, Objects};
+use super::outputs::Outputs;
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use crate::clock::Clock;
 use crate::process::{
@@ -17,7 +18,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
 use falkon_core::execute::{Event, More, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
-use falkon_core::result::{Captured, Detail, Outcome};
+use falkon_core::result::{Detail, Outcome, Stream};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
@@ -39,6 +40,8 @@ type Written = Vec<(PathBuf, Arc<Object>)>;
 /// A process under way.
 struct Process {
     key: TaskKey,
+    /// The number of its output.
+    output: u64,
     /// The task that it comes after, if that had not ended when this was made ready.
     after: Option<u64>,
     /// Files that must be there in the end.
@@ -93,7 +96,7 @@ pub(super) struct Tasks {
     sleeping: BTreeMap<TaskKey, (Time, Time)>,
     /// What has happened and the core does not know yet.
     events: VecDeque<Event>,
-    scratch: PathBuf,
+    outputs: Outputs,
     capture_bytes_max: u64,
     gpus: Gpus,
     objects: Option<Objects>,
@@ -103,10 +106,10 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn new(options: &Options, objects: Option<Objects>) -> Tasks {
+    pub(super) fn new(options: &Options, outputs: Outputs, objects: Option<Objects>) -> Tasks {
         Tasks {
             templates: HashMap::new(),
-            workers: Workers::new(options),
+            workers: Workers::new(options, outputs.clone()),
             host: None,
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
@@ -120,7 +123,7 @@ impl Tasks {
             timers: BTreeSet::new(),
             sleeping: BTreeMap::new(),
             events: VecDeque::new(),
-            scratch: options.scratch.clone(),
+            outputs,
             capture_bytes_max: options.capture_bytes_max.min(CAPTURE_BYTES_MAX),
             gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
             objects,
@@ -173,6 +176,11 @@ impl Tasks {
                 Some(event)
             }
         }
+    }
+
+    /// Output that is too long to be sent.
+    pub(super) fn outputs(&self) -> &Outputs {
+        &self.outputs
     }
 
     /// The data objects, if this executor has a cache.
@@ -358,9 +366,9 @@ impl Tasks {
         let mut at = 0;
         while returned.is_empty() && at < start.count {
             match (self.call(start, at), &mut *bundle) {
-                (Ok(call), None) => *bundle = Some(Bundle::new(key(at), start.attempt, call)),
+                (Ok(call), None) => *bundle = Some(Bundle::new(key(at), call)),
                 (Ok(call), Some(bundle)) => {
-                    if !bundle.push(key(at), start.attempt, call) {
+                    if !bundle.push(key(at), call) {
                         break;
                     }
                 }
@@ -593,8 +601,11 @@ impl Tasks {
             }
         };
         self.forget_launch(&process, ended.key);
-        let stdout = captured(ended.stdout, "stdout", &mut error);
-        let stderr = captured(ended.stderr, "stderr", &mut error);
+        let (key, output) = (process.key, process.output);
+        let mut captured =
+            |stream, captured| self.outputs.captured(key, stream, output, captured, &mut error);
+        let stdout = captured(Stream::Stdout, ended.stdout);
+        let stderr = captured(Stream::Stderr, ended.stderr);
         let says = stdout.total_bytes > 0 || stderr.total_bytes > 0 || !error.is_empty();
         let detail = says.then(|| Arc::new(Detail { stdout, stderr, error, ..Detail::default() }));
         let now = clock.now();
@@ -656,15 +667,4 @@ fn lost(key: u64) -> Ended {
         stderr: crate::process::Captured::default(),
         usage: crate::process::Usage::default(),
     }
-}
-
-fn captured(stream: crate::process::Captured, name: &str, error: &mut String) -> Captured {
-    if let Some(errno) = stream.spill_error {
-        let reason = std::io::Error::from_raw_os_error(errno);
-        if !error.is_empty() {
-            error.push_str("; ");
-        }
-        error.push_str(&format!("its {name} is cut, because it could not be written: {reason}"));
-    }
-    Captured { head: stream.head, total_bytes: stream.total_bytes, file: stream.spill }
 }

@@ -22,6 +22,7 @@ mod worker;
 pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
 pub(super) use connection::Heard;
 
+use super::outputs::Outputs;
 use crate::clock::Clock;
 use crate::process::Launch;
 use connection::{accept, converse};
@@ -157,7 +158,7 @@ impl Reception {
 /// All workers of an executor.
 pub(super) struct Workers {
     options: WorkerOptions,
-    scratch: PathBuf,
+    outputs: Outputs,
     capture_bytes_max: u64,
     /// Workers beyond this make room for new ones when they are idle, and end
     /// when they are idle for long.
@@ -183,11 +184,10 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    pub(super) fn new(options: &super::Options) -> Workers {
-        let scratch = std::path::absolute(&options.scratch);
+    pub(super) fn new(options: &super::Options, outputs: Outputs) -> Workers {
         Workers {
             options: options.workers.clone(),
-            scratch: scratch.unwrap_or_else(|_| options.scratch.clone()),
+            outputs,
             capture_bytes_max: options.capture_bytes_max,
             slots: options.capacity.cpus_milli.div_ceil(falkon_core::task::MILLI).max(1) as usize,
             reception: None,
@@ -268,7 +268,8 @@ impl Workers {
             .folder
             .command(&self.options, &home.language)
             .ok_or_else(|| WorkerError::Language(home.language.clone()))?;
-        let mut worker = Worker::new(home.clone(), program::token()?, argv.clone(), &self.scratch)?;
+        let folder = self.outputs.folder();
+        let mut worker = Worker::new(home.clone(), program::token()?, argv.clone(), folder)?;
         let mut env = home.env.clone();
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
@@ -481,7 +482,8 @@ impl Workers {
                     let time = |at: u64| Time(time.wrapping_add(at.wrapping_sub(monotonic)));
                     let (started, ended) = (time(answer.started), time(answer.ended));
                     let capture = self.capture_bytes_max;
-                    let event = ended_call(bundle, answer, started, ended, &self.scratch, capture);
+                    let event =
+                        ended_call(bundle, answer, (started, ended), &self.outputs, capture);
                     self.events.push_back(event);
                     bundle.answered += 1;
                 }

@@ -23,13 +23,14 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::receive::Reader;
-use super::visit;
+use super::visit::{self, Allowed};
 use super::wire::{Answer, REQUEST_BYTES, Request, Status};
 use super::{
     ASKED_AHEAD_MAX, BUFFER_BYTES, CONNECTIONS_MAX, IDLE_MS_MAX, SILENCE_MS_MAX, SMALL_BYTES_MAX,
     TURN_BYTES,
 };
 use crate::cache::{CacheError, DiskCache};
+use crate::overflow::OverflowDirectory;
 use crate::secure::{Bare, Code, Outgoing, PeerAcceptor};
 
 /// Pause after a failure to accept, in milliseconds: usually there are too many
@@ -126,6 +127,7 @@ pub struct Server {
 pub(super) struct Shared {
     pub(super) acceptor: PeerAcceptor,
     pub(super) cache: Arc<DiskCache>,
+    overflow: Option<OverflowDirectory>,
     pub(super) asks: mpsc::Sender<FromPeers>,
     connections: Arc<Semaphore>,
     next: AtomicU64,
@@ -133,7 +135,8 @@ pub(super) struct Shared {
 
 impl Server {
     /// Serves what is in `cache` to the peers that `acceptor` lets in; `asks`
-    /// decides about each object.
+    /// decides about each object. Visitors with a ticket for it read what is in
+    /// `overflow`.
     ///
     /// # Errors
     /// [`StartError`].
@@ -141,6 +144,7 @@ impl Server {
         listener: std::net::TcpListener,
         acceptor: PeerAcceptor,
         cache: Arc<DiskCache>,
+        overflow: Option<OverflowDirectory>,
         asks: mpsc::Sender<FromPeers>,
     ) -> Result<Server, StartError> {
         let address = listener.local_addr().map_err(StartError)?;
@@ -153,6 +157,7 @@ impl Server {
         let shared = Arc::new(Shared {
             acceptor,
             cache,
+            overflow,
             asks,
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
             next: AtomicU64::new(0),
@@ -209,12 +214,16 @@ async fn serve_connection(stream: TcpStream, shared: &Shared) {
     let Bare { incoming, outgoing, check, seal } = bare;
     let mut reader = Reader::new(incoming, check);
     let mut writer = Sender { stream: outgoing, seal, waiting: Vec::new() };
-    // What a visitor may ask for.
-    let mut only = None;
+    let mut allowed = Allowed::Cache;
     if let Some(number) = visitor {
-        only = visit::receive(&mut reader, &mut writer, number, shared).await;
-        if only.is_none() {
-            return;
+        match visit::receive(&mut reader, &mut writer, number, shared).await {
+            Some(Allowed::Output(id)) => {
+                // Who asked knows best what it still needs.
+                let _ = serve_output(&mut reader, &mut writer, id, shared).await;
+                return;
+            }
+            Some(one) => allowed = one,
+            None => return,
         }
     }
     let idle = Duration::from_millis(IDLE_MS_MAX);
@@ -233,7 +242,7 @@ async fn serve_connection(stream: TcpStream, shared: &Shared) {
                 return give_up(asked, shared).await;
             };
             let request = Request::decode(&bytes);
-            if only.is_some_and(|only| only != request.object) {
+            if !matches!(allowed, Allowed::Cache) && allowed != Allowed::Object(request.object) {
                 return give_up(asked, shared).await;
             }
             asked.push_back(ask(request, shared).await);
@@ -243,6 +252,38 @@ async fn serve_connection(stream: TcpStream, shared: &Shared) {
         {
             return give_up(asked, shared).await;
         }
+    }
+}
+
+/// Serves what one task wrote, as often as it is asked for. The file is not
+/// among the cache's, so nobody has to decide.
+async fn serve_output(
+    reader: &mut Reader,
+    writer: &mut Sender,
+    id: ObjectId,
+    shared: &Shared,
+) -> io::Result<()> {
+    let idle = Duration::from_millis(IDLE_MS_MAX);
+    loop {
+        let Ok(bytes) = timeout(idle, reader.take::<REQUEST_BYTES>()).await else { return Ok(()) };
+        let bytes = bytes?;
+        let Ok(genuine) = timeout(idle, reader.is_genuine(&bytes)).await else { return Ok(()) };
+        let request = Request::decode(&bytes);
+        if !genuine? || request.object != id {
+            return Ok(());
+        }
+        let found = shared.overflow.as_ref().and_then(|overflow| overflow.open(id));
+        match found.map(|(file, whole)| (file, whole, request.length_of(whole))) {
+            None => writer.answer(Answer::without_body(Status::Gone, 0)).await?,
+            Some((_, whole, None)) => {
+                writer.answer(Answer::without_body(Status::NoSuchBytes, whole)).await?;
+            }
+            Some((file, whole, Some(length))) => {
+                let answer = Answer { status: Status::Here, whole, length };
+                writer.serve(answer, &file, request.offset).await?;
+            }
+        }
+        writer.flush().await?;
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! | | content | bytes |
 //! |---|---|---|
-//! | claims | purpose (0 get, 1 put, 2 drop), object, end of the ticket | 1 + 16 + 8 |
-//! | get | as between executors, of this object alone | |
+//! | claims | purpose (0 get, 1 put, 2 drop, 3 output), object, end of the ticket | 1 + 16 + 8 |
+//! | get, output | as between executors, of this object alone | |
 //! | put | size, lengths of URL and version, URL, version | 8 + 2 + 2 + … |
 //! | word | status, length of a text, text | 1 + 2 + … |
 //! | body | the bytes, if the word was to go on; then another word | |
@@ -110,14 +110,25 @@ pub(super) fn encode_put(object: &Object, size: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Lets a visitor in, whose ticket has this number. Says which object it may
-/// fetch; `None` if that was all.
+/// What may be fetched over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Allowed {
+    /// All that is in the cache, by another executor.
+    Cache,
+    /// This object of the cache.
+    Object(ObjectId),
+    /// What a task wrote, which goes by this id.
+    Output(ObjectId),
+}
+
+/// Lets a visitor in, whose ticket has this number. Says what it may fetch;
+/// `None` if that was all.
 pub(super) async fn receive(
     reader: &mut Reader,
     writer: &mut Sender,
     number: u64,
     shared: &Shared,
-) -> Option<ObjectId> {
+) -> Option<Allowed> {
     let bytes: [u8; CLAIMS_BYTES] = in_time(reader.take()).await.ok()?;
     if !in_time(reader.is_genuine(&bytes)).await.ok()? {
         return None;
@@ -132,7 +143,8 @@ pub(super) async fn receive(
     let is_valid = is_valid.await.ok()?;
     let word = match claims.purpose {
         // The answer to its request is the word.
-        VisitPurpose::Get => return is_valid.then_some(claims.object),
+        VisitPurpose::Get => return is_valid.then_some(Allowed::Object(claims.object)),
+        VisitPurpose::Output => return is_valid.then_some(Allowed::Output(claims.object)),
         _ if !is_valid => Word::Expired,
         VisitPurpose::Put => take_in(reader, writer, claims.object, shared).await?,
         VisitPurpose::Drop => {

@@ -1,5 +1,5 @@
 //! Tickets: what a dispatcher gives to a client that is to do one thing with
-//! one data object at its executors.
+//! one data object at its executors, or to read what one task wrote.
 //!
 //! A ticket follows from the secret that executors prove themselves to each
 //! other with, which whoever has a ticket does not learn, and from what it
@@ -28,6 +28,9 @@ pub enum VisitPurpose {
     Put,
     /// Drop the object from the cache.
     Drop,
+    /// Fetch what a task wrote; the object is an
+    /// [`output_id`](crate::overflow::output_id).
+    Output,
 }
 
 impl From<Purpose> for VisitPurpose {
@@ -74,6 +77,7 @@ impl Claims {
             VisitPurpose::Get => 0,
             VisitPurpose::Put => 1,
             VisitPurpose::Drop => 2,
+            VisitPurpose::Output => 3,
         };
         bytes[1..17].copy_from_slice(&self.object.0.to_le_bytes());
         bytes[17..].copy_from_slice(&self.expires.0.to_le_bytes());
@@ -89,6 +93,7 @@ impl Claims {
             0 => VisitPurpose::Get,
             1 => VisitPurpose::Put,
             2 => VisitPurpose::Drop,
+            3 => VisitPurpose::Output,
             _ => return None,
         };
         let object = ObjectId(u128::from_le_bytes(object));
@@ -117,11 +122,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn claims_have_one_encoding(mut bytes: [u8; CLAIMS_BYTES], purpose in 0u8..5) {
+        fn claims_have_one_encoding(mut bytes: [u8; CLAIMS_BYTES], purpose in 0u8..6) {
             bytes[0] = purpose;
             match Claims::decode(&bytes) {
                 Some(claims) => prop_assert_eq!(claims.encode(), bytes),
-                None => prop_assert!(purpose > 2),
+                None => prop_assert!(purpose > 3),
             }
         }
 
@@ -129,14 +134,14 @@ mod tests {
         fn other_claims_are_another_ticket(bytes: [u8; CLAIMS_BYTES], at in 0..CLAIMS_BYTES, secret: [u8; 32]) {
             let secret = Secret::from_bytes(secret);
             let mut bytes = bytes;
-            bytes[0] %= 3;
+            bytes[0] %= 4;
             let claims = Claims::decode(&bytes).unwrap();
             let ticket = claims.ticket(&secret);
             prop_assert_eq!(ticket.number, claims.number(&secret));
             prop_assert_ne!(&ticket.secret, secret.as_bytes());
             let shown = secret_at_peer(&secret, Role::Instance(ticket.number));
             prop_assert_eq!(&ticket.secret, shown.as_bytes());
-            bytes[at] = if at == 0 { (bytes[0] + 1) % 3 } else { bytes[at] ^ 1 };
+            bytes[at] = if at == 0 { (bytes[0] + 1) % 4 } else { bytes[at] ^ 1 };
             let other = Claims::decode(&bytes).unwrap().ticket(&secret);
             prop_assert!(other.number != ticket.number && other.secret != ticket.secret);
         }

@@ -118,3 +118,48 @@ fn a_ticket_is_good_for_one_thing_with_one_object() {
         });
     }
 }
+
+#[test]
+fn a_ticket_for_output_opens_that_output_and_nothing_else() {
+    use falkon_core::result::Stream;
+    use falkon_core::task::{InstanceId, TaskId};
+    use falkon_node::overflow::output_id;
+    let key = (InstanceId(1), TaskId(2));
+    for level in LEVELS {
+        let rig = Rig::new(level);
+        let peer = rig.peer();
+        let object = rig.put("one", b"1");
+        let mut ids = Vec::new();
+        for (stream, length) in [(Stream::Stdout, 3_000_000), (Stream::Stderr, 70)] {
+            let number = rig.overflow.next_number();
+            std::fs::write(rig.overflow.file(number, stream), pattern(length)).unwrap();
+            rig.overflow.keep(key, stream, number, length as u64);
+            ids.push((output_id(key.0, key.1, stream, number), pattern(length)));
+        }
+        run(async {
+            for (id, content) in &ids {
+                let output = visitor(level, VisitPurpose::Output, *id);
+                for _ in 0..2 {
+                    assert!(got(&output, &peer, *id).await.unwrap() == *content, "{level}");
+                }
+            }
+            let (one, other) = (ids[0].0, ids[1].0);
+            let output = visitor(level, VisitPurpose::Output, one);
+            assert!(got(&output, &peer, other).await.is_err(), "another output");
+            assert!(got(&output, &peer, object).await.is_err(), "an object");
+            // Neither is the other, under whatever name.
+            let as_object = visitor(level, VisitPurpose::Get, one);
+            assert!(got(&as_object, &peer, one).await.is_err());
+            let as_output = visitor(level, VisitPurpose::Output, object);
+            assert!(matches!(got(&as_output, &peer, object).await, Err(PeerError::Gone)));
+            // A ticket for the output of another instance's task.
+            let elsewhere = output_id(InstanceId(9), key.1, Stream::Stdout, 1);
+            let foreign = visitor(level, VisitPurpose::Output, elsewhere);
+            assert!(matches!(got(&foreign, &peer, elsewhere).await, Err(PeerError::Gone)));
+            // What is discarded is gone.
+            rig.overflow.discard(&[1]);
+            let output = visitor(level, VisitPurpose::Output, one);
+            assert!(matches!(got(&output, &peer, one).await, Err(PeerError::Gone)));
+        });
+    }
+}

@@ -286,6 +286,7 @@ impl World<'_> {
             Action::Prepare { .. }
             | Action::Forget(_)
             | Action::Clear(_)
+            | Action::Discard(_)
             | Action::VisitEnded(..) => {}
         }
         Ok(())

@@ -4,6 +4,7 @@
 mod data;
 mod pages;
 mod provision;
+mod reaches;
 mod refusals;
 
 use data::{cache_state, found_object, object_status, placed};
@@ -15,9 +16,9 @@ use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare,
-    Purpose, Record, Selection, Update,
+    Record, Selection, Update,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
@@ -247,11 +248,11 @@ fn task_array() -> Submission {
 
 fn detail() -> Option<Arc<Detail>> {
     Some(Arc::new(Detail {
-        stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, file: None },
+        stdout: Captured { head: b"1.5\n".to_vec(), total_bytes: 4, overflow: None },
         stderr: Captured {
             head: b"warn".to_vec(),
             total_bytes: 70_000,
-            file: Some(b"scratch/9.stderr".to_vec()),
+            overflow: Some(Overflow { incarnation: 77, number: 9 }),
         },
         error: "the output `x` is missing".to_owned(),
         value: b"j42".to_vec(),
@@ -368,18 +369,9 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             },
         ),
         ("find", Find { request, instance: None, name: "cache:key".to_owned() }),
-        ("reach_put", Reach { request, instance: None, object: placed(), purpose: Purpose::Put }),
-        (
-            "reach_drop",
-            Reach {
-                request,
-                instance: Some(instance),
-                object: placed(),
-                purpose: Purpose::Drop { force: true },
-            },
-        ),
     ]
     .into_iter()
+    .chain(reaches::all())
     .chain(provision::asks().into_iter().map(|(name, ask)| (name, Provision { request, ask })))
     .collect()
 }
@@ -535,6 +527,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         cancel: held(),
         disown: held(),
         forget: vec![BatchId(4)],
+        discard: vec![9, 300],
         leave: true,
     };
     vec![

@@ -136,7 +136,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let command = [&b"\x97"[..], &empty_words, b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert_eq!(Command::from_bytes(&command).unwrap().argv.len(), VALUES);
     let forget =
-        [&b"\x92\x01\x99\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\xc0\xc2"].concat();
+        [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90"[..], &list_of(b"\x00"), b"\x90\xc0\xc2"].concat();
     assert!(ToExecutor::from_bytes(&forget).is_ok());
     let template = [&b"\x92\x00\x97"[..], &list_of(b"\x90"), b"\x90\xc0\xc0\x90\x90\xc0"].concat();
     assert!(Template::from_bytes(&template).is_ok());
@@ -165,7 +165,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
         lists[7] = b"\xc2";
         lists[at] = &list;
         let order =
-            [&b"\x92\x01\x99\x00\x90\x90\x00\x90\x90\x90\x98"[..], &lists.concat(), b"\xc2"]
+            [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90\x90\x98"[..], &lists.concat(), b"\xc2"]
                 .concat();
         assert!(ToExecutor::from_bytes(&order).is_ok(), "list {at}");
         all_bounded(&order);
@@ -181,7 +181,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let holders = [&b"\x91\x92"[..], &object, b"\x93", &list_of(b"\x00"), b"\xc2\xc0"].concat();
     let held = [&b"\x91"[..], &assigned(&holders)].concat();
     for assign in [many, held] {
-        let order = [&b"\x92\x01\x99\x00\x90"[..], &assign, b"\x00\x90\x90\x90\xc0\xc2"].concat();
+        let order =
+            [&b"\x92\x01\x9a\x00\x90"[..], &assign, b"\x00\x90\x90\x90\x90\xc0\xc2"].concat();
         assert!(ToExecutor::from_bytes(&order).is_ok());
         all_bounded(&order);
     }

@@ -14,7 +14,7 @@ use falkon_core::limits::{
     ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX,
     TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
     After, ExecutorId, InstanceId, MILLI, Packed, Range, Resources, Rows, Submission, TaskClass,
     TaskId, Time,
@@ -291,7 +291,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
     let captured = |bytes| Captured {
         head: vec![b'x'; bytes],
         total_bytes: u64::MAX,
-        file: Some(vec![b'/'; 5000]),
+        overflow: Some(Overflow { incarnation: u64::MAX, number: u64::MAX }),
     };
     for (value, stdout, stderr) in
         [(20 << 20, 0, 0), (8 << 20, 9 << 20, 9 << 20), (0, 9 << 20, 1), (0, 20 << 20, 20 << 20)]

@@ -16,7 +16,9 @@ use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, RequestError,
     Selection, Update,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Report, Tries};
+use falkon_core::result::{
+    Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
@@ -175,10 +177,12 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 }
 
 fn captured() -> impl Strategy<Value = Captured> {
-    (bytes(), number(), option::of(bytes())).prop_map(|(head, total_bytes, file)| Captured {
+    let overflow =
+        (number(), number()).prop_map(|(incarnation, number)| Overflow { incarnation, number });
+    (bytes(), number(), option::of(overflow)).prop_map(|(head, total_bytes, overflow)| Captured {
         head,
         total_bytes,
-        file,
+        overflow,
     })
 }
 
@@ -291,21 +295,25 @@ pub(crate) fn order() -> impl Strategy<Value = Order> {
         vec(held(), 0..3),
         vec(held(), 0..3),
         vec(batch(), 0..20),
+        vec(number(), 0..5),
         option::of(data_order()),
     )
-        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget, data)| {
-            Order {
-                data,
-                acknowledged,
-                prepare,
-                assign,
-                recall,
-                cancel,
-                disown,
-                forget,
-                leave: acknowledged % 2 == 1,
-            }
-        })
+        .prop_map(
+            |(acknowledged, prepare, assign, recall, cancel, disown, forget, discard, data)| {
+                Order {
+                    discard,
+                    data,
+                    acknowledged,
+                    prepare,
+                    assign,
+                    recall,
+                    cancel,
+                    disown,
+                    forget,
+                    leave: acknowledged % 2 == 1,
+                }
+            },
+        )
 }
 
 fn selection() -> impl Strategy<Value = Selection> {
@@ -491,6 +499,14 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         ),
         (number(), provision::ask())
             .prop_map(|(request, ask)| FromClient::Provision { request, ask }),
+        (number(), instance(), task(), any::<bool>()).prop_map(
+            |(request, instance, task, is_error)| FromClient::ReachOutput {
+                request,
+                instance,
+                task,
+                stream: Stream::BOTH[usize::from(is_error)],
+            }
+        ),
     ]
 }
 

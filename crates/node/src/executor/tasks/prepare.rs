@@ -64,17 +64,15 @@ impl Tasks {
         set("FALKON_TASK", start.key.task.to_string());
         set("FALKON_ATTEMPT", start.attempt.to_string());
         env.extend(self.gpus.environment(&start.gpus));
-        let spill = self
-            .scratch
-            .join(format!("{}-{}-{}", start.key.instance, start.key.task, start.attempt))
-            .into_os_string()
-            .into_vec();
+        let (output, spill) = self.outputs.next();
+        let spill = spill.into_os_string().into_vec();
         let after = self.launch_after(start);
         self.launch_keys.insert(start.key, launch_key);
         self.processes.insert(
             launch_key,
             Process {
                 key: start.key,
+                output,
                 after,
                 outputs,
                 objects,

@@ -39,7 +39,7 @@ impl Tasks {
         let payload = in_directory(directory.as_os_str().as_bytes(), &payload).into();
         let call = Call { home, function: call.function, payload, outputs };
         self.call_objects.insert(start.key, written);
-        self.workers.start(Bundle::new(start.key, start.attempt, call), clock);
+        self.workers.start(Bundle::new(start.key, call), clock);
         Ok(())
     }
 

@@ -72,8 +72,8 @@ pub(in crate::executor) fn in_directory(directory: &[u8], payload: &[u8]) -> Vec
 pub(in crate::executor) struct Bundle {
     pub(super) home: Arc<Home>,
     /// Tasks in a row, whether or not they have ended: the place of the first
-    /// one's call, the task, which attempt it is.
-    runs: Vec<(u32, TaskKey, u32)>,
+    /// one's call, and the task.
+    runs: Vec<(u32, TaskKey)>,
     /// When a worker was given it.
     pub(super) since: Time,
     /// Calls that have ended: the first ones.
@@ -90,7 +90,7 @@ pub(in crate::executor) struct Bundle {
 }
 
 impl Bundle {
-    pub(in crate::executor) fn new(key: TaskKey, attempt: u32, call: Call<'_>) -> Bundle {
+    pub(in crate::executor) fn new(key: TaskKey, call: Call<'_>) -> Bundle {
         let mut bundle = Bundle {
             home: call.home.clone(),
             runs: Vec::new(),
@@ -103,22 +103,22 @@ impl Bundle {
             outputs: Vec::new(),
             worker: None,
         };
-        bundle.push(key, attempt, call);
+        bundle.push(key, call);
         bundle
     }
 
     /// Adds the next call; `false`, unchanged, if it needs another worker.
-    pub(in crate::executor) fn push(&mut self, key: TaskKey, attempt: u32, call: Call<'_>) -> bool {
+    pub(in crate::executor) fn push(&mut self, key: TaskKey, call: Call<'_>) -> bool {
         if call.home != self.home {
             return false;
         }
         let Ok(end) = u32::try_from(self.payloads.len() + call.payload.len()) else { return false };
-        let goes_on = self.runs.last().is_some_and(|(at, first, tried)| {
+        let goes_on = self.runs.last().is_some_and(|(at, first)| {
             let next = first.task.0 + u64::from(self.live - at);
-            (key.instance, key.task.0, attempt) == (first.instance, next, *tried)
+            (key.instance, key.task.0) == (first.instance, next)
         });
         if !goes_on {
-            self.runs.push((self.live, key, attempt));
+            self.runs.push((self.live, key));
         }
         self.payloads.extend_from_slice(&call.payload);
         self.ends.push(end);
@@ -136,18 +136,13 @@ impl Bundle {
 
     /// The task of the call at `index`.
     pub(super) fn key(&self, index: u32) -> TaskKey {
-        let (at, first, _) = self.run(index);
+        let (at, first) = self.run(index);
         let task = TaskId(first.task.0 + u64::from(index.saturating_sub(at)));
         TaskKey { instance: first.instance, task }
     }
 
-    /// Which attempt the call at `index` is, from 1.
-    pub(super) fn attempt(&self, index: u32) -> u32 {
-        self.run(index).2
-    }
-
-    fn run(&self, index: u32) -> (u32, TaskKey, u32) {
-        let after = self.runs.partition_point(|(at, ..)| *at <= index);
+    fn run(&self, index: u32) -> (u32, TaskKey) {
+        let after = self.runs.partition_point(|(at, _)| *at <= index);
         self.runs[after.saturating_sub(1)]
     }
 
@@ -156,7 +151,7 @@ impl Bundle {
     pub(super) fn cut(&mut self, most: u32) -> Vec<(TaskKey, u64)> {
         let mut gone = Vec::new();
         while self.live > most {
-            let (at, ..) = self.run(self.live - 1);
+            let (at, _) = self.run(self.live - 1);
             let from = at.max(most);
             gone.push((self.key(from), u64::from(self.live - from)));
             self.live = from;
@@ -167,8 +162,8 @@ impl Bundle {
     /// The place of a task's call among those that have not ended; `None` if
     /// it is not there.
     pub(super) fn index(&self, key: TaskKey) -> Option<u32> {
-        let ends = self.runs.iter().skip(1).map(|(at, ..)| *at).chain([self.live]);
-        self.runs.iter().zip(ends).find_map(|((at, first, _), end)| {
+        let ends = self.runs.iter().skip(1).map(|(at, _)| *at).chain([self.live]);
+        self.runs.iter().zip(ends).find_map(|((at, first), end)| {
             let offset = u32::try_from(key.task.0.checked_sub(first.task.0)?).ok()?;
             let index = at.checked_add(offset).filter(|index| *index < end.min(self.live))?;
             (key.instance == first.instance && index >= self.answered).then_some(index)

@@ -1,14 +1,14 @@
 //! Calls that end otherwise than by an answer, and workers that end.
 
 use super::bundle::Bundle;
-use super::outcome::{kept, not_ready, spill_name};
+use super::outcome::not_ready;
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
 use crate::executor::tasks::HOST_LOST;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
-use falkon_core::result::{Detail, Outcome};
+use falkon_core::result::{Detail, Outcome, Stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -192,15 +192,12 @@ impl Workers {
             let [stdout, stderr] = last_words.take().unwrap_or_default();
             let started = clock.at_monotonic(process.started).max(bundle.since);
             let key = bundle.key(index);
-            let name = spill_name(bundle, index);
-            let detail = Detail {
-                staging_micros: 0,
-                usage: Default::default(),
-                stdout: kept(stdout, &self.scratch, &name, "stdout", self.capture_bytes_max),
-                stderr: kept(stderr, &self.scratch, &name, "stderr", self.capture_bytes_max),
-                error: error.clone(),
-                value: Vec::new(),
-            };
+            let (outputs, capture, mut error) =
+                (&self.outputs, self.capture_bytes_max, error.clone());
+            let mut kept =
+                |stream, captured| outputs.adopted(key, stream, captured, capture, &mut error);
+            let (stdout, stderr) = (kept(Stream::Stdout, stdout), kept(Stream::Stderr, stderr));
+            let detail = Detail { stdout, stderr, error, ..Detail::default() };
             let detail = Some(Arc::new(detail));
             let event = Event::Ended { key, outcome, started, ended: now.max(started), detail };
             self.events.push_back(event);

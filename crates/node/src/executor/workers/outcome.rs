@@ -2,15 +2,14 @@
 
 use super::VALUE_BYTES_MAX;
 use super::bundle::Bundle;
-use super::program;
 use super::protocol::Answer;
 use super::worker::Worker;
 use crate::executor::not_started::not_started;
+use crate::executor::outputs::Outputs;
 use crate::process::{Captured, Outcome as ProcessOutcome};
 use falkon_core::execute::Event;
-use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome};
+use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome, Stream};
 use falkon_core::task::Time;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Why a worker never came to take calls.
@@ -38,41 +37,12 @@ pub(super) fn not_ready(worker: &Worker) -> String {
     format!("the {language} worker {how} before it took calls: {}", said.trim_end())
 }
 
-/// What files with a call's long output are called, but for the stream.
-pub(super) fn spill_name(bundle: &Bundle, index: u32) -> String {
-    let key = bundle.key(index);
-    format!("{}-{}-{}", key.instance, key.task, bundle.attempt(index))
-}
-
-/// What is kept of a stream: its file is given the name that a process's would
-/// have.
-pub(super) fn kept(
-    mut stream: Captured,
-    scratch: &Path,
-    name: &str,
-    which: &str,
-    capture_bytes_max: u64,
-) -> TaskCaptured {
-    stream.head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
-    let file = stream.spill.map(|from| {
-        use std::os::unix::ffi::OsStringExt;
-        let to = scratch.join(format!("{name}.{which}"));
-        let source = std::ffi::OsString::from_vec(from.clone());
-        match std::fs::rename(source, &to) {
-            Ok(()) => program::bytes_of(&to),
-            Err(_) => from,
-        }
-    });
-    TaskCaptured { head: stream.head, total_bytes: stream.total_bytes, file }
-}
-
 /// What an answer means for its task.
 pub(super) fn ended_call(
     bundle: &Bundle,
     answer: Answer,
-    started: Time,
-    ended: Time,
-    scratch: &Path,
+    (started, ended): (Time, Time),
+    outputs: &Outputs,
     capture_bytes_max: u64,
 ) -> Event {
     let key = bundle.key(answer.index);
@@ -92,24 +62,14 @@ pub(super) fn ended_call(
         outcome = Outcome::NoOutput;
         error = format!("it returned but did not write its output {}", path.display());
     }
+    let mut kept = |stream, captured: Captured| match captured.total_bytes {
+        0 => TaskCaptured::default(),
+        _ => outputs.adopted(key, stream, captured, capture_bytes_max, &mut error),
+    };
+    let (stdout, stderr) = (kept(Stream::Stdout, stdout), kept(Stream::Stderr, stderr));
     let says =
         !value.is_empty() || !error.is_empty() || stdout.total_bytes > 0 || stderr.total_bytes > 0;
-    let detail = says.then(|| {
-        let streams = if stdout.total_bytes == 0 && stderr.total_bytes == 0 {
-            Default::default()
-        } else {
-            let name = spill_name(bundle, index);
-            let keep = |stream, which| kept(stream, scratch, &name, which, capture_bytes_max);
-            (keep(stdout, "stdout"), keep(stderr, "stderr"))
-        };
-        Arc::new(Detail {
-            staging_micros: 0,
-            usage: Default::default(),
-            stdout: streams.0,
-            stderr: streams.1,
-            error,
-            value,
-        })
-    });
+    let detail =
+        says.then(|| Arc::new(Detail { stdout, stderr, error, value, ..Detail::default() }));
     Event::Ended { key, outcome, started, ended, detail }
 }

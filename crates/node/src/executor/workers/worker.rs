@@ -73,7 +73,7 @@ impl Worker {
         home: Arc<Home>,
         token: String,
         command: Vec<Vec<u8>>,
-        scratch: &Path,
+        folder: &Path,
     ) -> Result<Worker, WorkerError> {
         let failed = |error: rustix::io::Errno| WorkerError::Descriptors(error.into());
         let buffer = rustix::fs::memfd_create(c"falkon-worker", MemfdFlags::CLOEXEC);
@@ -81,7 +81,7 @@ impl Worker {
         rustix::fs::ftruncate(&buffer, BUFFER_BYTES as u64).map_err(failed)?;
         let (claims, claims_in) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
-        let file = |stream| scratch.join(format!("worker-{token}.{stream}"));
+        let file = |stream| folder.join(format!("worker-{token}.{stream}"));
         Ok(Worker {
             stdout: file("stdout"),
             stderr: file("stderr"),

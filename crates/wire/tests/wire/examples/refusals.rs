@@ -36,6 +36,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("taken", Refusal::Access(AccessError::Taken(placed().id))),
         ("needed", Refusal::Access(AccessError::Needed { tasks: 300 })),
         ("no_cache", Refusal::Access(AccessError::NoCache)),
+        ("not_kept", Refusal::Access(AccessError::NotKept)),
+        ("executor_gone", Refusal::Access(AccessError::ExecutorGone)),
         ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
     ]
 }

@@ -135,6 +135,8 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
         object_id().prop_map(AccessError::Taken),
         number().prop_map(|tasks| AccessError::Needed { tasks }),
         Just(AccessError::NoCache),
+        Just(AccessError::NotKept),
+        Just(AccessError::ExecutorGone),
     ]
 }
 

@@ -1,0 +1,244 @@
+//! What a task wrote beyond the first bytes, which come with its result: kept
+//! by the executor that ran it, and read through that. A path that somebody
+//! names is never opened, only files that this process made itself.
+
+use crate::exit::Exit;
+use falkon_core::dispatch::AccessError;
+use falkon_core::result::{Captured, Detail, Stream};
+use falkon_core::task::{InstanceId, TaskId};
+use falkon_node::client::{Client, ClientError};
+use falkon_node::object::Landing;
+use falkon_node::overflow::{OverflowDirectory, OwnFile, output_id};
+use falkon_node::peer::{Peer, PeerError, Piece, Visitor};
+use falkon_node::secure::{Level, VisitPurpose};
+use falkon_wire::message::Refusal;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the bytes of a stream are that do not come with the result.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Rest {
+    /// There are none.
+    #[default]
+    None,
+    /// All of the stream is in a file of this process.
+    Here(Arc<OwnFile>),
+    /// They are not to be had.
+    Cut(CutReason),
+}
+
+/// Why only the first bytes of a stream are passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutReason {
+    /// The executor could not keep the rest.
+    NotKept,
+    /// The executor that kept it is gone.
+    ExecutorGone,
+    /// The executor cannot be reached from here.
+    Unreachable,
+    /// The executor has removed it.
+    Removed,
+    /// It is shorter than what the task wrote.
+    Short,
+    /// It cannot be stored or read here.
+    Unreadable,
+    /// It is longer than what a line of JSON holds.
+    TooLong,
+    /// Nobody asked for it.
+    NotFetched,
+}
+
+impl CutReason {
+    /// For programs.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            CutReason::NotKept => "not_kept",
+            CutReason::ExecutorGone => "executor_gone",
+            CutReason::Unreachable => "unreachable",
+            CutReason::Removed => "removed",
+            CutReason::Short => "short",
+            CutReason::Unreadable => "unreadable",
+            CutReason::TooLong => "too_long",
+            CutReason::NotFetched => "not_fetched",
+        }
+    }
+}
+
+impl fmt::Display for CutReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CutReason::NotKept => "its executor could not keep the rest",
+            CutReason::ExecutorGone => "the executor that kept the rest is gone",
+            CutReason::Unreachable => {
+                "the executor that keeps the rest cannot be reached from here: run falkon results \
+                 where its address can be reached, such as the dispatcher's machine"
+            }
+            CutReason::Removed => "its executor keeps the rest no longer",
+            CutReason::Short => "what its executor kept is shorter than what the task wrote",
+            CutReason::Unreadable => "the rest cannot be stored or read here",
+            CutReason::TooLong => "the rest is too long for a line of JSON: --out keeps all of it",
+            CutReason::NotFetched => "the rest was not fetched",
+        })
+    }
+}
+
+/// Where the rest of streams comes from.
+pub(crate) enum Origin {
+    /// Nobody wants it.
+    Nowhere,
+    /// The executor of this process.
+    Here(OverflowDirectory),
+    /// Executors elsewhere.
+    Executors(Fetching),
+}
+
+impl Origin {
+    /// What there is of both streams of a task besides what `detail` holds. Fails
+    /// only if the connection to the dispatcher does.
+    pub(crate) async fn rests(
+        &mut self,
+        client: &Client,
+        (instance, task): (InstanceId, TaskId),
+        detail: &Detail,
+    ) -> Result<[Rest; 2], ClientError> {
+        let mut rests = [Rest::None, Rest::None];
+        for (rest, stream) in rests.iter_mut().zip(Stream::BOTH) {
+            let captured = detail.stream(stream);
+            if captured.is_cut() {
+                *rest = self.rest(client, (instance, task), stream, captured).await?;
+            }
+        }
+        Ok(rests)
+    }
+
+    async fn rest(
+        &mut self,
+        client: &Client,
+        of: (InstanceId, TaskId),
+        stream: Stream,
+        captured: &Captured,
+    ) -> Result<Rest, ClientError> {
+        let Some(overflow) = captured.overflow else { return Ok(Rest::Cut(CutReason::NotKept)) };
+        match self {
+            Origin::Nowhere => Ok(Rest::Cut(CutReason::NotFetched)),
+            Origin::Here(directory) => Ok(match directory.take(overflow.number, stream) {
+                Some(file) => Rest::Here(Arc::new(file)),
+                None => Rest::Cut(CutReason::Removed),
+            }),
+            Origin::Executors(fetching) => {
+                let total = captured.total_bytes;
+                fetching.fetch(client, of, stream, (overflow.number, total)).await
+            }
+        }
+    }
+}
+
+/// Fetches the rest of streams from the executors that keep it.
+pub(crate) struct Fetching {
+    level: Level,
+    /// Where it is stored until it is passed on, made when it is needed; else
+    /// in the temporary directory.
+    parent: Option<PathBuf>,
+    directory: Option<OverflowDirectory>,
+    /// Longer streams are not wanted.
+    bytes_max: u64,
+    /// Executors that were not reached are not tried again.
+    unreachable: BTreeSet<Peer>,
+}
+
+impl Fetching {
+    /// Fetches streams of at most `bytes_max` to a directory in `parent`, or in
+    /// the temporary directory.
+    pub(crate) fn new(level: Level, parent: Option<PathBuf>, bytes_max: u64) -> Fetching {
+        Fetching { level, parent, directory: None, bytes_max, unreachable: BTreeSet::new() }
+    }
+
+    async fn fetch(
+        &mut self,
+        client: &Client,
+        (instance, task): (InstanceId, TaskId),
+        stream: Stream,
+        (number, total_bytes): (u64, u64),
+    ) -> Result<Rest, ClientError> {
+        let cut = |reason| Ok(Rest::Cut(reason));
+        if total_bytes > self.bytes_max {
+            return cut(CutReason::TooLong);
+        }
+        let (ticket, access) = match client.reach_output(instance, task, stream).await {
+            Ok(found) => found,
+            Err(ClientError::Refused(Refusal::Access(AccessError::ExecutorGone))) => {
+                return cut(CutReason::ExecutorGone);
+            }
+            Err(ClientError::Refused(_)) => return cut(CutReason::Removed),
+            Err(error) => return Err(error),
+        };
+        let peer = access.first().map(|access| Peer {
+            address: access.serves.address.clone(),
+            fingerprint: access.serves.fingerprint.as_slice().try_into().ok(),
+        });
+        let Some(peer) = peer.filter(|peer| !peer.address.is_empty()) else {
+            return cut(CutReason::ExecutorGone);
+        };
+        if self.unreachable.contains(&peer) {
+            return cut(CutReason::Unreachable);
+        }
+        let Ok((own, file)) = self.make_file(stream) else { return cut(CutReason::Unreadable) };
+        let id = output_id(instance, task, stream, number);
+        let visitor = Visitor::new(self.level, VisitPurpose::Output, id, &ticket);
+        let size = Some(total_bytes);
+        let piece = Piece { object: id, offset: 0, length: size, size };
+        let landing = Landing::new(Arc::new(file), 0, |_| {});
+        match visitor.fetcher().fetch(&peer, &piece, &landing).await {
+            Ok(bytes) if bytes == total_bytes => Ok(Rest::Here(Arc::new(own))),
+            Ok(_) => cut(CutReason::Short),
+            Err(PeerError::Gone) => cut(CutReason::Removed),
+            Err(PeerError::DiskFull(_) | PeerError::Local(_)) => cut(CutReason::Unreadable),
+            Err(PeerError::Unreachable { .. }) => {
+                self.unreachable.insert(peer);
+                cut(CutReason::Unreachable)
+            }
+            Err(PeerError::Lost { .. }) => cut(CutReason::Unreachable),
+            Err(_) => cut(CutReason::Removed),
+        }
+    }
+
+    fn make_file(&mut self, stream: Stream) -> std::io::Result<(OwnFile, File)> {
+        let directory = match &self.directory {
+            Some(directory) => directory,
+            None => {
+                let parent = match &self.parent {
+                    Some(parent) => parent.clone(),
+                    None => std::env::temp_dir(),
+                };
+                std::fs::create_dir_all(&parent)?;
+                self.directory.insert(OverflowDirectory::create(&parent)?)
+            }
+        };
+        let path = directory.file(directory.next_number(), stream);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        Ok((OwnFile::new(path), file))
+    }
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        if let Some(directory) = self.directory.take() {
+            directory.close();
+            if let Some(parent) = &self.parent {
+                // It was made for this, unless there is something else in it.
+                let _ = std::fs::remove_dir(parent);
+            }
+        }
+    }
+}
+
+/// A directory for output that is too long to be sent, within `scratch`.
+pub(crate) fn make_overflow(scratch: &Path) -> Result<OverflowDirectory, Exit> {
+    OverflowDirectory::create(scratch).map_err(|error| {
+        let scratch = scratch.display();
+        Exit::usage(format!("cannot make a directory for long output in {scratch}: {error}"))
+    })
+}

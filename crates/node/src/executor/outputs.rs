@@ -1,0 +1,125 @@
+//! What tasks of this executor write that is too long to be sent.
+
+use crate::overflow::OverflowDirectory;
+use crate::process;
+use falkon_core::execute::TaskKey;
+use falkon_core::result::{Captured, Overflow, Stream};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Keeps output in this executor's directory, and says under which numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Outputs {
+    directory: OverflowDirectory,
+    incarnation: u64,
+}
+
+impl Outputs {
+    pub(super) fn new(directory: OverflowDirectory, incarnation: u64) -> Outputs {
+        Outputs { directory, incarnation }
+    }
+
+    /// Where the files are.
+    pub(super) fn folder(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A number for what the next attempt at a task writes, and what its files
+    /// are called, but for a point and the stream's name.
+    pub(super) fn next(&self) -> (u64, PathBuf) {
+        let number = self.directory.next_number();
+        (number, self.directory.prefix(number))
+    }
+
+    /// What was captured of a process's stream, the whole in the files of
+    /// `number` if it is long. What could not be written is said in `error`.
+    pub(super) fn captured(
+        &self,
+        key: TaskKey,
+        stream: Stream,
+        number: u64,
+        captured: process::Captured,
+        error: &mut String,
+    ) -> Captured {
+        let process::Captured { head, total_bytes, spill, spill_error } = captured;
+        let overflow = match (spill, spill_error) {
+            (_, Some(errno)) => {
+                // A part is of no use, and the disk may be full of it.
+                self.directory.drop_file(number, stream);
+                cut(stream, &std::io::Error::from_raw_os_error(errno).to_string(), error);
+                None
+            }
+            (None, None) => None,
+            (Some(_), None) => {
+                self.directory.keep((key.instance, key.task), stream, number, total_bytes);
+                Some(Overflow { incarnation: self.incarnation, number })
+            }
+        };
+        Captured { head, total_bytes, overflow }
+    }
+
+    /// As [`Outputs::captured`] for what a worker captured: it gives away the
+    /// file that holds all of it, which must be in the folder that it was told
+    /// to write to.
+    pub(super) fn adopted(
+        &self,
+        key: TaskKey,
+        stream: Stream,
+        captured: process::Captured,
+        capture_bytes_max: u64,
+        error: &mut String,
+    ) -> Captured {
+        let process::Captured { mut head, total_bytes, spill, .. } = captured;
+        head.truncate(usize::try_from(capture_bytes_max).unwrap_or(usize::MAX));
+        let Some(given) = spill else { return Captured { head, total_bytes, overflow: None } };
+        let given = PathBuf::from(OsString::from_vec(given));
+        let number = self.directory.next_number();
+        let overflow = match self.adopt(&given, stream, number, total_bytes) {
+            Ok(()) => {
+                self.directory.keep((key.instance, key.task), stream, number, total_bytes);
+                Some(Overflow { incarnation: self.incarnation, number })
+            }
+            Err(reason) => {
+                cut(stream, &reason, error);
+                None
+            }
+        };
+        Captured { head, total_bytes, overflow }
+    }
+
+    fn adopt(
+        &self,
+        given: &Path,
+        stream: Stream,
+        number: u64,
+        total_bytes: u64,
+    ) -> Result<(), String> {
+        if given.parent() != Some(self.directory.path()) {
+            return Err(format!("its worker gave a file elsewhere: {}", given.display()));
+        }
+        let found = std::fs::symlink_metadata(given).map_err(|error| error.to_string())?;
+        if !found.is_file() || found.len() != total_bytes {
+            return Err(format!(
+                "the file that its worker gave has {} bytes and should have {total_bytes}",
+                found.len()
+            ));
+        }
+        std::fs::rename(given, self.directory.file(number, stream))
+            .map_err(|error| error.to_string())
+    }
+
+    /// Nobody needs these any more.
+    pub(super) fn discard(&self, numbers: &[u64]) {
+        self.directory.discard(numbers);
+    }
+}
+
+/// Adds to what is said of a task that a stream of it is cut.
+fn cut(stream: Stream, reason: &str, error: &mut String) {
+    if !error.is_empty() {
+        error.push_str("; ");
+    }
+    let name = stream.name();
+    error.push_str(&format!("its {name} is cut, because it could not be written: {reason}"));
+}
