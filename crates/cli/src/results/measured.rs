@@ -148,7 +148,7 @@ impl Measured<'_> {
             efficiency: run.map(|run| run.efficiency()),
             speedup: run.map(|run| run.speedup()),
             slowdown: whole.map(|run| run.slowdown()),
-            cpu_seconds: run.map(|run| run.cpu_s()),
+            slot_seconds: run.map(|run| run.cpu_s()),
             baseline_seconds: baseline_s,
             speedup_over_baseline: compared.map(|(run, baseline)| run.speedup_over(baseline)),
             performance_index: compared.map(|(run, baseline)| run.performance_index(baseline)),
@@ -217,7 +217,9 @@ struct JsonMetrics {
     efficiency: Option<f64>,
     speedup: Option<f64>,
     slowdown: Option<f64>,
-    cpu_seconds: Option<f64>,
+    /// Slots times the makespan, used or not: not processor time, which nobody
+    /// measures.
+    slot_seconds: Option<f64>,
     baseline_seconds: Option<f64>,
     speedup_over_baseline: Option<f64>,
     performance_index: Option<f64>,

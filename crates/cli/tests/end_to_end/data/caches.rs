@@ -280,7 +280,7 @@ fn a_run_is_measured_as_the_papers_do() {
     near(at("/utilization"), response[1] * 8.0 / (2.0 * makespan));
     near(at("/efficiency"), at("/ideal_seconds") / makespan);
     near(at("/speedup"), 2.0 * at("/efficiency"));
-    near(at("/cpu_seconds"), 2.0 * makespan);
+    near(at("/slot_seconds"), 2.0 * makespan);
     near(at("/speedup_over_baseline"), 3600.0 / makespan);
     near(at("/performance_index"), 3600.0 / makespan / (2.0 * makespan / 3600.0));
     assert!(at("/efficiency") <= 1.0 && at("/slowdown") >= 1.0, "{metrics}");
