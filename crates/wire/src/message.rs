@@ -350,7 +350,7 @@ pub struct Status {
     pub instances: Vec<InstanceStatus>,
     /// Its executors.
     pub executors: Vec<ExecutorStatus>,
-    /// What is to come of the queues of its provisioner.
+    /// Nodes that are to come of its provisioner's queues.
     pub coming: Vec<Coming>,
 }
 wire_struct!(Status { version, started, now, instances, executors, coming });

@@ -175,7 +175,8 @@ wire_struct!(AllocationStatus {
     fixed
 });
 
-/// What is to come of a queue, for everybody who may see the dispatcher's state.
+/// Nodes that are to come of a queue, for everybody who may see the dispatcher's
+/// state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coming {
     /// The queue.

@@ -109,7 +109,7 @@ pub(crate) fn from_name(what: &str) -> Result<(String, String), String> {
 fn check_executor_options(table: &toml::Table) -> Result<(), String> {
     let options = table.get("job").and_then(|job| job.get("executor_options"));
     let Some(options) = options.and_then(toml::Value::as_array) else { return Ok(()) };
-    // What is no text is refused where the file is read.
+    // An option that is no text is refused where the file is read.
     let options = options.iter().filter_map(toml::Value::as_str);
     let Err(error) = crate::service::executor::executor_parses(options) else { return Ok(()) };
     let error = error.to_string();

@@ -167,7 +167,7 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     }
 }
 
-/// What is to come of the queues of batch schedulers, a line for each.
+/// Executors that are to come from batch schedulers, a line for each queue.
 pub(super) fn coming(queues: &[Coming]) -> Vec<String> {
     let line = |one: &Coming| {
         let (queue, reason) = (printable(&one.queue), printable(&one.reason));

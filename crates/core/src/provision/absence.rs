@@ -25,7 +25,7 @@ pub(super) struct Absence {
     answers: u32,
     /// When the scheduler was asked about it by number, while that is open.
     asked: Option<Time>,
-    /// It is not asked about again before then.
+    /// The scheduler is not asked again before then.
     again: Time,
     /// Questions about it that told nothing.
     times: u32,
@@ -38,7 +38,7 @@ enum Doubt {
     Wait,
     /// The scheduler is to be asked about it by number.
     Ask,
-    /// It is gone, as far as anybody can say.
+    /// The job is gone, as far as anybody can say.
     Believe,
 }
 
@@ -78,7 +78,7 @@ impl Absence {
 struct Loss {
     queue: QueueId,
     job: Option<String>,
-    /// It was to end.
+    /// Whether the allocation was to end.
     was_ending: bool,
     /// Executors of it have come.
     has_joined: bool,
@@ -146,7 +146,7 @@ impl Provisioner {
             About::NoAnswer => absence.put_off(now),
             About::Known(found) => {
                 absence.put_off(now);
-                // It is there, however long lists leave it out.
+                // The job is there, however long lists leave it out.
                 absence.since = now;
                 let absence = *absence;
                 if found.allocation == id && found.queue == one.queue {

@@ -148,7 +148,7 @@ pub enum Reason {
         /// What it said.
         words: String,
     },
-    /// It waits for more nodes than there are.
+    /// The request waits for more nodes than there are.
     MoreThanThereIs {
         /// Nodes of the request.
         nodes: u64,
@@ -169,7 +169,7 @@ pub enum Reason {
         /// What the LRM said.
         words: String,
     },
-    /// It was given up, and is to end.
+    /// The allocation was given up, and is to end.
     Returned,
     /// Allocations are not known to the LRM any more before any executor joins.
     Vanished {

@@ -185,11 +185,11 @@ pub enum Submitted {
 pub enum JobState {
     /// It waits for nodes.
     Pending,
-    /// It waits for somebody who holds it, and gets no nodes until then.
+    /// Somebody holds the job: it gets no nodes until they let it go.
     Held,
-    /// It waits for more nodes than there will ever be for one job.
+    /// The job waits for more nodes than there will ever be for one job.
     TooLarge,
-    /// It waits, and as it was asked for it will never start.
+    /// The job waits, and as it was asked for it will never start.
     Never,
     /// It has nodes.
     Running,
@@ -223,7 +223,7 @@ pub struct Found {
 /// What an LRM says of one job that it was asked about by its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
-    /// It is there.
+    /// The job is there.
     Known(Box<Found>),
     /// There is no such job (any more), or nobody can be asked by number.
     Gone,

@@ -321,8 +321,9 @@ impl Provisioner {
         let now = self.now;
         let Some(queue) = self.queues.get_mut(&id) else { return };
         if queue.asked_free.take().is_some() {
-            // Nothing free: it is asked again later.
-            queue.free = Some(nodes).filter(|nodes| *nodes != Some(0));
+            // Too little for any request: the LRM is asked again later.
+            let least = queue.options.request_nodes_min;
+            queue.free = Some(nodes).filter(|nodes| nodes.is_none_or(|nodes| nodes >= least));
             queue.free_after = queue.free_after.max(now.after(queue.options.query_micros));
         }
     }

@@ -5,7 +5,7 @@ use super::limits::{LEARNED_MICROS, QUERY_ANSWER_MICROS, SIZE_MICROS};
 use super::{Action, AllocationState, Provisioner, QueueId, QueueOptions, Reason};
 use crate::task::{AllocationId, Time};
 
-/// What is known of how large requests can be.
+/// Bounds on requests that the LRM has named or shown.
 #[derive(Debug, Default)]
 pub(super) struct Size {
     /// The LRM has answered, or did not in time.
@@ -16,7 +16,7 @@ pub(super) struct Size {
     job_nodes: Option<u64>,
     /// When the LRM was asked, while that is not answered.
     asked: Option<Time>,
-    /// It is not asked again before then.
+    /// The LRM is not asked again before then.
     after: Time,
     /// Nodes of one job at most, going by one that could never have started,
     /// and when that was.
@@ -48,7 +48,7 @@ impl Size {
         self.nodes
     }
 
-    /// What was concluded from the LRM's words counts no more.
+    /// Bounds that were concluded from the LRM's words count no more.
     pub(super) fn unlearn(&mut self) {
         self.learned = None;
     }
@@ -151,8 +151,8 @@ impl Provisioner {
         }
     }
 
-    /// So many nodes are too many for one request: returns whether fewer can be
-    /// asked for.
+    /// A request for `nodes` was too large: returns whether fewer can be asked
+    /// for.
     fn shrink(&mut self, id: QueueId, nodes: u64) -> bool {
         let now = self.now;
         let Some(queue) = self.queues.get_mut(&id) else { return false };

@@ -198,7 +198,7 @@ fn what_can_never_start_is_asked_for_anew_with_fewer_nodes_and_then_refused() {
         let ended = Found { state: JobState::Ended, ..before };
         assert_eq!(rig.query(vec![ended]), [submit(id + 1, nodes / 2)]);
     }
-    // It is as small as can be: that is a refusal.
+    // No request is smaller: that is a refusal.
     rig.accept(10);
     let before = found(10, 1, JobState::TooLarge, "PartitionNodeLimit");
     assert_eq!(rig.query(vec![before.clone()]), [cancel(10)]);

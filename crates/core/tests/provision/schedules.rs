@@ -4,7 +4,7 @@ use crate::rng::Rng;
 use crate::world::{Mood, SECOND, World};
 use falkon_core::provision::{AcquireName, Event, QueueId, QueueOptions, ReleaseName};
 
-const SEEDS: u64 = 3;
+const SEEDS: u64 = 8;
 
 fn moods() -> Vec<(&'static str, Mood)> {
     let fair = Mood { delay_max: 60 * SECOND, ..Mood::default() };

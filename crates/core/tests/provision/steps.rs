@@ -1,8 +1,8 @@
 //! One thing at a time: these events, then exactly these actions.
 
 use falkon_core::provision::{
-    Action, AllocationId, AllocationState, Demand, Durations, Event, Found, JobState, Provisioner,
-    QueueId, QueueOptions, Reason, ReleaseName, Submitted, Verdict, Waiting,
+    AcquireName, Action, AllocationId, AllocationState, Demand, Durations, Event, Found, JobState,
+    Provisioner, QueueId, QueueOptions, Reason, ReleaseName, Submitted, Verdict, Waiting,
 };
 use falkon_core::task::{ExecutorId, Resources, Time};
 
@@ -333,4 +333,14 @@ fn a_strict_bound_holds_for_what_somebody_asks_for() {
     assert_eq!(rig.say(once(2)), []);
     assert_eq!(rig.demand(8), [submit(8, 1)]);
     assert_eq!(rig.say(once(1)), []);
+}
+
+#[test]
+fn too_few_free_nodes_for_any_request_are_asked_about_again() {
+    let acquire = AcquireName::Available;
+    let mut rig = Rig::new(QueueOptions { acquire, request_nodes_min: 2, ..options() });
+    assert_eq!(rig.demand(5), [Action::AskFree { queue: QUEUE }]);
+    assert_eq!(rig.say(Event::Free { queue: QUEUE, nodes: Some(1) }), []);
+    assert!(rig.pass(10).contains(&Action::AskFree { queue: QUEUE }));
+    assert!(rig.say(Event::Free { queue: QUEUE, nodes: Some(3) }).contains(&submit(7, 3)));
 }

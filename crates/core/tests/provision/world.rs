@@ -409,7 +409,7 @@ impl World {
             self.later(Event::QueryFailed { queue, words: "try again".to_owned() });
             return;
         }
-        // It lists all that the user has, whichever queue is asked about.
+        // A list has all that the user has, whichever queue is asked about.
         let hides = self.hides();
         let restless = self.chance(self.mood.nonsense);
         let jobs = self.jobs.iter().filter(|(_, job)| !job.is_over && !hides);

@@ -21,11 +21,11 @@ pub enum State {
     Dead,
     /// A word that the description does not list.
     Unknown,
-    /// It waits, and as it was asked for it will never start.
+    /// The job waits, and as it was asked for it will never start.
     Never,
-    /// It waits for more nodes than one job may have.
+    /// The job waits for more nodes than one job may have.
     TooLarge,
-    /// It waits for somebody who holds it.
+    /// Somebody holds the job.
     Held,
     /// It waits for nodes.
     Pending,

@@ -273,7 +273,7 @@ pub struct States {
     /// It waits for nodes.
     #[serde(default)]
     pub pending: Vec<String>,
-    /// It waits for somebody who holds it.
+    /// Somebody holds the job.
     #[serde(default)]
     pub held: Vec<String>,
     /// Parts of reasons with which a job that waits never starts, for it is for

@@ -183,7 +183,7 @@ impl Provision {
         }
     }
 
-    /// What is to come of each queue, and what keeps it.
+    /// Nodes that are to come of each queue, and why they have not.
     pub(crate) fn coming(&self, now: Time) -> Vec<Coming> {
         let plan = self.machine.plan(now);
         let lines = plan.queues.iter().filter_map(|line| {

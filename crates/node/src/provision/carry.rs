@@ -138,7 +138,7 @@ impl Provision {
                     let is_dead = job.state == State::Dead;
                     let mut found = found(queue, (allocation.0, job), then);
                     if is_dead {
-                        // It is cancelled when it is listed.
+                        // A query that lists it has it cancelled.
                         found.state = JobState::Unknown;
                     }
                     About::Known(Box::new(found))

@@ -9,7 +9,7 @@ use super::{COMMAND_S_MAX, Driver, LrmError, fill, holds_any};
 /// What an LRM says of one job that it was asked about by its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// It is there, or has ended.
+    /// The job is there, or has ended.
     Known(Job),
     /// There is no such job, or nobody can be asked by number.
     Gone,
