@@ -65,10 +65,31 @@ impl Exit {
     }
 }
 
+/// Turns that the event loop gives to what is still to be done when a command
+/// has its result: connections say farewell, which takes each a few.
+const FAREWELL_TURNS: usize = 16;
+
 /// A runtime for one command: everything runs on this thread.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Exit> {
+pub(crate) struct Runtime(tokio::runtime::Runtime);
+
+impl Runtime {
+    /// Runs a command to its end, and what it leaves to the event loop.
+    pub(crate) fn block_on<F: Future>(&self, command: F) -> F::Output {
+        self.0.block_on(async {
+            let result = command.await;
+            for _ in 0..FAREWELL_TURNS {
+                tokio::task::yield_now().await;
+            }
+            result
+        })
+    }
+}
+
+/// A runtime, or the exit status of a command that gets none.
+pub(crate) fn runtime() -> Result<Runtime, Exit> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
+        .map(Runtime)
         .map_err(|error| Exit::failure(format!("cannot start the event loop: {error}")))
 }

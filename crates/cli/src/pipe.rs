@@ -178,7 +178,7 @@ async fn pass_on(mut from: FrameReader, mut to: FrameWriter) -> Result<(), Strin
         }
         to.flush().await.map_err(|error| error.to_string())?;
     }
-    Ok(())
+    to.close().await.map_err(|error| error.to_string())
 }
 
 /// A stream that tells when the other side has closed it.

@@ -100,6 +100,34 @@ fn three_levels() {
 }
 
 #[test]
+fn who_ends_as_it_should_leaves_no_word_of_a_broken_connection() {
+    for level in ["none", "authenticate", "encrypt"] {
+        let site = Site::new();
+        let mut dispatcher = site.dispatcher("d", &["--security", level]);
+        let access = dispatcher.access();
+        let executor = dispatcher.executor("worker", &[]);
+        access.run("submit", &["--wait", "--range", "1-3", "--", "true"]).exits(0);
+        let instance = access.submit(&["--", "true"]);
+        for (command, args) in [
+            ("wait", &[instance.as_str()][..]),
+            ("results", &[&instance, "--json"]),
+            ("tasks", &[&instance]),
+            ("status", &[]),
+            ("destroy", &[&instance]),
+        ] {
+            access.run(command, args).exits(0);
+        }
+        executor.signal(rustix::process::Signal::INT);
+        executor.finish().exits(0);
+        access.run("stop", &[]).exits(0);
+        let ran = dispatcher.running.take().unwrap().finish().exits(0);
+        for part in ["middle of a message", "without a farewell", "connection failed"] {
+            assert!(!ran.err.contains(part), "{level}\n{ran}");
+        }
+    }
+}
+
+#[test]
 fn beyond_this_machine_everything_is_encrypted_unless_forced() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--listen", "0.0.0.0:0"]);

@@ -47,9 +47,11 @@ pub enum ReadError {
         /// The announced length in bytes.
         bytes: usize,
     },
-    /// The connection ended in the middle of a frame, or without the farewell
-    /// that TLS demands.
+    /// The connection ended in the middle of a frame.
     CutShort,
+    /// The connection ended between two frames, without the farewell that TLS
+    /// demands.
+    NoFarewell,
     /// The connection failed.
     Io(io::Error),
 }
@@ -68,6 +70,10 @@ impl fmt::Display for ReadError {
                  {FRAME_BYTES_MAX}: the connection is closed"
             ),
             ReadError::CutShort => f.write_str("the connection ended in the middle of a message"),
+            ReadError::NoFarewell => f.write_str(
+                "the connection ended without a farewell: the process at its other end was \
+                 killed, or the connection cut",
+            ),
             ReadError::Io(source) => write!(f, "the connection failed while receiving: {source}"),
         }
     }
@@ -152,7 +158,11 @@ impl FrameReader {
                 }
                 // This is how TLS says that the peer went without a farewell.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Err(ReadError::CutShort);
+                    let is_between = self.start == self.buffer.len();
+                    return Err(match is_between {
+                        true => ReadError::NoFarewell,
+                        false => ReadError::CutShort,
+                    });
                 }
                 Err(error) => return Err(ReadError::Io(error)),
             }
