@@ -38,6 +38,7 @@ pub(crate) use error::PlanError;
 pub(crate) use files::{is_pattern, name_matches};
 pub(crate) use identity::TaskFiles;
 pub(crate) use quantity::{capture_bytes, duration_micros, memory_bytes, name, resource};
+pub(crate) use shell::script;
 
 use args::SourceArg;
 use falkon_core::task::TaskClass;

@@ -36,7 +36,7 @@ impl Progress {
         let seconds = self.started.elapsed().as_secs_f64();
         let rate = ended as f64 / seconds.max(1e-3);
         let left = counts.total.saturating_sub(ended) as f64 / rate.max(1e-9);
-        let mut message = format!("{} running", counts.dispatched);
+        let mut message = format!("{} dispatched", counts.dispatched);
         if counts.failed > 0 {
             message.push_str(&format!(", {} failed", counts.failed));
         }

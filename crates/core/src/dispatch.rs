@@ -39,6 +39,7 @@ mod standstill;
 mod submit;
 mod suspend;
 mod values;
+mod whereabouts;
 
 use crate::data::index::Index;
 use crate::data::object::ObjectId;
@@ -67,6 +68,7 @@ pub use event::{
 pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use recover::{Record, RecoverError};
+pub use whereabouts::Whereabouts;
 
 /// A dispatcher's whole state.
 #[derive(Debug, Default)]
@@ -410,12 +412,6 @@ impl<'a> InstanceView<'a> {
     pub fn submission_of(&self, task: TaskId) -> Option<(&'a Submission, u64)> {
         let batch = self.instance.batch_of(task)?;
         Some((&batch.submission, task.0 - batch.first))
-    }
-
-    /// The state of one task: `waiting`, `ready`, `dispatched` or `ended`.
-    #[must_use]
-    pub fn task_state(&self, task: TaskId) -> Option<&'static str> {
-        self.dispatcher.task_state(self.instance, task)
     }
 }
 

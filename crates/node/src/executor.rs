@@ -46,6 +46,9 @@ const SESSION_SETTLED_MS: u64 = 3000;
 /// How long the end of a task by a signal is kept back in a batch scheduler's
 /// job: the scheduler may be ending the job, this process next.
 const DOUBT_MS: u64 = 250;
+/// How long an executor that leaves waits for its connection to close, in
+/// milliseconds.
+const FAREWELL_MS: u64 = 500;
 /// Messages waiting for the writer of a session that does not get through;
 /// more wait in the core.
 const SESSION_MESSAGES_MAX: usize = 64;
@@ -214,7 +217,7 @@ pub async fn run(
         doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
-    let connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
+    let mut connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
     let mut leaving = false;
     let mut ended = Vec::new();
     let mut awake = Awake::new();
@@ -266,6 +269,12 @@ pub async fn run(
         return Err(ExecutorError::Refused(reason));
     }
     if driver.left || leaving {
+        if driver.session.take().is_some() {
+            drop(connected);
+            // The session says farewell, unless the connection hangs.
+            let farewell = Duration::from_millis(FAREWELL_MS);
+            let _ = tokio::time::timeout(farewell, &mut connector).await;
+        }
         connector.abort();
         return Ok(());
     }

@@ -11,7 +11,7 @@ use falkon_core::dispatch::{
     Access, AccessError, Delivery, FoundObject, InstanceOptions, Join, ObjectStatus, Order,
     Purpose, RequestError, Selection, Update,
 };
-use falkon_core::result::{Counts, Stream};
+use falkon_core::result::{Counts, Finished, Stream};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 
 /// Both sides must speak the same version. A journal holds the same values, so
@@ -364,6 +364,8 @@ pub struct InstanceStatus {
     pub name: String,
     /// How many tasks are in which state.
     pub counts: Counts,
+    /// How many of those that are dispatched run: the others were sent ahead.
+    pub running: u64,
     /// It takes no more tasks.
     pub sealed: bool,
     /// Every task has ended.
@@ -386,6 +388,7 @@ wire_struct!(InstanceStatus {
     id,
     name,
     counts,
+    running,
     sealed,
     complete,
     named,
@@ -447,12 +450,17 @@ pub struct TaskInfo {
     pub task: TaskId,
     /// The user's name for it.
     pub name: Option<Vec<u8>>,
-    /// `waiting`, `ready`, `dispatched` or `ended`.
+    /// `waiting`, `ready`, `sent` (to an executor ahead of time), `running`,
+    /// `done`, `failed` or `cancelled`; `ended` if nothing more is known.
     pub state: String,
     /// Its command line, if it is still known.
     pub argv: Vec<Vec<u8>>,
+    /// The name of the executor that has it, or had it last.
+    pub executor: Option<String>,
+    /// How and when it ended, without what it wrote, while that is in memory.
+    pub end: Option<Finished>,
 }
-wire_struct!(TaskInfo { task, name, state, argv });
+wire_struct!(TaskInfo { task, name, state, argv, executor, end });
 
 wire_list!(InstanceStatus, ExecutorStatus, TaskInfo);
 

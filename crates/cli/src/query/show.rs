@@ -4,7 +4,10 @@ mod caches;
 
 use crate::embedded::how_gpus_are_offered;
 use crate::exit::Exit;
+use crate::plan::script;
 use crate::progress::span;
+use crate::results::TaskResult;
+use falkon_core::result::Outcome;
 use falkon_core::task::{MILLI, Resources, Time};
 use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
 use falkon_wire::provision::Coming;
@@ -61,7 +64,7 @@ fn status_text(status: &Status, all: bool) -> String {
             counts.total,
             counts.waiting,
             counts.ready,
-            counts.dispatched,
+            instance.running,
             counts.done,
             counts.failed + counts.cancelled,
             state(instance)
@@ -246,6 +249,7 @@ fn status_json(status: &Status) -> Value {
                 "waiting": counts.waiting,
                 "ready": counts.ready,
                 "dispatched": counts.dispatched,
+                "running": instance.running,
                 "done": counts.done,
                 "failed": counts.failed,
                 "cancelled": counts.cancelled,
@@ -286,30 +290,74 @@ fn status_json(status: &Status) -> Value {
 
 /// Prints tasks; an exit status if that is the end.
 pub(super) fn tasks(tasks: &[TaskInfo], as_json: bool) -> Option<Exit> {
-    let mut text = String::new();
-    for task in tasks {
-        let name = task.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned());
-        let argv: Vec<String> =
-            task.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-        if as_json {
-            let line = json!({
-                "index": task.task.0,
-                "id": name.unwrap_or_else(|| task.task.0.to_string()),
-                "state": task.state,
-                "command": argv,
-            });
-            text.push_str(&format!("{line}\n"));
-        } else {
-            let name = name.map(|name| format!("{}: ", printable(&name))).unwrap_or_default();
-            text.push_str(&format!(
-                "{:>8}  {:<10}  {name}{}\n",
-                task.task.0,
-                task.state,
-                printable(&argv.join(" "))
-            ));
-        }
+    let hosts = tasks.iter().filter_map(|task| task.executor.as_deref());
+    let wide = width(hosts, 0);
+    let lines = tasks.iter().map(|task| match as_json {
+        true => format!("{}\n", task_json(task)),
+        false => task_line(task, wide),
+    });
+    print(&lines.collect::<String>())
+}
+
+/// A task's result, as far as it is known, without what it wrote.
+fn result_of(task: &TaskInfo) -> Option<TaskResult> {
+    task.end.as_ref().map(|end| TaskResult::of(end, task.task.0, end.ended))
+}
+
+fn name_of(task: &TaskInfo) -> Option<String> {
+    task.name.as_ref().map(|name| String::from_utf8_lossy(name).into_owned())
+}
+
+fn words_of(task: &TaskInfo) -> Vec<String> {
+    task.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+fn task_line(task: &TaskInfo, wide: usize) -> String {
+    let name = name_of(task).map(|name| format!("{}: ", printable(&name))).unwrap_or_default();
+    let command = script(&task.argv).unwrap_or_else(|| words_of(task).join(" "));
+    let error = result_of(task).and_then(|result| result.error());
+    // Of one that was cancelled, the state has said it.
+    let error = error.filter(|_| task.state == "failed");
+    let error = error.map(|error| format!(" ({})", printable(&error))).unwrap_or_default();
+    let executor = printable(task.executor.as_deref().unwrap_or_default());
+    format!(
+        "{:>8}  {:<10} {executor:<wide$}  {name}{}{error}\n",
+        task.task.0,
+        task.state,
+        printable(&command)
+    )
+}
+
+fn task_json(task: &TaskInfo) -> Value {
+    let seconds = |time: Time| time.0 as f64 / 1e6;
+    let mut line = json!({
+        "index": task.task.0,
+        "id": name_of(task).unwrap_or_else(|| task.task.0.to_string()),
+        "state": task.state,
+        "command": words_of(task),
+        "executor": task.executor,
+    });
+    if let (Some(result), Some(end)) = (result_of(task), &task.end) {
+        let ran = end.attempts > 0;
+        let times = result.times;
+        line["exit_code"] = match end.outcome {
+            Outcome::Exit(code) => json!(code),
+            _ => Value::Null,
+        };
+        line["signal"] = match end.outcome {
+            Outcome::Signal(signal) => json!(signal),
+            _ => Value::Null,
+        };
+        line["error"] = json!(result.error());
+        line["attempts"] = json!(end.attempts);
+        line["times"] = json!({
+            "queued": seconds(times.queued),
+            "dispatched": ran.then(|| seconds(times.dispatched)),
+            "started": ran.then(|| seconds(times.started)),
+            "ended": seconds(times.ended),
+        });
     }
-    print(&text)
+    line
 }
 
 #[cfg(test)]

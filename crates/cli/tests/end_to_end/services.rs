@@ -1,6 +1,6 @@
 //! A dispatcher, executors and clients, each a process of its own.
 
-use crate::fixture::{Access, Site, indices};
+use crate::fixture::{Access, Site, indices, poll};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ fn from_start_to_stop() {
     let ran = access.run("tasks", &[&id, "--json", "--from", "18"]).exits(0);
     let tasks = ran.results();
     assert_eq!(tasks.len(), 2);
-    assert_eq!((&tasks[1]["index"], &tasks[1]["state"]), (&19.into(), &"ended".into()));
+    assert_eq!((&tasks[1]["index"], &tasks[1]["state"]), (&19.into(), &"done".into()));
     let ran = access.run("tasks", &[&id, "--count", "3"]).exits(0);
     assert_eq!(ran.lines().len(), 3);
     assert!(ran.text().contains("echo 3"), "{ran}");
@@ -535,4 +535,49 @@ fn an_access_file_may_be_copied() {
     let copy = site.path("copy.json");
     std::fs::copy(&dispatcher.access().file, &copy).unwrap();
     Access::at(&site, &copy).run("status", &[]).exits(0);
+}
+
+#[test]
+fn tasks_say_how_they_ended_and_which_of_them_run() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let _executor = dispatcher.executor("worker", &["--slots", "2"]);
+    let script = "test {} != 2 || exit 3; test {} != 3 || kill -9 $$";
+    let args = ["--wait", "--name", "ends", "--range", "1-3", "--shell", "--", script];
+    access.run("submit", &args).exits(1);
+    let ran = access.run("tasks", &["0", "--json"]).exits(0);
+    let lines = ran.results();
+    let of = |field: &str| lines.iter().map(|line| line[field].clone()).collect::<Vec<_>>();
+    assert_eq!(of("state"), ["done", "failed", "failed"]);
+    assert_eq!(of("exit_code"), [Value::from(0), 3.into(), Value::Null]);
+    assert_eq!(of("signal"), [Value::Null, Value::Null, 9.into()]);
+    assert_eq!(of("executor"), ["worker", "worker", "worker"]);
+    assert!(
+        lines.iter().all(|line| line["times"]["ended"].as_f64() > line["times"]["queued"].as_f64())
+    );
+    let ran = access.run("tasks", &["0"]).exits(0);
+    assert!(ran.text().contains("test 2 != 2 || exit 3"), "{ran}");
+    assert!(ran.text().contains("(exited with 3)") && !ran.text().contains("falkon_1"), "{ran}");
+    // Of those that were sent, two run and the others wait their turn.
+    let gate = site.gate("gate");
+    let mut started = site.signals("started");
+    let held = format!("echo on > {}; read line < {}", started.path(), gate.path());
+    let instance =
+        access.submit(&["--estimate", "10ms", "--range", "1-6", "--", "sh", "-c", &held, "x"]);
+    started.next();
+    started.next();
+    let states = || {
+        let ran = access.run("tasks", &[&instance, "--json"]).exits(0);
+        let lines = ran.results();
+        lines.iter().map(|line| line["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    poll("tasks are sent ahead", || states().iter().any(|state| state == "sent"));
+    assert_eq!(states().iter().filter(|state| *state == "running").count(), 2);
+    let status = access.instance(&instance);
+    assert_eq!(status["running"], 2);
+    assert!(status["dispatched"].as_u64().unwrap() > 2);
+    access.run("cancel", &[&instance]).exits(0);
+    access.run("wait", &[&instance]);
+    assert!(states().iter().all(|state| state == "cancelled"));
 }

@@ -7,7 +7,7 @@ use super::instance::Instance;
 use super::values::Value;
 use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
-use crate::task::{Resources, TaskId};
+use crate::task::Resources;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -128,26 +128,6 @@ impl Dispatcher {
             ensure!(turned, "executor {id} is available under a stale turn");
         }
         self.check_data()
-    }
-
-    pub(super) fn task_state(&self, instance: &Instance, task: TaskId) -> Option<&'static str> {
-        if task.0 >= instance.total {
-            return None;
-        }
-        if instance.finished.contains(task.0) {
-            return Some("ended");
-        }
-        if instance.missing.contains_key(&task.0) {
-            return Some("waiting");
-        }
-        let dispatched = self.executors.values().any(|executor| {
-            executor
-                .in_flight
-                .range((instance.id, 0)..=(instance.id, task.0))
-                .next_back()
-                .is_some_and(|(_, run)| task.0 < run.first + run.count)
-        });
-        Some(if dispatched { "dispatched" } else { "ready" })
     }
 }
 

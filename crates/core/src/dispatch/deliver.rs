@@ -98,20 +98,34 @@ impl Results {
 
     /// Where a task's result is.
     pub(super) fn find(&mut self, task: u64) -> Found {
+        let Some(at) = self.place_of(task) else { return Found::Nowhere };
+        if let Some(page) = self.page_at(at) {
+            return if page.holds(task) { Found::Stored(page.from) } else { Found::Nowhere };
+        }
+        self.run_at(at, task).map_or(Found::Nowhere, |run| Found::Here(run.detail.clone()))
+    }
+
+    /// The run in memory that a task's result is in.
+    pub(super) fn ended(&mut self, task: u64) -> Option<&Finished> {
+        let at = self.place_of(task)?;
+        if self.page_at(at).is_some() { None } else { self.run_at(at, task) }
+    }
+
+    /// The position of the run or page that may have a task's result.
+    fn place_of(&mut self, task: u64) -> Option<u64> {
         let (runs, pages) = (&self.runs, &self.pages);
         let by_task = self.by_task.get_or_insert_with(|| {
             let stored = pages.iter().flat_map(first_tasks);
             stored.chain(runs.iter().map(|(at, run)| (run.first.0, *at))).collect()
         });
-        let Some((_, &at)) = by_task.range(..=task).next_back() else { return Found::Nowhere };
-        if let Some(page) = self.page_at(at) {
-            return if page.holds(task) { Found::Stored(page.from) } else { Found::Nowhere };
-        }
-        let found = self.runs.binary_search_by_key(&at, |(at, _)| *at).ok();
-        match found.and_then(|index| self.runs.get(index)) {
-            Some((_, run)) if task - run.first.0 < run.count => Found::Here(run.detail.clone()),
-            _ => Found::Nowhere,
-        }
+        by_task.range(..=task).next_back().map(|(_, at)| *at)
+    }
+
+    /// The run that begins at a position, if it has a task's result.
+    fn run_at(&self, at: u64, task: u64) -> Option<&Finished> {
+        let index = self.runs.binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        let (_, run) = self.runs.get(index)?;
+        (task - run.first.0 < run.count).then_some(run)
     }
 
     /// Results in memory from position `from` on, which must begin a run, as

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::overflow::output_id;
 use crate::secure::{Claims, VisitPurpose};
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{Purpose, Scope};
+use falkon_core::dispatch::{Purpose, Scope, Whereabouts};
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, TaskId};
 use falkon_wire::codec::Wire;
@@ -19,6 +19,7 @@ const TICKET_MICROS: u64 = 3_600_000_000;
 
 impl Driver {
     pub(super) fn status(&self, only: Option<InstanceId>) -> Status {
+        let running = self.core.running();
         let instances = self
             .core
             .instance_views()
@@ -29,6 +30,7 @@ impl Driver {
                     id: instance.id().0,
                     name: instance.options().name.clone(),
                     counts: instance.counts(),
+                    running: running.get(&instance.id()).copied().unwrap_or_default(),
                     sealed: instance.is_sealed(),
                     complete: instance.is_complete(),
                     named: instance.is_named(),
@@ -118,12 +120,16 @@ impl Driver {
         }
     }
 
-    pub(super) fn tasks(&self, instance: InstanceId, first: TaskId, count: u64) -> Vec<TaskInfo> {
+    pub(super) fn tasks(
+        &mut self,
+        instance: InstanceId,
+        first: TaskId,
+        count: u64,
+    ) -> Vec<TaskInfo> {
+        let whereabouts = self.core.whereabouts(instance, first, count.min(TASKS_ASKED_MAX));
         let Some(view) = self.core.instance_view(instance) else { return Vec::new() };
-        let count = count.min(TASKS_ASKED_MAX);
-        let mut tasks = Vec::new();
-        for task in (first.0..first.0.saturating_add(count)).map(TaskId) {
-            let Some(state) = view.task_state(task) else { break };
+        let mut tasks = Vec::with_capacity(whereabouts.len());
+        for (task, whereabouts) in (first.0..).map(TaskId).zip(whereabouts) {
             let mut name = None;
             let mut argv = Vec::new();
             if let Some((submission, row)) = view.submission_of(task) {
@@ -139,7 +145,14 @@ impl Driver {
                     })
                     .unwrap_or_default();
             }
-            tasks.push(TaskInfo { task, name, state: state.to_owned(), argv });
+            let executor = whereabouts.executor().and_then(|id| self.core.executor_name(id));
+            let executor = executor.map(str::to_owned);
+            let state = whereabouts.word().to_owned();
+            let end = match whereabouts {
+                Whereabouts::Ended(finished) => Some(finished),
+                _ => None,
+            };
+            tasks.push(TaskInfo { task, name, state, argv, executor, end });
         }
         tasks
     }

@@ -390,6 +390,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         id: 7,
         name: "sweep".to_owned(),
         counts: counts(),
+        running: 2,
         sealed: true,
         complete: false,
         named: true,
@@ -418,8 +419,13 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         name: name.map(|name| name.as_bytes().to_vec()),
         state: state.to_owned(),
         argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        executor: None,
+        end: None,
     };
-    let tasks = vec![task(Some("a"), "ready", &["echo", "1"]), task(None, "ended", &[])];
+    let mut ended = task(None, "failed", &[]);
+    ended.executor = Some("node7:4711".to_owned());
+    ended.end = finished().pop().map(|end| Finished { detail: None, ..end });
+    let tasks = vec![task(Some("a"), "ready", &["echo", "1"]), ended];
     let mut messages = vec![
         ("created", ToClient::Created { request, instance: INSTANCE, secret: vec![0xab; 32] }),
         ("accepted", ToClient::Accepted { request, first: TaskId(10), count: 1_000_000 }),

@@ -373,11 +373,11 @@ fn request_error() -> impl Strategy<Value = RequestError> {
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
-    (number(), text(), counts(), flags, (number(), number()), lacks).prop_map(
+    (number(), text(), (counts(), number()), flags, (number(), number()), lacks).prop_map(
         |(
             id,
             name,
-            counts,
+            (counts, running),
             (sealed, complete, named, clogged),
             (held_bytes, stored_bytes),
             lacks,
@@ -387,6 +387,7 @@ fn instance_status() -> impl Strategy<Value = InstanceStatus> {
                 id,
                 name,
                 counts,
+                running,
                 sealed,
                 complete,
                 named,
@@ -435,8 +436,17 @@ fn status() -> impl Strategy<Value = Status> {
 }
 
 fn task_info() -> impl Strategy<Value = TaskInfo> {
-    (task(), option::of(bytes()), text(), vec(bytes(), 0..5))
-        .prop_map(|(task, name, state, argv)| TaskInfo { task, name, state, argv })
+    let ended = (option::of(text()), option::of(finished()));
+    (task(), option::of(bytes()), text(), vec(bytes(), 0..5), ended).prop_map(
+        |(task, name, state, argv, (executor, end))| TaskInfo {
+            task,
+            name,
+            state,
+            argv,
+            executor,
+            end,
+        },
+    )
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {

@@ -1,0 +1,152 @@
+//! Where tasks are: which run, which are sent ahead, how the others ended. For
+//! people who ask; nothing is decided by it.
+
+use super::Dispatcher;
+use super::executor::{Executor, InFlight};
+use super::instance::NeedId;
+use crate::result::{Finished, Status};
+use crate::task::{ExecutorId, InstanceId, TaskId};
+use std::collections::BTreeMap;
+
+/// Where a task is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// It waits for other tasks.
+    Waiting,
+    /// It can be sent to an executor.
+    Ready,
+    /// It was sent to an executor ahead of time, and starts when others end.
+    Sent(ExecutorId),
+    /// It has its resources on an executor.
+    Running(ExecutorId),
+    /// It ended, and its result is here, without what it wrote.
+    Ended(Finished),
+    /// It ended well, and its result is not in memory any more.
+    Done,
+    /// It failed or was cancelled, and its result is not in memory any more.
+    NotDone,
+}
+
+impl Whereabouts {
+    /// One word for it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Whereabouts::Waiting => "waiting",
+            Whereabouts::Ready => "ready",
+            Whereabouts::Sent(_) => "sent",
+            Whereabouts::Running(_) => "running",
+            Whereabouts::Ended(finished) => match finished.outcome.status() {
+                Status::Done => "done",
+                Status::Failed => "failed",
+                Status::Cancelled => "cancelled",
+            },
+            Whereabouts::Done => "done",
+            Whereabouts::NotDone => "ended",
+        }
+    }
+
+    /// The executor that has it, or had it last.
+    #[must_use]
+    pub fn executor(&self) -> Option<ExecutorId> {
+        match self {
+            Whereabouts::Sent(executor) | Whereabouts::Running(executor) => Some(*executor),
+            Whereabouts::Ended(finished) => finished.executor,
+            _ => None,
+        }
+    }
+}
+
+/// Tasks of an instance in a row that an executor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    instance: InstanceId,
+    first: u64,
+    count: u64,
+    is_running: bool,
+}
+
+impl Executor {
+    /// What it has, and which of that runs: of each need, as many tasks as hold
+    /// their resources, those first that were sent first.
+    fn parts(&self) -> Vec<Part> {
+        let mut order: Vec<(&(InstanceId, u64), &InFlight)> = self.in_flight.iter().collect();
+        order.sort_by_key(|(_, run)| run.dispatched);
+        let mut room: BTreeMap<NeedId, u64> = BTreeMap::new();
+        let mut parts = Vec::with_capacity(order.len());
+        for ((instance, _), run) in order {
+            let room = room.entry(run.need).or_insert_with(|| self.load(run.need).slotted);
+            let running = run.count.min(*room);
+            *room -= running;
+            let halves =
+                [(run.first, running, true), (run.first + running, run.count - running, false)];
+            parts.extend(halves.into_iter().filter(|(_, count, _)| *count > 0).map(
+                |(first, count, is_running)| Part { instance: *instance, first, count, is_running },
+            ));
+        }
+        parts
+    }
+}
+
+impl Dispatcher {
+    /// How many tasks of each instance run; never more than executors have room
+    /// for. Costs time in proportion to what executors have.
+    #[must_use]
+    pub fn running(&self) -> BTreeMap<InstanceId, u64> {
+        let mut running = BTreeMap::new();
+        let parts = self.executors.values().flat_map(Executor::parts);
+        for part in parts.filter(|part| part.is_running) {
+            *running.entry(part.instance).or_default() += part.count;
+        }
+        running
+    }
+
+    /// Where an instance's tasks from `first` on are, as many as there are of
+    /// `count`. Costs time in proportion to those, and to what the executors
+    /// have that have tasks of the instance.
+    pub fn whereabouts(
+        &mut self,
+        instance: InstanceId,
+        first: TaskId,
+        count: u64,
+    ) -> Vec<Whereabouts> {
+        let mut sent: BTreeMap<u64, Whereabouts> = BTreeMap::new();
+        let end = first.0.saturating_add(count);
+        for executor in self.executors.values() {
+            let has_any =
+                executor.in_flight.range((instance, 0)..=(instance, u64::MAX)).next().is_some();
+            let parts = if has_any { executor.parts() } else { Vec::new() };
+            for part in parts.into_iter().filter(|part| part.instance == instance) {
+                let tasks = part.first.max(first.0)..(part.first + part.count).min(end);
+                sent.extend(tasks.map(|task| match part.is_running {
+                    true => (task, Whereabouts::Running(executor.id)),
+                    false => (task, Whereabouts::Sent(executor.id)),
+                }));
+            }
+        }
+        let Some(instance) = self.instances.get_mut(&instance) else { return Vec::new() };
+        let of = |task: u64| {
+            if instance.finished.contains(task) {
+                return match instance.results.ended(task) {
+                    Some(run) => {
+                        let (first, count) = (TaskId(task), 1);
+                        Whereabouts::Ended(Finished { first, count, detail: None, ..run.clone() })
+                    }
+                    None if instance.failed.contains(task) => Whereabouts::NotDone,
+                    None => Whereabouts::Done,
+                };
+            }
+            if instance.missing.contains_key(&task) {
+                return Whereabouts::Waiting;
+            }
+            sent.remove(&task).unwrap_or(Whereabouts::Ready)
+        };
+        (first.0..end.min(instance.total)).map(of).collect()
+    }
+
+    /// An executor's name, also of one that is gone while results name it.
+    #[must_use]
+    pub fn executor_name(&self, id: ExecutorId) -> Option<&str> {
+        self.executor_names.get(&id).map(String::as_str)
+    }
+}
