@@ -121,6 +121,7 @@ impl Embedded {
             capture_bytes_max,
             workers,
             give_up: None,
+            file_limit: executor::FILE_LIMIT,
             log,
             cache,
             tenure: executor::Tenure::default(),

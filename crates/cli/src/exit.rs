@@ -14,6 +14,7 @@ pub(crate) fn write_line(line: impl Display) {
 
 /// Tells the user something, on standard error.
 pub(crate) fn say(message: impl Display) {
+    crate::service::log::flush();
     write_line(format_args!("falkon: {message}"));
 }
 

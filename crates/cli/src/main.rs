@@ -141,6 +141,7 @@ fn main() -> ExitCode {
             query::print(&String::from_utf8_lossy(&script)).unwrap_or(Exit::Success)
         }
     };
+    service::log::flush();
     exit.into()
 }
 

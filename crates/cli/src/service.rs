@@ -1,20 +1,21 @@
 //! Long-running parts: the dispatcher and executors.
 
 pub(crate) mod executor;
+pub(crate) mod log;
 pub(crate) mod start;
 
-use crate::exit::write_line;
 use falkon_core::task::Time;
 use falkon_node::dispatcher::Log;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Log lines go to standard error, with the time in UTC.
+/// Log lines go to standard error, with the time in UTC. A process that ends
+/// calls [`log::flush`].
 pub(crate) fn log_to_stderr() -> Log {
     Arc::new(|line: &str| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Time(now.as_micros() as u64);
-        write_line(format_args!("{} {line}", clock_text(now)));
+        log::log(format!("{} {line}", clock_text(now)));
     })
 }
 

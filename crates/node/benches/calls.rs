@@ -120,6 +120,7 @@ impl Service {
             capture_bytes_max: 1 << 16,
             workers: WorkerOptions::default(),
             give_up: None,
+            file_limit: executor::FILE_LIMIT,
             log,
         };
         let (leave, leaving) = oneshot::channel();

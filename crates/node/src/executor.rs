@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod files;
 mod gpus;
 mod mend;
 mod not_started;
@@ -53,6 +54,9 @@ const FAREWELL_MS: u64 = 500;
 /// more wait in the core.
 const SESSION_MESSAGES_MAX: usize = 64;
 
+/// How long file systems may take to answer, unless somebody says otherwise.
+pub const FILE_LIMIT: Duration = Duration::from_secs(60);
+
 /// What an executor is started with.
 pub struct Options {
     /// For people: host and process.
@@ -70,6 +74,9 @@ pub struct Options {
     pub workers: WorkerOptions,
     /// Gives up after so long without a dispatcher; `None` never does.
     pub give_up: Option<Duration>,
+    /// How long a file system may take to answer before a task that needs it
+    /// fails here.
+    pub file_limit: Duration,
     /// Where log lines go.
     pub log: Log,
     /// The cache; without one, tasks with data objects fail here.
@@ -455,7 +462,7 @@ impl Driver {
             Action::Prepare { template, bytes } => self.tasks.prepare(template, &bytes),
             Action::Forget(template) => self.tasks.forget(template),
             Action::Start(start) => self.tasks.start(start, &self.clock),
-            Action::TakeBack(key) => self.tasks.take_back(key),
+            Action::TakeBack(key) => self.tasks.take_back(key, &self.clock),
             Action::Kill { key, grace_micros } => self.tasks.kill(key, grace_micros, &self.clock),
             Action::Stage(action) => {
                 if let Some(objects) = self.tasks.objects() {

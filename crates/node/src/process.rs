@@ -34,6 +34,7 @@ mod outbox;
 mod record;
 mod slot;
 mod spawn;
+mod start;
 
 pub use host::host_main;
 pub use link::{Host, HostError, HostLost, HostReceiver, HostSender, LaunchError};
@@ -50,6 +51,14 @@ pub const IN_FLIGHT_TASKS_MAX: usize = 65_536;
 
 /// Most tasks that run at once; what is launched over this waits in the host for a free slot.
 pub const RUNNING_TASKS_MAX: usize = 4_096;
+
+/// How long the start of a task may hang in file systems, in milliseconds, unless the caller says
+/// otherwise; see [`Host::start_within`].
+pub const START_MS_MAX: u64 = 60_000;
+
+/// Slots that may hang in the start of tasks that were given up. While there are so many, further
+/// ones are not given up: they keep their slots.
+pub const HUNG_SLOTS_MAX: usize = 256;
 
 /// Upper bound of [`Launch::capture_bytes_max`]; a larger value is cut down to this.
 pub const CAPTURE_BYTES_MAX: u64 = 16 << 20;
@@ -147,7 +156,7 @@ pub enum Outcome {
     Exit(i32),
     /// It was killed by this signal.
     Signal(i32),
-    /// Its program never ran.
+    /// Its program never ran. `ETIMEDOUT`: a file system did not answer.
     NotStarted {
         /// The step that failed.
         stage: Stage,

@@ -101,6 +101,7 @@ fn options(number: u32, slots: u32, overflow: &OverflowDirectory) -> Options {
         workers: falkon_node::executor::WorkerOptions::default(),
         capture_bytes_max: 0,
         give_up: None,
+        file_limit: executor::FILE_LIMIT,
         log: Arc::new(|_: &str| {}),
         cache: None,
         tenure: falkon_node::executor::Tenure::default(),

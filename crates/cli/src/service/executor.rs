@@ -58,6 +58,10 @@ pub(crate) struct ExecutorArgs {
     /// End when the dispatcher was out of reach for so long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
+    /// How long a file system may take to answer before a task that needs it
+    /// fails here, to be tried elsewhere [default: 1m]
+    #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
+    file_timeout: Option<u64>,
     /// This machine is ours for so long: leave in good time before that, and
     /// start nothing that is known to take longer
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
@@ -146,6 +150,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         capture_bytes_max: args.capture,
         workers: args.workers.options(),
         give_up: args.give_up.map(Duration::from_micros),
+        file_limit: args.file_timeout.map_or(executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         tenure,

@@ -30,6 +30,7 @@ mod run;
 mod security;
 mod services;
 mod signals;
+mod silence;
 mod simulate;
 mod sizes;
 mod stall;

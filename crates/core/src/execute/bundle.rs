@@ -5,7 +5,7 @@
 //! it ends, the one *behind* it leads. What turns out to be behind a long call
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
-use super::{Executor, Killed, Queued, Running, TaskKey};
+use super::{Executor, Killed, Queued, Running, Start, TaskKey};
 use crate::limits::{BUNDLE_SEARCH_RUNS_MAX, BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, Rows, TaskId};
@@ -82,6 +82,15 @@ impl Queued {
             row: self.row,
             attempt: self.tries.attempt(),
         }
+    }
+}
+
+impl Start {
+    /// The start of some of the calls that are behind the first ones.
+    #[must_use]
+    pub fn one_of(&self, more: &More) -> Start {
+        let More { key, count, rows, row, attempt } = more.clone();
+        Start { key, count, rows, row, attempt, more: Vec::new(), ..self.clone() }
     }
 }
 

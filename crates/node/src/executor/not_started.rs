@@ -1,11 +1,16 @@
 //! Why a process did not start, in words that name the thing and say what to
 //! do.
 
+use super::files::Look;
 use crate::process::Stage;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// What a file system does whose calls have not returned in time.
+const SILENT: &str = "does not answer";
 
 /// How much of a script is looked at for its interpreter: what the kernel
 /// looks at.
@@ -21,22 +26,57 @@ fn named(name: &[u8]) -> String {
     }
 }
 
-/// What went wrong when `program` was to be started.
-pub(super) fn not_started(
-    program: &[u8],
-    cwd: &Option<Vec<u8>>,
-    stdin: &Option<Vec<u8>>,
-    stage: Stage,
-    errno: i32,
-) -> String {
+/// What went wrong when a program was to be started.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) program: Vec<u8>,
+    pub(super) cwd: Option<Vec<u8>>,
+    pub(super) stdin: Option<Vec<u8>>,
+    /// The step that failed.
+    pub(super) stage: Stage,
+    /// Why, as the system's error number.
+    pub(super) errno: i32,
+}
+
+impl Failure {
+    /// In words, after a look at the program's file if that helps.
+    pub(super) fn explained(&self, look: &Look) -> String {
+        match self.stage {
+            Stage::Exec => not_executed(&self.program, self.cwd.as_deref(), self.errno, Some(look)),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&in_words(self))
+    }
+}
+
+/// Why a step failed, as far as its error number says.
+fn in_words(failure: &Failure) -> String {
+    let Failure { program, cwd, stdin, stage, errno } = failure;
+    let (stage, errno) = (*stage, *errno);
     let reason = std::io::Error::from_raw_os_error(errno);
     let text = named;
     let named = text(program);
     match (stage, errno) {
+        (Stage::Exec, libc::ETIMEDOUT) => {
+            format!("cannot run {named}: the file system of it or of its interpreter {SILENT}")
+        }
+        (Stage::Chdir, libc::ETIMEDOUT) => format!(
+            "cannot change to the working directory {}: its file system {SILENT}",
+            text(cwd.as_deref().unwrap_or_default())
+        ),
+        (Stage::Stdin, libc::ETIMEDOUT) => format!(
+            "cannot open standard input {}: its file system {SILENT}",
+            text(stdin.as_deref().unwrap_or_default())
+        ),
         (Stage::Arguments | Stage::Exec, libc::E2BIG) => {
             format!("the arguments and environment of {named} are too long for this system")
         }
-        (Stage::Exec, _) => not_executed(program, cwd.as_deref(), errno),
+        (Stage::Exec, _) => not_executed(program, cwd.as_deref(), errno, None),
         (Stage::Chdir, _) => format!(
             "cannot change to the working directory {}: {reason}",
             text(cwd.as_deref().unwrap_or_default())
@@ -58,15 +98,17 @@ pub(super) fn not_started(
     }
 }
 
-fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32) -> String {
+fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32, look: Option<&Look>) -> String {
     let named = named(program);
     // Without a slash it was looked up in PATH, and where is not known here.
-    let place = program.contains(&b'/').then(|| {
+    let place = look.filter(|_| program.contains(&b'/')).and_then(|look| {
         let folder = cwd.map_or_else(PathBuf::new, |cwd| PathBuf::from(OsStr::from_bytes(cwd)));
-        folder.join(OsStr::from_bytes(program))
+        let place = folder.join(OsStr::from_bytes(program));
+        let found = look.metadata(&place).ok()?;
+        Some((place, found))
     });
     match errno {
-        libc::ENOENT => match place.as_deref().filter(|place| place.exists()) {
+        libc::ENOENT => match place.as_ref().map(|(place, _)| place) {
             None => {
                 format!("no such command: {named} (check the spelling, and PATH on the executor)")
             }
@@ -80,7 +122,7 @@ fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32) -> String {
                 ),
             },
         },
-        libc::EACCES if place.is_some_and(|place| place.is_dir()) => {
+        libc::EACCES if place.is_some_and(|(_, found)| found.is_dir()) => {
             format!("cannot run {named}: it is a directory")
         }
         libc::EACCES => {

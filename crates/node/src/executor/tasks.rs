@@ -1,28 +1,30 @@
 //! Tasks that an executor has started: processes, functions and builtins.
 
+mod checks;
 mod prepare;
 mod with_data;
 
-use super::Options;
 use super::gpus::Gpus;
-use super::not_started::not_started;
+use super::not_started::Failure;
 use super::objects::{FromObjects, Objects};
 use super::outputs::Outputs;
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
+use super::{Log, Options};
 use crate::clock::Clock;
 use crate::process::{
     Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
     Outcome as ProcessOutcome, Stage,
 };
+use checks::Checks;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage;
-use falkon_core::execute::{Event, More, Start, TaskKey, TemplateId};
+use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Detail, Outcome, Stream};
 use falkon_core::task::{Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
-use prepare::{NotStarted, check_files};
+use prepare::{NotStarted, output_paths};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +102,9 @@ pub(super) struct Tasks {
     capture_bytes_max: u64,
     gpus: Gpus,
     objects: Option<Objects>,
+    checks: Checks,
+    file_limit: Duration,
+    log: Log,
     /// Tasks that have ended and whose outputs are on their way to stores:
     /// their sizes, and what the core is to hear then.
     putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
@@ -127,6 +132,9 @@ impl Tasks {
             capture_bytes_max: options.capture_bytes_max.min(CAPTURE_BYTES_MAX),
             gpus: Gpus::new(options.capacity.gpus, |name| std::env::var(name).ok()),
             objects,
+            checks: Checks::new(options.file_limit),
+            file_limit: options.file_limit,
+            log: options.log.clone(),
             putting: BTreeMap::new(),
         }
     }
@@ -143,6 +151,7 @@ impl Tasks {
             said = said(objects) => return Some(said),
             received = receive(host, ended) => received.err(),
             () = self.workers.recv() => None,
+            () = self.checks.recv() => None,
         };
         if let Some(lost) = lost {
             self.host_lost(&lost, clock);
@@ -201,6 +210,9 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
+        for (event, outputs) in std::mem::take(&mut self.workers.unseen) {
+            self.see_outputs(event, "it returned", outputs, Vec::new());
+        }
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
@@ -246,24 +258,32 @@ impl Tasks {
                 self.end(start.key, Outcome::Exit(0), now, String::new());
             }),
             Kind::Sleep => self.sleep(&start, now).map_err(NotStarted::from),
-            Kind::Process => self.prepare_launch(&start),
+            Kind::Process => return self.start_process(start, now),
             Kind::Function => match start.data.clone() {
                 Some(data) => self.start_call_with_data(&start, &data, clock),
                 None => {
-                    self.start_calls(&start, clock);
+                    let inputs = self.inputs_of_calls(&start);
+                    match inputs.iter().any(|paths| !paths.is_empty()) {
+                        true => return self.start_checked_calls(start, inputs),
+                        false => self.start_calls(&start, None, clock),
+                    }
                     Ok(())
                 }
             },
         };
-        if result.is_err()
-            && let Some(before) = self.launch_after(&start)
-        {
+        if let Err(error) = result {
+            self.not_started(start, error, now);
+        }
+    }
+
+    /// A task is not started: it ends, or begins later.
+    fn not_started(&mut self, start: Start, error: NotStarted, now: Time) {
+        if let Some(before) = self.launch_after(&start) {
             self.passed.insert(start.key, before);
         }
-        match result {
-            Ok(()) => {}
-            Err(NotStarted::Ended { outcome, error }) => self.end(start.key, outcome, now, error),
-            Err(NotStarted::Lost(object)) => {
+        match error {
+            NotStarted::Ended { outcome, error } => self.end(start.key, outcome, now, error),
+            NotStarted::Lost(object) => {
                 self.events.push_back(Event::Stage(stage::Event::Lost(object)));
                 self.events.push_back(Event::Unstarted(Box::new(start)));
             }
@@ -338,14 +358,18 @@ impl Tasks {
     }
 
     /// Passes calls on to the workers, as far as one worker can make them.
-    fn start_calls(&mut self, start: &Start, clock: &Clock) {
+    /// `inputs` says whether those of each are there, if any has some.
+    fn start_calls(&mut self, start: &Start, inputs: Option<&[Result<(), String>]>, clock: &Clock) {
         let mut bundle: Option<Bundle> = None;
         let mut returned = Vec::new();
-        self.add_calls(start, &mut bundle, &mut returned, clock);
+        let mut inputs = inputs.unwrap_or_default();
+        self.add_calls(start, inputs, &mut bundle, &mut returned, clock);
         for more in &start.more {
-            let More { key, count, rows, row, attempt } = more.clone();
-            let start = Start { key, count, rows, row, attempt, more: Vec::new(), ..start.clone() };
-            self.add_calls(&start, &mut bundle, &mut returned, clock);
+            inputs = inputs
+                .get(usize::try_from(start.count).unwrap_or(usize::MAX)..)
+                .unwrap_or_default();
+            let start = start.one_of(more);
+            self.add_calls(&start, inputs, &mut bundle, &mut returned, clock);
         }
         // The last first, so that none is behind one that is gone.
         self.events.extend(returned.into_iter().rev());
@@ -358,6 +382,7 @@ impl Tasks {
     fn add_calls(
         &mut self,
         start: &Start,
+        inputs: &[Result<(), String>],
         bundle: &mut Option<Bundle>,
         returned: &mut Vec<Event>,
         clock: &Clock,
@@ -365,7 +390,8 @@ impl Tasks {
         let key = |at: u64| TaskKey { task: TaskId(start.key.task.0 + at), ..start.key };
         let mut at = 0;
         while returned.is_empty() && at < start.count {
-            match (self.call(start, at), &mut *bundle) {
+            let are_there = inputs.get(at as usize).cloned().unwrap_or(Ok(()));
+            match (are_there.and_then(|()| self.call(start, at)), &mut *bundle) {
                 (Ok(call), None) => *bundle = Some(Bundle::new(key(at), call)),
                 (Ok(call), Some(bundle)) => {
                     if !bundle.push(key(at), call) {
@@ -396,7 +422,7 @@ impl Tasks {
             return Ok(Call { home, function, payload: payload.into(), outputs: Vec::new() });
         }
         let command = self.command(start, at)?;
-        let outputs = check_files(&command)?;
+        let outputs = output_paths(&command);
         let home = Arc::new(Home::of(&command, self.gpus.environment(&start.gpus))?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {
@@ -418,19 +444,22 @@ impl Tasks {
             });
         } else if let Some(launch) = self.launch_keys.get(&key) {
             self.kills.push((*launch, Duration::from_micros(grace_micros)));
-        } else {
+        } else if !self.kill_checked(key, clock) {
             self.workers.kill(key, Duration::from_micros(grace_micros), clock);
         }
     }
 
     /// A task that comes after another is not to start, if that has not ended.
-    pub(super) fn take_back(&mut self, key: TaskKey) {
-        self.take_backs.extend(self.launch_keys.get(&key));
+    pub(super) fn take_back(&mut self, key: TaskKey, clock: &Clock) {
+        if !self.take_back_checked(key, clock) {
+            self.take_backs.extend(self.launch_keys.get(&key));
+        }
     }
 
     /// Hands what was prepared to the process host, as much as that takes at
     /// once. It is started when it is first needed.
     pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
+        self.checks.send();
         self.launches.extend(self.workers.launches.drain(..));
         self.kills.append(&mut self.workers.kills);
         if !self.launches.is_empty() {
@@ -456,7 +485,7 @@ impl Tasks {
     async fn send_launches(&mut self, clock: &Clock) -> Result<(), HostError> {
         let host = match &mut self.host {
             Some(host) => host,
-            none => none.insert(Host::start().await?),
+            none => none.insert(Host::start_within(self.file_limit).await?),
         };
         let count = self.launches.len().min(IN_FLIGHT_TASKS_MAX.saturating_sub(self.launched));
         if count == 0 {
@@ -545,8 +574,10 @@ impl Tasks {
         }
     }
 
-    /// Acts upon what workers said, and looks at those that it is time for.
+    /// Acts upon what workers and file systems said, and looks at those workers
+    /// that it is time for.
     pub(super) fn hear_workers(&mut self, clock: &Clock) {
+        self.hear_files(clock);
         self.workers.hear(clock);
         let now = Instant::now();
         if self.workers.next_look().is_some_and(|at| at <= now) {
@@ -556,7 +587,7 @@ impl Tasks {
 
     /// When to call [`Self::hear_workers`] without being told.
     pub(super) fn next_look(&self) -> Option<Instant> {
-        self.workers.next_look()
+        self.workers.next_look().into_iter().chain(self.checks.due()).min()
     }
 
     /// What a process's end means for its task.
@@ -569,20 +600,8 @@ impl Tasks {
         let process = self.processes.remove(&ended.key)?;
         self.launched -= 1;
         let mut error = String::new();
+        let mut failure = None;
         let outcome = match ended.outcome {
-            ProcessOutcome::Exit(0) => {
-                let missing = process.outputs.iter().find(|path| std::fs::metadata(path).is_err());
-                match missing {
-                    None => Outcome::Exit(0),
-                    Some(path) => {
-                        error = format!(
-                            "it exited with 0 but did not write its output {}",
-                            path.display()
-                        );
-                        Outcome::NoOutput
-                    }
-                }
-            }
             ProcessOutcome::Exit(code) => Outcome::Exit(code),
             ProcessOutcome::Signal(signal) => Outcome::Signal(signal),
             ProcessOutcome::NotStarted { stage: Stage::Waiting, .. } if process.after.is_some() => {
@@ -596,7 +615,9 @@ impl Tasks {
                 return None;
             }
             ProcessOutcome::NotStarted { stage, errno } => {
-                error = not_started(&process.program, &process.cwd, &process.stdin, stage, errno);
+                let (cwd, stdin) = (process.cwd.clone(), process.stdin.clone());
+                let program = process.program.clone();
+                failure = Some(Failure { program, cwd, stdin, stage, errno });
                 Outcome::NotRun
             }
         };
@@ -614,10 +635,15 @@ impl Tasks {
             _ => (clock.at_monotonic(ended.started), clock.at_monotonic(ended.ended)),
         };
         let event = Event::Ended { key: process.key, outcome, started, ended, detail };
-        match outcome {
-            Outcome::Exit(0) => self.wrote(process.key, process.objects, event),
-            _ => Some(event),
+        if let Some(failure) = failure {
+            self.explain(event, failure);
+            return None;
         }
+        if outcome == Outcome::Exit(0) && !process.outputs.is_empty() {
+            self.see_outputs(event, "it exited with 0", process.outputs, process.objects);
+            return None;
+        }
+        Some(event)
     }
 
     /// A task did not begin, as one before it wrote to what it was to read.

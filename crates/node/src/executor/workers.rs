@@ -179,6 +179,8 @@ pub(super) struct Workers {
     pub(super) kills: Vec<(u64, Duration)>,
     /// What has happened and the core does not know yet.
     pub(super) events: VecDeque<Event>,
+    /// Calls that have returned, with the files that must be there.
+    pub(super) unseen: Vec<(Event, Vec<PathBuf>)>,
     /// What was heard and not acted upon.
     heard: Vec<Heard>,
 }
@@ -201,6 +203,7 @@ impl Workers {
             launches: Vec::new(),
             kills: Vec::new(),
             events: VecDeque::new(),
+            unseen: Vec::new(),
             heard: Vec::new(),
         }
     }
@@ -481,10 +484,18 @@ impl Workers {
                     });
                     let time = |at: u64| Time(time.wrapping_add(at.wrapping_sub(monotonic)));
                     let (started, ended) = (time(answer.started), time(answer.ended));
+                    let answer_index = answer.index;
                     let capture = self.capture_bytes_max;
                     let event =
                         ended_call(bundle, answer, (started, ended), &self.outputs, capture);
-                    self.events.push_back(event);
+                    let outputs = bundle.outputs(answer_index);
+                    let ended_well =
+                        matches!(event, Event::Ended { outcome: Outcome::Exit(0), .. });
+                    if ended_well && !outputs.is_empty() {
+                        self.unseen.push((event, outputs.to_vec()));
+                    } else {
+                        self.events.push_back(event);
+                    }
                     bundle.answered += 1;
                 }
                 Ok(_) => {

@@ -22,7 +22,8 @@ use super::environment::Inherited;
 use super::orphans::Janitor;
 use super::outbox::Outbox;
 use super::record::{self, ForHost, Garbled, Incoming};
-use super::{Kill, RUNNING_TASKS_MAX, slot};
+use super::start::Start;
+use super::{HUNG_SLOTS_MAX, Kill, RUNNING_TASKS_MAX, START_MS_MAX, slot};
 
 /// How often the janitor looks whether tasks have left something behind.
 const JANITOR_PERIOD_MS: u64 = 1_000;
@@ -45,7 +46,8 @@ pub fn host_main() -> ExitCode {
         eprintln!("falkon: the task host is started by falkon itself");
         return ExitCode::from(2);
     };
-    match serve(&instance) {
+    let limit = std::env::args().nth(3).and_then(|text| text.parse().ok());
+    match serve(&instance, Duration::from_millis(limit.unwrap_or(START_MS_MAX))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("falkon: the task host failed: {error}");
@@ -54,7 +56,7 @@ pub fn host_main() -> ExitCode {
     }
 }
 
-fn serve(instance: &OsStr) -> io::Result<()> {
+fn serve(instance: &OsStr, start_limit: Duration) -> io::Result<()> {
     reset_signals()?;
     // Away from the terminal, whose signals are for the executor to act upon.
     rustix::process::setsid()?;
@@ -86,6 +88,7 @@ fn serve(instance: &OsStr) -> io::Result<()> {
     let mut janitor = Janitor::new();
     while !pool.wait_closed(Duration::from_millis(JANITOR_PERIOD_MS)) {
         janitor.look(&pool);
+        pool.watch_starts(start_limit);
         // A slot that holds ends back may hang, as what it is about to execute does.
         pool.outbox.flush();
     }
@@ -163,6 +166,8 @@ struct State {
     /// The keys of all of these.
     held: HashSet<u64>,
     slots: usize,
+    /// Slots that hang in the start of a task that was given up.
+    hung: usize,
     /// Tasks given to slots so far; the number of each.
     starts: u64,
     closing: bool,
@@ -187,6 +192,7 @@ struct Waiting {
 pub(super) struct Seat {
     next: Mutex<Option<Assignment>>,
     bell: Condvar,
+    pub(super) start: Start,
     /// An eventfd: look for an order to end the task, and send what is held back.
     pub(super) wake: OwnedFd,
 }
@@ -274,7 +280,7 @@ impl Pool {
 
     fn new_slot(self: &Arc<Self>) -> io::Result<Arc<Seat>> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
+        let seat = Arc::new(Seat::new(wake));
         let slot = slot::Slot::new(Arc::clone(self), Arc::clone(&seat))?;
         std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(move || slot.run())?;
         Ok(seat)
@@ -326,6 +332,60 @@ impl Pool {
     /// An order to end the task `key` that has come since the last call.
     pub(super) fn kill_order(&self, key: u64) -> Option<Duration> {
         self.lock().running.get_mut(&key)?.kill.take()
+    }
+
+    /// Looks at starts that take long: those of tasks that are to end are killed, and those that
+    /// hang for longer than `limit` are given up, with the file system that they hang in.
+    fn watch_starts(self: &Arc<Self>, limit: Duration) {
+        let now = slot::now_us();
+        let mut hanging = Vec::new();
+        {
+            let state = self.lock();
+            for (key, running) in &state.running {
+                let Some(age) = running.seat.start.age(now).map(Duration::from_micros) else {
+                    continue;
+                };
+                let period = Duration::from_millis(JANITOR_PERIOD_MS);
+                if age >= limit {
+                    hanging.push((*key, Arc::clone(&running.seat)));
+                } else if running.kill.is_some() && age >= period {
+                    running.seat.start.kill();
+                }
+            }
+        }
+        for (key, seat) in hanging {
+            self.give_up(key, &seat);
+        }
+    }
+
+    fn give_up(self: &Arc<Self>, key: u64, seat: &Arc<Seat>) {
+        let mut state = self.lock();
+        // A slot that has come back since has a task of its own to end.
+        let is_its = state.running.get(&key).is_some_and(|one| Arc::ptr_eq(&one.seat, seat));
+        if !is_its || state.hung >= HUNG_SLOTS_MAX {
+            return;
+        }
+        let Some((since, stage)) = seat.start.give_up() else { return };
+        state.hung += 1;
+        if state.hung == HUNG_SLOTS_MAX {
+            eprintln!(
+                "falkon: {HUNG_SLOTS_MAX} tasks hang at their start in file systems that do not \
+                 answer: no more are given up"
+            );
+        }
+        state.running.remove(&key);
+        state.held.remove(&key);
+        let follower = state.followers.remove(&key);
+        match follower {
+            Some(follower) => self.place(state, follower),
+            None => drop(state),
+        }
+        self.outbox.send(|out| slot::put_given_up(out, key, stage, since));
+    }
+
+    /// The slot of `seat` has come back from the start of a task that was given up.
+    pub(super) fn came_back(&self) {
+        self.lock().hung -= 1;
     }
 
     /// Task `key` has ended in the slot of `seat`; returns the one that comes after it, for the
@@ -402,6 +462,10 @@ impl State {
 }
 
 impl Seat {
+    fn new(wake: OwnedFd) -> Seat {
+        Seat { next: Mutex::default(), bell: Condvar::new(), start: Start::new(), wake }
+    }
+
     fn wake(&self) {
         // Only a counter at its end, which is as good as woken, makes this fail.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -453,7 +517,7 @@ mod tests {
             assert_eq!(pool.launch(key, None, Vec::new()), Err(Garbled), "the key is in use");
         }
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        let seat = Arc::new(Seat { next: Mutex::default(), bell: Condvar::new(), wake });
+        let seat = Arc::new(Seat::new(wake));
         let assignment = |key: u64, killed| Assignment { order: vec![key as u8], killed };
         assert_eq!(pool.next(&seat), assignment(1, false));
         pool.take_back(pool.lock(), 1);

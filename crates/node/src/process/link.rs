@@ -14,9 +14,13 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::task::JoinHandle;
 
 use super::record::{self, BUFFER_KEPT_BYTES_MAX, ForExecutor, Garbled, Incoming};
-use super::{Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, TASK_KEY_VARIABLE, orphans};
+use super::{
+    Ended, HOST_ARGUMENT, IN_FLIGHT_TASKS_MAX, Kill, Launch, START_MS_MAX, TASK_KEY_VARIABLE,
+    orphans,
+};
 
 /// How long a new host may take until it answers.
 const HOST_READY_MS_MAX: u64 = 10_000;
@@ -37,6 +41,12 @@ impl Host {
     ///
     /// Must be called within a tokio runtime with IO and time enabled.
     pub async fn start() -> Result<(HostSender, HostReceiver), HostError> {
+        Host::start_within(Duration::from_millis(START_MS_MAX)).await
+    }
+
+    /// As [`Host::start`]. A task whose start hangs for longer than `limit` in the file system of
+    /// its working directory, standard input or program has not been started (`ETIMEDOUT`).
+    pub async fn start_within(limit: Duration) -> Result<(HostSender, HostReceiver), HostError> {
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|error| HostError::Prepare(io::Error::other(error)))?;
@@ -50,7 +60,7 @@ impl Host {
         let stream = UnixStream::from_std(ours).map_err(HostError::Prepare)?;
 
         let child = Command::new("/proc/self/exe")
-            .args([HOST_ARGUMENT, &instance])
+            .args([HOST_ARGUMENT, &instance, &limit.as_millis().to_string()])
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .spawn()
@@ -65,8 +75,13 @@ impl Host {
         });
         let (read, write) = stream.into_split();
         let sender = HostSender { shared: Arc::clone(&shared), write, unsent: Vec::new(), sent: 0 };
-        let mut receiver =
-            HostReceiver { shared, read, incoming: Incoming::default(), closed: false };
+        let mut receiver = HostReceiver {
+            shared,
+            read,
+            incoming: Incoming::default(),
+            closed: false,
+            stopping: None,
+        };
         let limit = Duration::from_millis(HOST_READY_MS_MAX);
         match tokio::time::timeout(limit, receiver.ready()).await {
             Ok(true) => Ok((sender, receiver)),
@@ -194,14 +209,16 @@ pub struct HostReceiver {
     read: OwnedReadHalf,
     incoming: Incoming,
     closed: bool,
+    /// What the host left is being killed.
+    stopping: Option<JoinHandle<()>>,
 }
 
 impl HostReceiver {
     /// Waits for at least one task to end and appends all ends that are there to `ended`.
     ///
     /// When the host is gone, first what it still sent is returned; then everything that it left
-    /// running is killed and waited for (which blocks the thread for that time), and from then on
-    /// this returns [`HostLost`]. Cancel safe.
+    /// running is killed and waited for, by another thread as a process may hang in the kernel, and
+    /// from then on this returns [`HostLost`]. Cancel safe.
     pub async fn recv(&mut self, ended: &mut Vec<Ended>) -> Result<(), HostLost> {
         let before = ended.len();
         loop {
@@ -212,7 +229,12 @@ impl HostReceiver {
                 return Ok(());
             }
             if self.closed {
-                self.shared.stop();
+                let shared = Arc::clone(&self.shared);
+                let stop = || tokio::task::spawn_blocking(move || shared.stop());
+                // A thread that cannot be had is as one that has panicked: what is left is killed
+                // when this is dropped.
+                let _ = self.stopping.get_or_insert_with(stop).await;
+                self.stopping = None;
                 let mut keys: Vec<u64> = self.shared.in_flight().drain().collect();
                 keys.sort_unstable();
                 return Err(HostLost { keys });

@@ -16,7 +16,7 @@ use super::environment::Image;
 use super::host::{Assignment, Pool, Seat};
 use super::outbox::{HELD_TASK_US_MAX, HELD_US_MAX, Held};
 use super::record::{self, Order, Report};
-use super::spawn::{self, Child, Setup, Stack};
+use super::spawn::{self, Child, NotSpawned, Setup, Stack};
 use super::{FileMark, Outcome, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
@@ -68,9 +68,14 @@ impl Slot {
         let mut assignment = self.seat.take();
         loop {
             let report = self.run_task(&mut image, &assignment);
-            let next = self.pool.ended(report.key, &self.seat);
-            let more = next.as_ref().is_some_and(|(next, followed)| *followed && !next.killed);
-            self.tell(&report, more);
+            let mut next = None;
+            if let Some(report) = &report {
+                next = self.pool.ended(report.key, &self.seat);
+                let more = next.as_ref().is_some_and(|(next, followed)| *followed && !next.killed);
+                self.tell(report, more);
+            } else {
+                self.pool.came_back();
+            }
             // While the executor thinks about what is next, there is time for this.
             self.done = None;
             self.pipes = self.pipes.take().or_else(|| new_pipes().ok());
@@ -106,8 +111,10 @@ impl Slot {
         self.pool.outbox.flush();
     }
 
-    fn run_task(&mut self, image: &mut Image, assignment: &Assignment) -> Report {
+    /// Runs a task to its end; `None` if its start was given up, and its end has been told.
+    fn run_task(&mut self, image: &mut Image, assignment: &Assignment) -> Option<Report> {
         let started = now_us();
+        self.seat.start.begin(started);
         let key = record::launch_key(&assignment.order);
         for stream in &mut self.streams {
             stream.begin(0, None, "");
@@ -115,43 +122,71 @@ impl Slot {
         let result = if assignment.killed {
             Err((Stage::Waiting, libc::ECANCELED))
         } else {
-            self.start_and_follow(image, key, &assignment.order)
+            match self.start(image, &assignment.order) {
+                Ok((pipes, child)) if self.seat.start.end() => {
+                    Ok(self.follow_to_its_end(key, pipes, child))
+                }
+                // Nobody waits for it any more.
+                Ok((pipes, child)) => {
+                    kill_group(&child, libc::SIGKILL);
+                    reap(&child);
+                    self.done = Some((pipes, child));
+                    return None;
+                }
+                Err(failed) => {
+                    let is_wanted = self.seat.start.end();
+                    failed.reap();
+                    if !is_wanted {
+                        return None;
+                    }
+                    Err((failed.stage, failed.errno))
+                }
+            }
         };
+        // It is over already if the task was started.
+        self.seat.start.end();
         for stream in &mut self.streams {
             stream.finish();
         }
         let (outcome, usage, ended) = result.unwrap_or_else(|(stage, errno)| {
             (Outcome::NotStarted { stage, errno }, Usage::default(), now_us())
         });
-        Report { key, outcome, started, ended, usage }
+        Some(Report { key, outcome, started, ended, usage })
     }
 
-    fn start_and_follow(
+    /// Starts a task. Everything up to here may hang in a file system.
+    fn start(
         &mut self,
         image: &mut Image,
-        key: u64,
         record: &[u8],
-    ) -> Result<(Outcome, Usage, u64), NotStarted> {
-        let garbled = |_| (Stage::Arguments, libc::EINVAL);
+    ) -> Result<([Pipe; 2], Child), NotSpawned> {
+        let garbled = |_| NotSpawned::new(Stage::Arguments, libc::EINVAL);
         let order = Order::read(record).map_err(garbled)?;
-        let mut order = order.map_err(|errno| (Stage::Arguments, errno))?;
+        let mut order = order.map_err(|errno| NotSpawned::new(Stage::Arguments, errno))?;
         let mut changed = false;
+        let seat = Arc::clone(&self.seat);
+        let progress = &seat.start.progress;
+        progress.reach(Stage::Changed);
         order.unchanged(|path, mark| changed |= !is_unchanged(path, mark)).map_err(garbled)?;
         if changed {
-            return Err((Stage::Changed, libc::ESTALE));
+            return Err(NotSpawned::new(Stage::Changed, libc::ESTALE));
         }
         let (cwd, head_bytes_max) = (order.cwd, order.capture_bytes_max);
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
         stderr.begin(head_bytes_max, order.spill, ".stderr");
+        progress.reach(Stage::Stdin);
         let stdin = match order.stdin {
-            Some(path) => Some(open_stdin(cwd, path).map_err(|errno| (Stage::Stdin, errno))?),
+            Some(path) => {
+                let open = open_stdin(cwd, path);
+                Some(open.map_err(|errno| NotSpawned::new(Stage::Stdin, errno))?)
+            }
             None => None,
         };
         image.prepare(&self.pool.inherited, order).map_err(garbled)?;
         let pipes = match self.pipes.take() {
             Some(pipes) => pipes,
-            None => new_pipes()?,
+            None => new_pipes().map_err(|(stage, errno)| NotSpawned::new(stage, errno))?,
         };
         let [stdout, stderr] = &pipes;
         let setup = Setup {
@@ -161,10 +196,22 @@ impl Slot {
             stderr: stderr.1.as_fd(),
             host: self.pool.pid,
             open_files: self.pool.open_files,
+            progress,
         };
         // SAFETY: `image` was prepared above from `record` and the pool's `inherited`, which both
         // live on; the host blocks all signals before it makes threads.
         let child = unsafe { spawn::spawn(&mut self.stack, image, &setup) }?;
+        Ok((pipes, child))
+    }
+
+    /// Follows a task that runs until it has ended.
+    fn follow_to_its_end(
+        &mut self,
+        key: u64,
+        pipes: [Pipe; 2],
+        child: Child,
+    ) -> (Outcome, Usage, u64) {
+        let [stdout, stderr] = &pipes;
         self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
         let ended = now_us();
         // While the task has not been waited for, its number and so its group's is not used
@@ -172,7 +219,7 @@ impl Slot {
         kill_group(&child, libc::SIGKILL);
         let (outcome, usage) = reap(&child);
         self.done = Some((pipes, child));
-        Ok((outcome, usage, ended))
+        (outcome, usage, ended)
     }
 
     /// Reads what the task writes and ends it when that is ordered, until it has ended.
@@ -305,8 +352,15 @@ fn reap(child: &Child) -> (Outcome, Usage) {
     (outcome, usage)
 }
 
+/// Tells of a task whose start was given up at this step.
+pub(super) fn put_given_up(out: &mut Vec<u8>, key: u64, stage: Stage, started: u64) {
+    let outcome = Outcome::NotStarted { stage, errno: libc::ETIMEDOUT };
+    let report = Report { key, outcome, started, ended: now_us(), usage: Usage::default() };
+    record::put_ended(out, &report, [&Stream::default(), &Stream::default()]);
+}
+
 /// Microseconds of `CLOCK_MONOTONIC`.
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place for the result; this clock is always there.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::Stage;
 use super::environment::Image;
+use super::start::Progress;
 
 /// Stack of a child before it executes its program; what it calls are system calls.
 const STACK_BYTES: usize = 64 << 10;
@@ -84,6 +85,35 @@ pub(super) struct Setup<'a> {
     pub(super) host: libc::pid_t,
     /// The limit on open files that the host has changed for itself, as it was before.
     pub(super) open_files: Option<libc::rlimit>,
+    /// Where the child writes how far it is.
+    pub(super) progress: &'a Progress,
+}
+
+/// Why a process is not running.
+#[derive(Debug)]
+pub(super) struct NotSpawned {
+    pub(super) stage: Stage,
+    pub(super) errno: c_int,
+    /// The child, if there was one: it must be reaped.
+    pid: Option<libc::pid_t>,
+}
+
+impl NotSpawned {
+    pub(super) fn new(stage: Stage, errno: c_int) -> NotSpawned {
+        NotSpawned { stage, errno, pid: None }
+    }
+
+    /// Waits for the child, whose number is free then.
+    pub(super) fn reap(&self) {
+        if let Some(pid) = self.pid {
+            // SAFETY: Kills and reaps a child that is ours, that has not been reaped, and that
+            // nobody else waits for by its number.
+            unsafe {
+                libc::kill(pid, libc::SIGKILL);
+                libc::waitpid(pid, std::ptr::null_mut(), 0);
+            }
+        }
+    }
 }
 
 /// A running child.
@@ -109,7 +139,7 @@ struct Shared {
     /// The candidate being executed.
     candidate: usize,
     /// The step being taken.
-    stage: Stage,
+    progress: *const Progress,
     /// Why the step failed; 0 if none did.
     errno: c_int,
 }
@@ -123,7 +153,7 @@ pub(super) unsafe fn spawn(
     stack: &mut Stack,
     image: &mut Image,
     setup: &Setup<'_>,
-) -> Result<Child, (Stage, c_int)> {
+) -> Result<Child, NotSpawned> {
     // SAFETY: An all-zero sigset_t is a valid value, and sigemptyset makes it the empty set.
     let no_signals = unsafe {
         let mut set = std::mem::zeroed();
@@ -143,9 +173,10 @@ pub(super) unsafe fn spawn(
         open_files: setup.open_files,
         no_signals,
         candidate: 0,
-        stage: Stage::Fork,
+        progress: setup.progress,
         errno: 0,
     };
+    setup.progress.reach(Stage::Fork);
     let mut pidfd: c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
     // SAFETY: The stack is a mapping that only this thread's children use, one at a time, as
@@ -164,15 +195,14 @@ pub(super) unsafe fn spawn(
         )
     };
     if pid < 0 {
-        return Err((Stage::Fork, last_errno()));
+        return Err(NotSpawned::new(Stage::Fork, last_errno()));
     }
     // SAFETY: The kernel has just made this descriptor for us, and nobody else knows of it.
     let pidfd = (pidfd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(pidfd) });
     // SAFETY: `shared` is alive; a volatile read, as the child wrote behind the compiler's back.
-    let (stage, errno, candidate) = unsafe {
+    let (errno, candidate) = unsafe {
         let shared = &raw const shared;
         (
-            (&raw const (*shared).stage).read_volatile(),
             (&raw const (*shared).errno).read_volatile(),
             (&raw const (*shared).candidate).read_volatile(),
         )
@@ -181,14 +211,9 @@ pub(super) unsafe fn spawn(
     match (errno, pidfd) {
         (0, Some(pidfd)) => Ok(Child { pid, pidfd }),
         (errno, pidfd) => {
-            // SAFETY: Kills and reaps a child that is ours, that has not been reaped, and that
-            // nobody else waits for by its number.
-            unsafe {
-                libc::kill(pid, libc::SIGKILL);
-                libc::waitpid(pid, std::ptr::null_mut(), 0);
-            }
             // No pidfd and no error: a kernel older than 5.2, which ignores the flag.
-            Err((stage, if pidfd.is_none() && errno == 0 { libc::ENOSYS } else { errno }))
+            let errno = if pidfd.is_none() && errno == 0 { libc::ENOSYS } else { errno };
+            Err(NotSpawned { stage: setup.progress.stage(), errno, pid: Some(pid) })
         }
     }
 }
@@ -201,6 +226,7 @@ extern "C" fn run_child(argument: *mut c_void) -> c_int {
     // are system calls without memory of their own.
     unsafe {
         let shared = &mut *argument.cast::<Shared>();
+        (*shared.progress).is(libc::getpid());
         let errno = become_task(shared);
         (&raw mut shared.errno).write_volatile(errno);
         libc::_exit(127)
@@ -226,18 +252,18 @@ unsafe fn become_task(shared: &mut Shared) -> c_int {
         if let Some(limit) = &shared.open_files {
             libc::setrlimit(libc::RLIMIT_NOFILE, limit);
         }
-        (&raw mut shared.stage).write_volatile(Stage::Pipes);
+        (*shared.progress).reach(Stage::Pipes);
         if (shared.stdin >= 0 && libc::dup2(shared.stdin, 0) < 0)
             || libc::dup2(shared.stdout, 1) < 0
             || libc::dup2(shared.stderr, 2) < 0
         {
             return last_errno();
         }
-        (&raw mut shared.stage).write_volatile(Stage::Chdir);
+        (*shared.progress).reach(Stage::Chdir);
         if !shared.cwd.is_null() && libc::chdir(shared.cwd) != 0 {
             return last_errno();
         }
-        (&raw mut shared.stage).write_volatile(Stage::Exec);
+        (*shared.progress).reach(Stage::Exec);
         libc::sigprocmask(libc::SIG_SETMASK, &shared.no_signals, std::ptr::null_mut());
         execute(shared)
     }

@@ -3,7 +3,7 @@
 
 use super::{Process, Tasks};
 use crate::executor::objects::SandboxError;
-use crate::process::Launch;
+use crate::process::{Launch, Unchanged};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::execute::{Start, StartData};
 use falkon_core::result::Outcome;
@@ -36,8 +36,32 @@ fn files(texts: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The paths of files among what is declared, from a command's folder.
+fn paths<'a>(command: &'a Command, texts: &'a [Vec<u8>]) -> impl Iterator<Item = PathBuf> + 'a {
+    let cwd = command.cwd.as_deref();
+    let base = cwd.map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
+    files(texts).map(|file| base.join(OsStr::from_bytes(file)))
+}
+
+/// The files that must be there before a command runs.
+pub(super) fn input_paths(command: &Command) -> Vec<PathBuf> {
+    paths(command, &command.inputs).collect()
+}
+
+/// The files that must be there when it has run.
+pub(super) fn output_paths(command: &Command) -> Vec<PathBuf> {
+    paths(command, &command.outputs).collect()
+}
+
+/// A process that is ready to be launched, if its inputs are there.
+pub(super) struct Draft {
+    pub(super) command: Command,
+    unchanged: Vec<Unchanged>,
+}
+
 impl Tasks {
-    pub(super) fn prepare_launch(&mut self, start: &Start) -> Result<(), NotStarted> {
+    /// Makes a process ready, with its directory if it has data objects.
+    pub(super) fn draft(&mut self, start: &Start) -> Result<Draft, NotStarted> {
         let mut command = self.command(start, 0)?;
         let mut unchanged = Vec::new();
         if let Some(data) = &start.data {
@@ -47,7 +71,13 @@ impl Tasks {
                 unchanged = objects.shared_inputs(start.key);
             }
         }
-        let mut outputs = check_files(&command)?;
+        Ok(Draft { command, unchanged })
+    }
+
+    /// Hands a process over to be launched.
+    pub(super) fn launch_draft(&mut self, start: &Start, draft: Draft) {
+        let Draft { command, unchanged } = draft;
+        let mut outputs = output_paths(&command);
         let base =
             command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
         let written = start.data.iter().flat_map(|data| data.outputs.iter().cloned());
@@ -93,7 +123,6 @@ impl Tasks {
             spill: Some(spill),
             unchanged,
         });
-        Ok(())
     }
 
     /// Makes the directory of a task with data objects, its inputs in it.
@@ -147,17 +176,4 @@ pub(super) fn names_of(texts: &[Vec<u8>], objects: &[&Object], is_written: bool)
     }
     let by_place = objects.iter().enumerate();
     by_place.map(|(at, object)| declared::call_name(&object.url, at, is_written).into()).collect()
-}
-
-/// Checks that a command's inputs are there; returns where its outputs go.
-pub(super) fn check_files(command: &Command) -> Result<Vec<PathBuf>, String> {
-    let base =
-        command.cwd.as_deref().map_or(Path::new(""), |cwd| Path::new(OsStr::from_bytes(cwd)));
-    for input in files(&command.inputs) {
-        let path = base.join(OsStr::from_bytes(input));
-        if let Err(error) = std::fs::metadata(&path) {
-            return Err(format!("the input {} cannot be read: {error}", path.display()));
-        }
-    }
-    Ok(files(&command.outputs).map(|output| base.join(OsStr::from_bytes(output))).collect())
 }

@@ -49,8 +49,10 @@ impl Tasks {
         match &event {
             Event::Ended { key, outcome, .. } => {
                 let (key, ended_well) = (*key, *outcome == Outcome::Exit(0));
+                // One that has written objects and ended well is told when they
+                // have been seen.
                 let written = self.call_objects.remove(&key).unwrap_or_default();
-                if ended_well { self.wrote(key, written, event) } else { Some(event) }
+                if ended_well { self.wrote(key, written, Vec::new(), event) } else { Some(event) }
             }
             Event::Returned { key, count: 1 } => {
                 self.call_objects.remove(key);
@@ -61,15 +63,18 @@ impl Tasks {
     }
 
     /// A task has ended well, which is told when what it wrote is where it
-    /// belongs. Gives what the core is to hear now.
-    pub(super) fn wrote(&mut self, key: TaskKey, written: Written, event: Event) -> Option<Event> {
+    /// belongs; `sizes` are those of the files. Gives what the core is to hear
+    /// now.
+    pub(super) fn wrote(
+        &mut self,
+        key: TaskKey,
+        written: Written,
+        sizes: Vec<u64>,
+        event: Event,
+    ) -> Option<Event> {
         if written.is_empty() {
             return Some(event);
         }
-        let sizes = written
-            .iter()
-            .map(|(path, _)| std::fs::metadata(path).map_or(0, |metadata| metadata.len()));
-        let sizes: Vec<u64> = sizes.collect();
         let Some(objects) = &mut self.objects else { return Some(event) };
         if objects.put(key, written) {
             self.events.push_back(event);

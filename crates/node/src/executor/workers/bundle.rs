@@ -170,10 +170,9 @@ impl Bundle {
         })
     }
 
-    /// Takes a first output that is missing, of the call at `index`.
-    pub(super) fn missing_output(&self, index: u32) -> Option<&PathBuf> {
-        let outputs = self.outputs.get(index as usize)?;
-        outputs.iter().find(|path| std::fs::metadata(path).is_err())
+    /// The files that the call at `index` is to write.
+    pub(super) fn outputs(&self, index: u32) -> &[PathBuf] {
+        self.outputs.get(index as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The calls as they are sent, by the worker's numbers for functions.

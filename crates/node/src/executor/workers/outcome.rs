@@ -4,7 +4,7 @@ use super::VALUE_BYTES_MAX;
 use super::bundle::Bundle;
 use super::protocol::Answer;
 use super::worker::Worker;
-use crate::executor::not_started::not_started;
+use crate::executor::not_started::Failure;
 use crate::executor::outputs::Outputs;
 use crate::process::{Captured, Outcome as ProcessOutcome};
 use falkon_core::execute::Event;
@@ -24,7 +24,8 @@ pub(super) fn not_ready(worker: &Worker) -> String {
     let how = match process.outcome {
         ProcessOutcome::NotStarted { stage, errno } => {
             let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
-            let reason = not_started(program, &worker.home.cwd, &None, stage, errno);
+            let (program, cwd) = (program.to_vec(), worker.home.cwd.clone());
+            let reason = Failure { program, cwd, stdin: None, stage, errno };
             return format!(
                 "the {language} worker cannot be started: {reason}; another command can be \
                  given with --worker {language}=COMMAND"
@@ -46,7 +47,7 @@ pub(super) fn ended_call(
     capture_bytes_max: u64,
 ) -> Event {
     let key = bundle.key(answer.index);
-    let Answer { code, mut value, mut error, stdout, stderr, index, .. } = answer;
+    let Answer { code, mut value, mut error, stdout, stderr, .. } = answer;
     let mut outcome = Outcome::Exit(code);
     if value.len() > VALUE_BYTES_MAX {
         outcome = Outcome::Exit(1);
@@ -56,11 +57,6 @@ pub(super) fn ended_call(
             value.len()
         );
         value = Vec::new();
-    } else if code == 0
-        && let Some(path) = bundle.missing_output(index)
-    {
-        outcome = Outcome::NoOutput;
-        error = format!("it returned but did not write its output {}", path.display());
     }
     let mut kept = |stream, captured: Captured| match captured.total_bytes {
         0 => TaskCaptured::default(),

@@ -1,0 +1,121 @@
+//! Log lines of services, written by a thread of their own: whoever reads
+//! standard error may have stopped reading, and a service must go on.
+
+use crate::exit::write_line;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Lines that wait to be written; what comes beyond that is dropped.
+const LINES_MAX: usize = 4096;
+/// How long a process that ends waits for its last lines.
+const FLUSH_MS_MAX: u64 = 1000;
+
+#[derive(Debug)]
+struct Lines {
+    state: Mutex<State>,
+    news: Condvar,
+    written: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: VecDeque<String>,
+    dropped: u64,
+    writing: bool,
+    has_thread: bool,
+}
+
+static LINES: Lines = Lines {
+    state: Mutex::new(State {
+        waiting: VecDeque::new(),
+        dropped: 0,
+        writing: false,
+        has_thread: false,
+    }),
+    news: Condvar::new(),
+    written: Condvar::new(),
+};
+
+/// Has a line written soon.
+pub(super) fn log(line: String) {
+    let mut state = LINES.lock();
+    if !state.has_thread {
+        let thread = std::thread::Builder::new().name("falkon-log".to_owned());
+        if thread.spawn(|| LINES.write()).is_err() {
+            drop(state);
+            write_line(line);
+            return;
+        }
+        state.has_thread = true;
+    }
+    state.add(line);
+    LINES.news.notify_one();
+}
+
+/// Waits until all lines are written, unless nobody takes them.
+pub(crate) fn flush() {
+    let limit = Duration::from_millis(FLUSH_MS_MAX);
+    let left = |state: &mut State| state.writing || !state.waiting.is_empty();
+    // After that time they are lost.
+    drop(LINES.written.wait_timeout_while(LINES.lock(), limit, left));
+}
+
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(line) = state.next() {
+                state.writing = true;
+                drop(state);
+                write_line(line);
+                state = self.lock();
+                state.writing = false;
+                continue;
+            }
+            self.written.notify_all();
+            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl State {
+    fn add(&mut self, line: String) {
+        if self.waiting.len() < LINES_MAX {
+            self.waiting.push_back(line);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    /// The next line to be written. What was dropped is told of in its place.
+    fn next(&mut self) -> Option<String> {
+        if let Some(line) = self.waiting.pop_front() {
+            return Some(line);
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        (dropped > 0).then(|| format!("{dropped} lines of the log were dropped: nobody read them"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_nobody_reads_are_dropped_and_counted() {
+        let mut state =
+            State { waiting: VecDeque::new(), dropped: 0, writing: false, has_thread: true };
+        for at in 0..LINES_MAX + 3 {
+            state.add(at.to_string());
+        }
+        let lines: Vec<String> = std::iter::from_fn(|| state.next()).collect();
+        assert_eq!(lines.len(), LINES_MAX + 1);
+        assert_eq!(lines[LINES_MAX - 1], (LINES_MAX - 1).to_string());
+        assert!(lines[LINES_MAX].starts_with("3 lines"), "{}", lines[LINES_MAX]);
+    }
+}
