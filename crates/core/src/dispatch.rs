@@ -17,6 +17,7 @@ mod deliver;
 mod demand;
 pub mod diffusion;
 mod end;
+mod ended;
 mod event;
 mod executor;
 mod finish;
@@ -26,6 +27,7 @@ mod intermediate;
 mod line;
 mod locate;
 mod located;
+mod names;
 mod outputs;
 mod pages;
 mod parts;
@@ -49,9 +51,11 @@ use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
 use catalog::Catalog;
 use comeback::Comeback;
+use ended::Ended;
 use executor::Executor;
 use instance::{Instance, Need, NeedId};
 use located::LocatedQueues;
+use names::Names;
 use pages::Paging;
 use readership::Readership;
 use replicate::Copies;
@@ -81,7 +85,9 @@ pub struct Dispatcher {
     by_connection: BTreeMap<ConnectionId, ExecutorId>,
     by_incarnation: BTreeMap<u64, ExecutorId>,
     /// Names of executors that results refer to, those gone included.
-    executor_names: BTreeMap<ExecutorId, String>,
+    executor_names: Names,
+    /// What is kept of submissions all of whose tasks have ended.
+    ended: Ended,
     needs: Vec<Need>,
     need_ids: BTreeMap<Need, NeedId>,
     next_batch: u64,

@@ -85,6 +85,12 @@ pub const LOADING_PAGES_MAX: usize = 4;
 pub const PAGE_RETRY_MICROS_MIN: u64 = 1_000_000;
 /// The longest such pause.
 pub const PAGE_RETRY_MICROS_MAX: u64 = 60_000_000;
+/// Submissions all of whose tasks have ended and whose results are kept, of all
+/// instances, before what tasks of the oldest were is forgotten.
+pub const ENDED_SUBMISSIONS_BYTES_MAX: u64 = 64 << 20;
+/// Names of executors that come before those that nobody mentions any more are
+/// looked for, and forgotten.
+pub const FORGOTTEN_NAMES_MIN: usize = 1024;
 /// Values of tasks that one instance holds for those that take them. What does
 /// not fit is not held, and those that take it fail.
 pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;

@@ -535,3 +535,65 @@ proptest! {
         prop_assert_eq!(&received[..], &model[from as usize..]);
     }
 }
+
+#[test]
+fn what_ended_tasks_were_is_kept_within_a_bound() {
+    let mut world = World::new(true);
+    let large = vec![7; 1 << 20];
+    for _ in 0..100 {
+        let mut rows = Packed::default();
+        assert!(rows.push(&large));
+        let view = world.dispatcher.instance_view(world.instance).unwrap();
+        let first = TaskId(view.counts().total);
+        let submission = Submission {
+            count: 1,
+            template: Arc::new(Vec::new()),
+            rows: Rows::Packed(rows),
+            classes: vec![TaskClass { kind: Kind::Function, ..TaskClass::default() }],
+            class_runs: vec![(1, 0)],
+            names: None,
+            after: Vec::new(),
+            data: None,
+        };
+        let (connection, instance) = (ConnectionId(0), world.instance);
+        world.tell(Event::Submit { connection, request: 1, instance, first, submission });
+        world.settle();
+    }
+    for _ in 0..2 {
+        let rows = world.dispatcher.snapshot().into_iter().map(|record| match record {
+            Record::Submitted { submission, .. } => submission.bytes(),
+            _ => 0,
+        });
+        let bytes: u64 = rows.sum();
+        let bound = falkon_core::limits::ENDED_SUBMISSIONS_BYTES_MAX;
+        assert!((bound / 2..=bound).contains(&bytes), "{bytes} bytes of submissions");
+        world.restart(true);
+    }
+    world.subscribe(ConnectionId(7), 0);
+    world.settle();
+    judge(&world.received[&ConnectionId(7)], 100);
+}
+
+#[test]
+fn names_of_executors_that_are_gone_are_forgotten_with_their_results() {
+    let mut world = World::new(true);
+    world.submit(1_000, None);
+    for round in 0..5_000 {
+        world.tell(Event::Closed { connection: EXECUTOR });
+        world.now += 60_000_000;
+        world.dispatcher.handle_timeout(Time(world.now));
+        world.act();
+        world.join();
+        if round % 10 == 0 {
+            world.end_one();
+            while world.do_one() {}
+        }
+    }
+    let named = world.dispatcher.snapshot();
+    let named = named.iter().filter(|record| matches!(record, Record::ExecutorSeen { .. })).count();
+    assert!(named < 500, "{named} names are in a snapshot");
+    world.subscribe(ConnectionId(7), 0);
+    world.settle();
+    let read: u64 = world.received[&ConnectionId(7)].iter().map(|run| run.count).sum();
+    assert_eq!(read, world.dispatcher.instance_view(world.instance).unwrap().counts().ended());
+}

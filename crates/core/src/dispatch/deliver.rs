@@ -1,7 +1,7 @@
 //! Results on their way to clients: kept in order, sent within a window,
 //! forgotten when acknowledged.
 
-use super::pages::{Page, PageBounds, PagePlace, StoredPage, names_in};
+use super::pages::{Page, PageBounds, PagePlace, StoredPage};
 use super::{Action, ConnectionId, Delivery, Dispatcher, Record, RequestError};
 use crate::limits::{
     DELIVERY_BYTES_MAX, DELIVERY_RUNS_MAX, DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX,
@@ -495,7 +495,7 @@ impl Dispatcher {
                         break;
                     }
                     let results = results.batch(from);
-                    let executors = names_in(&self.executor_names, &results);
+                    let executors = self.executor_names.in_results(&results);
                     let batch = Batch { instance: id, from, results, executors, counts, end };
                     self.actions.push_back(subscriber.next(batch));
                 }

@@ -189,7 +189,12 @@ impl Dispatcher {
             {
                 instance.queued_bytes -= std::mem::take(&mut batch.queued_bytes);
             }
+            let keeps = instance.options.keep_results;
             instance.forget_if_spent(batch_first);
+            if keeps {
+                self.keep_ended(id, batch_first);
+            }
+            let Some(instance) = self.instances.get_mut(&id) else { return };
             let Some(told) = instance.told.get_mut(&batch_id) else { continue };
             told.batches -= 1;
             if told.batches > 0 {

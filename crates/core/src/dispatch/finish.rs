@@ -47,6 +47,7 @@ impl Dispatcher {
         let has_cache = join.serves.is_some();
         executor.serves = join.serves;
         self.executor_names.insert(id, join.name);
+        self.forget_names();
         let before = self.by_incarnation.insert(join.incarnation, id);
         // Until it says what it holds, that is what it held.
         match before.filter(|_| has_cache) {

@@ -286,7 +286,7 @@ impl Dispatcher {
             let Some(instance) = self.instances.get_mut(&id) else { continue };
             let Some((from, results)) = instance.results.begin_page(&bounds) else { continue };
             self.paging.storing.insert(id);
-            let executors = names_in(&self.executor_names, &results);
+            let executors = self.executor_names.in_results(&results);
             return Some((id, from, Page { results, executors }));
         }
         None
@@ -394,16 +394,4 @@ impl Dispatcher {
         }
         Ok(())
     }
-}
-
-/// Names of the executors in these results.
-pub(super) fn names_in(
-    names: &BTreeMap<ExecutorId, String>,
-    results: &[Finished],
-) -> Vec<(ExecutorId, String)> {
-    let mut executors: Vec<_> = results.iter().filter_map(|run| run.executor).collect();
-    // Most often what one executor did comes together.
-    executors.dedup();
-    let mentioned: BTreeSet<_> = executors.into_iter().collect();
-    mentioned.into_iter().filter_map(|id| Some((id, names.get(&id)?.clone()))).collect()
 }

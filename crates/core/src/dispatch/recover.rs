@@ -212,6 +212,7 @@ impl Dispatcher {
                 if let Some(gone) = self.instances.remove(&instance) {
                     self.readership.forget(&gone);
                 }
+                self.ended.forget(instance);
                 self.weigh(instance);
                 self.outputs.forget_all(instance);
                 if self.instances.is_empty() {
@@ -375,7 +376,7 @@ impl Dispatcher {
         if let Some(last) = self.next_executor.checked_sub(1).map(ExecutorId)
             && !self.executors.contains_key(&last)
         {
-            let name = self.executor_names.get(&last).cloned().unwrap_or_default();
+            let name = self.executor_names.find(last).cloned().unwrap_or_default();
             records.push(Record::ExecutorSeen { executor: last, incarnation: 0, name });
             records.push(Record::ExecutorGone { incarnation: 0 });
         }
@@ -443,7 +444,7 @@ impl Dispatcher {
             for executor in (first..first + count).map(ExecutorId) {
                 // Its process is gone for all a new dispatcher knows; only the
                 // name matters.
-                if let Some(name) = self.executor_names.get(&executor)
+                if let Some(name) = self.executor_names.find(executor)
                     && !self.executors.contains_key(&executor)
                 {
                     let incarnation = 0;

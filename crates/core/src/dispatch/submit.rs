@@ -109,8 +109,8 @@ impl Dispatcher {
         self.needs.clear();
         self.need_ids.clear();
         let expected = self.comeback.numbers();
-        self.executor_names
-            .retain(|id, _| self.executors.contains_key(id) || expected.contains(id));
+        let executors = &self.executors;
+        self.executor_names.retain(|id| executors.contains_key(&id) || expected.contains(&id));
     }
 
     /// Takes a submission into the books; its tasks are not queued yet.
@@ -328,6 +328,7 @@ impl Dispatcher {
         }
         self.unplaced = true;
         self.journal(Record::Destroyed { instance: id });
+        self.ended.forget(id);
         self.weigh(id);
         self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.

@@ -147,6 +147,6 @@ impl Dispatcher {
     /// An executor's name, also of one that is gone while results name it.
     #[must_use]
     pub fn executor_name(&self, id: ExecutorId) -> Option<&str> {
-        self.executor_names.get(&id).map(String::as_str)
+        self.executor_names.find(id).map(String::as_str)
     }
 }

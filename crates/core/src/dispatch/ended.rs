@@ -1,0 +1,83 @@
+//! What is kept of submissions all of whose tasks have ended, for people who
+//! ask what these were: bounded, or it would grow with all campaigns ever made.
+
+use super::Dispatcher;
+use super::instance::{Batch, Instance};
+use crate::limits::ENDED_SUBMISSIONS_BYTES_MAX;
+use crate::task::{InstanceId, Range, Rows};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Submissions all of whose tasks have ended and whose results are kept, in the
+/// order in which they ended.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Instance, first task, bytes.
+    submissions: VecDeque<(InstanceId, u64, u64)>,
+    bytes: u64,
+}
+
+impl Ended {
+    fn add(&mut self, id: InstanceId, first: u64, bytes: u64) {
+        self.submissions.push_back((id, first, bytes));
+        self.bytes += bytes;
+    }
+
+    /// The oldest, if all of them are too many.
+    fn excess(&mut self) -> Option<(InstanceId, u64)> {
+        if self.bytes <= ENDED_SUBMISSIONS_BYTES_MAX {
+            return None;
+        }
+        let (id, first, bytes) = self.submissions.pop_front()?;
+        self.bytes -= bytes;
+        Some((id, first))
+    }
+
+    /// An instance is gone.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        let bytes = &mut self.bytes;
+        self.submissions.retain(|(of, _, gone)| {
+            *bytes -= if *of == id { *gone } else { 0 };
+            *of != id
+        });
+    }
+}
+
+impl Batch {
+    /// Forgets what its tasks were but their names, by which people know their
+    /// results. Returns whether it has any.
+    fn strip(&mut self) -> bool {
+        let all = Range { start: 0, step: 0, count: self.submission.count };
+        self.submission.rows = Rows::Computed { factors: vec![all], offset: 0 };
+        self.submission.template = Arc::default();
+        self.submission.after = Vec::new();
+        self.submission.names.is_some()
+    }
+}
+
+impl Instance {
+    fn strip(&mut self, first: u64) {
+        let Some(batch) = self.batches.get_mut(&first) else { return };
+        self.queued_bytes -= std::mem::take(&mut batch.queued_bytes);
+        if !batch.strip() {
+            self.batches.remove(&first);
+        }
+    }
+}
+
+impl Dispatcher {
+    /// All tasks of a batch have ended, and their results are kept: so is what
+    /// they were, as long as there is room for that. Tasks with data may run
+    /// again, so nothing of theirs goes.
+    pub(super) fn keep_ended(&mut self, id: InstanceId, first: u64) {
+        let batch = self.instances.get(&id).and_then(|instance| instance.batches.get(&first));
+        let Some(batch) = batch.filter(|batch| batch.submission.data.is_none()) else { return };
+        let bytes = batch.submission.bytes() + size_of::<Batch>() as u64;
+        self.ended.add(id, first, bytes);
+        while let Some((id, first)) = self.ended.excess() {
+            if let Some(instance) = self.instances.get_mut(&id) {
+                instance.strip(first);
+            }
+        }
+    }
+}
