@@ -256,9 +256,28 @@ impl Client {
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
     pub async fn status(&self, instance: Option<InstanceId>) -> Result<Status, ClientError> {
-        match self.ask(|request| FromClient::Status { request, instance }).await? {
-            ToClient::Status { status, .. } => Ok(status),
-            other => Err(unexpected(other)),
+        let mut whole: Option<Status> = None;
+        let mut from = None;
+        loop {
+            let status =
+                match self.ask(|request| FromClient::Status { request, instance, from }).await? {
+                    ToClient::Status { status, .. } => status,
+                    other => return Err(unexpected(other)),
+                };
+            // What does not go on from there would go on for ever.
+            let next = status.next.filter(|next| Some(*next) > from);
+            let whole = match &mut whole {
+                None => whole.insert(status),
+                Some(whole) => {
+                    whole.instances.extend(status.instances);
+                    whole.executors.extend(status.executors);
+                    whole
+                }
+            };
+            if next.is_none() {
+                return Ok(Status { next: None, ..std::mem::take(whole) });
+            }
+            from = next;
         }
     }
 

@@ -7,6 +7,7 @@
 //! all messages that are there, lets the core act, writes the journal,
 //! and only then passes on what the core wants sent.
 
+mod answers;
 mod compaction;
 mod concentrated;
 mod connection;
@@ -166,6 +167,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         unneeded: Vec::new(),
         identity: options.identity,
         peers: BTreeMap::new(),
+        answers: answers::Waiting::default(),
         refused: Vec::new(),
         outgoing: Vec::new(),
         held: Held::default(),
@@ -229,6 +231,8 @@ struct Driver {
     unneeded: Vec<PagePlace>,
     identity: Option<Arc<Identity>>,
     peers: BTreeMap<ConnectionId, Peer>,
+    /// Answers to questions that wait to be read.
+    answers: answers::Waiting,
     /// Executors that are let go of once they have been told why.
     refused: Vec<ConnectionId>,
     /// What this round wants sent, once the journal is written.
@@ -476,6 +480,13 @@ impl Driver {
             }
             return;
         }
+        if answers::is_question(&message) && !self.may_ask(connection) {
+            if let Some(request) = permission::request_of(&message) {
+                self.push(connection, ToClient::Refused { request, reason: Refusal::Busy });
+            }
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
         let event = match message {
             FromClient::Create { request, options } => {
                 Event::Create { connection, request, options }
@@ -498,31 +509,32 @@ impl Driver {
                 self.known_instances(|known| known.remove(&instance.0));
                 Event::Destroy { connection, request, instance }
             }
-            FromClient::Status { request, instance } => {
-                let status = self.status(instance);
-                self.push(connection, ToClient::Status { request, status });
+            FromClient::Status { request, instance, from } => {
+                let status = self.status(instance, from);
+                self.answer_question(connection, request, ToClient::Status { request, status });
                 return;
             }
             FromClient::Tasks { request, instance, first, count } => {
                 let tasks = self.tasks(instance, first, count);
-                self.push(connection, ToClient::Tasks { request, tasks });
+                self.answer_question(connection, request, ToClient::Tasks { request, tasks });
                 return;
             }
             FromClient::Objects { request, instance, executor, prefix, after } => {
                 let scope = permission::scope(peer.role, instance);
                 let (objects, next) = self.core.objects(scope, executor, &prefix, after);
-                self.push(connection, ToClient::Objects { request, objects, next });
+                let answer = ToClient::Objects { request, objects, next };
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Find { request, instance, name } => {
                 let found = self.core.find_objects(permission::scope(peer.role, instance), &name);
-                self.push(connection, ToClient::Found { request, found });
+                self.answer_question(connection, request, ToClient::Found { request, found });
                 return;
             }
             FromClient::Reach { request, instance, object, purpose } => {
                 let scope = permission::scope(peer.role, instance);
                 let answer = self.reach(request, scope, &object, purpose);
-                self.push(connection, answer);
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::ReachOutput { request, instance, task, stream } => {
@@ -532,7 +544,7 @@ impl Driver {
             }
             FromClient::Provision { request, ask } => {
                 let answer = self.ask_provisioner(now, request, ask);
-                self.push(connection, answer);
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Stop { request } => {
@@ -652,7 +664,7 @@ impl Driver {
         // All that one connection is sent has one rank, so it keeps its order.
         self.outgoing.sort_by_key(|(connection, message)| match message {
             Outgoing::Executor(_) if with_tasks.contains(connection) => 0,
-            Outgoing::Client(_) => 1,
+            Outgoing::Client(_) | Outgoing::Answer(_) => 1,
             Outgoing::Executor(_) => 2,
         });
         for (connection, message) in self.outgoing.drain(..) {

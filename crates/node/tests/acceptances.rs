@@ -148,7 +148,7 @@ async fn it_comes_at_once_to_a_client_that_goes_on_asking() {
     let mut world = World::new(true).await;
     world.submit(1).await;
     let before = Instant::now();
-    world.client.say(&FromClient::Status { request: 3, instance: None }).await;
+    world.client.say(&FromClient::Status { request: 3, instance: None, from: None }).await;
     let mut heard = world.client.hear::<ToClient>().await;
     while heard.len() < 2 {
         heard.extend(world.client.hear::<ToClient>().await);

@@ -86,6 +86,9 @@ pub enum FromClient {
         request: u64,
         /// Only this instance; all, if `None`.
         instance: Option<InstanceId>,
+        /// The numbers of the first instance and the first executor asked for:
+        /// where the answer before this one ended.
+        from: Option<(u64, u64)>,
     },
     /// Ask what tasks are and how they stand. Answer: [`ToClient::Tasks`].
     Tasks {
@@ -166,7 +169,7 @@ wire_enum!(FromClient {
     4 => Acknowledge { instance, upto },
     5 => Cancel { request, instance, selection },
     6 => Destroy { request, instance },
-    7 => Status { request, instance },
+    7 => Status { request, instance, from },
     8 => Tasks { request, instance, first, count },
     9 => Stop { request },
     10 => Objects { request, instance, executor, prefix, after },
@@ -308,6 +311,14 @@ pub enum Refusal {
     Access(AccessError),
     /// The provisioner says no; why.
     Provision(String),
+    /// More answers wait for this client, or for all clients, than there may:
+    /// read them, then ask again.
+    Busy,
+    /// The answer is longer than a message.
+    TooLong {
+        /// Its length.
+        bytes: u64,
+    },
 }
 wire_enum!(Refusal {
     0 => Request(error),
@@ -315,6 +326,8 @@ wire_enum!(Refusal {
     2 => Journal(reason),
     3 => Access(error),
     4 => Provision(reason),
+    5 => Busy,
+    6 => TooLong { bytes },
 });
 
 impl std::fmt::Display for Refusal {
@@ -331,6 +344,12 @@ impl std::fmt::Display for Refusal {
             }
             Refusal::Access(error) => write!(f, "{error}"),
             Refusal::Provision(reason) => f.write_str(reason),
+            Refusal::Busy => {
+                write!(f, "too many answers have not been read yet; ask again when they are")
+            }
+            Refusal::TooLong { bytes } => {
+                write!(f, "the answer is {bytes} bytes and cannot be sent; ask for less at a time")
+            }
         }
     }
 }
@@ -352,8 +371,11 @@ pub struct Status {
     pub executors: Vec<ExecutorStatus>,
     /// Nodes that are to come of its provisioner's queues.
     pub coming: Vec<Coming>,
+    /// Where to go on, if there are more instances or executors than one answer
+    /// holds.
+    pub next: Option<(u64, u64)>,
 }
-wire_struct!(Status { version, started, now, instances, executors, coming });
+wire_struct!(Status { version, started, now, instances, executors, coming, next });
 
 /// An instance.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -383,14 +383,7 @@ mod tests {
     #[test]
     fn many_executors_become_a_few_lines_with_the_troubled_among_them() {
         let executors = executors(10_000);
-        let status = Status {
-            version: String::new(),
-            started: Time(0),
-            now: Time(0),
-            instances: Vec::new(),
-            executors,
-            coming: Vec::new(),
-        };
+        let status = Status { executors, ..Status::default() };
         let text = status_text(&status, false);
         assert_eq!(text.matches("(disconnected)").count(), 10);
         assert_eq!(text.matches("host:").count(), EXECUTORS_LISTED_MAX);
@@ -404,8 +397,7 @@ mod tests {
         let mut executors = executors(3);
         executors[1].name = "a-node-with-a-very-long-name.cluster.example.org:12345".to_owned();
         let now = Time(0);
-        let mut status =
-            Status { version: String::new(), started: now, now, executors, ..Status::default() };
+        let mut status = Status { executors, started: now, now, ..Status::default() };
         let column_of = |text: &str, header: &str, cell: &str| {
             let mut lines = text.lines().skip_while(|line| !line.contains(header));
             let end = lines.next().unwrap().find(header).unwrap() + header.len();

@@ -118,3 +118,75 @@ fn output_and_errors_that_are_too_long_are_cut_and_the_executor_goes_on() {
     let log = executor.kill().err;
     assert!(!log.contains("connecting again"), "{log}");
 }
+
+/// The most memory that a process has had, in bytes.
+fn peak_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_client_that_asks_and_does_not_read_takes_a_bounded_part_of_memory() {
+    const QUESTIONS: u64 = 4000;
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let mut owner = Client::connect(&dispatcher.access());
+    let options = |name| InstanceOptions { name, ..InstanceOptions::default() };
+    let long = FromClient::Create { request: 1, options: options("n".repeat(1_000_000)) };
+    let answer = owner.ask(&long);
+    let reason = Refusal::Request(RequestError::LongName { bytes: 1_000_000 });
+    assert_eq!(answer, ToClient::Refused { request: 1, reason });
+    for _ in 0..400 {
+        let create = FromClient::Create { request: 1, options: options("n".repeat(256)) };
+        assert!(matches!(owner.ask(&create), ToClient::Created { .. }));
+    }
+    let pid = dispatcher.service().pid();
+    let before = peak_bytes(pid);
+    let mut observer = Client::connect(&dispatcher.access_of("access-observer.json"));
+    for request in 0..QUESTIONS {
+        observer.say(&FromClient::Status { request, instance: None, from: None }).unwrap();
+    }
+    // Every question is answered or refused, in their order.
+    let (mut answered, mut refused) = (0, 0);
+    for asked in 0..QUESTIONS {
+        match observer.hear() {
+            ToClient::Status { request, status } if request == asked => {
+                assert_eq!(status.instances.len(), 400);
+                answered += 1;
+            }
+            ToClient::Refused { request, reason: Refusal::Busy } if request == asked => {
+                refused += 1;
+            }
+            other => panic!("question {asked}: {other:?}"),
+        }
+    }
+    assert!(answered > 0 && refused > 0, "{answered} answered, {refused} refused");
+    // All answers together would be more than 400 MB.
+    let grown = peak_bytes(pid) - before;
+    assert!(grown < 100 << 20, "{grown} bytes for {answered} answers");
+    // Whoever has read the answers may ask again, and nobody else was refused.
+    let status = FromClient::Status { request: 7, instance: None, from: None };
+    assert!(matches!(observer.ask(&status), ToClient::Status { .. }));
+    assert!(matches!(owner.ask(&status), ToClient::Status { .. }));
+}
+
+#[test]
+fn a_status_that_is_longer_than_one_answer_comes_in_several() {
+    const INSTANCES: usize = 18_000;
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let mut owner = Client::connect(&dispatcher.access());
+    for request in 0..INSTANCES as u64 {
+        let options = InstanceOptions { name: "n".repeat(256), ..InstanceOptions::default() };
+        owner.say(&FromClient::Create { request, options }).unwrap();
+    }
+    for _ in 0..INSTANCES {
+        assert!(matches!(owner.hear(), ToClient::Created { .. }));
+    }
+    let answer = owner.ask(&FromClient::Status { request: 1, instance: None, from: None });
+    let ToClient::Status { status, .. } = answer else { panic!("{answer:?}") };
+    assert!(status.next.is_some() && status.instances.len() < INSTANCES);
+    let status = dispatcher.access().status();
+    assert_eq!(status["instances"].as_array().unwrap().len(), INSTANCES);
+}

@@ -1,5 +1,6 @@
 //! One connection of a dispatcher: its reader and its writer.
 
+use super::answers::{Answer, Waiting};
 use super::concentrated::HeldEnd;
 use super::crew::OwnPlace;
 use crate::provision::{Setup, SetupError};
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Messages waiting for a peer that does not read before it is given up.
-/// Orders and results are bounded by credit; this bounds answers to requests.
+/// Orders and results are bounded by credit, answers to questions by their
+/// bytes; this bounds the short answers to all other requests.
 const PEER_MESSAGES_MAX: usize = 65_536;
 /// Messages encoded between two writes.
 const WRITE_MESSAGES_MAX: usize = 1024;
@@ -67,6 +69,8 @@ pub(super) enum Inbound {
 pub(super) enum Outgoing {
     Client(ToClient),
     Executor(ToExecutor),
+    /// To a client that has asked something.
+    Answer(Answer),
 }
 
 impl Outgoing {
@@ -74,6 +78,7 @@ impl Outgoing {
         match self {
             Outgoing::Client(message) => message.encode(out),
             Outgoing::Executor(message) => message.encode(out),
+            Outgoing::Answer(answer) => out.extend_from_slice(answer.bytes()),
         }
     }
 }
@@ -88,6 +93,8 @@ pub(super) struct Peer {
     pub(super) instances: HashSet<InstanceId>,
     /// It has asked for results.
     pub(super) awaits_results: bool,
+    /// Answers that wait to be read.
+    pub(super) answers: Waiting,
     /// Messages that wait for its writer.
     queued: Arc<AtomicUsize>,
     way: Way,
@@ -110,6 +117,7 @@ impl Peer {
             name,
             instances: HashSet::new(),
             awaits_results: false,
+            answers: Waiting::default(),
             queued,
             way: Way::Held(end),
         }
@@ -159,6 +167,7 @@ pub(super) fn spawn(
         name,
         instances: HashSet::new(),
         awaits_results: false,
+        answers: Waiting::default(),
         queued: queued.clone(),
         way: Way::Own { queue, hang_up },
     };

@@ -103,7 +103,7 @@ fn lone_acceptance(outgoing: &[(ConnectionId, Outgoing)]) -> Option<usize> {
             Outgoing::Client(ToClient::Accepted { count, .. }) if acceptance.is_none() => {
                 acceptance = Some((at, *count));
             }
-            Outgoing::Client(_) => return None,
+            Outgoing::Client(_) | Outgoing::Answer(_) => return None,
         }
     }
     acceptance.filter(|(_, count)| *count <= sent).map(|(at, _)| at)

@@ -4,73 +4,75 @@ use super::Driver;
 use crate::overflow::output_id;
 use crate::secure::{Claims, VisitPurpose};
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{Purpose, Scope, Whereabouts};
+use falkon_core::dispatch::{ExecutorView, InstanceView, Purpose, Scope, Whereabouts};
 use falkon_core::result::Stream;
-use falkon_core::task::{InstanceId, TaskId};
+use falkon_core::task::{InstanceId, Rows, TaskId};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
 use falkon_wire::message::{
     CacheStatus, ExecutorStatus, InstanceStatus, Refusal, Status, TASKS_ASKED_MAX, TaskInfo,
     ToClient,
 };
+use std::sync::Arc;
 
 /// How long a ticket can be used to connect to executors.
 const TICKET_MICROS: u64 = 3_600_000_000;
+/// Instances and executors in one answer, beyond the last one.
+const STATUS_BYTES_MAX: usize = 4 << 20;
+/// Different obstacles that are named of one instance.
+const OBSTACLES_MAX: usize = 64;
+/// Tasks in one answer, beyond the last one, and what is read for them.
+const TASKS_BYTES_MAX: usize = 1 << 20;
+/// What a task takes in an answer beside its name and its command line.
+const TASK_BYTES: usize = 128;
+/// What is shown of one command line.
+const ARGV_BYTES_MAX: usize = 64 << 10;
 
 impl Driver {
-    pub(super) fn status(&self, only: Option<InstanceId>) -> Status {
+    /// The instances and executors from two numbers on, as many as go into one
+    /// answer.
+    pub(super) fn status(&self, only: Option<InstanceId>, from: Option<(u64, u64)>) -> Status {
+        let (first_instance, first_executor) = from.unwrap_or_default();
+        let mut status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: self.started,
+            now: self.clock.now(),
+            ..Status::default()
+        };
+        if from.is_none() {
+            let provision = self.provision.as_ref();
+            status.coming = provision.map_or_else(Vec::new, |own| own.coming(status.now));
+        }
+        let mut bytes = 0;
         let running = self.core.running();
         let instances = self
             .core
             .instance_views()
             .filter(|instance| only.is_none_or(|only| only == instance.id()))
-            .map(|instance| {
-                let (held_bytes, stored_bytes) = instance.results_held();
-                InstanceStatus {
-                    id: instance.id().0,
-                    name: instance.options().name.clone(),
-                    counts: instance.counts(),
-                    running: running.get(&instance.id()).copied().unwrap_or_default(),
-                    sealed: instance.is_sealed(),
-                    complete: instance.is_complete(),
-                    named: instance.is_named(),
-                    held_bytes,
-                    stored_bytes,
-                    clogged: instance.is_clogged(),
-                    unschedulable: instance.unschedulable(),
-                    overlong: instance.overlong(),
-                }
-            })
-            .collect();
-        let executors = self
-            .core
-            .executor_views()
-            .map(|executor| {
-                let (tasks, prefetched) = executor.load();
-                ExecutorStatus {
-                    id: executor.id(),
-                    name: executor.name().to_owned(),
-                    capacity: executor.capacity().clone(),
-                    free: executor.free().clone(),
-                    tasks,
-                    prefetched,
-                    connected: executor.is_connected(),
-                    suspended_until: executor.suspended_until(),
-                    cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
-                }
-            })
-            .collect();
-        Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: self.started,
-            now: self.clock.now(),
-            instances,
-            executors,
-            coming: self
-                .provision
-                .as_ref()
-                .map_or_else(Vec::new, |own| own.coming(self.clock.now())),
+            .skip_while(|instance| instance.id().0 < first_instance);
+        for instance in instances {
+            if bytes >= STATUS_BYTES_MAX {
+                status.next = Some((instance.id().0, first_executor));
+                return status;
+            }
+            let instance = instance_status(
+                &instance,
+                running.get(&instance.id()).copied().unwrap_or_default(),
+            );
+            bytes += instance.to_bytes().len();
+            status.instances.push(instance);
         }
+        let executors = self.core.executor_views();
+        for executor in executors.skip_while(|executor| executor.id().0 < first_executor) {
+            if bytes >= STATUS_BYTES_MAX {
+                status.next = Some((u64::MAX, executor.id().0));
+                return status;
+            }
+            let executor = executor_status(&executor);
+            bytes += executor.to_bytes().len();
+            status.executors.push(executor);
+        }
+        status
     }
 
     /// Whom to go to with an object, and what to prove oneself with there.
@@ -129,22 +131,36 @@ impl Driver {
         let whereabouts = self.core.whereabouts(instance, first, count.min(TASKS_ASKED_MAX));
         let Some(view) = self.core.instance_view(instance) else { return Vec::new() };
         let mut tasks = Vec::with_capacity(whereabouts.len());
+        // Many tasks in a row have one template.
+        let mut decoded: Option<(Arc<Vec<u8>>, Option<Template>)> = None;
+        let mut bytes = 0;
         for (task, whereabouts) in (first.0..).map(TaskId).zip(whereabouts) {
             let mut name = None;
             let mut argv = Vec::new();
             if let Some((submission, row)) = view.submission_of(task) {
                 name =
                     submission.names.as_ref().and_then(|names| names.at(row)).map(<[u8]>::to_vec);
+                let template = &submission.template;
+                if !decoded.as_ref().is_some_and(|(known, _)| Arc::ptr_eq(known, template)) {
+                    bytes += template.len();
+                    decoded = Some((template.clone(), Template::from_bytes(template).ok()));
+                }
+                if let Rows::Packed(rows) = &submission.rows {
+                    bytes += rows.at(row).map_or(0, <[u8]>::len);
+                }
                 // A template that does not decode was some client's business;
                 // its tasks fail with that error on their executor.
-                argv = Template::from_bytes(&submission.template)
-                    .and_then(|template| template.expand(&submission.rows, row, task.0 + 1))
+                let template = decoded.as_ref().and_then(|(_, template)| template.as_ref());
+                argv = template
+                    .and_then(|template| template.expand(&submission.rows, row, task.0 + 1).ok())
                     .map(|command| {
                         let name = command.call.map(|call| call.function.name.clone());
-                        name.into_iter().chain(command.argv).collect()
+                        shown(name.into_iter().chain(command.argv))
                     })
                     .unwrap_or_default();
             }
+            bytes += TASK_BYTES + argv.iter().map(|argument| argument.len() + 5).sum::<usize>();
+            bytes += name.as_ref().map_or(0, Vec::len);
             let executor = whereabouts.executor().and_then(|id| self.core.executor_name(id));
             let executor = executor.map(str::to_owned);
             let state = whereabouts.word().to_owned();
@@ -152,8 +168,65 @@ impl Driver {
                 Whereabouts::Ended(finished) => Some(finished),
                 _ => None,
             };
+            bytes += executor.as_ref().map_or(0, String::len);
             tasks.push(TaskInfo { task, name, state, argv, executor, end });
+            if bytes >= TASKS_BYTES_MAX {
+                break;
+            }
         }
         tasks
+    }
+}
+
+/// A command line for people: what is very long is cut.
+fn shown(arguments: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut room = ARGV_BYTES_MAX;
+    let mut shown = Vec::new();
+    for mut argument in arguments {
+        if argument.len() + 5 > room {
+            argument.truncate(room.saturating_sub(5));
+            argument.extend_from_slice("…".as_bytes());
+            shown.push(argument);
+            break;
+        }
+        room -= argument.len() + 5;
+        shown.push(argument);
+    }
+    shown
+}
+
+fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus {
+    let (held_bytes, stored_bytes) = instance.results_held();
+    let (mut unschedulable, mut overlong) = (instance.unschedulable(), instance.overlong());
+    unschedulable.truncate(OBSTACLES_MAX);
+    overlong.truncate(OBSTACLES_MAX);
+    InstanceStatus {
+        id: instance.id().0,
+        name: instance.options().name.clone(),
+        counts: instance.counts(),
+        running,
+        sealed: instance.is_sealed(),
+        complete: instance.is_complete(),
+        named: instance.is_named(),
+        held_bytes,
+        stored_bytes,
+        clogged: instance.is_clogged(),
+        unschedulable,
+        overlong,
+    }
+}
+
+fn executor_status(executor: &ExecutorView<'_>) -> ExecutorStatus {
+    let (tasks, prefetched) = executor.load();
+    ExecutorStatus {
+        id: executor.id(),
+        name: executor.name().to_owned(),
+        capacity: executor.capacity().clone(),
+        free: executor.free().clone(),
+        tasks,
+        prefetched,
+        connected: executor.is_connected(),
+        suspended_until: executor.suspended_until(),
+        cache: executor.cache().map(|(state, objects)| CacheStatus { objects, state }),
     }
 }

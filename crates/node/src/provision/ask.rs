@@ -3,6 +3,7 @@
 use super::config::ConfigError;
 use super::record::{RecordError, StoredQueue};
 use super::{Provision, Queue};
+use falkon_core::limits::NAME_BYTES_MAX;
 use falkon_core::provision::limits::{QUEUE_EXECUTORS_MAX, QUEUES_MAX};
 use falkon_core::provision::{
     AllocationState, AllocationView, Event, PlanLine, QueueView, Verdict,
@@ -12,6 +13,9 @@ use falkon_wire::provision::{
     AllocationStatus, Coming, ProvisionAsk, ProvisionLine, ProvisionStatus, QueueStatus,
 };
 use std::fmt;
+
+/// The text of a queue's file.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// A line of the provisioner's log.
 #[derive(Debug, Clone)]
@@ -34,6 +38,15 @@ pub enum AskError {
     Here(String),
     /// There are too many queues.
     TooMany,
+    /// A queue's name or the text of its file is too long.
+    TooLong {
+        /// Which.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The longest there may be.
+        bytes_max: usize,
+    },
     /// There is no such allocation.
     NoAllocation(u64),
     /// Nodes: none at all, or too many.
@@ -68,6 +81,11 @@ impl fmt::Display for AskError {
             AskError::Here(name) => write!(
                 f,
                 "queue {name} has this machine already: two would offer more than there is"
+            ),
+            AskError::TooLong { what, bytes, bytes_max } => write!(
+                f,
+                "the queue's {what} is {bytes} bytes, and at most {bytes_max} are kept: make it \
+                 shorter"
             ),
             AskError::TooMany => write!(f, "there are {QUEUES_MAX} queues already: remove one"),
             AskError::NoAllocation(id) => write!(f, "there is no allocation {id}"),
@@ -149,6 +167,13 @@ impl Provision {
     pub(super) fn add(&mut self, now: Time, name: &str, config: String) -> Result<(), AskError> {
         if self.recorded(|record| record.queues().iter().any(|queue| queue.name == name)) {
             return Err(AskError::Exists(name.to_owned()));
+        }
+        for (what, bytes, bytes_max) in
+            [("name", name.len(), NAME_BYTES_MAX), ("file", config.len(), CONFIG_BYTES_MAX)]
+        {
+            if bytes > bytes_max {
+                return Err(AskError::TooLong { what, bytes, bytes_max });
+            }
         }
         if self.queues.len() >= QUEUES_MAX {
             return Err(AskError::TooMany);

@@ -354,8 +354,8 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
             Cancel { request, instance, selection: Selection::Runs(vec![(5, 1), (70_000, 9)]) },
         ),
         ("destroy", Destroy { request, instance }),
-        ("status_all", Status { request, instance: None }),
-        ("status", Status { request, instance: Some(instance) }),
+        ("status_all", Status { request, instance: None, from: None }),
+        ("status", Status { request, instance: Some(instance), from: Some((3, 70)) }),
         ("tasks", Tasks { request, instance, first: TaskId(10), count: 1000 }),
         ("stop", Stop { request }),
         (
@@ -412,8 +412,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         cache: Some(CacheStatus { objects: 12, state: cache_state() }),
     }];
     let version = "0.1.0".to_owned();
-    let (now, coming) = (NOW.after(5), provision::coming());
-    let status = Status { version, started: NOW, now, instances, executors, coming };
+    let (now, coming, next) = (NOW.after(5), provision::coming(), Some((4, 300)));
+    let status = Status { version, started: NOW, now, instances, executors, coming, next };
     let task = |name: Option<&str>, state: &str, argv: &[&str]| TaskInfo {
         task: TaskId(10),
         name: name.map(|name| name.as_bytes().to_vec()),

@@ -422,15 +422,18 @@ fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    let parts = (vec(instance_status(), 0..4), vec(executor_status(), 0..4));
-    (text(), time(), time(), parts, vec(provision::coming(), 0..3)).prop_map(
-        |(version, started, now, (instances, executors), coming)| Status {
+    let next = option::of((number(), number()));
+    let coming = vec(provision::coming(), 0..3);
+    let lists = (vec(instance_status(), 0..4), vec(executor_status(), 0..4), next);
+    (text(), time(), time(), lists, coming).prop_map(
+        |(version, started, now, (instances, executors, next), coming)| Status {
             version,
             started,
             now,
             instances,
             executors,
             coming,
+            next,
         },
     )
 }
@@ -456,6 +459,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         text().prop_map(Refusal::Journal),
         access_error().prop_map(Refusal::Access),
         text().prop_map(Refusal::Provision),
+        Just(Refusal::Busy),
+        number().prop_map(|bytes| Refusal::TooLong { bytes }),
     ]
 }
 
@@ -483,8 +488,9 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
         }),
         (number(), instance())
             .prop_map(|(request, instance)| FromClient::Destroy { request, instance }),
-        (number(), option::of(instance()))
-            .prop_map(|(request, instance)| FromClient::Status { request, instance }),
+        (number(), option::of(instance()), option::of((number(), number()))).prop_map(
+            |(request, instance, from)| { FromClient::Status { request, instance, from } }
+        ),
         (number(), instance(), task(), number()).prop_map(|(request, instance, first, count)| {
             FromClient::Tasks { request, instance, first, count }
         }),

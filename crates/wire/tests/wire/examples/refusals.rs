@@ -38,6 +38,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("no_cache", Refusal::Access(AccessError::NoCache)),
         ("not_kept", Refusal::Access(AccessError::NotKept)),
         ("executor_gone", Refusal::Access(AccessError::ExecutorGone)),
+        ("answers_unread", Refusal::Busy),
+        ("long_answer", Refusal::TooLong { bytes: 20 << 20 }),
         ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
     ]
 }
