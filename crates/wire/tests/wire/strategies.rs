@@ -5,12 +5,13 @@
 mod data;
 mod provision;
 mod records;
+mod status;
 
 use crate::examples;
 use data::{
-    access, access_error, assigned_data, cache_status, changes, data_order, declared, found_object,
-    lists, object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
-    ticket, usage,
+    access, access_error, assigned_data, changes, data_order, declared, found_object, lists,
+    object, object_id, object_status, policy, policy_error, policy_name, purpose, serving, ticket,
+    usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, RequestError,
@@ -25,15 +26,13 @@ use falkon_core::task::{
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
-use falkon_wire::message::{
-    ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Refusal, Status, TaskInfo, ToClient,
-    ToExecutor,
-};
+use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
+use status::{status, task_info};
 use std::sync::Arc;
 
 pub(crate) use records::record;
@@ -368,88 +367,6 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         policy_error().prop_map(RequestError::Policy),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
     ]
-}
-
-fn instance_status() -> impl Strategy<Value = InstanceStatus> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
-    (number(), text(), (counts(), number()), flags, (number(), number()), lacks).prop_map(
-        |(
-            id,
-            name,
-            (counts, running),
-            (sealed, complete, named, clogged),
-            (held_bytes, stored_bytes),
-            lacks,
-        )| {
-            let (unschedulable, overlong) = lacks;
-            InstanceStatus {
-                id,
-                name,
-                counts,
-                running,
-                sealed,
-                complete,
-                named,
-                held_bytes,
-                stored_bytes,
-                clogged,
-                unschedulable,
-                overlong,
-            }
-        },
-    )
-}
-
-fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
-    let cache = option::of(cache_status());
-    let load = (number(), number(), any::<bool>(), option::of(time()), cache);
-    (executor(), text(), resources(), resources(), load).prop_map(
-        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until, cache))| {
-            ExecutorStatus {
-                id,
-                name,
-                capacity,
-                free,
-                tasks,
-                prefetched,
-                connected,
-                suspended_until,
-                cache,
-            }
-        },
-    )
-}
-
-fn status() -> impl Strategy<Value = Status> {
-    let next = option::of((number(), number()));
-    let coming = vec(provision::coming(), 0..3);
-    let lists = (vec(instance_status(), 0..4), vec(executor_status(), 0..4), next);
-    (text(), time(), time(), lists, coming).prop_map(
-        |(version, started, now, (instances, executors, next), coming)| Status {
-            version,
-            started,
-            now,
-            instances,
-            executors,
-            coming,
-            next,
-        },
-    )
-}
-
-fn task_info() -> impl Strategy<Value = TaskInfo> {
-    let ended = (option::of(text()), option::of(finished()));
-    (task(), option::of(bytes()), text(), vec(bytes(), 0..5), ended).prop_map(
-        |(task, name, state, argv, (executor, end))| TaskInfo {
-            task,
-            name,
-            state,
-            argv,
-            executor,
-            end,
-        },
-    )
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
