@@ -1,0 +1,90 @@
+//! How a dispatcher, its instances, executors and tasks stand.
+
+use super::data::cache_status;
+use super::{bytes, counts, executor, finished, number, provision, resources, task, text, time};
+use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+fn instance_status() -> impl Strategy<Value = InstanceStatus> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
+    (number(), text(), (counts(), number()), flags, (number(), number()), lacks).prop_map(
+        |(
+            id,
+            name,
+            (counts, running),
+            (sealed, complete, named, clogged),
+            (held_bytes, stored_bytes),
+            lacks,
+        )| {
+            let (unschedulable, overlong) = lacks;
+            InstanceStatus {
+                id,
+                name,
+                counts,
+                running,
+                sealed,
+                complete,
+                named,
+                held_bytes,
+                stored_bytes,
+                clogged,
+                unschedulable,
+                overlong,
+            }
+        },
+    )
+}
+
+fn executor_status() -> impl Strategy<Value = ExecutorStatus> {
+    let cache = option::of(cache_status());
+    let load = (number(), number(), any::<bool>(), option::of(time()), cache);
+    (executor(), text(), resources(), resources(), load).prop_map(
+        |(id, name, capacity, free, (tasks, prefetched, connected, suspended_until, cache))| {
+            ExecutorStatus {
+                id,
+                name,
+                capacity,
+                free,
+                tasks,
+                prefetched,
+                connected,
+                suspended_until,
+                cache,
+            }
+        },
+    )
+}
+
+pub(super) fn status() -> impl Strategy<Value = Status> {
+    let next = option::of((number(), number()));
+    let coming = vec(provision::coming(), 0..3);
+    let lists = (vec(instance_status(), 0..4), vec(executor_status(), 0..4), next);
+    (text(), time(), time(), lists, coming).prop_map(
+        |(version, started, now, (instances, executors, next), coming)| Status {
+            version,
+            started,
+            now,
+            instances,
+            executors,
+            coming,
+            next,
+        },
+    )
+}
+
+pub(super) fn task_info() -> impl Strategy<Value = TaskInfo> {
+    let ended = (option::of(text()), option::of(finished()));
+    (task(), option::of(bytes()), text(), vec(bytes(), 0..5), ended).prop_map(
+        |(task, name, state, argv, (executor, end))| TaskInfo {
+            task,
+            name,
+            state,
+            argv,
+            executor,
+            end,
+        },
+    )
+}
