@@ -25,18 +25,23 @@ mod inquire;
 mod instance;
 mod intermediate;
 mod line;
+mod loads;
 mod locate;
 mod located;
 mod names;
+mod needs;
 mod outputs;
 mod pages;
 mod parts;
 mod place;
+mod queues;
 mod readership;
+mod recall;
 mod recover;
 mod remake;
 mod replicate;
 mod roster;
+mod shelf;
 mod standstill;
 mod submit;
 mod suspend;
@@ -53,9 +58,10 @@ use catalog::Catalog;
 use comeback::Comeback;
 use ended::Ended;
 use executor::Executor;
-use instance::{Instance, Need, NeedId};
+use instance::Instance;
 use located::LocatedQueues;
 use names::Names;
+use needs::Needs;
 use pages::Paging;
 use readership::Readership;
 use replicate::Copies;
@@ -88,8 +94,7 @@ pub struct Dispatcher {
     executor_names: Names,
     /// What is kept of submissions all of whose tasks have ended.
     ended: Ended,
-    needs: Vec<Need>,
-    need_ids: BTreeMap<Need, NeedId>,
+    needs: Needs,
     next_batch: u64,
     /// Instances with ready tasks that may be dispatched, least use first.
     hungry: BTreeSet<(u128, InstanceId)>,

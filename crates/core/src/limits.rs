@@ -42,8 +42,23 @@ pub const RECORD_RUNS_MAX: usize = 65_536;
 pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
 /// Tasks in one instance, so that ids and sums stay far from overflow.
 pub const INSTANCE_TASKS_MAX: u64 = 1 << 62;
-/// Different resource needs and priorities on one dispatcher.
-pub const NEEDS_MAX: usize = 65_536;
+/// Different needs (resources, priority, data) that unfinished tasks of one
+/// instance have at a time; more are refused for now.
+pub const INSTANCE_NEEDS_MAX: usize = 1 << 20;
+/// Needs without unfinished tasks that an instance remembers, with what was
+/// measured of them.
+pub const IDLE_NEEDS_MAX: usize = 64;
+/// Different needs of which tasks are sent ahead to one executor.
+pub const AHEAD_NEEDS_MAX: usize = 1024;
+/// Queues of an instance that are looked at for one executor although none of
+/// their tasks fits its free room: whether to send tasks ahead, or to have the
+/// executor emptied.
+pub const LOOK_NEEDS_MAX: usize = 8;
+/// Instances looked at for one that has less than its share and waits.
+pub const DUE_INSTANCES_MAX: usize = 8;
+/// How long an instance with less than its share waits before tasks of others
+/// that were sent ahead are taken back for it.
+pub const DUE_WAIT_MICROS: u64 = 100_000;
 /// Tasks sent ahead of free slots to one executor.
 pub const PREFETCH_TASKS_MAX: u64 = 65_536;
 /// Work sent ahead of free slots to one executor, per slot.
@@ -227,6 +242,7 @@ const _: () = {
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
     assert!(RECONNECT_GRACE_MICROS < RECOVERY_MICROS_MAX);
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);
+    assert!(PREFETCH_WORK_MICROS < DUE_WAIT_MICROS);
     assert!(PREFETCH_WORK_MICROS < PREFETCH_TASK_MICROS_MAX);
     assert!(2 * AHEAD_WORK_MICROS < PREFETCH_WORK_MICROS);
     assert!(4 * REPORTS_APART_MICROS < PREFETCH_WORK_MICROS);

@@ -75,8 +75,8 @@ impl Dispatcher {
                 *counts.entry(run.need).or_default() += run.count;
             }
             let mut free = executor.capacity.clone();
-            for (need, load) in &executor.loads {
-                let resources = &self.needs[need.0 as usize].resources;
+            for (need, load) in executor.loads.iter() {
+                let resources = &self.needs[*need].resources;
                 let fits = free.count_of(resources, load.slotted);
                 ensure!(fits == load.slotted, "executor {} has more than its room", executor.id);
                 free.take(resources, load.slotted);
@@ -87,11 +87,13 @@ impl Dispatcher {
                 );
             }
             ensure!(counts.is_empty(), "executor {}: tasks without load", executor.id);
+            executor.loads.check()?;
             ensure!(free == executor.free, "executor {}: free room is miscounted", executor.id);
         }
         for instance in self.instances.values() {
             let flying = in_flight.remove(&instance.id).unwrap_or_default();
             check_instance(instance, &flying)?;
+            self.check_needs(instance)?;
             if self.stale_hungry.contains(&instance.id) {
                 continue;
             }
@@ -107,6 +109,10 @@ impl Dispatcher {
             ensure!(self.hungry.is_empty(), "an instance that is gone is hungry");
             ensure!(self.prefetched.is_empty(), "tasks that are gone are prefetched");
             ensure!(self.reserved.is_empty(), "an executor is emptied for nothing");
+            ensure!(
+                self.executors.values().all(|one| one.reserved.is_none()),
+                "emptied for nothing"
+            );
             ensure!(self.needs.is_empty(), "needs outlive all instances");
         }
         if self.executors.is_empty() {
@@ -128,6 +134,26 @@ impl Dispatcher {
             ensure!(turned, "executor {id} is available under a stale turn");
         }
         self.check_data()
+    }
+
+    /// An instance's queues are those of its unfinished tasks' needs, and some
+    /// that had tasks, each where searches find it.
+    fn check_needs(&self, instance: &Instance) -> Result<(), CheckError> {
+        let id = instance.id;
+        let mut users = BTreeMap::<_, u64>::new();
+        for batch in instance.batches.values() {
+            let expected = if batch.unfinished > 0 { batch.submission.classes.len() } else { 0 };
+            ensure!(batch.needs.len() == expected, "instance {id}: a batch's needs are miscounted");
+            batch.needs.iter().for_each(|need| *users.entry(*need).or_default() += 1);
+        }
+        for (need, counted) in instance.queues.users() {
+            let expected = users.remove(&need).unwrap_or_default();
+            ensure!(counted == expected, "instance {id}: users of a need are miscounted");
+        }
+        ensure!(users.is_empty(), "instance {id}: tasks have a need without a queue");
+        let misfiled = instance.queues.misfiled(&self.needs);
+        ensure!(misfiled.is_none(), "instance {id}: queue {misfiled:?} is listed elsewhere");
+        Ok(())
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::Dispatcher;
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, NeedId};
+use super::instance::Instance;
+use super::needs::NeedId;
 use crate::provision::limits::DEMAND_NEEDS_MAX;
 use crate::provision::{Demand, Durations, Waiting};
 use crate::task::{ExecutorId, InstanceId, Resources, Time};
@@ -56,7 +57,7 @@ impl Dispatcher {
         for (_, id) in &self.hungry {
             let Some(instance) = self.instances.get(id) else { continue };
             for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
-                let need = &self.needs[need.0 as usize].resources;
+                let need = &self.needs[*need].resources;
                 let estimate = queue.estimate(&instance.batches);
                 let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
                 add_waiting(&mut demand.waiting, need, (queue.len, estimate, lasts));
@@ -99,13 +100,13 @@ impl Dispatcher {
         if class.estimate_micros > 0 {
             return Some(class.estimate_micros);
         }
-        let need = &self.needs[run.need.0 as usize];
-        instance.queues.get(&(Reverse(need.priority), run.need))?.mean_micros
+        let need = &self.needs[run.need];
+        instance.queues.find(&(Reverse(need.priority), run.need))?.mean_micros
     }
 
     /// When the last of a run of tasks in flight is expected to end.
     fn end_of(&self, executor: &Executor, run: &InFlight, estimate_micros: u64) -> Time {
-        let need = &self.needs[run.need.0 as usize].resources;
+        let need = &self.needs[run.need].resources;
         let slots = executor.capacity.count_of(need, run.count).max(1);
         run.dispatched.after(estimate_micros.saturating_mul(run.count.div_ceil(slots)))
     }
@@ -117,7 +118,7 @@ impl Dispatcher {
         let waiting =
             instance.queues.iter().filter(|(_, queue)| self.knows_leases && queue.len > 0);
         let overlong = waiting.filter_map(|((_, need), queue)| {
-            let need = &self.needs[need.0 as usize];
+            let need = &self.needs[*need];
             let lasts = queue.user_estimate(&instance.batches)?;
             let mut offering = self.executors.values().filter(|one| one.offers(need)).peekable();
             offering.peek()?;
@@ -144,7 +145,7 @@ impl Dispatcher {
             return 0;
         }
         let estimate = self.instances.get(&id).and_then(|instance| {
-            let queue = instance.queues.get(&key)?;
+            let queue = instance.queues.find(&key)?;
             queue.user_estimate(&instance.batches)
         });
         estimate.unwrap_or(0)

@@ -184,6 +184,13 @@ impl Dispatcher {
             if unfinished > 0 {
                 continue;
             }
+            if let Some(batch) = instance.batches.get_mut(&batch_first) {
+                for need in std::mem::take(&mut batch.needs) {
+                    if let Some(key) = instance.queues.let_go(&mut self.needs, need) {
+                        self.located.forget(id, key);
+                    }
+                }
+            }
             if !instance.options.keep_results
                 && let Some(batch) = instance.batches.get_mut(&batch_first)
             {

@@ -1,9 +1,14 @@
 //! What a dispatcher knows of an executor: its room, its tasks, its silence.
 
-use super::instance::{Need, NeedId};
+use super::instance::QueueKey;
+use super::loads::{Load, Loads};
+use super::needs::{Need, NeedId, Needs};
+use super::queues::Takes;
+use super::shelf::Room;
 use super::{BatchId, ConnectionId, Held, Order};
 use crate::data::declared::Serving;
 use crate::data::stage::CacheState;
+use crate::limits::PREFETCH_TASKS_MAX;
 use crate::result::Tries;
 use crate::runset::RunSet;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, TaskId, Time};
@@ -24,15 +29,6 @@ pub(super) struct InFlight {
     pub(super) row_bytes: u64,
 }
 
-/// How many tasks of one need an executor has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Load {
-    /// Tasks that hold their resources.
-    pub(super) slotted: u64,
-    /// Tasks sent ahead: they start when others end.
-    pub(super) prefetched: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Executor {
     pub(super) id: ExecutorId,
@@ -43,8 +39,7 @@ pub(super) struct Executor {
     pub(super) free: Resources,
     pub(super) in_flight: BTreeMap<(InstanceId, u64), InFlight>,
     pub(super) in_flight_bytes: u64,
-    /// Sorted by need; few, and always in the same memory.
-    pub(super) loads: Vec<(NeedId, Load)>,
+    pub(super) loads: Loads,
     pub(super) last_heard: Time,
     pub(super) last_report: Time,
     /// Mean run time of its recent tasks, in microseconds.
@@ -67,7 +62,7 @@ pub(super) struct Executor {
     /// How often in a row it was.
     pub(super) suspensions: u32,
     /// It is being emptied for a task that needs much room.
-    pub(super) reserved: Option<(InstanceId, NeedId)>,
+    pub(super) reserved: Option<(InstanceId, QueueKey)>,
     /// Its place in the dispatcher's `available`.
     pub(super) turn: Option<u64>,
     /// Its key in the dispatcher's `prefetched`.
@@ -100,7 +95,7 @@ impl Executor {
             free: Resources::default(),
             in_flight: BTreeMap::new(),
             in_flight_bytes: 0,
-            loads: Vec::new(),
+            loads: Loads::default(),
             last_heard: Time::default(),
             last_report: Time::default(),
             mean_micros: 0,
@@ -136,19 +131,11 @@ impl Executor {
     }
 
     pub(super) fn in_flight_count(&self) -> u64 {
-        self.loads.iter().map(|(_, load)| load.slotted + load.prefetched).sum()
+        self.loads.count()
     }
 
     pub(super) fn prefetched(&self) -> u64 {
-        self.loads.iter().map(|(_, load)| load.prefetched).sum()
-    }
-
-    pub(super) fn load(&self, need: NeedId) -> Load {
-        self.load_at(need).map_or_else(|_| Load::default(), |at| self.loads[at].1)
-    }
-
-    fn load_at(&self, need: NeedId) -> Result<usize, usize> {
-        self.loads.binary_search_by_key(&need, |(need, _)| *need)
+        self.loads.prefetched()
     }
 
     /// Whether it may be given tasks at all.
@@ -161,6 +148,24 @@ impl Executor {
         self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
     }
 
+    /// What it can take, for a search among queues. `wide` has those found as
+    /// well of which no task fits its free room.
+    pub(super) fn takes(&self, wide: bool) -> Takes<'_> {
+        let has_cache = self.serves.is_some();
+        let instant = self.loads.prefetched() * 2 <= PREFETCH_TASKS_MAX;
+        Takes {
+            free: Room { resources: &self.free, has_cache },
+            capacity: Room { resources: &self.capacity, has_cache },
+            instant: wide || instant,
+            wide,
+        }
+    }
+
+    /// How many tasks of a need run side by side there.
+    pub(super) fn slots_for(&self, need: &Need) -> u64 {
+        self.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX)
+    }
+
     /// Whether a task that its user expects to take so long ends before the
     /// executor leaves; 0 is unknown, and goes anywhere.
     pub(super) fn outlasts(&self, now: Time, estimate_micros: u64) -> bool {
@@ -168,17 +173,23 @@ impl Executor {
             || self.leaves_at.is_none_or(|leaves| now.after(estimate_micros) <= leaves)
     }
 
-    /// Counts `count` tasks as sent: as many as fit hold their resources.
-    pub(super) fn add(&mut self, instance: InstanceId, run: InFlight, need: &Need) {
+    /// Counts tasks as sent: as many as fit hold their resources. The others
+    /// keep the executor busy for `each_nanos` each, as far as is known.
+    pub(super) fn add(
+        &mut self,
+        instance: InstanceId,
+        run: InFlight,
+        need: &Need,
+        each_nanos: u64,
+    ) {
         let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, run.count) };
         self.free.take(&need.resources, slots);
-        let at = self.load_at(run.need).unwrap_or_else(|at| {
-            self.loads.insert(at, (run.need, Load::default()));
-            at
+        self.loads.change(run.need, |load| {
+            load.instant = need.instant;
+            load.each_nanos = each_nanos;
+            load.slotted += slots;
+            load.prefetched += run.count - slots;
         });
-        let load = &mut self.loads[at].1;
-        load.slotted += slots;
-        load.prefetched += run.count - slots;
         self.in_flight_bytes += run.row_bytes * run.count;
         self.in_flight.insert((instance, run.first), run);
     }
@@ -243,37 +254,33 @@ impl Executor {
     /// were given back); prefetched tasks move up. Returns how many held room.
     pub(super) fn release(
         &mut self,
-        needs: &[Need],
+        needs: &Needs,
         need: NeedId,
         count: u64,
         unstarted: bool,
     ) -> u64 {
-        let resources = &needs[need.0 as usize].resources;
+        if self.loads.of(need) == Load::default() {
+            debug_assert!(false, "an executor gives back what it has");
+            return 0;
+        }
+        let resources = &needs[need].resources;
         let mut freed = 0;
-        if let Ok(at) = self.load_at(need) {
-            let load = &mut self.loads[at].1;
-            let slotted = if unstarted {
-                count - count.min(load.prefetched)
-            } else {
-                count.min(load.slotted)
+        self.loads.change(need, |load| {
+            freed = match unstarted {
+                true => count - count.min(load.prefetched),
+                false => count.min(load.slotted),
             };
-            freed = slotted;
-            load.slotted -= slotted;
-            load.prefetched -= count - slotted;
-            self.free.give(resources, slotted);
-            if *load == Load::default() {
-                self.loads.remove(at);
-            }
-        }
-        for (need, load) in self.loads.iter_mut().filter(|(_, load)| load.prefetched > 0) {
-            let need = &needs[need.0 as usize];
-            if !need.instant {
-                let up = self.free.count_of(&need.resources, load.prefetched);
-                self.free.take(&need.resources, up);
-                load.slotted += up;
-                load.prefetched -= up;
-            }
-        }
+            load.slotted -= freed;
+            load.prefetched -= count - freed;
+        });
+        self.free.give(resources, freed);
+        let free = &mut self.free;
+        self.loads.move_up(|need, waiting| {
+            let resources = &needs[need].resources;
+            let up = free.count_of(resources, waiting);
+            free.take(resources, up);
+            up
+        });
         freed
     }
 

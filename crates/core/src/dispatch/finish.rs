@@ -3,6 +3,7 @@
 use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
 use super::outputs::admit_overflow;
+use super::queues::key_of;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
 use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS, TELL_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
@@ -64,7 +65,7 @@ impl Dispatcher {
                 executor.idle_since = before.idle_since;
             }
             for ((instance, _), run) in before.map(|before| before.in_flight).unwrap_or_default() {
-                executor.add(instance, run, &self.needs[run.need.0 as usize]);
+                executor.add(instance, run, &self.needs[run.need], 0);
             }
         }
         self.by_connection.insert(connection, id);
@@ -158,8 +159,8 @@ impl Dispatcher {
                 }
                 wanted.remove(run.first, run.count);
                 let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
-                let need_id = batch.needs[run.class as usize];
-                let need = &self.needs[need_id.0 as usize];
+                let Some(&need_id) = batch.needs.get(run.class as usize) else { continue };
+                let need = &self.needs[need_id];
                 let in_flight = InFlight {
                     first: run.first,
                     count: run.count,
@@ -172,7 +173,7 @@ impl Dispatcher {
                 };
                 instance.dispatched += run.count;
                 instance.usage += need.weight(run.count);
-                executor.add(id, in_flight, need);
+                executor.add(id, in_flight, need, 0);
             }
             for (first, count) in wanted.iter() {
                 let first = TaskId(first);
@@ -315,21 +316,25 @@ impl Dispatcher {
     /// Tasks came back from an executor with an outcome: they end, or are
     /// tried again.
     fn conclude(&mut self, id: ExecutorId, report: &Report, run: &InFlight, micros: u64) {
-        let need = &self.needs[run.need.0 as usize];
+        let need = &self.needs[run.need];
         let Some(instance) = self.instances.get_mut(&report.instance) else { return };
         instance.dispatched -= run.count;
         instance.usage -= need.weight(run.count);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
-            let key = (std::cmp::Reverse(need.priority), run.need);
-            if let Some(queue) = instance.queues.get_mut(&key) {
+            let key = key_of(need, run.need);
+            if let Some(queue) = instance.queues.find_mut(&key) {
+                let was_timed = queue.mean_micros.is_some();
                 queue.measure(micros, run.count);
+                if !was_timed {
+                    instance.queues.list(key, need);
+                }
             }
         }
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
             return;
         }
         let anew = {
-            let need = &self.needs[run.need.0 as usize];
+            let need = &self.needs[run.need];
             self.is_tried_anew(id, report.outcome, run.tries, need)
         };
         let Some(instance) = self.instances.get(&report.instance) else { return };
@@ -396,7 +401,7 @@ impl Dispatcher {
     /// Tasks that were in flight are ready again, or end if they were to be
     /// cancelled.
     fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
-        let weight = self.needs[run.need.0 as usize].weight(run.count);
+        let weight = self.needs[run.need].weight(run.count);
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
         instance.usage -= weight;
@@ -454,7 +459,7 @@ impl Dispatcher {
         for ((instance, _), run) in executor.in_flight {
             let tries = Tries { losses: run.tries.losses.saturating_add(1), ..run.tries };
             if tries.losses > LOSSES_MAX {
-                let weight = self.needs[run.need.0 as usize].weight(run.count);
+                let weight = self.needs[run.need].weight(run.count);
                 if let Some(instance) = self.instances.get_mut(&instance) {
                     instance.dispatched -= run.count;
                     instance.usage -= weight;
@@ -484,13 +489,12 @@ impl Dispatcher {
         if let Some(key) = executor.prefetched_key {
             self.prefetched.remove(&(key, id));
         }
-        if let Some((instance, need)) = executor.reserved
+        if let Some((instance, key)) = executor.reserved
             && let Some(instance) = self.instances.get_mut(&instance)
+            && let Some(queue) = instance.queues.find_mut(&key)
+            && queue.reserved == Some(id)
         {
-            let key = (std::cmp::Reverse(self.needs[need.0 as usize].priority), need);
-            if let Some(queue) = instance.queues.get_mut(&key) {
-                queue.reserved = None;
-            }
+            queue.reserved = None;
         }
         self.ordered.remove(&id);
         self.to_tell.remove(&id);

@@ -4,55 +4,17 @@ use super::deliver::{Results, Subscriber};
 use super::intermediate::Intermediates;
 use super::line::Line;
 use super::located::{Located, Past};
+use super::needs::{Need, NeedId, Needs};
+use super::queues::{Pace, Queues, key_of};
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
 use crate::data::index::Index;
 use crate::limits::RESULTS_HELD_BYTES_MAX;
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
-use crate::task::{
-    ExecutorId, InstanceId, Kind, Resources, Rows, Submission, TaskClass, TaskId, Time,
-};
+use crate::task::{ExecutorId, InstanceId, Rows, Submission, TaskId, Time};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-
-/// What decides where and in which order tasks run. Needs are numbered once
-/// per dispatcher; tasks with the same need share a queue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Need {
-    pub(super) resources: Resources,
-    pub(super) priority: i32,
-    /// Takes no time, so holds no slot; with data objects it waits for them,
-    /// and is like others.
-    pub(super) instant: bool,
-    /// Has data objects, so needs a cache.
-    pub(super) data: bool,
-}
-
-impl Need {
-    pub(super) fn of(class: &TaskClass, data: bool) -> Need {
-        Need {
-            resources: class.resources.clone(),
-            priority: class.priority,
-            instant: class.kind == Kind::Noop && !data,
-            data,
-        }
-    }
-
-    /// Whether it may run where no CPU is free.
-    pub(super) fn is_slotless(&self) -> bool {
-        self.instant || self.resources.cpus_milli == 0
-    }
-
-    /// What `count` tasks in flight weigh when instances share executors.
-    pub(super) fn weight(&self, count: u64) -> u128 {
-        let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
-        u128::from(each) * u128::from(count)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NeedId(pub(super) u32);
 
 /// A submission some of whose tasks have not ended, or whose results are kept.
 #[derive(Debug)]
@@ -61,7 +23,7 @@ pub(super) struct Batch {
     pub(super) id: BatchId,
     pub(super) first: u64,
     pub(super) submission: Submission,
-    /// The need of each class.
+    /// The need of each class, while tasks have not ended.
     pub(super) needs: Vec<NeedId>,
     /// Where each of the submission's class runs ends, as an offset.
     pub(super) class_ends: Vec<u64>,
@@ -113,6 +75,18 @@ pub(super) struct ReadyRun {
 /// Ready tasks of one need.
 #[derive(Debug, Default)]
 pub(super) struct ReadyQueue {
+    /// How many classes of batches with tasks that have not ended have it.
+    pub(super) users: u64,
+    /// There were none, and it is among those to be forgotten.
+    pub(super) is_idle: bool,
+    /// Some users have said how long such tasks run.
+    pub(super) is_estimated: bool,
+    /// Where searches find it.
+    pub(super) listed: Option<Pace>,
+    /// It is among those that some executor may have room for.
+    pub(super) is_open: bool,
+    /// It is among those that were found to fit nobody.
+    pub(super) was_blocked: bool,
     pub(super) runs: Line,
     pub(super) len: u64,
     /// No executor with free room could take one when all were last looked at;
@@ -122,6 +96,8 @@ pub(super) struct ReadyQueue {
     pub(super) reserved: Option<ExecutorId>,
     /// Mean measured run time in microseconds, recent tasks weighing more.
     pub(super) mean_micros: Option<u64>,
+    /// The longest of recent tasks, in microseconds.
+    pub(super) longest_micros: u64,
     /// Those of the tasks whose data decides where they go; not in `runs`.
     pub(super) located: Option<Box<Located>>,
 }
@@ -144,6 +120,15 @@ impl ReadyQueue {
             self.blocked_since = None;
         }
         Some(taken)
+    }
+
+    /// How its tasks may be sent.
+    pub(super) fn pace(&self, need: &Need) -> Pace {
+        match need.instant {
+            true => Pace::Timeless,
+            false if self.is_estimated || self.mean_micros.is_some() => Pace::Timed,
+            false => Pace::Untimed,
+        }
     }
 
     /// How many tasks any executor with room may have.
@@ -190,6 +175,7 @@ impl ReadyQueue {
     pub(super) fn measure(&mut self, micros: u64, count: u64) {
         let weight = count.min(8);
         let micros = micros.min(1 << 50);
+        self.longest_micros = micros.max(self.longest_micros - self.longest_micros / 16);
         self.mean_micros = Some(match self.mean_micros {
             None => micros,
             Some(mean) => (mean * (16 - weight) + micros * weight) / 16,
@@ -197,7 +183,7 @@ impl ReadyQueue {
     }
 }
 
-/// Higher priority first, then the need met first.
+/// Higher priority first, then the need with the lower number.
 pub(super) type QueueKey = (Reverse<i32>, NeedId);
 
 #[derive(Debug)]
@@ -212,7 +198,7 @@ pub(super) struct Instance {
     pub(super) sealed: bool,
     /// A task has failed in an instance that is to end when one does.
     pub(super) failed_fast: bool,
-    pub(super) queues: BTreeMap<QueueKey, ReadyQueue>,
+    pub(super) queues: Queues,
     pub(super) ready: u64,
     pub(super) dispatched: u64,
     /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
@@ -248,7 +234,7 @@ impl Instance {
             total: 0,
             sealed: false,
             failed_fast: false,
-            queues: BTreeMap::new(),
+            queues: Queues::default(),
             ready: 0,
             dispatched: 0,
             usage: 0,
@@ -326,25 +312,30 @@ impl Instance {
     /// the queue if there are any.
     pub(super) fn push_ready(
         &mut self,
-        needs: &[Need],
+        needs: &Needs,
         index: &mut Index,
         run: ReadyRun,
     ) -> Option<QueueKey> {
         let batch = self.batch_of(TaskId(run.first));
-        let Some((batch_first, need, data)) = batch.map(|batch| {
-            (batch.first, batch.needs[run.class as usize], batch.submission.data.clone())
+        let Some((batch_first, need, data)) = batch.and_then(|batch| {
+            let need = *batch.needs.get(run.class as usize)?;
+            Some((batch.first, need, batch.submission.data.clone()))
         }) else {
             debug_assert!(false, "tasks are queued while their batch lives");
             return None;
         };
-        let key = (Reverse(needs[need.0 as usize].priority), need);
-        let queue = self.queues.entry(key).or_default();
+        let key = key_of(&needs[need], need);
+        let Some(queue) = self.queues.find_mut(&key) else {
+            debug_assert!(false, "a need that tasks have has a queue");
+            return None;
+        };
         self.ready += run.count;
         let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
         let options = &self.options.policy;
         let data = data.filter(|data| options.policy.knows_places() && !data.inputs.is_empty());
         let Some(data) = data else {
             queue.push(run, joins);
+            self.queues.list(key, &needs[need]);
             return None;
         };
         if queue.located.is_none() {
@@ -361,6 +352,7 @@ impl Instance {
                 _ => queue.push(ReadyRun { first: task, count: 1, ..run }, joins),
             }
         }
+        self.queues.list(key, &needs[need]);
         Some(key)
     }
 
@@ -380,8 +372,8 @@ impl Instance {
                         break;
                     }
                     let next = until.min(batch.first + end);
-                    let need = batch.needs[*class as usize];
-                    found.entry(need).or_default().insert(at, next - at);
+                    let Some(need) = batch.needs.get(*class as usize) else { break };
+                    found.entry(*need).or_default().insert(at, next - at);
                     at = next;
                 }
             }
@@ -410,14 +402,14 @@ impl Instance {
     /// proportion to the batches and runs that are wanted, not to the queues.
     pub(super) fn remove_ready(
         &mut self,
-        needs: &[Need],
+        needs: &Needs,
         index: &mut Index,
         wanted: &RunSet,
     ) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         for (need, wanted) in self.by_need(wanted) {
-            let key = (Reverse(needs[need.0 as usize].priority), need);
-            let queue = self.queues.get_mut(&key).filter(|queue| queue.len > 0);
+            let queue = self.queues.find_mut(&key_of(&needs[need], need));
+            let queue = queue.filter(|queue| queue.len > 0);
             removed.extend(queue.into_iter().flat_map(|queue| queue.remove(index, &wanted)));
         }
         self.ready -= removed.iter().map(|run| run.count).sum::<u64>();

@@ -4,7 +4,8 @@
 
 use super::diffusion::{Costs, Free, Load, Taken};
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, Need, QueueKey, ReadyRun};
+use super::instance::{Instance, QueueKey, ReadyRun};
+use super::needs::Need;
 use super::roster::Roster;
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
@@ -277,12 +278,12 @@ impl Dispatcher {
     fn next_offer(&mut self, id: InstanceId, key: QueueKey) -> Option<(ExecutorId, Taken)> {
         let load = self.utilization();
         let lasts_micros = self.user_estimate(id, key);
-        let need = self.needs.get(key.1.0 as usize)?;
+        let need = &self.needs[key.1];
         if self.paging.is_full() {
             return None;
         }
         let instance = self.instances.get_mut(&id).filter(|found| !found.is_clogged())?;
-        let located = instance.queues.get_mut(&key)?.located.as_mut()?;
+        let located = instance.queues.find_mut(&key)?.located.as_mut()?;
         let index = &self.index;
         let (executors, available) = (&self.executors, &self.available);
         let now = self.now;
@@ -295,7 +296,7 @@ impl Dispatcher {
     /// nobody can take them.
     pub(super) fn settle_located(&mut self, id: InstanceId, key: QueueKey) {
         let now = self.now;
-        let queue = self.instances.get_mut(&id).and_then(|instance| instance.queues.get_mut(&key));
+        let queue = self.instances.get_mut(&id).and_then(|instance| instance.queues.find_mut(&key));
         match queue {
             Some(queue) if queue.len > queue.plain_len() => {
                 if queue.runs.is_empty() {
@@ -353,7 +354,7 @@ impl Dispatcher {
         taken: &Taken,
     ) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let Some(queue) = instance.queues.get_mut(&key) else { return };
+        let Some(queue) = instance.queues.find_mut(&key) else { return };
         let Some(located) = &mut queue.located else { return };
         let Some(past) = located.forget(&mut self.index, taken) else { return };
         queue.len -= 1;
@@ -367,7 +368,7 @@ impl Dispatcher {
         }
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(executor) = self.executors.find_mut(&to) else { return };
-        let need = &self.needs[key.1.0 as usize];
+        let need = &self.needs[key.1];
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
@@ -394,6 +395,7 @@ impl Dispatcher {
                 row_bytes,
             },
             need,
+            0,
         );
         instance.dispatched += 1;
         instance.usage += need.weight(1);
@@ -476,7 +478,7 @@ impl Dispatcher {
             .all
             .iter()
             .filter(|(id, key)| {
-                let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
+                let queue = self.instances.get(id).and_then(|found| found.queues.find(key));
                 let located = queue.and_then(|queue| queue.located.as_ref());
                 located.is_some_and(|located| located.waiting.fetches_ahead())
             })
@@ -524,7 +526,7 @@ impl Dispatcher {
         key: QueueKey,
     ) -> Option<Object> {
         let place = self.index.place(executor)?;
-        let need = self.needs.get(key.1.0 as usize)?;
+        let need = &self.needs[key.1];
         let found = self.executors.find(&executor)?;
         let found = found.takes_tasks().then_some(found)?;
         if !found.offers(need) {
@@ -535,7 +537,7 @@ impl Dispatcher {
             return None;
         }
         let instance = self.instances.get_mut(&id)?;
-        let queue = instance.queues.get_mut(&key)?;
+        let queue = instance.queues.find_mut(&key)?;
         let costs = Costs {
             task_micros: queue.estimate(&instance.batches).unwrap_or(found.mean_micros),
             peer_bytes_per_second: PEER_SECOND_BYTES,
@@ -635,5 +637,5 @@ fn located_in<'a>(
     id: InstanceId,
     key: &QueueKey,
 ) -> Option<&'a mut super::located::Located> {
-    instances.get_mut(&id)?.queues.get_mut(key)?.located.as_deref_mut()
+    instances.get_mut(&id)?.queues.find_mut(key)?.located.as_deref_mut()
 }

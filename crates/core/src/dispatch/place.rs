@@ -1,23 +1,23 @@
 //! Which ready task goes to which executor: the policy `first-available`
 //! (data-diffusion §3.2), with room as credit, adaptive prefetch, fair shares
-//! between instances, and prefetched tasks taken back for idle executors.
+//! between instances. `recall.rs` takes back what was sent ahead.
 //!
 //! Cost: a run of tasks that goes to an executor costs O(log) whatever its
 //! length. Executors that cannot take any ready task are not looked at again
 //! until they gain room.
 
 use super::executor::{Executor, InFlight};
-use super::instance::{Instance, Need, NeedId, QueueKey, ReadyRun};
+use super::instance::{Instance, QueueKey, ReadyRun};
 use super::locate::{announce, demands_of, unlocated_data};
+use super::needs::{Need, NeedId};
+use super::queues::Pace;
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
-    ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX, PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX,
-    PREFETCH_WORK_MICROS, RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS,
-    RESERVE_AFTER_MICROS,
+    LOOK_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX, PREFETCH_TASK_MICROS_MAX,
+    PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
-use std::cmp::Reverse;
 use std::ops::Bound;
 
 impl Dispatcher {
@@ -48,6 +48,7 @@ impl Dispatcher {
         self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
         self.recall();
+        self.recall_for_due();
         self.copy_wanted();
         if !self.located.is_empty() {
             self.fetch_ahead();
@@ -59,23 +60,21 @@ impl Dispatcher {
     }
 
     /// Whether a task is ready that some executor may still take.
-    fn has_unblocked(&self) -> bool {
-        self.hungry.iter().any(|(_, id)| {
-            self.instances[id]
-                .queues
-                .values()
-                .any(|queue| queue.plain_len() > 0 && queue.blocked_since.is_none())
-        })
+    fn has_unblocked(&mut self) -> bool {
+        let instances = &mut self.instances;
+        self.hungry
+            .iter()
+            .any(|(_, id)| instances.get_mut(id).is_some_and(|found| found.queues.has_open()))
     }
 
     /// Tasks that need no CPU may go to executors that have none free.
     fn serve_busy(&mut self) {
         let any_slotless = |dispatcher: &Dispatcher| {
             dispatcher.hungry.iter().any(|(_, id)| {
-                dispatcher.instances[id].queues.iter().any(|(key, queue)| {
+                dispatcher.instances[id].queues.open().any(|(key, queue)| {
                     queue.len > 0
                         && queue.blocked_since.is_none()
-                        && dispatcher.needs[key.1.0 as usize].is_slotless()
+                        && dispatcher.needs[key.1].is_slotless()
                 })
             })
         };
@@ -97,9 +96,7 @@ impl Dispatcher {
         let now = self.now;
         for (_, id) in &self.hungry {
             let Some(instance) = self.instances.get_mut(id) else { continue };
-            for queue in instance.queues.values_mut().filter(|queue| queue.len > 0) {
-                queue.blocked_since.get_or_insert(now);
-            }
+            instance.queues.block(now);
         }
     }
 
@@ -117,8 +114,9 @@ impl Dispatcher {
             }
             let shares = self.hungry.len() as u64;
             let mut next = self.hungry.first().copied();
+            let mut terms = Terms { gained, shares, goes_ahead: true };
             while let Some(entry) = next {
-                if self.assign(id, entry.1, shares, gained) {
+                if self.assign(id, entry.1, &mut terms) {
                     break;
                 }
                 let after = (Bound::Excluded(entry), Bound::Unbounded);
@@ -138,12 +136,11 @@ impl Dispatcher {
         let mut idle = Vec::new();
         for id in &self.reserved {
             let Some(executor) = self.executors.find_mut(id) else { continue };
-            let Some((instance, need)) = executor.reserved else { continue };
-            let key = (Reverse(self.needs[need.0 as usize].priority), need);
+            let Some((instance, key)) = executor.reserved else { continue };
             let instance = self.instances.get_mut(&instance);
             let hungry = instance.as_ref().is_some_and(|found| found.hungry_key.is_some());
-            let queue = instance.and_then(|instance| instance.queues.get_mut(&key));
-            if let Some(queue) = queue {
+            let queue = instance.and_then(|instance| instance.queues.find_mut(&key));
+            if let Some(queue) = queue.filter(|queue| queue.reserved == Some(*id)) {
                 if queue.len > 0 && hungry && executor.takes_tasks() {
                     continue;
                 }
@@ -161,28 +158,48 @@ impl Dispatcher {
 
     /// Assigns tasks of one instance to one executor: of the first queue, in
     /// order of priority, that fits. Returns whether any were.
+    ///
+    /// A queue that is due and can only wait for room here has nothing sent
+    /// ahead of those after it: where tasks are sent ahead, room hardly ever
+    /// comes free, and it would never get its turn.
     fn assign(
         &mut self,
         executor_id: ExecutorId,
         instance_id: InstanceId,
-        shares: u64,
-        gained: bool,
+        terms: &mut Terms,
     ) -> bool {
         let connected = self.by_connection.len() as u64;
-        let mut from = Bound::Unbounded;
+        let share = self.executors.cpus_milli() / u128::from(terms.shares.max(1));
+        let (mut after, mut looked) = (None, 0);
         loop {
             let Some(executor) = self.executors.find_mut(&executor_id) else { return false };
             let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
-            let next = instance.queues.range_mut((from, Bound::Unbounded)).next();
-            let Some((&key, queue)) = next else { return false };
-            from = Bound::Excluded(key);
-            if queue.len == 0 || (queue.blocked_since.is_some() && !gained) {
+            let is_due = instance.usage < share;
+            // Where none of many queues fits the free room, those that do are
+            // looked for, and no others. An executor that has tasks is looked
+            // at again when one of them ends.
+            let wide = looked < LOOK_NEEDS_MAX;
+            if looked >= 2 * LOOK_NEEDS_MAX && !executor.in_flight.is_empty() {
+                return false;
+            }
+            let next = match executor.reserved {
+                None => instance.queues.next(after, executor.takes(wide), &self.needs),
+                // It is being emptied for one queue, and for no other.
+                Some((id, key)) if id == instance_id && looked == 0 => {
+                    instance.queues.pace_of(key, &self.needs)
+                }
+                Some(_) => None,
+            };
+            looked += 1;
+            let Some((key, pace)) = next else { return false };
+            after = Some(key);
+            let Some(queue) = instance.queues.find_mut(&key) else { return false };
+            if queue.blocked_since.is_some() && !terms.gained {
                 continue;
             }
             let need_id = key.1;
-            let need = &self.needs[need_id.0 as usize];
-            if executor.reserved.is_some_and(|mine| mine != (instance_id, need_id))
-                || !executor.offers(need)
+            let need = &self.needs[need_id];
+            if !executor.offers(need)
                 || (executor.misjudged && !executor.in_flight.is_empty() && !need.instant)
             {
                 continue;
@@ -194,16 +211,34 @@ impl Dispatcher {
                     continue;
                 }
             }
-            // Where tasks were sent ahead, room hardly ever comes free. A queue
-            // whose run time is unknown is taken to be like them there, or it
-            // would never get its turn.
-            let like_others = (executor.prefetched() > 0).then_some(executor.mean_micros);
-            let estimate = queue.estimate(&instance.batches);
-            let estimate = estimate.or(like_others.filter(|mean| *mean > 0));
-            let room =
-                if need.instant { 0 } else { executor.free.count_of(&need.resources, queue.len) };
-            let ahead = prefetch(need, need_id, queue.len, estimate, executor, connected);
-            let (room_share, ahead_share) = (room.div_ceil(shares), ahead.div_ceil(shares));
+            let room = match pace {
+                Pace::Timeless => 0,
+                _ => executor.free.count_of(&need.resources, queue.len),
+            };
+            let ahead = match terms.goes_ahead || need.instant {
+                true => {
+                    // Beside others nobody holds slots for longer than the mean
+                    // of tasks that differ makes believe.
+                    let longest = if terms.shares > 1 { queue.longest_micros } else { 0 };
+                    let estimate = queue.estimate(&instance.batches);
+                    let estimate = estimate.map(|micros| micros.max(longest));
+                    let slots = executor.slots_for(need);
+                    let each_nanos = estimate.map(|micros| nanos_of(micros, slots));
+                    let ahead =
+                        prefetch((need, need_id), queue.len, estimate, slots, executor, connected);
+                    // One that may not go ahead, however much is sent ahead already.
+                    let waits = each_nanos.is_none_or(|nanos| {
+                        nanos.saturating_mul(slots) > PREFETCH_TASK_MICROS_MAX * 1_000
+                    });
+                    if room == 0 && waits && is_due && queue.reserved.is_none() && !need.instant {
+                        terms.goes_ahead = false;
+                    }
+                    ahead
+                }
+                false => 0,
+            };
+            let (room_share, ahead_share) =
+                (room.div_ceil(terms.shares), ahead.div_ceil(terms.shares));
             let count = room_share + ahead_share;
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
@@ -211,10 +246,10 @@ impl Dispatcher {
                     && !need.instant
                     && waited >= RESERVE_AFTER_MICROS
                     && queue.reserved.is_none()
-                    && executor.load(need_id).slotted == 0
+                    && executor.loads.of(need_id).slotted == 0
                 {
                     queue.reserved = Some(executor_id);
-                    executor.reserved = Some((instance_id, need_id));
+                    executor.reserved = Some((instance_id, key));
                     self.reserved.insert(executor_id);
                     return false;
                 }
@@ -230,7 +265,7 @@ impl Dispatcher {
             }
             let located = queue.len > queue.plain_len();
             if located
-                && gained
+                && terms.gained
                 && self.send_located(executor_id, instance_id, key, (room_share, ahead_share)) > 0
             {
                 return true;
@@ -257,7 +292,10 @@ impl Dispatcher {
     ) -> u64 {
         let Some(executor) = self.executors.find_mut(&executor_id) else { return 0 };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
-        let need = &self.needs[key.1.0 as usize];
+        let need = &self.needs[key.1];
+        let estimate =
+            instance.queues.find(&key).and_then(|queue| queue.estimate(&instance.batches));
+        let each_nanos = estimate.map_or(0, |micros| nanos_of(micros, executor.slots_for(need)));
         let mut sent = 0;
         while sent < count {
             let budget = ORDER_BYTES_MAX.saturating_sub(executor.in_flight_bytes);
@@ -267,7 +305,7 @@ impl Dispatcher {
                 break;
             }
             let Some(front) =
-                instance.queues.get(&key).and_then(|queue| queue.runs.front().copied())
+                instance.queues.find(&key).and_then(|queue| queue.runs.front().copied())
             else {
                 break;
             };
@@ -299,7 +337,7 @@ impl Dispatcher {
             let data = batch.submission.data.as_ref();
             let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
             announce(instance, TaskId(front.first), executor);
-            let Some(run) = instance.queues.get_mut(&key).and_then(|queue| queue.pop(take)) else {
+            let Some(run) = instance.queues.find_mut(&key).and_then(|queue| queue.pop(take)) else {
                 break;
             };
             executor.order.assign.push(Assigned {
@@ -325,6 +363,7 @@ impl Dispatcher {
                     row_bytes,
                 },
                 need,
+                each_nanos,
             );
             sent += run.count;
         }
@@ -371,65 +410,6 @@ impl Dispatcher {
         }
     }
 
-    /// Takes prefetched tasks back when an executor has room for them and it
-    /// is worth the messages. What is still ready fits no free room.
-    fn recall(&mut self) {
-        if self.prefetched.is_empty() || self.available.is_empty() {
-            return;
-        }
-        let mut later = false;
-        let holders: Vec<ExecutorId> = self
-            .prefetched
-            .iter()
-            .rev()
-            .map(|(_, id)| *id)
-            .filter(|id| !self.executors[id].recalling && !self.executors[id].spent)
-            .take(RECALL_EXECUTORS_MAX)
-            .collect();
-        let idle: Vec<(u64, ExecutorId)> = self
-            .available
-            .range(self.recall_turn..)
-            .chain(self.available.range(..self.recall_turn))
-            .map(|(turn, id)| (*turn, *id))
-            .take(RECALL_EXECUTORS_MAX)
-            .collect();
-        for (turn, idle) in idle {
-            let (room, reserved, has_cache) = {
-                let executor = &self.executors[&idle];
-                (executor.free.clone(), executor.reserved.is_some(), executor.serves.is_some())
-            };
-            for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
-                let Some(executor) = self.executors.find_mut(&id) else { continue };
-                let fits = executor.loads.iter().any(|(need, load)| {
-                    let need = &self.needs[need.0 as usize];
-                    load.prefetched > 0
-                        && !need.instant
-                        && (has_cache || !need.data)
-                        && room.fits(&need.resources)
-                });
-                if !fits {
-                    continue;
-                }
-                let count = executor.prefetched();
-                let work = executor.mean_micros.saturating_mul(count);
-                let silent = self.now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
-                if work < RECALL_WORK_MICROS && !silent {
-                    later = true;
-                    continue;
-                }
-                executor.recalling = true;
-                executor.stalled = true;
-                executor.order.recall = count.div_ceil(2);
-                self.ordered.insert(id);
-                return;
-            }
-            self.recall_turn = turn + 1;
-        }
-        if later || self.available.len() > RECALL_EXECUTORS_MAX {
-            self.recall_check.get_or_insert(self.now.after(RECALL_SILENCE_MICROS));
-        }
-    }
-
     /// Fails ready tasks that no executor could ever run, for instances that
     /// want it so.
     fn fail_unschedulable(&mut self) {
@@ -453,8 +433,8 @@ impl Dispatcher {
                 .collect();
             for key in keys {
                 let Some(instance) = self.instances.get_mut(&id) else { break };
-                let Some(queue) = instance.queues.get_mut(&key) else { continue };
-                let mut runs: Vec<_> = queue.runs.drain();
+                let Some(queue) = instance.queues.find_mut(&key) else { continue };
+                let mut runs = queue.runs.drain();
                 if let Some(located) = &mut queue.located {
                     runs.extend(located.drain(&mut self.index).into_iter().map(|(first, past)| {
                         ReadyRun { first, count: 1, class: past.class, tries: past.tries }
@@ -472,7 +452,7 @@ impl Dispatcher {
     }
 
     fn could_run(&self, need: NeedId) -> bool {
-        let need = &self.needs[need.0 as usize];
+        let need = &self.needs[need];
         self.executors.values().any(|executor| executor.offers(need))
     }
 
@@ -482,7 +462,7 @@ impl Dispatcher {
             .queues
             .iter()
             .filter(|(key, queue)| queue.len > 0 && !self.could_run(key.1))
-            .map(|(key, queue)| (self.needs[key.1.0 as usize].resources.clone(), queue.len))
+            .map(|(key, queue)| (self.needs[key.1].resources.clone(), queue.len))
             .collect()
     }
 
@@ -505,12 +485,7 @@ impl Dispatcher {
             }
             _ => {}
         }
-        let waiting: u64 = executor
-            .loads
-            .iter()
-            .filter(|(need, _)| !self.needs[need.0 as usize].instant)
-            .map(|(_, load)| load.prefetched)
-            .sum();
+        let waiting = executor.loads.waiting();
         let key = (waiting > 0 && executor.takes_tasks()).then_some(waiting);
         if key != executor.prefetched_key {
             if let Some(old) = executor.prefetched_key {
@@ -564,11 +539,12 @@ impl Dispatcher {
             }
             if instance.hungry_key.is_none() {
                 // Executors may have gained room while it was not looked at.
-                let plain = instance.queues.values_mut().filter(|queue| queue.plain_len() > 0);
-                plain.for_each(|queue| queue.blocked_since = None);
-                let located = instance.queues.iter().filter(|(_, queue)| queue.located.is_some());
-                for (key, _) in located {
-                    self.located.grew(id, Some(*key));
+                instance.queues.unblock(&self.needs);
+                if instance.options.policy.policy.knows_places() {
+                    let queues = instance.queues.iter();
+                    for (key, _) in queues.filter(|(_, queue)| queue.located.is_some()) {
+                        self.located.grew(id, Some(*key));
+                    }
                 }
             }
             instance.hungry_key = key;
@@ -576,42 +552,68 @@ impl Dispatcher {
     }
 }
 
+/// How an executor is served.
+struct Terms {
+    /// It gained room: queues that nothing else had room for are looked at as
+    /// well.
+    gained: bool,
+    /// Instances that have tasks.
+    shares: u64,
+    /// Tasks may be sent ahead of free room: nobody who is due waits for it.
+    goes_ahead: bool,
+}
+
+/// For how long a task keeps an executor busy on which so many run side by side.
+fn nanos_of(micros: u64, slots: u64) -> u64 {
+    micros.min(1 << 50).saturating_mul(1_000) / slots.max(1)
+}
+
 /// How many tasks to send ahead of free room: as many as keep the executor
 /// busy for [`PREFETCH_WORK_MICROS`], and at least one for each slot unless
-/// tasks are long; nothing while the run time is unknown; never more than this
-/// executor's share of the queue, unless that is too little work to be worth
-/// spreading (instant tasks always are); and only when half of them have been
-/// used up, so that bundles stay large. Where tasks had to be taken back,
-/// nothing until the executor gets on.
+/// tasks are long, those of other needs that were sent ahead counted; nothing
+/// while the run time is unknown; never more than this executor's share of the
+/// queue, unless that is too little work to be worth spreading (instant tasks
+/// always are); and only when half of them have been used up, so that bundles
+/// stay large. Where tasks had to be taken back, nothing until the executor
+/// gets on.
 fn prefetch(
-    need: &Need,
-    need_id: NeedId,
+    (need, need_id): (&Need, NeedId),
     queued: u64,
     estimate_micros: Option<u64>,
+    slots: u64,
     executor: &Executor,
     executors: u64,
 ) -> u64 {
-    let prefetched = executor.load(need_id).prefetched;
-    let depth = if need.instant {
-        PREFETCH_TASKS_MAX
-    } else {
-        let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
-        let slots = executor.capacity.count_of(&need.resources, PREFETCH_TASKS_MAX);
-        let tasks_in = |micros: u64| slots.saturating_mul(micros) / mean.max(1);
-        let (waiting, executors) = (queued + prefetched, executors.max(1));
-        let share = waiting.div_ceil(executors).max(tasks_in(RECALL_WORK_MICROS));
-        // The last tasks of a queue go to whoever has room first.
-        let one_each = match mean <= PREFETCH_TASK_MICROS_MAX {
-            true => slots.min(waiting / executors),
-            false => 0,
-        };
-        tasks_in(PREFETCH_WORK_MICROS).min(share).max(one_each)
-    };
-    let depth = depth.min(PREFETCH_TASKS_MAX);
-    if prefetched * 2 > depth {
+    let loads = &executor.loads;
+    if !loads.has_place_for(need_id) {
         return 0;
     }
-    (depth - prefetched).min(PREFETCH_TASKS_MAX.saturating_sub(executor.prefetched()))
+    let left = PREFETCH_TASKS_MAX.saturating_sub(loads.prefetched());
+    if need.instant {
+        return if loads.prefetched() * 2 > PREFETCH_TASKS_MAX { 0 } else { left };
+    }
+    let Some(mean) = estimate_micros.filter(|_| !executor.stalled) else { return 0 };
+    let load = loads.of(need_id);
+    let (mine, others) = (load.prefetched, loads.waiting() - load.prefetched);
+    let their_nanos =
+        loads.waiting_nanos() - u128::from(load.prefetched) * u128::from(load.each_nanos);
+    let each_nanos = u128::from(nanos_of(mean, slots).max(1));
+    let theirs = u64::try_from(their_nanos / each_nanos).unwrap_or(u64::MAX);
+    let tasks_in = |micros: u64| slots.saturating_mul(micros) / mean.max(1);
+    let (waiting, executors) = (queued + mine, executors.max(1));
+    let share = waiting.div_ceil(executors).max(tasks_in(RECALL_WORK_MICROS));
+    // The last tasks of a queue go to whoever has room first.
+    let one_each = match mean <= PREFETCH_TASK_MICROS_MAX {
+        true => slots.min(waiting / executors),
+        false => 0,
+    };
+    let refill = |depth: u64, there: u64| {
+        let is_half_full = there.saturating_mul(2) > depth;
+        if is_half_full { 0 } else { depth - there }
+    };
+    let by_work = tasks_in(PREFETCH_WORK_MICROS).min(share).min(PREFETCH_TASKS_MAX);
+    let wanted = refill(by_work, mine.saturating_add(theirs));
+    wanted.max(refill(one_each, mine + others)).min(left)
 }
 
 /// How many rows from `offset` on, at most `count`, stay within `budget`

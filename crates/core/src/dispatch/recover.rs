@@ -185,11 +185,10 @@ impl Dispatcher {
                     return Err(RecoverError::NoInstance(instance));
                 }
                 submission.check().map_err(|_| error.clone())?;
-                let needs = self.number_needs(&submission).ok_or_else(|| error.clone())?;
                 self.now = self.now.max(queued);
                 let end = first.0.checked_add(submission.count);
                 end.filter(|end| *end <= INSTANCE_TASKS_MAX).ok_or_else(|| error.clone())?;
-                self.admit(instance, first, queued, submission, needs);
+                self.admit(instance, first, queued, submission);
             }
             Record::Sealed { instance } => self.recovering(instance)?.sealed = true,
             Record::Finished { instance, from, results } => {
@@ -209,14 +208,15 @@ impl Dispatcher {
                 self.mark_cancelled(instance, &wanted);
             }
             Record::Destroyed { instance } => {
-                if let Some(gone) = self.instances.remove(&instance) {
+                if let Some(mut gone) = self.instances.remove(&instance) {
                     self.readership.forget(&gone);
+                    gone.queues.let_all_go(&mut self.needs);
                 }
                 self.ended.forget(instance);
                 self.weigh(instance);
                 self.outputs.forget_all(instance);
                 if self.instances.is_empty() {
-                    self.forget_needs();
+                    self.forget_departed();
                 }
             }
             Record::ExecutorSeen { executor, incarnation, name } => {

@@ -11,6 +11,7 @@
 use super::end::unrun;
 use super::executor::InFlight;
 use super::instance::{Instance, ReadyRun};
+use super::submit::hold_needs;
 use super::{Dispatcher, Held, Record};
 use crate::data::index::Place;
 use crate::data::object::{Object, ObjectId};
@@ -177,9 +178,11 @@ impl Dispatcher {
         };
         batch.unfinished += 1;
         if batch.unfinished == 1 {
-            let batch = batch.id;
+            let (batch, first) = (batch.id, batch.first);
             instance.told.entry(batch).or_default().batches += 1;
+            self.hold_needs_again(id, first);
         }
+        let Some(instance) = self.instances.get_mut(&id) else { return Ok(()) };
         if let Some((data, offset)) = data_of(instance, task) {
             let more: fn(&mut u64, u64) = |readers, tasks| *readers += tasks;
             instance.kept.count_readers(&data, offset, 1, more);
@@ -196,6 +199,14 @@ impl Dispatcher {
         self.refresh_hungry(id);
         self.unplaced = true;
         Ok(())
+    }
+
+    /// Tasks of a batch all of which had ended have needs again.
+    fn hold_needs_again(&mut self, id: InstanceId, first: u64) {
+        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(mut batch) = instance.batches.remove(&first) else { return };
+        batch.needs = hold_needs(instance, &mut self.needs, &batch.submission);
+        instance.batches.insert(first, batch);
     }
 
     /// Tasks that run again and that nobody waits for any more do not.
@@ -252,7 +263,7 @@ impl Dispatcher {
         for run in &taken {
             if let Some(instance) = self.instances.get_mut(&id) {
                 instance.dispatched -= run.count;
-                instance.usage -= self.needs[run.need.0 as usize].weight(run.count);
+                instance.usage -= self.needs[run.need].weight(run.count);
             }
             self.settle_inputs(executor, id, run);
         }

@@ -20,6 +20,8 @@ pub(super) struct Roster {
     /// The number of the first page.
     first: u64,
     len: usize,
+    /// Of all of them.
+    cpus_milli: u128,
 }
 
 #[derive(Debug)]
@@ -64,11 +66,15 @@ impl Roster {
             self.pages.push_back(None);
         }
         let slot = (executor.id.0 % PAGE_EXECUTORS) as usize;
+        self.cpus_milli += u128::from(executor.capacity.cpus_milli);
         let page = self.pages[page]
             .get_or_insert_with(|| Box::new(Page { used: 0, slots: [const { None }; _] }));
-        if page.slots[slot].replace(Box::new(executor)).is_none() {
-            page.used += 1;
-            self.len += 1;
+        match page.slots[slot].replace(Box::new(executor)) {
+            None => {
+                page.used += 1;
+                self.len += 1;
+            }
+            Some(before) => self.cpus_milli -= u128::from(before.capacity.cpus_milli),
         }
     }
 
@@ -76,6 +82,7 @@ impl Roster {
         let (at, slot) = self.place(*id)?;
         let page = self.pages.get_mut(at)?.as_mut()?;
         let executor = page.slots[slot].take()?;
+        self.cpus_milli -= u128::from(executor.capacity.cpus_milli);
         page.used -= 1;
         self.len -= 1;
         if page.used == 0 {
@@ -90,6 +97,11 @@ impl Roster {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// The CPUs of all of them, in thousandths.
+    pub(super) fn cpus_milli(&self) -> u128 {
+        self.cpus_milli
     }
 
     pub(super) fn is_empty(&self) -> bool {

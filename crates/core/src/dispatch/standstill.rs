@@ -30,13 +30,13 @@ impl Dispatcher {
 
     /// Sends the first task of a queue if it would wait in vain.
     fn send_first(&mut self, id: InstanceId, key: QueueKey) -> Option<ExecutorId> {
-        let need = self.needs.get(key.1.0 as usize)?;
+        let need = &self.needs[key.1];
         let instance = self.instances.get(&id).filter(|found| found.hungry_key.is_some())?;
         let (executors, available) = (&self.executors, &self.available);
         let lasts_micros = self.user_estimate(id, key);
         let (index, now) = (&self.index, self.now);
         let free = WithRoom { executors, available, index, need, now, lasts_micros };
-        let located = instance.queues.get(&key)?.located.as_ref()?;
+        let located = instance.queues.find(&key)?.located.as_ref()?;
         let inputs = located.waiting.first_inputs()?;
         free.first()?;
         let waits = match located.waiting.fetches_ahead() {
@@ -47,7 +47,7 @@ impl Dispatcher {
             return None;
         }
         let instance = self.instances.get_mut(&id)?;
-        let located = instance.queues.get_mut(&key)?.located.as_mut()?;
+        let located = instance.queues.find_mut(&key)?.located.as_mut()?;
         let offer = located.waiting.take_first(&self.index, &free)?;
         let executor = self.index.executor(offer.place)?;
         self.send_taken(executor, id, key, &offer.taken);
@@ -58,7 +58,7 @@ impl Dispatcher {
     /// Whether an executor that holds one of these objects will have room for a
     /// task of this queue, if it has none now.
     fn is_holder_busy(&self, key: QueueKey, inputs: &[ObjectNo]) -> bool {
-        let need = &self.needs[key.1.0 as usize];
+        let need = &self.needs[key.1];
         let holders = inputs.iter().flat_map(|input| self.index.holders(*input));
         let mut holders = holders.take(HINT_EXECUTORS_MAX).filter_map(|place| {
             let id = self.index.executor(*place)?;

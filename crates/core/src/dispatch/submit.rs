@@ -1,13 +1,14 @@
 //! Instances and submissions: what comes in from clients.
 
-use super::instance::{Batch, Instance, Need, NeedId, QueueKey, ReadyRun, Told};
+use super::instance::{Batch, Instance, QueueKey, ReadyRun, Told};
 use super::intermediate::Links;
+use super::needs::{Need, NeedId, Needs};
 use super::{
     Action, BatchId, ConnectionId, Dispatcher, Held, InstanceOptions, Record, RequestError,
 };
 use crate::data::index::Index;
 use crate::limits::{
-    INSTANCE_TASKS_MAX, NAME_BYTES_MAX, NEEDS_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
+    INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
 };
 use crate::result::{Outcome, Tries};
 use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
@@ -64,7 +65,12 @@ impl Dispatcher {
         if instance.queued_bytes > QUEUED_BYTES_MAX {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
-        let needs = self.number_needs(&submission).ok_or(RequestError::TooManyNeeds)?;
+        if submission.classes.len() > INSTANCE_NEEDS_MAX {
+            return Err(RequestError::TooManyNeeds);
+        }
+        if instance.queues.is_beyond(submission.classes.len()) {
+            return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
+        }
         let queued = self.now;
         self.journal(Record::Submitted {
             instance: id,
@@ -72,42 +78,20 @@ impl Dispatcher {
             queued,
             submission: submission.clone(),
         });
-        self.admit(id, first, queued, submission, needs);
+        self.admit(id, first, queued, submission);
         self.queue_tasks(id, first.0);
         self.unplaced = true;
         Ok(count)
     }
 
-    /// The needs of `classes`, numbered; `None` if there are too many.
-    pub(super) fn number_needs(&mut self, submission: &Submission) -> Option<Vec<NeedId>> {
-        let mut ids = Vec::with_capacity(submission.classes.len());
-        for class in &submission.classes {
-            let need = Need::of(class, submission.data.is_some());
-            if let Some(id) = self.need_ids.get(&need) {
-                ids.push(*id);
-                continue;
-            }
-            if self.needs.len() >= NEEDS_MAX {
-                return None;
-            }
-            let id = NeedId(self.needs.len() as u32);
-            self.need_ids.insert(need.clone(), id);
-            self.needs.push(need);
-            ids.push(id);
-        }
-        Some(ids)
-    }
-
-    /// There are no tasks: nothing refers to needs, nor to executors that are
-    /// gone.
-    pub(super) fn forget_needs(&mut self) {
+    /// There are no tasks: nothing refers to executors that are gone, and none
+    /// need be emptied.
+    pub(super) fn forget_departed(&mut self) {
         for id in std::mem::take(&mut self.reserved) {
             if let Some(executor) = self.executors.find_mut(&id) {
                 executor.reserved = None;
             }
         }
-        self.needs.clear();
-        self.need_ids.clear();
         let expected = self.comeback.numbers();
         let executors = &self.executors;
         self.executor_names.retain(|id| executors.contains_key(&id) || expected.contains(&id));
@@ -120,11 +104,11 @@ impl Dispatcher {
         first: TaskId,
         queued: Time,
         mut submission: Submission,
-        needs: Vec<NeedId>,
     ) {
         self.knows_data |= submission.data.is_some();
         let data = submission.data.clone();
         let Some(instance) = self.instances.get_mut(&id) else { return };
+        let needs = hold_needs(instance, &mut self.needs, &submission);
         let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
             let batch = BatchId(self.next_batch);
             self.next_batch += 1;
@@ -228,7 +212,7 @@ impl Dispatcher {
                 if ready && obstacle.is_none() {
                     continue;
                 }
-                let books = (&self.needs[..], &mut self.index);
+                let books = (&self.needs, &mut self.index);
                 located.extend(Self::queue_ready(instance, books, at, task - at, class));
                 at = task + 1;
                 if let Some(upstream) = failed {
@@ -245,7 +229,7 @@ impl Dispatcher {
                     }
                 }
             }
-            let books = (&self.needs[..], &mut self.index);
+            let books = (&self.needs, &mut self.index);
             located.extend(Self::queue_ready(instance, books, at, end - at, class));
             at = end;
         }
@@ -264,7 +248,7 @@ impl Dispatcher {
     /// Returns the queue if data decides where the tasks go.
     fn queue_ready(
         instance: &mut Instance,
-        (needs, index): (&[Need], &mut Index),
+        (needs, index): (&Needs, &mut Index),
         first: u64,
         count: u64,
         class: u32,
@@ -292,7 +276,7 @@ impl Dispatcher {
     pub(super) fn destroy(&mut self, id: InstanceId, by: ConnectionId) -> Result<(), RequestError> {
         self.settle_all_inputs(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
-        for (key, queue) in &mut instance.queues {
+        for (key, queue) in instance.queues.iter_mut() {
             self.located.forget(id, *key);
             if let Some(located) = &mut queue.located {
                 located.drain(&mut self.index);
@@ -323,8 +307,9 @@ impl Dispatcher {
         for executor in ids {
             self.refresh_executor(executor);
         }
+        instance.queues.let_all_go(&mut self.needs);
         if self.instances.is_empty() {
-            self.forget_needs();
+            self.forget_departed();
         }
         self.unplaced = true;
         self.journal(Record::Destroyed { instance: id });
@@ -340,4 +325,20 @@ impl Dispatcher {
         }
         Ok(())
     }
+}
+
+/// The needs of a submission's classes, numbered, for as long as some of its
+/// tasks have not ended.
+pub(super) fn hold_needs(
+    instance: &mut Instance,
+    needs: &mut Needs,
+    submission: &Submission,
+) -> Vec<NeedId> {
+    let data = submission.data.is_some();
+    let classes = submission.classes.iter();
+    let held = classes.map(|class| {
+        let need = Need::of(class, data);
+        instance.queues.hold(needs, &need, class.estimate_micros > 0)
+    });
+    held.collect()
 }

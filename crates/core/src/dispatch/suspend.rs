@@ -4,7 +4,7 @@
 
 use super::Dispatcher;
 use super::executor::Executor;
-use super::instance::Need;
+use super::needs::Need;
 use crate::limits::{FAULTS_MAX, LOSSES_MAX, SUSPENSION_DOUBLINGS_MAX, SUSPENSION_MICROS};
 use crate::result::{Outcome, Tries};
 use crate::task::ExecutorId;

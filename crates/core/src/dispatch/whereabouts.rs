@@ -3,7 +3,7 @@
 
 use super::Dispatcher;
 use super::executor::{Executor, InFlight};
-use super::instance::NeedId;
+use super::needs::NeedId;
 use crate::result::{Finished, Status};
 use crate::task::{ExecutorId, InstanceId, TaskId};
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ impl Executor {
         let mut room: BTreeMap<NeedId, u64> = BTreeMap::new();
         let mut parts = Vec::with_capacity(order.len());
         for ((instance, _), run) in order {
-            let room = room.entry(run.need).or_insert_with(|| self.load(run.need).slotted);
+            let room = room.entry(run.need).or_insert_with(|| self.loads.of(run.need).slotted);
             let running = run.count.min(*room);
             *room -= running;
             let halves =

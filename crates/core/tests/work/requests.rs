@@ -6,7 +6,8 @@ use crate::growth::{Growth, counted};
 use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease, Record,
 };
-use falkon_core::result::Tries;
+use falkon_core::dispatch::{Assigned, Update};
+use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     ExecutorId, InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
@@ -16,12 +17,26 @@ const INSTANCE: InstanceId = InstanceId(0);
 /// Executors that come back in the scenario about them.
 const JOINS: u64 = 32;
 
-pub(crate) const GROWTHS: [Growth; 1] = [Growth {
-    name: "an executor that comes back, beside longer queues",
-    sizes: (1_000, 8_000),
-    times: 1.5,
-    run: come_back,
-}];
+pub(crate) const GROWTHS: [Growth; 3] = [
+    Growth {
+        name: "an executor that comes back, beside longer queues",
+        sizes: (1_000, 8_000),
+        times: 1.5,
+        run: come_back,
+    },
+    Growth {
+        name: "tasks that all need something else, eight times as many in one submission",
+        sizes: (400, 3_200),
+        times: 8.0 * 1.3,
+        run: |tasks| different_needs(tasks, tasks),
+    },
+    Growth {
+        name: "tasks that all need something else, eight times as many one by one",
+        sizes: (400, 3_200),
+        times: 8.0 * 1.3,
+        run: |tasks| different_needs(tasks, 1),
+    },
+];
 
 /// `count` tasks in a row, alike.
 fn alike(count: u64) -> Submission {
@@ -43,7 +58,7 @@ fn join(incarnation: u64, held: Vec<Held>) -> Join {
         lease: Lease::default(),
         incarnation,
         name: String::new(),
-        capacity: Resources::cpus(1),
+        capacity: Resources { memory_bytes: 1 << 40, ..Resources::cpus(4) },
         held,
         reports: Vec::new(),
     }
@@ -84,4 +99,72 @@ fn come_back(queued: u64) {
     come(&mut dispatcher, JOINS);
     let dispatched = dispatcher.instance_view(INSTANCE).unwrap().counts().dispatched;
     assert!(dispatched > JOINS, "executors that came back keep their tasks");
+}
+
+/// That a task ended well, after ten milliseconds.
+fn report(assigned: &Assigned, task: u64, now: Time) -> Report {
+    Report {
+        instance: assigned.instance,
+        first: TaskId(task),
+        count: 1,
+        tries: assigned.tries,
+        outcome: Outcome::Exit(0),
+        started: Time(now.0 - 10_000),
+        ended: now,
+        detail: None,
+    }
+}
+
+/// Tasks that each need another amount of memory, so many in a submission, are
+/// run by two executors of four slots.
+fn different_needs(tasks: u64, together: u64) {
+    let mut dispatcher = Dispatcher::new();
+    let (connection, instance) = (ConnectionId(u64::MAX), INSTANCE);
+    let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+    dispatcher.handle(Time(0), Event::Create { connection, request: 0, options });
+    let submissions: Vec<(TaskId, Submission)> = (0..tasks)
+        .step_by(together as usize)
+        .map(|first| {
+            let classes = (0..together).map(|task| TaskClass {
+                resources: Resources { memory_bytes: 1 + first + task, ..Resources::cpus(1) },
+                ..TaskClass::default()
+            });
+            let class_runs = (0..together as u32).map(|class| (1, class)).collect();
+            let submission = Submission { class_runs, ..alike(together) };
+            (TaskId(first), Submission { classes: classes.collect(), ..submission })
+        })
+        .collect();
+    let mut submissions = Some(submissions);
+    counted(|| {
+        for (first, submission) in submissions.take().into_iter().flatten() {
+            let event = Event::Submit { connection, request: 1, instance, first, submission };
+            dispatcher.handle(Time(0), event);
+        }
+        for executor in (0..2).map(ConnectionId) {
+            let join = join(1 + executor.0, Vec::new());
+            dispatcher.handle(Time(0), Event::Join { connection: executor, join });
+        }
+        let (mut done, mut now, mut number) = (0, Time(0), 0);
+        while done < tasks {
+            now = now.after(20_000);
+            let before = done;
+            for action in all(&mut dispatcher) {
+                let Action::Order { connection, order } = action else { continue };
+                let reports: Vec<Report> = order
+                    .assign
+                    .iter()
+                    .flat_map(|one| {
+                        let tasks = one.first.0..one.first.0 + one.count;
+                        tasks.map(|task| report(one, task, now))
+                    })
+                    .collect();
+                done += reports.len() as u64;
+                number += 1;
+                let update = Update { number, reports, ..Update::default() };
+                dispatcher.handle(now, Event::Update { connection, update });
+            }
+            assert!(done > before, "nothing runs after {done} of {tasks} tasks");
+        }
+    });
+    dispatcher.check().unwrap();
 }

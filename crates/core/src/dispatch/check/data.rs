@@ -14,7 +14,7 @@ impl Dispatcher {
     pub(super) fn check_data(&self) -> Result<(), CheckError> {
         let mut wanted: BTreeMap<ObjectId, u64> = BTreeMap::new();
         for instance in self.instances.values() {
-            for (key, queue) in &instance.queues {
+            for (key, queue) in instance.queues.iter() {
                 let Some(located) = &queue.located else { continue };
                 let (id, known) = (instance.id, (instance.id, *key));
                 let tasks = located.numbers().count();
@@ -43,7 +43,7 @@ impl Dispatcher {
         let counted = Readership::recount(self.instances.values());
         ensure!(self.readership.agrees(&counted), "readers of objects are counted wrongly");
         for (id, key) in &self.located.all {
-            let queue = self.instances.get(id).and_then(|found| found.queues.get(key));
+            let queue = self.instances.get(id).and_then(|found| found.queues.find(key));
             let located = queue.is_some_and(|queue| queue.located.is_some());
             ensure!(located, "instance {id}: a located queue is gone");
         }
@@ -80,14 +80,15 @@ impl Dispatcher {
         let is_idle = self.executors.values().all(|executor| {
             executor.in_flight.is_empty() && executor.connection.is_some() && !executor.leaving
         });
-        let runs_somewhere = |need: &super::super::NeedId| {
-            let need = &self.needs[need.0 as usize];
+        let runs_somewhere = |need: &super::super::needs::NeedId| {
+            let need = &self.needs[*need];
             self.executors.values().any(|found| found.takes_tasks() && found.offers(need))
         };
         is_idle
             && !self.index.is_anything_coming()
             && self.hungry.iter().any(|(_, id)| {
-                let queues = self.instances.get(id).into_iter().flat_map(|found| &found.queues);
+                let queues =
+                    self.instances.get(id).into_iter().flat_map(|found| found.queues.iter());
                 let mut ready = queues.filter(|(_, queue)| queue.len > 0);
                 ready.any(|((_, need), _)| runs_somewhere(need))
             })

@@ -1,0 +1,116 @@
+//! What tasks need, numbered for as long as there are such tasks.
+
+use crate::task::{Kind, Resources, TaskClass};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Index;
+
+/// What decides where and in which order tasks run. Needs are numbered once
+/// per dispatcher; tasks of an instance with the same need share a queue.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Need {
+    pub(super) resources: Resources,
+    pub(super) priority: i32,
+    /// Takes no time, so holds no slot; with data objects it waits for them,
+    /// and is like others.
+    pub(super) instant: bool,
+    /// Has data objects, so needs a cache.
+    pub(super) data: bool,
+}
+
+impl Need {
+    pub(super) fn of(class: &TaskClass, data: bool) -> Need {
+        Need {
+            resources: class.resources.clone(),
+            priority: class.priority,
+            instant: class.kind == Kind::Noop && !data,
+            data,
+        }
+    }
+
+    /// Whether it may run where no CPU is free.
+    pub(super) fn is_slotless(&self) -> bool {
+        self.instant || self.resources.cpus_milli == 0
+    }
+
+    /// What `count` tasks in flight weigh when instances share executors.
+    pub(super) fn weight(&self, count: u64) -> u128 {
+        let each = if self.instant { 1 } else { self.resources.cpus_milli.max(1) };
+        u128::from(each) * u128::from(count)
+    }
+}
+
+/// The number of a need. It is given to another need when no instance uses the
+/// first any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct NeedId(pub(super) u32);
+
+/// The needs that instances use.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    slots: Vec<Slot>,
+    ids: BTreeMap<Need, NeedId>,
+    /// Numbers below the number of slots that are not in use.
+    free: BTreeSet<NeedId>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    need: Need,
+    /// How many instances use it.
+    users: u64,
+}
+
+impl Needs {
+    pub(super) fn find(&self, need: &Need) -> Option<NeedId> {
+        self.ids.get(need).copied()
+    }
+
+    /// One more instance uses a need.
+    pub(super) fn hold(&mut self, need: &Need) -> NeedId {
+        if let Some(id) = self.find(need) {
+            self.slots[id.0 as usize].users += 1;
+            return id;
+        }
+        let slot = Slot { need: need.clone(), users: 1 };
+        let id = match self.free.pop_first() {
+            Some(id) => {
+                self.slots[id.0 as usize] = slot;
+                id
+            }
+            None => {
+                self.slots.push(slot);
+                // Each is in the memory of a submission: there are fewer.
+                NeedId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+            }
+        };
+        self.ids.insert(need.clone(), id);
+        id
+    }
+
+    /// One instance less uses a need.
+    pub(super) fn let_go(&mut self, id: NeedId) {
+        let slot = &mut self.slots[id.0 as usize];
+        slot.users -= 1;
+        if slot.users > 0 {
+            return;
+        }
+        self.ids.remove(&slot.need);
+        self.free.insert(id);
+        if self.ids.is_empty() {
+            *self = Needs::default();
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+}
+
+impl Index<NeedId> for Needs {
+    type Output = Need;
+
+    fn index(&self, id: NeedId) -> &Need {
+        debug_assert!(!self.free.contains(&id), "a need that nobody uses is asked for");
+        &self.slots[id.0 as usize].need
+    }
+}

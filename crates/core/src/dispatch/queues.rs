@@ -1,0 +1,290 @@
+//! The ready queues of an instance, one for each need that its tasks have.
+
+use super::instance::{QueueKey, ReadyQueue};
+use super::needs::{Need, NeedId, Needs};
+use super::shelf::{Room, Shelf};
+use crate::limits::{IDLE_NEEDS_MAX, INSTANCE_NEEDS_MAX, LOOK_NEEDS_MAX};
+use crate::task::Time;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+/// Queues up to which each is looked at in turn, rather than through an index.
+const SCAN_QUEUES: usize = 4;
+
+/// How tasks of a queue may be sent to an executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// They take no time: they go ahead, and need no room.
+    Timeless,
+    /// How long they run is known, or may be: they may go ahead.
+    Timed,
+    /// How long they run is not known: they need room.
+    Untimed,
+}
+
+/// What an executor can take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Takes<'a> {
+    pub(super) free: Room<'a>,
+    pub(super) capacity: Room<'a>,
+    /// Instant tasks may be sent ahead.
+    pub(super) instant: bool,
+    /// Queues are to be met as well of which no task fits the free room.
+    pub(super) wide: bool,
+}
+
+/// The queues of one instance. A queue is there while tasks of its need have
+/// not ended, and for a while after, so that what was measured of them is not
+/// forgotten between two tasks.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    all: BTreeMap<QueueKey, ReadyQueue>,
+    instant: Shelf,
+    timed: Shelf,
+    untimed: Shelf,
+    /// Queues that some executor may have room for, as nobody has looked; some
+    /// of them may have emptied, or been looked at, since.
+    open: Vec<QueueKey>,
+    /// Queues that were found to fit nobody, and maybe have emptied since.
+    blocked: Vec<QueueKey>,
+    /// Queues without a task that has not ended, the oldest first.
+    idle: VecDeque<QueueKey>,
+}
+
+impl Queues {
+    pub(super) fn find(&self, key: &QueueKey) -> Option<&ReadyQueue> {
+        self.all.get(key)
+    }
+
+    /// A queue to be changed. One that tasks were added to is to be listed
+    /// afterwards.
+    pub(super) fn find_mut(&mut self, key: &QueueKey) -> Option<&mut ReadyQueue> {
+        self.all.get_mut(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&QueueKey, &ReadyQueue)> {
+        self.all.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&QueueKey, &mut ReadyQueue)> {
+        self.all.iter_mut()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &ReadyQueue> {
+        self.all.values()
+    }
+
+    /// Whether so many needs more are more than an instance may have at a time.
+    pub(super) fn is_beyond(&self, more: usize) -> bool {
+        self.all.len() - self.idle.len().min(self.all.len()) + more > INSTANCE_NEEDS_MAX
+    }
+
+    /// The number of a need that tasks have which have not ended yet.
+    pub(super) fn hold(&mut self, needs: &mut Needs, need: &Need, is_estimated: bool) -> NeedId {
+        let known = needs.find(need).filter(|id| self.all.contains_key(&key_of(need, *id)));
+        let id = known.unwrap_or_else(|| needs.hold(need));
+        let queue = self.all.entry(key_of(need, id)).or_default();
+        queue.users += 1;
+        queue.is_estimated |= is_estimated;
+        id
+    }
+
+    /// All tasks have ended that had this need once. Gives the queues that are
+    /// gone for that.
+    pub(super) fn let_go(&mut self, needs: &mut Needs, id: NeedId) -> Option<QueueKey> {
+        let key = key_of(&needs[id], id);
+        let queue = self.all.get_mut(&key)?;
+        queue.users -= 1;
+        if queue.users > 0 {
+            return None;
+        }
+        if !queue.is_idle {
+            queue.is_idle = true;
+            self.idle.push_back(key);
+        }
+        if self.idle.len() <= IDLE_NEEDS_MAX {
+            return None;
+        }
+        let oldest = self.idle.pop_front()?;
+        let queue = self.all.get_mut(&oldest)?;
+        queue.is_idle = false;
+        if queue.users > 0 {
+            return None;
+        }
+        debug_assert_eq!(queue.len, 0, "tasks that have ended are not ready");
+        self.unlist(oldest);
+        self.all.remove(&oldest);
+        needs.let_go(oldest.1);
+        Some(oldest)
+    }
+
+    /// The instance is gone.
+    pub(super) fn let_all_go(&mut self, needs: &mut Needs) {
+        for (_, need) in std::mem::take(self).all.into_keys() {
+            needs.let_go(need);
+        }
+    }
+
+    fn shelf(&mut self, pace: Pace) -> &mut Shelf {
+        match pace {
+            Pace::Timeless => &mut self.instant,
+            Pace::Timed => &mut self.timed,
+            Pace::Untimed => &mut self.untimed,
+        }
+    }
+
+    /// Lists a queue that has tasks where searches find it.
+    pub(super) fn list(&mut self, key: QueueKey, need: &Need) {
+        let Some(queue) = self.all.get_mut(&key).filter(|queue| queue.len > 0) else { return };
+        if queue.plain_len() > 0 && queue.blocked_since.is_none() && !queue.is_open {
+            queue.is_open = true;
+            self.open.push(key);
+        }
+        let pace = queue.pace(need);
+        let before = queue.listed.replace(pace);
+        if before != Some(pace) {
+            if let Some(before) = before {
+                self.shelf(before).remove(key);
+            }
+            self.shelf(pace).insert(key, need);
+        }
+    }
+
+    /// Takes a queue off its shelf.
+    fn unlist(&mut self, key: QueueKey) {
+        let Some(queue) = self.all.get_mut(&key) else { return };
+        if let Some(pace) = queue.listed.take() {
+            self.shelf(pace).remove(key);
+        }
+    }
+
+    /// Whether some executor may still take a task of some queue.
+    pub(super) fn has_open(&mut self) -> bool {
+        while let Some(last) = self.open.last() {
+            let queue = self.all.get_mut(last);
+            if let Some(queue) = queue {
+                if queue.plain_len() > 0 && queue.blocked_since.is_none() {
+                    return true;
+                }
+                queue.is_open = false;
+            }
+            self.open.pop();
+        }
+        false
+    }
+
+    /// The queues that some executor may still take tasks of, and maybe others.
+    pub(super) fn open(&self) -> impl Iterator<Item = (&QueueKey, &ReadyQueue)> {
+        self.open.iter().filter_map(|key| self.all.get_key_value(key))
+    }
+
+    /// The queue whose turn it is among the first few, if it waits for room:
+    /// since when.
+    pub(super) fn first_blocked(&self, needs: &Needs) -> Option<(QueueKey, Time)> {
+        let few = self.all.iter().take(LOOK_NEEDS_MAX);
+        let mut ready = few.filter(|(key, queue)| queue.plain_len() > 0 && !needs[key.1].instant);
+        let (key, queue) = ready.next()?;
+        Some((*key, queue.blocked_since?))
+    }
+
+    /// Everybody with room was looked at: what is still ready fits nobody.
+    pub(super) fn block(&mut self, now: Time) {
+        for key in std::mem::take(&mut self.open) {
+            let Some(queue) = self.all.get_mut(&key) else { continue };
+            queue.is_open = false;
+            if queue.len > 0 {
+                queue.blocked_since.get_or_insert(now);
+                if !std::mem::replace(&mut queue.was_blocked, true) {
+                    self.blocked.push(key);
+                }
+            }
+        }
+    }
+
+    /// Executors may have gained room while nobody looked here.
+    pub(super) fn unblock(&mut self, needs: &Needs) {
+        for key in std::mem::take(&mut self.blocked) {
+            let Some(queue) = self.all.get_mut(&key) else { continue };
+            queue.was_blocked = false;
+            if queue.plain_len() > 0 {
+                queue.blocked_since = None;
+                self.list(key, &needs[key.1]);
+            }
+        }
+    }
+
+    /// The first queue after `after` of which an executor may take tasks, and
+    /// its pace.
+    pub(super) fn next(
+        &mut self,
+        after: Option<QueueKey>,
+        takes: Takes<'_>,
+        needs: &Needs,
+    ) -> Option<(QueueKey, Pace)> {
+        if self.all.len() <= SCAN_QUEUES {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut rest = self.all.range((from, Bound::Unbounded));
+            return rest.find_map(|(key, queue)| {
+                let need = &needs[key.1];
+                let pace = queue.pace(need);
+                let fits = queue.len > 0 && takes.room_for(pace)?.fits(need);
+                fits.then_some((*key, pace))
+            });
+        }
+        let mut first: Option<(QueueKey, Pace)> = None;
+        for pace in [Pace::Timeless, Pace::Timed, Pace::Untimed] {
+            let Some(room) = takes.room_for(pace) else { continue };
+            let shelf = match pace {
+                Pace::Timeless => &mut self.instant,
+                Pace::Timed => &mut self.timed,
+                Pace::Untimed => &mut self.untimed,
+            };
+            let all = &self.all;
+            let is_empty = |key: &QueueKey| all.get(key).is_none_or(|queue| queue.len == 0);
+            let (found, gone) = shelf.first(after, room, needs, is_empty);
+            gone.into_iter().for_each(|key| self.unlist(key));
+            if let Some(key) = found.filter(|key| first.is_none_or(|(best, _)| *key < best)) {
+                first = Some((key, pace));
+            }
+        }
+        first
+    }
+
+    /// A queue that has tasks, and its pace.
+    pub(super) fn pace_of(&self, key: QueueKey, needs: &Needs) -> Option<(QueueKey, Pace)> {
+        let queue = self.all.get(&key).filter(|queue| queue.len > 0)?;
+        Some((key, queue.pace(&needs[key.1])))
+    }
+
+    /// The queues that have no business where they are listed, for checks.
+    pub(super) fn misfiled(&self, needs: &Needs) -> Option<QueueKey> {
+        let wrong = |(key, queue): (&QueueKey, &ReadyQueue)| {
+            let need = &needs[key.1];
+            let is_listed = queue.len == 0 || queue.listed == Some(queue.pace(need));
+            let is_open = queue.plain_len() == 0 || queue.blocked_since.is_some() || queue.is_open;
+            (!is_listed || !is_open || *key != key_of(need, key.1)).then_some(*key)
+        };
+        self.all.iter().find_map(wrong)
+    }
+
+    /// How often batches use each need, for checks.
+    pub(super) fn users(&self) -> impl Iterator<Item = (NeedId, u64)> {
+        self.all.iter().map(|(key, queue)| (key.1, queue.users))
+    }
+}
+
+impl<'a> Takes<'a> {
+    /// What tasks of a queue must fit; `None` if none may be sent.
+    fn room_for(self, pace: Pace) -> Option<Room<'a>> {
+        match pace {
+            Pace::Timeless => self.instant.then_some(self.capacity),
+            Pace::Timed | Pace::Untimed if self.wide => Some(self.capacity),
+            Pace::Timed | Pace::Untimed => Some(self.free),
+        }
+    }
+}
+
+pub(super) fn key_of(need: &Need, id: NeedId) -> QueueKey {
+    (Reverse(need.priority), id)
+}
