@@ -130,6 +130,21 @@ fn a_resumed_run_never_gives_a_task_another_one_s_words() {
 }
 
 #[test]
+fn a_task_whose_output_was_cut_runs_again() {
+    let site = Site::new();
+    // The first time a task removes what is kept of its long output.
+    let script = "head -c 200000 /dev/zero | tr '\\0' x; \
+                  test -e again || rm o/.falkon-overflow/*/*.stdout";
+    let run = |into: &str| site.run(["run", into, "o", "--", "sh", "-c", script]).exits(0);
+    run("--out").says("stdout of task 0 is cut: 65536 of 200000 bytes");
+    site.write("again", "");
+    run("--resume").says("1 done");
+    let line = json_lines(&site.read("o/results.jsonl")).pop().unwrap();
+    assert_eq!(line["stdout_at"][1], 200_000);
+    run("--resume").says("nothing to do");
+}
+
+#[test]
 fn a_task_is_known_again_by_what_it_is_and_not_by_where_it_stands() {
     let site = Site::new();
     std::fs::create_dir(site.path("g")).unwrap();

@@ -4,7 +4,7 @@
 use super::ledger::{all_there, state_of};
 use super::{BUFFER_BYTES_MAX, DirectoryError, RESULTS, SUPERSEDED, hex, sync_folder};
 use crate::plan::{Plan, TaskFiles};
-use serde::de::{MapAccess, Visitor};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -31,6 +31,8 @@ struct Fields<'a> {
     digest: Option<Cow<'a, str>>,
     stdout_at: Option<(u64, u64)>,
     stderr_at: Option<(u64, u64)>,
+    stdout_cut: Option<IgnoredAny>,
+    stderr_cut: Option<IgnoredAny>,
     #[serde(borrow)]
     inputs: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -41,7 +43,7 @@ struct Fields<'a> {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     digest: [u8; 16],
-    /// It failed, was cancelled, or what it wrote is not all there.
+    /// The task failed, was cancelled, or what it wrote is not all there.
     is_unfinished: bool,
     index: u64,
     /// Of the task's name.
@@ -85,7 +87,7 @@ pub(super) struct Earlier {
     pub(super) ends: [u64; 2],
 }
 
-/// Which line is whose.
+/// The lines that belong to tasks of a plan.
 #[derive(Debug)]
 pub(super) struct Matched {
     /// Where a line begins, and the index of its task, in the file's order.
@@ -105,7 +107,7 @@ impl Earlier {
             let malformed =
                 || DirectoryError::Malformed { path: path.to_owned(), line: found.lines + 1 };
             let fields: Fields<'_> = serde_json::from_slice(line).map_err(|_| malformed())?;
-            let mut is_whole = true;
+            let mut is_whole = fields.stdout_cut.is_none() && fields.stderr_cut.is_none();
             for (which, place) in [fields.stdout_at, fields.stderr_at].into_iter().enumerate() {
                 let Some((offset, length)) = place else { continue };
                 let end = offset.checked_add(length).ok_or_else(malformed)?;
