@@ -119,12 +119,12 @@ class Objects:
         self._access = access
         self.folder = ""
         self.overflow = ""
-        """Where output of calls is that is too long to be sent, if that is here."""
+        """The folder of output of calls that is too long to be sent, if that is here."""
         if access is None:
             place = os.environ.get("TMPDIR") or "/tmp"
             self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
             os.mkdir(self.folder, 0o700)
-            self.overflow = os.path.join(self.folder, "overflow")
+            self.overflow = self.folder + "-overflow"
         self._put: Set[str] = set()
         """URLs of what was put into caches."""
         self._unneeded: Deque[Tuple[str, int]] = deque()
@@ -147,13 +147,15 @@ class Objects:
         """Removes all of them."""
         if self._process != os.getpid():
             return
-        if self.folder:
+        for folder in filter(None, [self.folder, self.overflow]):
             try:
-                os.rmdir(self.folder)
+                os.rmdir(folder)
+            except FileNotFoundError:
+                pass
             except OSError:
                 import shutil
 
-                shutil.rmtree(self.folder, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
         if self._put and self._access:
             from ._files import asked
 

@@ -42,6 +42,7 @@ OUTCOMES = {
     UNSCHEDULABLE: "no executor offers what it needs",
     8: "an output that was promised is not there",
     9: "an input could not be had",
+    10: "it has ended, but its result cannot be read",
 }
 MAX_COMPUTE_UTIL = [[3], 0, 900, 0]
 """The dispatch policy: name, window, threshold, replicas."""
@@ -492,8 +493,8 @@ class Session:
         return value_of(data)
 
     def _written(self, stream: int, captured: Message) -> bytes:
-        """What a call wrote, whole if its executor is this session's own. No path
-        comes from elsewhere: the folder is ours, and the number names the file."""
+        """Returns what a call wrote, whole if its executor is this session's own. No
+        path comes from elsewhere: the folder is ours, and the number names the file."""
         head: bytes
         head, total, overflow = captured
         if total <= len(head):
@@ -503,7 +504,13 @@ class Session:
             whole = _own_file(os.path.join(self.objects.overflow, name), total)
             if whole is not None:
                 return whole
-        return head + b"\n[falkon: cut: %d of %d bytes]\n" % (len(head), total)
+        if overflow is None:
+            why = b"the executor could not keep the rest"
+        elif self.objects.overflow:
+            why = b"the rest cannot be read"
+        else:
+            why = b"the rest stays with the executor that made the call"
+        return head + b"\n[falkon: cut: %d of %d bytes: %s]\n" % (len(head), total, why)
 
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
@@ -580,8 +587,8 @@ def _too_long(payload: bytes) -> TaskFailed:
 
 
 def _own_file(path: str, length: int) -> Optional[bytes]:
-    """A file that was made for this session, which goes; None unless all of it is
-    there."""
+    """Returns a file that was made for this session, and removes it; None unless all
+    of it is there."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(file, "rb") as whole:

@@ -17,6 +17,7 @@ import unittest
 
 import falkon
 from falkon import _program
+from services import Dispatcher
 
 
 class Picklable(Exception):
@@ -239,6 +240,19 @@ class Ends(unittest.TestCase):
         self.assertEqual(sorted(written[1]), [b"a" * 300_000 + b"\n", b"b" * 300_000 + b"\n"])
         self.assertEqual(written[2], [b"end\n", b"end\n"])
         self.assertFalse(os.path.exists(folder))
+
+    def test_an_executor_elsewhere_keeps_long_output_and_the_first_bytes_say_so(self):
+        written = []
+
+        def write():
+            sys.stdout.write("a" * 300_000)
+
+        with Dispatcher() as dispatcher:
+            dispatcher.executor()
+            with falkon.Executor(dispatcher.access, output=lambda *one: written.append(one)) as far:
+                far.submit(write).result(60)
+        said = b"\n[falkon: cut: 65536 of 300000 bytes: the rest stays with the executor that "
+        self.assertEqual(written, [(1, b"a" * 65536 + said + b"made the call]\n")])
 
     def test_after_shutdown(self):
         executor = falkon.Executor(max_workers=1)
