@@ -1,5 +1,6 @@
 //! What an LRM has granted a process on this node, as its environment says.
 
+use crate::process::TASK_KEY_VARIABLE;
 use std::path::{Path, PathBuf};
 
 /// What a process may use. What an LRM does not say is `None`.
@@ -137,11 +138,11 @@ fn limits_up(root: &Path, path: &str, file: &str) -> Vec<u64> {
 
 /// How many copies of this process were started side by side, if it is one of
 /// several: by `srun` (`SLURM_STEP_NUM_TASKS`), Open MPI or an MPI of the MPICH
-/// family. What a task of Falkon starts is none: it has these variables from the
-/// executor.
+/// family. A command that a task of Falkon starts, or a call in a worker, is none:
+/// it has these variables from the executor.
 #[must_use]
 pub fn copies(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
-    if variable("FALKON_TASK").is_some() {
+    if variable(TASK_KEY_VARIABLE).is_some() {
         return None;
     }
     ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"]
@@ -152,7 +153,8 @@ pub fn copies(variable: impl Fn(&str) -> Option<String>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Granted, ends_at, granted, limits_up};
+    use super::{Granted, copies, ends_at, granted, limits_up};
+    use crate::process::TASK_KEY_VARIABLE;
 
     #[track_caller]
     fn check(environment: &[(&str, &str)], cpus: Option<u32>, gpus: Option<u32>, mib: Option<u64>) {
@@ -208,6 +210,26 @@ mod tests {
         std::fs::write(ad.path(), "JobCurrentStartDate = 2000\nJobStatus = 2\n").unwrap();
         let ad = [("_CONDOR_JOB_AD", ad.path().to_str().unwrap())];
         assert_eq!(ends(&ad, None, Some(60)), Some(2060));
+    }
+
+    #[test]
+    fn copies_are_those_of_srun_and_mpirun_and_nothing_that_an_executor_starts() {
+        let check = |environment: &[(&str, &str)], expected| {
+            let look = |name: &str| {
+                let found = environment.iter().find(|(known, _)| *known == name)?;
+                Some(found.1.to_owned())
+            };
+            assert_eq!(copies(look), expected, "{environment:?}");
+        };
+        check(&[], None);
+        // A batch script has so many tasks granted, and is one.
+        check(&[("SLURM_NTASKS", "4")], None);
+        check(&[("SLURM_STEP_NUM_TASKS", "1")], None);
+        check(&[("SLURM_STEP_NUM_TASKS", "4")], Some(4));
+        check(&[("OMPI_COMM_WORLD_SIZE", "2")], Some(2));
+        check(&[("SLURM_STEP_NUM_TASKS", "1"), ("PMI_SIZE", "3")], Some(3));
+        // Every process of an executor has this one, workers included.
+        check(&[("SLURM_STEP_NUM_TASKS", "4"), (TASK_KEY_VARIABLE, "1:2")], None);
     }
 
     #[test]
