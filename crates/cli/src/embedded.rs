@@ -83,7 +83,7 @@ pub(crate) fn memory() -> u64 {
 /// Directories of the executor.
 #[derive(Debug)]
 pub(crate) struct Places {
-    /// What it needs while it runs.
+    /// Caches and the directories of tasks.
     pub(crate) scratch: PathBuf,
     /// Output that is too long for memory.
     pub(crate) overflow: OverflowDirectory,

@@ -48,7 +48,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(&partial)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&partial, &target));
     if written.is_err() {
-        // It is of no use to anybody.
+        // A part is of no use to anybody.
         let _ = fs::remove_file(&partial);
     }
     written

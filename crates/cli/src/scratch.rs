@@ -1,5 +1,6 @@
 //! Directories for what a process needs while it runs: caches, tasks'
-//! directories, output that is too long to be kept in memory.
+//! directories, output that is too long to be kept in memory. Each of these is a
+//! directory of its own in it.
 
 use crate::exit::Exit;
 use falkon_node::executor::CacheSetup;
@@ -9,8 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// A directory that this process uses alone. It stays if there is output in it
-/// that results refer to.
+/// A directory that this process uses alone, or one that its user has chosen.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -59,8 +59,8 @@ impl Scratch {
         &self.path
     }
 
-    /// Removes it, unless there is output in it that results refer to. The
-    /// `cache` that was made in it for this process alone goes in any case.
+    /// Removes the directory, unless somebody else's files are in it. The `cache`
+    /// that was made in it for this process alone goes in any case.
     pub(crate) fn leave(self, cache: Option<CacheSetup>) {
         for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
             if directory.starts_with(&self.path) {
@@ -102,8 +102,8 @@ fn hold(path: &Path) -> Hold {
     }
 }
 
-/// Removes what killed processes left in `parent`: all but output that results
-/// refer to. It is an attempt; what cannot be removed stays.
+/// Removes what killed processes left in `parent`, as far as it can be removed.
+/// Files stay: falkon puts none there.
 fn sweep(parent: &Path, name: &str) {
     let Ok(entries) = std::fs::read_dir(parent) else { return };
     let us = rustix::process::geteuid().as_raw();
@@ -119,7 +119,7 @@ fn sweep(parent: &Path, name: &str) {
             continue;
         }
         for inner in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-            // Caches and tasks' directories; files have a task's output.
+            // Caches, tasks' directories and output.
             if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
                 let _ = std::fs::remove_dir_all(inner.path());
             }

@@ -117,7 +117,7 @@ impl OwnFile {
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        // It goes with its directory otherwise.
+        // Otherwise the file goes with its directory.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -300,7 +300,7 @@ impl Drop for Inner {
 fn remove_files(removed: &mpsc::Receiver<PathBuf>, directory: &Weak<Inner>) {
     loop {
         match removed.recv_timeout(Duration::from_secs(AGE_CHECK_S)) {
-            // It may be gone already.
+            // The file may be gone already.
             Ok(path) => drop(fs::remove_file(path)),
             Err(mpsc::RecvTimeoutError::Timeout) => match directory.upgrade() {
                 Some(directory) => directory.remove_old(),
@@ -342,8 +342,8 @@ fn open_plain(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes the directories that dead processes of this node left in `parent`.
-/// It is an attempt; what cannot be removed stays.
+/// Removes the directories that dead processes of this node left in `parent`,
+/// as far as they can be removed.
 fn sweep(parent: &Path) {
     let us = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

@@ -156,7 +156,7 @@ pub enum Outcome {
     Exit(i32),
     /// It was killed by this signal.
     Signal(i32),
-    /// Its program never ran. `ETIMEDOUT`: a file system did not answer.
+    /// The program never ran. `ETIMEDOUT`: a file system did not answer.
     NotStarted {
         /// The step that failed.
         stage: Stage,

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 /// absolute paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TaskFiles {
-    /// What it reads, its standard input among them.
+    /// Files that the task reads, its standard input among them.
     pub(crate) inputs: Vec<PathBuf>,
-    /// What it writes.
+    /// Files that the task writes.
     pub(crate) outputs: Vec<PathBuf>,
     /// Whether it waits for others, which may write its inputs right before it
     /// starts.

@@ -226,7 +226,7 @@ fn open_regular(path: &Path) -> Result<File, DirectoryError> {
 /// A folder that is ours, and locked.
 struct Owned {
     lock: FolderLock,
-    /// It was ours before.
+    /// The folder was ours before.
     was_ours: bool,
 }
 

@@ -57,7 +57,7 @@ pub(crate) struct Line<'a> {
 }
 
 /// Output that is longer than the text of the line: all of it is in a file, or
-/// the rest is not to be had.
+/// the rest cannot be got.
 #[derive(Serialize)]
 struct Cut {
     total_bytes: u64,
@@ -189,7 +189,7 @@ impl<'a> Line<'a> {
 }
 
 /// The text of a stream: all of it, unless it is kept in a file besides, too
-/// long, or not to be had.
+/// long, or cannot be got.
 fn text_of<'a>(
     result: &TaskResult,
     stream: Stream,

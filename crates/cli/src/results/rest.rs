@@ -26,7 +26,7 @@ pub(crate) enum Rest {
     None,
     /// All of the stream is in a file of this process.
     Here(Arc<OwnFile>),
-    /// They are not to be had.
+    /// The rest cannot be got.
     Cut(CutReason),
 }
 
@@ -41,11 +41,11 @@ pub(crate) enum CutReason {
     Unreachable,
     /// The executor has removed it.
     Removed,
-    /// It is shorter than what the task wrote.
+    /// The rest is shorter than what the task wrote.
     Short,
-    /// It cannot be stored or read here.
+    /// The rest cannot be stored or read here.
     Unreadable,
-    /// It is longer than what a line of JSON holds.
+    /// The stream is longer than what a line of JSON holds.
     TooLong,
     /// Nobody asked for it.
     NotFetched,
@@ -228,7 +228,7 @@ impl Drop for Fetching {
         if let Some(directory) = self.directory.take() {
             directory.close();
             if let Some(parent) = &self.parent {
-                // It was made for this, unless there is something else in it.
+                // The parent was made for this, unless something else is in it.
                 let _ = std::fs::remove_dir(parent);
             }
         }

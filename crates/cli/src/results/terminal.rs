@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Copies all of a stream or, if that is not to be had, its first bytes.
+/// Copies all of a stream or, if the rest cannot be got, its first bytes.
 /// Returns the bytes written, and why that is not all.
 pub(crate) fn copy_stream(
     captured: &Captured,

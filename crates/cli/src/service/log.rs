@@ -92,7 +92,8 @@ impl State {
         }
     }
 
-    /// The next line to be written. What was dropped is told of in its place.
+    /// The next line to be written. A line in their place counts those that were
+    /// dropped.
     fn next(&mut self) -> Option<String> {
         if let Some(line) = self.waiting.pop_front() {
             return Some(line);

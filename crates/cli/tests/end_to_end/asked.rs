@@ -89,7 +89,7 @@ fn a_script_is_shown_as_it_was_written_with_the_value_that_failed() {
     assert!(!ran.text().contains("falkon_1"), "{ran}");
     let last = ran.lines()[1];
     assert!(last.contains("sh -c 'test 3 != 3 || { echo \"no 3\" >&2; exit 3; }'"), "{ran}");
-    // What is cut still shows the value.
+    // A command that is cut still shows the value.
     let script = format!("{} test {{}} != 3", "true;".repeat(30));
     let ran = site.run(["run", "--range", "2-3", "--shell", "--", &script]).exits(1);
     ran.says("true;true;").says("… [3]: exited with 1");

@@ -216,7 +216,7 @@ fn whatever_hostile_peers_do_everybody_elses_tasks_end_right() {
         still_runs(&mut executor, EXECUTOR_BYTES_MAX);
     }
 
-    // What was accepted of them is in the journal, which must be readable.
+    // The journal has what was accepted of them, and must be readable.
     dispatcher.kill();
     dispatcher.start();
     assert!(dispatcher.access().status()["instances"].is_array());

@@ -165,7 +165,7 @@ fn kept_output_goes_with_its_instance_and_with_its_executor() {
     dispatcher.start();
     dispatcher.service().wait_for("executor worker joined");
     assert!(is_all(access.run("results", &[&other]).exits(0).text(), 'b'));
-    // A dead executor's output is not to be had, and goes when the next starts.
+    // A dead executor's output cannot be got, and goes when the next starts.
     drop(executor.kill());
     assert_eq!(kept(&scratch).len(), 1);
     let ran = access.run("results", &[&other]).exits(0);
@@ -262,7 +262,7 @@ fn output_is_read_by_those_who_may_read_its_instance() {
         loop {
             match reach(&client, one.0, Stream::Stdout).await {
                 Ok((_, access)) => break assert_eq!(access.len(), 1),
-                // It has not ended yet.
+                // The task has not ended yet.
                 Err(ClientError::Refused(Refusal::Access(AccessError::NotKept))) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -288,7 +288,7 @@ struct Liar {
 
 const LIAR: u64 = 77;
 
-/// What it alone offers.
+/// A resource that the liar alone offers.
 fn lies() -> Resources {
     Resources { custom: vec![("lies".to_owned(), 1)], ..Resources::cpus(1) }
 }
@@ -366,7 +366,7 @@ fn what_an_executor_claims_to_keep_costs_others_nothing() {
     assert!(is_all(result["stdout"].as_str().unwrap(), 'v'));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let overflows = [
-        // Its own, which nobody can fetch; another's; none, though it is cut.
+        // Output of its own, which nobody can fetch; another's; none, though it is cut.
         (Some(Overflow { incarnation: LIAR, number: 1 }), "unreachable"),
         (Some(Overflow { incarnation: LIAR + 1, number: 1 }), "not_kept"),
         (None, "not_kept"),

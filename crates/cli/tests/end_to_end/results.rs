@@ -85,7 +85,7 @@ fn output_beyond_memory_is_on_disk_and_complete_after_a_kill() {
     assert_eq!(told, TASKS - rest.len(), "not all that is lost is told");
     assert!(dispatcher.service().said().contains("results of instance"), "the log is silent");
 
-    // What is destroyed leaves nothing on disk.
+    // An instance that is destroyed leaves nothing on disk.
     access.run("destroy", &[&instance]).exits(0);
     poll("pages are removed", || page_files(&site).len() <= 1);
 }

@@ -47,7 +47,7 @@ impl<'a> Scene<'a> {
         access.results(&id).remove(0)
     }
 
-    /// Whoever had nothing to do with it went on, on the same executor.
+    /// Tasks that had nothing to do with it went on, on the same executor.
     fn check(mut self) {
         let access = self.access();
         access.run("submit", &["--wait", "--", "true"]).exits(0);

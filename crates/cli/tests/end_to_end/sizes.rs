@@ -1,4 +1,5 @@
-//! What is too long is refused, or cut, where it comes in: nobody else notices.
+//! Requests and reports that are too long are refused, or cut, where they come
+//! in: nobody else notices.
 
 use crate::fixture::{Client, Site};
 use falkon_core::dispatch::{InstanceOptions, RequestError};

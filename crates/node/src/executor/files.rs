@@ -33,7 +33,7 @@ type Work<A> = Box<dyn FnOnce(&Look) -> A + Send>;
 pub(super) enum Unanswered {
     /// The file system of this path has not answered for so long.
     Hangs {
-        /// What was looked at.
+        /// The file that was looked at.
         path: PathBuf,
         /// For how long.
         limit: Duration,
@@ -311,7 +311,7 @@ fn serve<A>(shared: &Shared<A>, seat: &Arc<Seat>, answer: &mpsc::UnboundedSender
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these is whole whenever it is not locked.
+    // The values behind these are whole whenever they are not locked.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Gpus {
 }
 
 impl Gpus {
-    /// Those that an executor offers, as its environment names them.
+    /// The GPUs that an executor offers, as its environment names them.
     pub(super) fn new(count: u32, variable: impl Fn(&str) -> Option<String>) -> Gpus {
         let names = |name: &'static str| {
             let list = variable(name)?;

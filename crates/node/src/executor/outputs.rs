@@ -32,8 +32,8 @@ impl Outputs {
         (number, self.directory.prefix(number))
     }
 
-    /// What was captured of a process's stream, the whole in the files of
-    /// `number` if it is long. What could not be written is said in `error`.
+    /// A process's stream as it was captured, the whole in the files of `number`
+    /// if it is long. `error` says what could not be written.
     pub(super) fn captured(
         &self,
         key: TaskKey,

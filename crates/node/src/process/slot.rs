@@ -143,7 +143,7 @@ impl Slot {
                 }
             }
         };
-        // It is over already if the task was started.
+        // The start is over already if the task was started.
         self.seat.start.end();
         for stream in &mut self.streams {
             stream.finish();

@@ -29,7 +29,7 @@ impl Progress {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// Which process it is. Safe in a child that shares memory with its parent.
+    /// Notes which process the child is. Safe in a child that shares memory with its parent.
     pub(super) fn is(&self, pid: libc::pid_t) {
         self.pid.store(pid, Ordering::Relaxed);
     }
@@ -41,7 +41,7 @@ enum State {
     Idle,
     /// A task is, since that time in microseconds.
     Starting(u64),
-    /// It took too long: somebody else has told of its end.
+    /// The start took too long: somebody else has reported its end.
     GivenUp,
 }
 

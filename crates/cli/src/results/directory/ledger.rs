@@ -113,7 +113,7 @@ impl Ledger {
     pub(super) fn close(&mut self) -> Result<(), SinkError> {
         self.sender = None;
         if let Some(thread) = self.thread.take() {
-            // It does not panic; if it did, lines are missing.
+            // The thread does not panic; if it did, lines are missing.
             if thread.join().is_err() {
                 return Err(self.failed(io::Error::other("the thread that writes has ended")));
             }

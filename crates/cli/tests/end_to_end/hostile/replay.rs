@@ -61,7 +61,7 @@ pub(super) fn replay(access: &Path, role: Role, mut random: Random, ledger: &Arc
         runtime.block_on(async {
             let limit = Duration::from_millis(SESSION_MS_MAX);
             let session = async {
-                // Whoever is kept out comes again.
+                // A client that is kept out comes again.
                 if let Ok(session) = connect(&access, role, PROTOCOL_VERSION).await {
                     speak(session, role, &mut random, ledger).await;
                 }

@@ -41,7 +41,7 @@ struct Starting {
 struct Ending {
     event: Event,
     objects: Written,
-    /// What it did, and an output is missing all the same.
+    /// How it ended, for the message if an output is missing all the same.
     did: &'static str,
     failure: Option<Box<Failure>>,
 }
@@ -56,7 +56,8 @@ pub(super) struct Checks {
     files: Files<Answer>,
     asked: HashMap<u64, Asked>,
     starts: BTreeMap<TaskKey, Starting>,
-    /// Those that come after one that has not been launched either, behind it.
+    /// Pairs of tasks, neither launched yet, of which the second comes after the
+    /// first.
     behind: BTreeSet<(TaskKey, TaskKey)>,
     ends: BTreeMap<TaskKey, (u64, Ending)>,
     /// The log knows that a file system does not answer.
@@ -325,7 +326,7 @@ impl Tasks {
             }
             (Ok(Answer::Inputs(_)), _) => Some(event),
         };
-        // What it wrote comes before its end.
+        // The objects that it wrote come before its end.
         if let Some(event) = event {
             self.events.insert(next, event);
         }
