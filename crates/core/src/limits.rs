@@ -42,6 +42,8 @@ pub const RECORD_RUNS_MAX: usize = 65_536;
 pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
 /// Tasks in one instance, so that ids and sums stay far from overflow.
 pub const INSTANCE_TASKS_MAX: u64 = 1 << 62;
+/// Instances on one dispatcher.
+pub const INSTANCES_MAX: usize = 65_536;
 /// Different needs (resources, priority, data) that unfinished tasks of one
 /// instance have at a time; more are refused for now.
 pub const INSTANCE_NEEDS_MAX: usize = 1 << 20;

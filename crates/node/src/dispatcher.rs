@@ -299,13 +299,7 @@ impl Driver {
             let now = self.clock.now();
             let mut stop = false;
             let busy = !batches.is_empty();
-            if let Some((provision, answer)) = self.provision.as_mut().zip(answer) {
-                provision.take(now, answer);
-            }
-            while let Some(event) = page.take() {
-                self.core.handle(now, event);
-                page = self.pages.as_mut().and_then(Pages::hear_now);
-            }
+            self.take_answers(now, answer, page);
             for inbound in batches.drain(..) {
                 stop |= self.take(now, inbound);
             }
@@ -342,6 +336,21 @@ impl Driver {
                 self.say_goodbye(&mut inbox).await;
                 return Stopped::Asked;
             }
+        }
+    }
+
+    /// Takes in what schedulers and the disk have answered: in each round,
+    /// since peers who always have something to say must not keep a result
+    /// from its page.
+    fn take_answers(&mut self, now: Time, mut answer: Option<Answer>, mut page: Option<Event>) {
+        if let Some(provision) = &mut self.provision {
+            while let Some(next) = answer.take().or_else(|| provision.hear_now()) {
+                provision.take(now, next);
+            }
+        }
+        let pages = &mut self.pages;
+        while let Some(event) = page.take().or_else(|| pages.as_mut()?.hear_now()) {
+            self.core.handle(now, event);
         }
     }
 

@@ -181,6 +181,9 @@ impl PageFiles {
         for place in places {
             *self.needed.entry(place.file).or_default() += 1;
         }
+        // The file that is written to may be among those that go.
+        let needed = &self.needed;
+        self.current = self.current.take().filter(|(_, number, _)| needed.contains_key(number));
         for file in numbers(&self.dir).map_err(failed("list", &self.dir))? {
             if !self.needed.contains_key(&file) {
                 self.remove(file);

@@ -254,6 +254,11 @@ impl Provision {
         }
     }
 
+    /// Another answer, if it is there.
+    pub(crate) fn hear_now(&mut self) -> Option<Answer> {
+        self.answers.try_recv().ok().map(Answer)
+    }
+
     /// Takes in an answer.
     pub(crate) fn take(&mut self, now: Time, answer: Answer) {
         match answer.0 {

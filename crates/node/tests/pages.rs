@@ -132,6 +132,20 @@ fn a_file_goes_when_none_of_its_pages_is_needed() {
 }
 
 #[test]
+fn pages_written_after_all_before_them_were_given_up_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stored = PageFiles::open(dir.path()).unwrap();
+    store(&mut stored, 3, 1000);
+    // So it is when a journal is read: its results are moved to disk, and then
+    // it says that they were acknowledged.
+    stored.keep(std::iter::empty()).unwrap();
+    assert_eq!(files(dir.path()).len(), 0);
+    for (first, place) in (0..).zip(store(&mut stored, 3, 1000)) {
+        assert_eq!(load(dir.path(), INSTANCE, first, place).unwrap(), page(first, 1000));
+    }
+}
+
+#[test]
 fn a_directory_has_one_owner() {
     let dir = tempfile::tempdir().unwrap();
     let _files = PageFiles::open(dir.path()).unwrap();

@@ -168,6 +168,7 @@ wire_enum!(RequestError {
     6 => TooManyNeeds,
     7 => Policy(error),
     8 => LongName { bytes },
+    9 => TooManyInstances { instances },
 });
 wire_list!(
     TaskId,

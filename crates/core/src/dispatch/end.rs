@@ -160,6 +160,12 @@ impl Dispatcher {
         let mut at = first;
         while at < end {
             let Some(instance) = self.instances.get_mut(&id) else { return };
+            if instance.batch_of(TaskId(at)).is_none() {
+                // A run of results may begin with tasks of batches that are gone.
+                let next = instance.batches.range(at..end).next();
+                at = next.map_or(end, |(first, _)| *first);
+                continue;
+            }
             let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
             let (batch_first, batch_id) = (batch.first, batch.id);
             let until = end.min(batch_first + batch.submission.count);

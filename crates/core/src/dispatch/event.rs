@@ -5,7 +5,7 @@ use super::pages::{Page, PagePlace};
 use super::{JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
-use crate::limits::NAME_BYTES_MAX;
+use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
@@ -338,6 +338,11 @@ pub enum RequestError {
         /// Its length.
         bytes: u64,
     },
+    /// There are as many instances as a dispatcher keeps.
+    TooManyInstances {
+        /// How many there are.
+        instances: u64,
+    },
 }
 
 impl fmt::Display for RequestError {
@@ -360,6 +365,11 @@ impl fmt::Display for RequestError {
                 f,
                 "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
                  shorter one"
+            ),
+            RequestError::TooManyInstances { instances } => write!(
+                f,
+                "there are {instances} instances, and a dispatcher keeps no more than \
+                 {INSTANCES_MAX}: destroy some that are over, then try again"
             ),
             RequestError::TooManyNeeds => {
                 write!(f, "there are too many different combinations of resources and priority")

@@ -8,7 +8,8 @@ use super::{
 };
 use crate::data::index::Index;
 use crate::limits::{
-    INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
+    INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX,
+    SUBMISSION_TASKS_MAX,
 };
 use crate::result::{Outcome, Tries};
 use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
@@ -19,6 +20,10 @@ impl Dispatcher {
         options.policy.check().map_err(RequestError::Policy)?;
         if options.name.len() > NAME_BYTES_MAX {
             return Err(RequestError::LongName { bytes: options.name.len() as u64 });
+        }
+        if self.instances.len() >= INSTANCES_MAX {
+            let instances = self.instances.len() as u64;
+            return Err(RequestError::TooManyInstances { instances });
         }
         let id = InstanceId(self.next_instance);
         self.journal(Record::Created { instance: id, options: options.clone() });

@@ -366,6 +366,7 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         Just(RequestError::TooManyNeeds),
         policy_error().prop_map(RequestError::Policy),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
+        number().prop_map(|instances| RequestError::TooManyInstances { instances }),
     ]
 }
 

@@ -14,6 +14,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
     let too_long =
         SubmissionError::TooLong { what: "URL of a data object", bytes: 20_000, bytes_max: 16_384 };
+    let too_many_instances = RequestError::TooManyInstances { instances: 65_536 };
     vec![
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
@@ -24,6 +25,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("too_many", submission(SubmissionError::TooMany)),
         ("too_long", submission(too_long)),
         ("long_name", Refusal::Request(RequestError::LongName { bytes: 300 })),
+        ("too_many_instances", Refusal::Request(too_many_instances)),
         ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
         ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
         ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),
