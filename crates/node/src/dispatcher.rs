@@ -168,6 +168,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         identity: options.identity,
         peers: BTreeMap::new(),
         answers: answers::Waiting::default(),
+        running: inspect::Running::default(),
         refused: Vec::new(),
         outgoing: Vec::new(),
         held: Held::default(),
@@ -233,6 +234,8 @@ struct Driver {
     peers: BTreeMap<ConnectionId, Peer>,
     /// Answers to questions that wait to be read.
     answers: answers::Waiting,
+    /// What questions of this round have in common.
+    running: inspect::Running,
     /// Executors that are let go of once they have been told why.
     refused: Vec<ConnectionId>,
     /// What this round wants sent, once the journal is written.
@@ -548,7 +551,7 @@ impl Driver {
             }
             FromClient::ReachOutput { request, instance, task, stream } => {
                 let answer = self.reach_output(request, instance, task, stream);
-                self.push(connection, answer);
+                self.answer_question(connection, request, answer);
                 return;
             }
             FromClient::Provision { request, ask } => {
@@ -575,6 +578,7 @@ impl Driver {
 
     /// Lets the core act until it has nothing more to do.
     fn act(&mut self) {
+        self.running.forget();
         while let Some(action) = self.core.poll_action() {
             match action {
                 Action::Journal(record) => {

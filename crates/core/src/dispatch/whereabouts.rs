@@ -102,8 +102,8 @@ impl Dispatcher {
     }
 
     /// Where an instance's tasks from `first` on are, as many as there are of
-    /// `count`. Costs time in proportion to those, and to what the executors
-    /// have that have tasks of the instance.
+    /// `count`. Costs time in proportion to those, to the executors, and to what
+    /// those executors have that have any of these tasks.
     pub fn whereabouts(
         &mut self,
         instance: InstanceId,
@@ -113,8 +113,11 @@ impl Dispatcher {
         let mut sent: BTreeMap<u64, Whereabouts> = BTreeMap::new();
         let end = first.0.saturating_add(count);
         for executor in self.executors.values() {
+            // Runs of one executor do not overlap: the last that begins before
+            // the end tells whether there is any.
+            let mut before = executor.in_flight.range((instance, 0)..(instance, end));
             let has_any =
-                executor.in_flight.range((instance, 0)..=(instance, u64::MAX)).next().is_some();
+                before.next_back().is_some_and(|(_, run)| run.first + run.count > first.0);
             let parts = if has_any { executor.parts() } else { Vec::new() };
             for part in parts.into_iter().filter(|part| part.instance == instance) {
                 let tasks = part.first.max(first.0)..(part.first + part.count).min(end);

@@ -66,6 +66,7 @@ pub(super) fn is_question(message: &FromClient) -> bool {
             | FromClient::Objects { .. }
             | FromClient::Find { .. }
             | FromClient::Reach { .. }
+            | FromClient::ReachOutput { .. }
             | FromClient::Provision { ask: ProvisionAsk::Status { .. }, .. }
     )
 }

@@ -4,7 +4,7 @@ use super::Driver;
 use crate::overflow::output_id;
 use crate::secure::{Claims, VisitPurpose};
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{ExecutorView, InstanceView, Purpose, Scope, Whereabouts};
+use falkon_core::dispatch::{Dispatcher, ExecutorView, InstanceView, Purpose, Scope, Whereabouts};
 use falkon_core::result::Stream;
 use falkon_core::task::{InstanceId, Rows, TaskId};
 use falkon_wire::codec::Wire;
@@ -13,6 +13,7 @@ use falkon_wire::message::{
     CacheStatus, ExecutorStatus, InstanceStatus, Refusal, Status, TASKS_ASKED_MAX, TaskInfo,
     ToClient,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How long a ticket can be used to connect to executors.
@@ -28,10 +29,26 @@ const TASK_BYTES: usize = 128;
 /// What is shown of one command line.
 const ARGV_BYTES_MAX: usize = 64 << 10;
 
+/// How many tasks of each instance run. Counting looks at all that executors
+/// have, so it is done once for all questions of a round.
+#[derive(Debug, Default)]
+pub(super) struct Running(Option<BTreeMap<InstanceId, u64>>);
+
+impl Running {
+    fn of(&mut self, core: &Dispatcher) -> &BTreeMap<InstanceId, u64> {
+        self.0.get_or_insert_with(|| core.running())
+    }
+
+    /// The dispatcher acts: the numbers will be others.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+}
+
 impl Driver {
     /// The instances and executors from two numbers on, as many as go into one
     /// answer.
-    pub(super) fn status(&self, only: Option<InstanceId>, from: Option<(u64, u64)>) -> Status {
+    pub(super) fn status(&mut self, only: Option<InstanceId>, from: Option<(u64, u64)>) -> Status {
         let (first_instance, first_executor) = from.unwrap_or_default();
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -44,13 +61,11 @@ impl Driver {
             status.coming = provision.map_or_else(Vec::new, |own| own.coming(status.now));
         }
         let mut bytes = 0;
-        let running = self.core.running();
-        let instances = self
-            .core
-            .instance_views()
-            .filter(|instance| only.is_none_or(|only| only == instance.id()))
-            .skip_while(|instance| instance.id().0 < first_instance);
-        for instance in instances {
+        let running = self.running.of(&self.core);
+        let one = only.and_then(|only| self.core.instance_view(only));
+        let all = only.is_none().then(|| self.core.instance_views());
+        let instances = one.into_iter().chain(all.into_iter().flatten());
+        for instance in instances.skip_while(|instance| instance.id().0 < first_instance) {
             if bytes >= STATUS_BYTES_MAX {
                 status.next = Some((instance.id().0, first_executor));
                 return status;
@@ -204,7 +219,8 @@ fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus 
         id: instance.id().0,
         name: instance.options().name.clone(),
         counts: instance.counts(),
-        running,
+        // Tasks may have ended since they were counted.
+        running: running.min(instance.counts().dispatched),
         sealed: instance.is_sealed(),
         complete: instance.is_complete(),
         named: instance.is_named(),
