@@ -17,6 +17,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
         name: "scale".to_owned(),
         dispatchers,
         dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
+        results_bytes: None,
         executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
         client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
         network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },

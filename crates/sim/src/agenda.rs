@@ -28,6 +28,10 @@ pub(crate) enum Event {
     NodeTimer(u32),
     /// A task ends, unless it was killed.
     TaskEnds { node: u32, key: TaskKey },
+    /// A disk answers, or has not for too long.
+    DiskAnswers { node: u32, key: TaskKey },
+    /// A node's disk may answer again.
+    DiskBack(u32),
     /// A transfer's first byte is sent.
     TransferOpens(TransferId),
     /// Transfers may be complete.
@@ -136,6 +140,8 @@ impl Event {
             Event::Provisioner(answer) => (21, u32::from(answer.is_some()), 0, &[]),
             Event::LrmLooks => (22, 0, 0, &[]),
             Event::AllocationEnds(allocation) => (23, 0, allocation.0, &[]),
+            Event::DiskAnswers { node, key } => (24, *node, mix(key.instance.0) ^ key.task.0, &[]),
+            Event::DiskBack(node) => (25, *node, 0, &[]),
             Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
             Event::TransfersDue => (17, 0, 0, &[]),
             Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),

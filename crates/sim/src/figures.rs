@@ -62,6 +62,9 @@ pub struct Figures {
     pub events: u64,
     /// Faults that happened.
     pub faults: u64,
+    /// Pages of results that dispatchers moved to their disks, and pages that
+    /// these refused.
+    pub pages: (u64, u64),
     /// The share of its time that the busiest dispatcher was busy.
     pub dispatcher_busy: f64,
     /// Inputs of tasks that started, each of a task's different ones once.

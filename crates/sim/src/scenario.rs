@@ -36,6 +36,9 @@ pub struct Scenario {
     pub dispatchers: u32,
     /// What a dispatcher's processor time goes into.
     pub dispatcher: DispatcherCosts,
+    /// Bytes of results that a dispatcher keeps in memory before it moves them
+    /// to its disk; `None`: as many as a real one.
+    pub results_bytes: Option<u64>,
     /// What an executor's time goes into.
     pub executor: ExecutorCosts,
     /// What a client's processor time goes into.
@@ -335,6 +338,19 @@ pub struct Faults {
     /// Between two losses of a file in a node's cache, of all caches together;
     /// nobody notices before it is used.
     pub file_loss: Option<Nanos>,
+    /// Between two hangs of a node's disk, of all nodes together. Processes that
+    /// are to start wait for it; what runs goes on.
+    pub disk_hang: Option<Nanos>,
+    /// How long a disk hangs.
+    pub disk_hang_length: Nanos,
+    /// Between two times at which a dispatcher's disk is full, of all together:
+    /// its journal is neither written nor compacted.
+    pub disk_full: Option<Nanos>,
+    /// How long a disk is full.
+    pub disk_full_length: Nanos,
+    /// By how much a dispatcher's clock is set back, at most, when it comes back
+    /// after a crash.
+    pub clock_step: Nanos,
     /// The share of nodes that are slow.
     pub slow_share: f64,
     /// By which factor.
@@ -487,8 +503,15 @@ impl Faults {
                 return Err(ScenarioError::Share { name, value });
             }
         }
-        let often =
-            [self.node_crash, self.cut, self.partition, self.dispatcher_crash, self.file_loss];
+        let often = [
+            self.node_crash,
+            self.cut,
+            self.partition,
+            self.dispatcher_crash,
+            self.file_loss,
+            self.disk_hang,
+            self.disk_full,
+        ];
         for often in often {
             if often == Some(Nanos(0)) {
                 return Err(ScenarioError::FaultsAtOnce);

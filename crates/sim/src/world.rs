@@ -5,13 +5,16 @@
 //! belongs to dispatcher `n mod D`.
 
 mod client;
+mod clock;
 mod connections;
 mod dispatcher;
 mod error;
 mod faults;
+mod journal;
 mod lrm;
 mod node;
 mod objects;
+mod pages;
 mod provision;
 mod transfer;
 
@@ -134,7 +137,8 @@ impl<'a> World<'a> {
         let loses = scenario.provision.as_ref().is_some_and(crate::Provision::may_lose);
         let faulty = scenario.faults.any() || loses;
         let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
-        let may_crash = scenario.faults.dispatcher_crash.is_some();
+        let keeps_journal =
+            scenario.faults.dispatcher_crash.is_some() || scenario.faults.disk_full.is_some();
         let mut nodes = Vec::with_capacity(scenario.nodes_count() as usize);
         for group in &scenario.nodes {
             for _ in 0..group.count {
@@ -150,7 +154,9 @@ impl<'a> World<'a> {
             seed,
             agenda: Agenda::default(),
             rng: Rng::new(seed ^ SEED_FAULTS),
-            dispatchers: (0..shares).map(|_| Dispatching::new(may_crash)).collect(),
+            dispatchers: (0..shares)
+                .map(|_| Dispatching::new(keeps_journal, scenario.results_bytes))
+                .collect(),
             next_incarnation: nodes.len() as u64 + 1,
             transfers: Transfers::new(scenario, nodes.len()),
             nodes,
@@ -257,6 +263,8 @@ impl<'a> World<'a> {
             }
             Event::NodeTimer(node) => self.node_timer(node),
             Event::TaskEnds { node, key } => self.task_ends(node, key),
+            Event::DiskAnswers { node, key } => self.disk_answers(node, key),
+            Event::DiskBack(node) => self.disk_back(node),
             Event::TransferOpens(transfer) => {
                 self.transfer_opens(transfer);
                 Ok(())
@@ -364,6 +372,8 @@ impl<'a> World<'a> {
         let (arrivals, ideal) = self.ideal();
         let makespan = end.since(self.scenario.workload.from);
         let slots = self.scenario.slots();
+        let pages = self.dispatchers.iter().map(|one| (one.pages.stored, one.pages.refused));
+        let pages = pages.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
         let events = self.agenda.happened;
@@ -406,6 +416,7 @@ impl<'a> World<'a> {
             message_bytes: measured.message_bytes,
             events,
             faults: measured.faults,
+            pages,
             dispatcher_busy: share(busiest as f64, end.0 as f64),
             reads: measured.reads,
             local,

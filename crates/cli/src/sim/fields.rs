@@ -226,11 +226,17 @@ struct DispatcherFields {
     count: u32,
     message: Amount<Time>,
     entry: Amount<Time>,
+    results: Option<Amount<Size>>,
 }
 
 impl Default for DispatcherFields {
     fn default() -> Self {
-        DispatcherFields { count: 1, message: Amount::of(7e-6), entry: Amount::of(1e-6) }
+        DispatcherFields {
+            count: 1,
+            message: Amount::of(7e-6),
+            entry: Amount::of(1e-6),
+            results: None,
+        }
     }
 }
 
@@ -277,6 +283,11 @@ struct FaultFields {
     dispatcher_crash: Option<Amount<Time>>,
     dispatcher_down: Option<Amount<Time>>,
     file_loss: Option<Amount<Time>>,
+    disk_hang: Option<Amount<Time>>,
+    disk_hang_length: Option<Amount<Time>>,
+    disk_full: Option<Amount<Time>>,
+    disk_full_length: Option<Amount<Time>>,
+    clock_step: Option<Amount<Time>>,
     slow_share: f64,
     slow_factor: f64,
     task_failure: f64,
@@ -421,6 +432,7 @@ impl Description {
                 message: nanos(self.dispatcher.message),
                 entry: nanos(self.dispatcher.entry),
             },
+            results_bytes: self.dispatcher.results.map(|results| results.value as u64),
             executor: ExecutorCosts {
                 message: nanos(self.executor.message),
                 start: nanos(self.executor.start),
@@ -626,6 +638,11 @@ impl FaultFields {
             dispatcher_crash: self.dispatcher_crash.map(nanos),
             dispatcher_down: span(self.dispatcher_down),
             file_loss: self.file_loss.map(nanos),
+            disk_hang: self.disk_hang.map(nanos),
+            disk_hang_length: span(self.disk_hang_length),
+            disk_full: self.disk_full.map(nanos),
+            disk_full_length: span(self.disk_full_length),
+            clock_step: span(self.clock_step),
             slow_share: self.slow_share,
             slow_factor: self.slow_factor,
             task_failure: self.task_failure,

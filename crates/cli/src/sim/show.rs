@@ -87,6 +87,10 @@ pub(super) fn facts(scenario: &Scenario, figures: &Figures) -> Vec<Fact> {
         line("queries of the scheduler", provisioned.queries as f64, "");
     }
     line("faults", figures.faults as f64, "");
+    if figures.pages != (0, 0) {
+        line("pages of results stored", figures.pages.0 as f64, "");
+        line("  refused by full disks", figures.pages.1 as f64, "");
+    }
     line("messages", figures.messages as f64, "");
     line("  of bytes", figures.message_bytes as f64, "");
     line("busiest dispatcher, busy", figures.dispatcher_busy * 100.0, "%");
@@ -208,6 +212,8 @@ struct JsonRun<'a> {
     message_bytes: u64,
     events: u64,
     faults: u64,
+    pages_stored: u64,
+    pages_refused: u64,
     dispatcher_busy: f64,
     reads: JsonCount,
     local: JsonCount,
@@ -336,6 +342,8 @@ pub(super) fn json(
         message_bytes: figures.message_bytes,
         events: figures.events,
         faults: figures.faults,
+        pages_stored: figures.pages.0,
+        pages_refused: figures.pages.1,
         dispatcher_busy: figures.dispatcher_busy,
         reads: figures.reads.into(),
         local: figures.local.into(),

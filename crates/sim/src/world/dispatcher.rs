@@ -2,17 +2,17 @@
 //! core act, and sends what that wants sent, round after round.
 
 use super::World;
+use super::clock::Clock;
 use super::connections::{Peer, Who};
 use super::error::Broken;
+use super::journal::Journal;
+use super::pages::Pages;
 use crate::agenda::Event;
 use crate::time::Nanos;
-use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event as CoreEvent, Page, PageBounds, PagePlace, Record,
-    Reply,
-};
+use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event as CoreEvent, Reply};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Messages that one round takes in.
 const ROUND_MESSAGES_MAX: usize = 1024;
@@ -39,56 +39,12 @@ pub(super) struct Dispatching {
     pub(super) down_until: Nanos,
     /// The timer that is planned.
     timer: Option<Nanos>,
-    /// What it has journaled, if it may crash.
-    pub(super) journal: Option<Vec<Box<[u8]>>>,
+    pub(super) journal: Journal,
     /// For results that are too many for memory.
-    pub(super) disk: Disk,
-}
-
-/// A disk that takes no time: for what it holds, not for what it costs.
-#[derive(Debug, Default)]
-pub(super) struct Disk {
-    pages: BTreeMap<PagePlace, Vec<u8>>,
-    next: u64,
-}
-
-impl Disk {
-    fn write(&mut self, bytes: Vec<u8>) -> PagePlace {
-        let place = PagePlace { file: self.next, offset: 0, bytes: bytes.len() as u64 };
-        self.next += 1;
-        self.pages.insert(place, bytes);
-        place
-    }
-
-    fn read(&self, place: PagePlace) -> Result<Page, String> {
-        let bytes = self.pages.get(&place).ok_or("there is no such page")?;
-        Page::from_bytes(bytes).map_err(|error| error.to_string())
-    }
-
-    fn remove(&mut self, place: PagePlace) {
-        self.pages.remove(&place);
-    }
-
-    /// What a dispatcher that reads its journal has too much of in memory.
-    pub(super) fn store_recovering(&mut self, core: &mut Dispatcher, now: Nanos) {
-        while let Some((instance, from, page)) = core.next_page() {
-            let place = Some(self.write(page.to_bytes()));
-            core.handle(now.core(), CoreEvent::PageStored { instance, from, place });
-        }
-    }
-
-    /// A dispatcher has started anew: what it does not know goes.
-    pub(super) fn keep(&mut self, known: &Dispatcher) {
-        let known: BTreeSet<PagePlace> = known.page_places().collect();
-        self.pages.retain(|place, _| known.contains(place));
-    }
-}
-
-/// A dispatcher that moves results to its disk.
-pub(super) fn new_core() -> Dispatcher {
-    let mut core = Dispatcher::new();
-    core.page_results(PageBounds::default());
-    core
+    pub(super) pages: Pages,
+    /// Messages that wait until the journal is written.
+    held: Vec<Outgoing>,
+    pub(super) clock: Clock,
 }
 
 /// A message to send, with what it costs.
@@ -100,10 +56,11 @@ struct Outgoing {
 }
 
 impl Dispatching {
-    pub(super) fn new(may_crash: bool) -> Dispatching {
+    pub(super) fn new(keeps_journal: bool, results_bytes: Option<u64>) -> Dispatching {
+        let pages = Pages::new(results_bytes);
         Dispatching {
-            core: new_core(),
-            disk: Disk::default(),
+            core: pages.new_core(),
+            pages,
             peers: Vec::new(),
             inbox: VecDeque::new(),
             is_woken: false,
@@ -111,13 +68,17 @@ impl Dispatching {
             busy: Nanos(0),
             down_until: Nanos(0),
             timer: None,
-            journal: may_crash.then(Vec::new),
+            journal: Journal::new(keeps_journal),
+            held: Vec::new(),
+            clock: Clock::default(),
         }
     }
 
     /// The process is gone with everything in memory.
-    pub(super) fn crash(&mut self, back: Nanos) {
+    pub(super) fn crash(&mut self, now: Nanos, back: Nanos, written: f64) {
         self.inbox.clear();
+        self.held.clear();
+        self.journal.crash(now, written);
         self.down_until = back;
         self.busy_until = back;
         for peer in &mut self.peers {
@@ -166,7 +127,13 @@ impl World<'_> {
             self.wake_dispatcher(dispatcher);
             return Ok(());
         }
-        let mut outgoing = Vec::new();
+        if let Err(again) = host.journal.commit(now) {
+            // Nothing is sent, and nothing more is taken in.
+            host.busy_until = again;
+            self.wake_dispatcher(dispatcher);
+            return Ok(());
+        }
+        let mut outgoing = std::mem::take(&mut host.held);
         let mut spent = Nanos(0);
         for _ in 0..ROUND_MESSAGES_MAX {
             let Some(inbound) = host.inbox.pop_front() else { break };
@@ -179,13 +146,22 @@ impl World<'_> {
             let entries = host.take(now, inbound, &mut outgoing)?;
             spent = spent.after(costs.message).after(Nanos(costs.entry.0 * entries));
         }
-        if host.core.poll_timeout().is_some_and(|(at, _)| Nanos::of_core(at) <= now) {
-            host.core.handle_timeout(now.core());
+        if host.core.poll_timeout().is_some_and(|(at, _)| host.clock.when(at) <= now) {
+            host.core.handle_timeout(host.clock.at(now));
         }
         let closing = host.act(now, &mut outgoing);
         if self.scenario.check_all {
             host.core.check().map_err(|error| format!("dispatcher {dispatcher}: {error}"))?;
         }
+        if let Err(again) = host.journal.commit(now) {
+            host.held = outgoing;
+            host.busy_until = again;
+            self.close_all(dispatcher, closing, now);
+            self.wake_dispatcher(dispatcher);
+            return Ok(());
+        }
+        host.journal.compact(now, &host.core);
+        host.pages.remove_unneeded();
         let first = outgoing.iter().map(|message: &Outgoing| message.rank).min();
         if first != outgoing.iter().map(|message| message.rank).max() {
             send_tasks_first(&mut outgoing);
@@ -197,10 +173,7 @@ impl World<'_> {
                 self.send_down(dispatcher, connection, now.after(spent), message.bytes);
             }
         }
-        for connection in closing {
-            self.dispatchers[dispatcher as usize].peers[connection.0 as usize].is_open = false;
-            self.close_at_peer(dispatcher, connection.0, now.after(spent));
-        }
+        self.close_all(dispatcher, closing, now.after(spent));
         let host = &mut self.dispatchers[dispatcher as usize];
         host.busy = host.busy.after(spent);
         host.busy_until = now.after(spent);
@@ -212,11 +185,18 @@ impl World<'_> {
         Ok(())
     }
 
+    fn close_all(&mut self, dispatcher: u32, closing: Vec<ConnectionId>, at: Nanos) {
+        for connection in closing {
+            self.dispatchers[dispatcher as usize].peers[connection.0 as usize].is_open = false;
+            self.close_at_peer(dispatcher, connection.0, at);
+        }
+    }
+
     /// Plans the core's next timeout, unless an earlier one is planned.
     pub(super) fn plan_dispatcher_timer(&mut self, dispatcher: u32) {
         let host = &mut self.dispatchers[dispatcher as usize];
         let Some((at, _)) = host.core.poll_timeout() else { return };
-        let at = Nanos::of_core(at).max(host.busy_until);
+        let at = host.clock.when(at).max(host.busy_until);
         if host.timer.is_none_or(|planned| at < planned) {
             host.timer = Some(at);
             self.agenda.plan(at, Event::DispatcherTimer(dispatcher));
@@ -257,7 +237,8 @@ impl Dispatching {
         let (event, entries) = match (inbound, peer.who) {
             (Inbound::Opened(_), Who::Client(_)) => return Ok(0),
             (Inbound::Opened(_), Who::Node(_)) => {
-                let bytes = ToExecutor::Welcome { peer_secret: None, now: now.core() }.to_bytes();
+                let bytes =
+                    ToExecutor::Welcome { peer_secret: None, now: self.clock.at(now) }.to_bytes();
                 outgoing.push(Outgoing { connection, rank: 2, entries: 0, bytes });
                 return Ok(0);
             }
@@ -286,7 +267,7 @@ impl Dispatching {
                 client_says(connection, message)?
             }
         };
-        self.core.handle(now.core(), event);
+        self.core.handle(self.clock.at(now), event);
         Ok(entries)
     }
 
@@ -296,7 +277,7 @@ impl Dispatching {
         while let Some(action) = self.core.poll_action() {
             let message = match action {
                 Action::Journal(record) => {
-                    self.write(&record);
+                    self.journal.append(&record);
                     continue;
                 }
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
@@ -313,17 +294,19 @@ impl Dispatching {
                     Outgoing { connection, rank: 1, entries, bytes }
                 }
                 Action::StorePage { instance, from, page } => {
-                    let place = Some(self.disk.write(page.to_bytes()));
-                    self.core.handle(now.core(), CoreEvent::PageStored { instance, from, place });
+                    let place = self.pages.store(&page, self.journal.is_tight(now));
+                    let event = CoreEvent::PageStored { instance, from, place };
+                    self.core.handle(self.clock.at(now), event);
                     continue;
                 }
                 Action::LoadPage { instance, from, place } => {
-                    let page = self.disk.read(place);
-                    self.core.handle(now.core(), CoreEvent::PageLoaded { instance, from, page });
+                    let page = self.pages.load(place);
+                    let event = CoreEvent::PageLoaded { instance, from, page };
+                    self.core.handle(self.clock.at(now), event);
                     continue;
                 }
                 Action::DropPages { places } => {
-                    places.into_iter().for_each(|place| self.disk.remove(place));
+                    self.pages.forget(places);
                     continue;
                 }
                 Action::Gone { connection, instance } => {
@@ -340,12 +323,6 @@ impl Dispatching {
             outgoing.push(message);
         }
         closing
-    }
-
-    fn write(&mut self, record: &Record) {
-        if let Some(journal) = &mut self.journal {
-            journal.push(record.to_bytes().into());
-        }
     }
 }
 

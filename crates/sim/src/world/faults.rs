@@ -2,11 +2,11 @@
 
 use super::World;
 use super::connections::Who;
-use super::dispatcher::new_core;
 use super::error::Broken;
 use crate::agenda::Event;
 use crate::time::Nanos;
 use falkon_core::dispatch::Record;
+use falkon_core::task::Time;
 use falkon_wire::codec::Wire;
 
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +16,8 @@ enum Fault {
     Partition,
     DispatcherCrash,
     FileLoss,
+    DiskHang,
+    DiskFull,
 }
 
 impl World<'_> {
@@ -28,6 +30,8 @@ impl World<'_> {
             (Fault::Partition, faults.partition),
             (Fault::DispatcherCrash, faults.dispatcher_crash),
             (Fault::FileLoss, faults.file_loss),
+            (Fault::DiskHang, faults.disk_hang),
+            (Fault::DiskFull, faults.disk_full),
         ]
         .into_iter()
         .filter_map(|(fault, mean)| mean.map(|mean| (fault, 1.0 / mean.0 as f64)))
@@ -66,6 +70,8 @@ impl World<'_> {
             Some(Fault::Partition) => self.partition(),
             Some(Fault::DispatcherCrash) => self.crash_dispatcher()?,
             Some(Fault::FileLoss) => self.lose_file(),
+            Some(Fault::DiskHang) => self.hang_disk(),
+            Some(Fault::DiskFull) => self.fill_disk(),
             None => {}
         }
         self.plan_fault();
@@ -107,6 +113,24 @@ impl World<'_> {
         }
     }
 
+    /// A node's disk does not answer for a while.
+    fn hang_disk(&mut self) {
+        self.measured.faults += 1;
+        let until = self.agenda.now.after(self.scenario.faults.disk_hang_length);
+        let number = self.rng.below(self.nodes.len() as u64) as usize;
+        let node = &mut self.nodes[number];
+        node.disk_hangs_until = node.disk_hangs_until.max(until);
+    }
+
+    /// A dispatcher cannot write for a while.
+    fn fill_disk(&mut self) {
+        self.measured.faults += 1;
+        let until = self.agenda.now.after(self.scenario.faults.disk_full_length);
+        let number = self.rng.below(self.dispatchers.len() as u64) as usize;
+        let nearly = self.rng.fraction() < 0.5;
+        self.dispatchers[number].journal.fill(until, nearly);
+    }
+
     /// `kill -9`, and later a process that knows the journal.
     fn crash_dispatcher(&mut self) -> Result<(), Broken> {
         let now = self.agenda.now;
@@ -124,17 +148,26 @@ impl World<'_> {
             self.close_at_peer(number, connection, noticed);
         }
         let back = now.after(self.scenario.faults.dispatcher_down).after(Nanos(1));
+        let step = match self.scenario.faults.clock_step {
+            Nanos(0) => Nanos(0),
+            most => self.rng.span(most),
+        };
+        let written = self.rng.fraction();
+        let wall = Time(back.core().0.saturating_sub(step.core().0));
         let host = &mut self.dispatchers[number as usize];
-        host.crash(back);
-        let mut core = new_core();
-        for bytes in host.journal.iter().flatten() {
+        host.crash(now, back, written);
+        let mut core = host.pages.new_core();
+        for bytes in host.journal.records() {
             let record = Record::from_bytes(bytes)
                 .map_err(|error| format!("a journal record is none: {error}"))?;
             core.recover(record).map_err(|error| format!("the journal is wrong: {error}"))?;
-            host.disk.store_recovering(&mut core, back);
+            let is_tight = host.journal.is_tight(back);
+            host.pages.store_recovering(&mut core, wall, is_tight);
         }
-        core.recovered(back.core());
-        host.disk.keep(&core);
+        core.recovered(wall);
+        // The clock goes on from the journal's time if it is behind that.
+        host.clock.reads(back, core.now());
+        host.pages.keep(&core);
         host.core = core;
         self.restart_provisioner();
         self.wake_dispatcher(number);

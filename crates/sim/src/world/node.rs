@@ -1,5 +1,6 @@
 //! A node: an executor's shell, and the processes it runs.
 
+use super::clock::Clock;
 use super::connections::Who;
 use super::error::Broken;
 use super::objects::{Objects, serving, stage_options};
@@ -7,7 +8,7 @@ use super::transfer::{Ends, TransferId};
 use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::agenda::Event;
 use crate::scenario::{NodeCache, NodeGroup, TaskKind};
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::data::stage::Event as StageEvent;
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event as CoreEvent, Executor, Start, TaskKey};
@@ -32,6 +33,10 @@ struct Process {
     reading: Option<TransferId>,
 }
 
+/// How long an executor waits for an answer about a task's files, as the real
+/// one does (`--file-timeout`).
+const FILE_LIMIT: Nanos = Nanos(60 * SECOND_NANOS);
+
 /// The end of a process that still reads.
 const NOT_YET: Nanos = Nanos(u64::MAX);
 
@@ -42,6 +47,16 @@ struct Waits {
     start: Start,
     /// No file of it had vanished.
     has_inputs: bool,
+}
+
+/// A task whose start waits for the disk.
+#[derive(Debug)]
+struct Stuck {
+    start: Start,
+    /// When the disk is given up.
+    limit: Nanos,
+    /// When it is looked at again.
+    until: Nanos,
 }
 
 pub(super) struct Node {
@@ -59,11 +74,16 @@ pub(super) struct Node {
     processes: Vec<Process>,
     /// Tasks that start when another ends, by that other.
     waiting: Vec<Waits>,
+    /// Tasks whose start waits for the disk.
+    stuck: Vec<Stuck>,
     /// What the core must hear next.
     ended: Vec<CoreEvent>,
     timer: Option<Nanos>,
+    pub(super) clock: Clock,
     /// A partition lasts until then.
     pub(super) cut_off_until: Nanos,
+    /// Its disk does not answer until then.
+    pub(super) disk_hangs_until: Nanos,
     /// It has crashed and starts again then.
     pub(super) down_until: Nanos,
     /// The allocation that it is part of, when that ends, and since when its
@@ -98,9 +118,12 @@ impl Node {
             speed,
             processes: Vec::new(),
             waiting: Vec::new(),
+            stuck: Vec::new(),
             ended: Vec::new(),
             timer: None,
+            clock: Clock::default(),
             cut_off_until: Nanos(0),
+            disk_hangs_until: Nanos(0),
             down_until: Nanos(0),
             lease: None,
             registered: None,
@@ -116,6 +139,13 @@ impl Node {
     fn holds(&self, key: TaskKey) -> bool {
         self.processes.iter().any(|process| process.key == key)
             || self.waiting.iter().any(|waits| waits.start.key == key)
+            || self.stuck.iter().any(|stuck| stuck.start.key == key)
+    }
+
+    /// A task whose start waits for the disk waits no more.
+    fn unstick(&mut self, key: TaskKey) -> Option<Start> {
+        let at = self.stuck.iter().position(|stuck| stuck.start.key == key)?;
+        Some(self.stuck.swap_remove(at).start)
     }
 
     /// A task that waits for another will not start; what waits for it waits
@@ -165,14 +195,19 @@ impl World<'_> {
         let message = ToExecutor::from_bytes(bytes)
             .map_err(|error| format!("a message to node {number} is no message: {error}"))?;
         let event = match message {
-            ToExecutor::Welcome { .. } => {
+            ToExecutor::Welcome { now: theirs, .. } => {
                 node.is_joined = true;
+                // Clocks agree unless one is set back. As in a real executor,
+                // the time is not before what the machine knows of.
+                if self.scenario.faults.clock_step > Nanos(0) {
+                    node.clock.reads(now, theirs.max(node.machine.now()));
+                }
                 node.registered.get_or_insert(now);
                 self.measured.nodes += 1;
                 if let Some((allocation, until)) = node.lease {
                     let left = until.map(|until| until.since(now).core().0);
                     let lease = Lease { allocation: Some(allocation), leaves_in_micros: left };
-                    node.machine.handle(now.core(), CoreEvent::Lease(lease));
+                    node.machine.handle(node.clock.at(now), CoreEvent::Lease(lease));
                 }
                 CoreEvent::Connected
             }
@@ -181,7 +216,7 @@ impl World<'_> {
                 return Err(format!("node {number} is refused: {reason}").into());
             }
         };
-        node.machine.handle(now.core(), event);
+        node.machine.handle(node.clock.at(now), event);
         self.pump(number)
     }
 
@@ -194,7 +229,7 @@ impl World<'_> {
         node.connection = None;
         if std::mem::take(&mut node.is_joined) {
             self.measured.nodes -= 1;
-            node.machine.handle(now.core(), CoreEvent::Disconnected);
+            node.machine.handle(node.clock.at(now), CoreEvent::Disconnected);
         }
         let dispatcher = node.dispatcher;
         self.close_at_dispatcher(dispatcher, connection, now);
@@ -210,8 +245,8 @@ impl World<'_> {
             return Ok(());
         }
         node.timer = None;
-        if node.machine.poll_timeout().is_some_and(|(at, _)| Nanos::of_core(at) <= now) {
-            node.machine.handle_timeout(now.core());
+        if node.machine.poll_timeout().is_some_and(|(at, _)| node.clock.when(at) <= now) {
+            node.machine.handle_timeout(node.clock.at(now));
         }
         self.pump(number)
     }
@@ -228,7 +263,7 @@ impl World<'_> {
                 break;
             }
             for event in node.ended.drain(..) {
-                node.machine.handle(now.core(), event);
+                node.machine.handle(node.clock.at(now), event);
             }
         }
         let node = &mut self.nodes[number as usize];
@@ -236,7 +271,7 @@ impl World<'_> {
             node.machine.check().map_err(|error| format!("node {number}: {error}"))?;
         }
         if let Some((at, _)) = node.machine.poll_timeout() {
-            let at = Nanos::of_core(at).max(now);
+            let at = node.clock.when(at).max(now);
             // A timer that comes too early looks again; one that comes too
             // late would be too late.
             if node.timer.is_none_or(|planned| at < planned) {
@@ -263,10 +298,19 @@ impl World<'_> {
                     return self.start(number, &start, has_inputs);
                 }
             },
-            Action::TakeBack(key) => node.take_back(key),
+            Action::TakeBack(key) => match node.unstick(key) {
+                Some(_) => return self.give_back(number, key),
+                None => node.take_back(key),
+            },
             Action::Kill { key, .. } => {
                 node.take_back(key);
                 let now = self.agenda.now;
+                if let Some(start) = node.unstick(key) {
+                    return match start.after {
+                        Some(_) => self.give_back(number, key),
+                        None => self.end_unstarted(number, key, Outcome::Signal(15)),
+                    };
+                }
                 if let Some(process) = node.processes.iter_mut().find(|one| one.key == key)
                     && process.ends > now
                 {
@@ -311,19 +355,19 @@ impl World<'_> {
         let now = self.agenda.now;
         let (key, count) = (start.key, start.count);
         if !has_inputs {
-            let (started, ended) = (now.core(), now.core());
-            let outcome = Outcome::NoInput;
-            let event = CoreEvent::Ended { key, outcome, started, ended, detail: None };
-            self.nodes[number as usize].ended.push(event);
-            return self.start_next(number, key);
+            return self.end_unstarted(number, key, Outcome::NoInput);
         }
         let node = &mut self.nodes[number as usize];
+        if start.class.kind == Kind::Process && node.disk_hangs_until > now {
+            self.wait_for_disk(number, start.clone(), now.after(FILE_LIMIT));
+            return Ok(());
+        }
         let client = node.dispatcher;
         let ledger = &mut self.ledgers[client as usize];
         ledger.started(key.task.0, count)?;
         if start.class.kind == Kind::Noop {
             ledger.stopped(key.task.0, count, true)?;
-            let (started, ended) = (now.core(), now.core());
+            let (started, ended) = (node.clock.at(now), node.clock.at(now));
             let outcome = Outcome::Exit(0);
             node.ended.push(CoreEvent::Ended { key, outcome, started, ended, detail: None });
             return Ok(());
@@ -364,6 +408,48 @@ impl World<'_> {
         processes.push(process);
         self.go_on(number, key, started);
         Ok(())
+    }
+
+    /// A task that waited for the disk will not start.
+    fn give_back(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
+        self.nodes[number as usize].ended.push(CoreEvent::TakenBack(key));
+        self.start_next(number, key)
+    }
+
+    /// A task has ended without having run.
+    fn end_unstarted(&mut self, number: u32, key: TaskKey, outcome: Outcome) -> Result<(), Broken> {
+        let node = &mut self.nodes[number as usize];
+        let now = node.clock.at(self.agenda.now);
+        let event = CoreEvent::Ended { key, outcome, started: now, ended: now, detail: None };
+        node.ended.push(event);
+        self.start_next(number, key)
+    }
+
+    /// A task starts once the disk answers, if that is before `limit`.
+    fn wait_for_disk(&mut self, number: u32, start: Start, limit: Nanos) {
+        let node = &mut self.nodes[number as usize];
+        let (until, key) = (node.disk_hangs_until.min(limit), start.key);
+        node.stuck.push(Stuck { start, limit, until });
+        self.agenda.plan(until, Event::DiskAnswers { node: number, key });
+    }
+
+    /// The disk that a task's start waited for answers, or has not for so long
+    /// that the task is not run here.
+    pub(super) fn disk_answers(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        let waited = |stuck: &Stuck| stuck.until == now && stuck.start.key == key;
+        let Some(at) = node.stuck.iter().position(waited) else { return Ok(()) };
+        let Stuck { start, limit, .. } = node.stuck.swap_remove(at);
+        if node.disk_hangs_until <= now {
+            self.start(number, &start, true)?;
+        } else if limit <= now {
+            self.end_unstarted(number, key, Outcome::NotRun)?;
+        } else {
+            // The disk hangs for longer than it seemed.
+            self.wait_for_disk(number, start, limit);
+        }
+        self.pump(number)
     }
 
     /// A process reads its next input, from `at` on, or computes if it has
@@ -413,14 +499,14 @@ impl World<'_> {
         node.ended.push(CoreEvent::Ended {
             key,
             outcome: process.outcome,
-            started: process.started.min(now).core(),
-            ended: now.core(),
+            started: node.clock.at(process.started.min(now)),
+            ended: node.clock.at(now),
             detail: None,
         });
         self.start_next(number, key)?;
         let node = &mut self.nodes[number as usize];
         for event in node.ended.drain(..) {
-            node.machine.handle(now.core(), event);
+            node.machine.handle(node.clock.at(now), event);
         }
         self.pump(number)
     }
@@ -457,6 +543,8 @@ impl World<'_> {
         node.incarnation = incarnation;
         node.objects = Objects::default();
         node.waiting.clear();
+        node.stuck.clear();
+        node.clock = Clock::default();
         node.ended.clear();
         node.timer = None;
         self.measured.busy_nodes -= u64::from(!node.processes.is_empty());

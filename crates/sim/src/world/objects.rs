@@ -1,8 +1,8 @@
 //! A node's cache: carries out what the core's stage wants done, as the shell
 //! of an executor does.
 //!
-//! Files are made, moved and deleted in no time; what takes time is the
-//! network, the store, and waiting for those who say nothing.
+//! Files are made, moved and deleted in no time, unless the disk hangs; what
+//! takes time is the network, the store, and waiting for those who say nothing.
 
 use super::error::Broken;
 use super::transfer::{Ends, Failure, Sender, TransferId};
@@ -34,6 +34,8 @@ pub(super) struct Objects {
     fetches: BTreeMap<(PartialId, FetchId), TransferId>,
     /// Files that are gone, and the executor does not know it.
     vanished: BTreeSet<ObjectId>,
+    /// Events of its disk that are heard once that answers.
+    unsaid: Vec<StageEvent>,
 }
 
 /// The id of an object of the workload, which its lower half tells.
@@ -122,7 +124,7 @@ impl World<'_> {
                 }
                 let node = &mut self.nodes[number as usize];
                 node.objects.vanished.remove(&object.id);
-                node.hear(StageEvent::Sealed { partial, result: Ok(()) });
+                self.disk_says(number, StageEvent::Sealed { partial, result: Ok(()) });
             }
             Action::Discard { partial, .. } => {
                 let fetches = &mut self.nodes[number as usize].objects.fetches;
@@ -146,8 +148,7 @@ impl World<'_> {
                 self.refuse(TransferId(serve.0), failure);
             }
             Action::Adopt { partial, .. } => {
-                let event = StageEvent::Adopted { partial, result: Ok(()) };
-                self.nodes[number as usize].hear(event);
+                self.disk_says(number, StageEvent::Adopted { partial, result: Ok(()) });
             }
             Action::Resolve(object) => {
                 // Every object here has a version, and keeps it.
@@ -162,6 +163,26 @@ impl World<'_> {
             | Action::NotKept { .. } => {}
         }
         Ok(())
+    }
+
+    /// The disk of a node has done something, or does it once it answers.
+    fn disk_says(&mut self, number: u32, event: StageEvent) {
+        let node = &mut self.nodes[number as usize];
+        if node.disk_hangs_until > self.agenda.now {
+            node.objects.unsaid.push(event);
+            self.agenda.plan(node.disk_hangs_until, Event::DiskBack(number));
+        } else {
+            node.hear(event);
+        }
+    }
+
+    /// The disk of a node may answer again.
+    pub(super) fn disk_back(&mut self, number: u32) -> Result<(), Broken> {
+        let node = &mut self.nodes[number as usize];
+        for event in std::mem::take(&mut node.objects.unsaid) {
+            self.disk_says(number, event);
+        }
+        self.pump(number)
     }
 
     fn object_bytes(&self) -> u64 {
@@ -214,7 +235,7 @@ impl World<'_> {
             return Ok(());
         }
         let ask = StageEvent::Ask { serve: ServeId(id.0), object: object_id(object) };
-        peer.machine.handle(now.core(), CoreEvent::Stage(ask));
+        peer.machine.handle(peer.clock.at(now), CoreEvent::Stage(ask));
         self.pump(from.node)
     }
 
@@ -243,7 +264,13 @@ impl World<'_> {
             from.serves = true;
         }
         let to = transfer.node;
-        let at = self.heard(number, to);
+        let (now, silent) = (self.agenda.now, self.nodes[number as usize].disk_hangs_until);
+        let hangs = silent.since(now);
+        if hangs > PEER_SILENCE {
+            self.agenda
+                .plan(now.after(PEER_SILENCE), Event::TransferFails(id, Failure::Unreachable));
+        }
+        let at = self.heard(number, to).after(hangs);
         self.agenda.plan(at, Event::TransferOpens(id));
     }
 
@@ -269,6 +296,7 @@ impl World<'_> {
         failure: Failure,
     ) -> Result<(), Broken> {
         let Some(transfer) = self.transfers.end(id) else { return Ok(()) };
+        self.hang_up(id, transfer.from);
         let Ends::Fetch { fetch, partial, .. } = transfer.ends else { return Ok(()) };
         let why = match failure {
             Failure::Busy => FetchError::Busy,

@@ -57,7 +57,8 @@ impl World<'_> {
         let Some(provision) = &self.scenario.provision else { return };
         let Some(own) = &mut self.provisioning else { return };
         let options = Box::new(provision.queue.clone());
-        own.machine.handle(self.agenda.now.core(), ProvisionEvent::Add { queue: QUEUE, options });
+        let now = self.dispatchers[0].clock.at(self.agenda.now);
+        own.machine.handle(now, ProvisionEvent::Add { queue: QUEUE, options });
         self.plan_provisioner(self.agenda.now);
     }
 
@@ -80,7 +81,8 @@ impl World<'_> {
 
     /// What the dispatcher has done may matter to the provisioner.
     pub(super) fn plan_look(&mut self) {
-        let due = self.provisioning.as_ref().map(|own| Nanos::of_core(own.watch.due()));
+        let due =
+            self.provisioning.as_ref().map(|own| self.dispatchers[0].clock.when(own.watch.due()));
         if let Some(due) = due {
             self.plan_provisioner(due);
         }
@@ -92,6 +94,7 @@ impl World<'_> {
         answer: Option<Box<ProvisionEvent>>,
     ) -> Result<(), Broken> {
         let now = self.agenda.now;
+        let clock = self.dispatchers[0].clock;
         let Some(own) = &mut self.provisioning else { return Ok(()) };
         if self.dispatchers[0].down_until > now {
             return Ok(());
@@ -100,13 +103,13 @@ impl World<'_> {
             own.timer = None;
         }
         if let Some(answer) = answer {
-            own.machine.handle(now.core(), *answer);
+            own.machine.handle(clock.at(now), *answer);
         }
-        for event in own.watch.look(now.core(), &mut self.dispatchers[0].core) {
-            own.machine.handle(now.core(), event);
+        for event in own.watch.look(clock.at(now), &mut self.dispatchers[0].core) {
+            own.machine.handle(clock.at(now), event);
         }
-        if own.machine.poll_timeout().is_some_and(|(at, _)| Nanos::of_core(at) <= now) {
-            own.machine.handle_timeout(now.core());
+        if own.machine.poll_timeout().is_some_and(|(at, _)| clock.when(at) <= now) {
+            own.machine.handle_timeout(clock.at(now));
         }
         let mut actions = Vec::new();
         while let Some(action) = own.machine.poll_action() {
@@ -115,7 +118,7 @@ impl World<'_> {
         if self.scenario.check_all {
             own.machine.check().map_err(|error| format!("provisioner: {error}"))?;
         }
-        let next = own.machine.poll_timeout().map(|(at, _)| Nanos::of_core(at));
+        let next = own.machine.poll_timeout().map(|(at, _)| clock.when(at));
         for action in actions {
             self.provisioner_acts(action);
         }
@@ -135,7 +138,8 @@ impl World<'_> {
             Action::Cancel { allocation, .. } => self.lrm_cancels(allocation),
             Action::Release { executor } => {
                 let event = DispatchEvent::Release { executor };
-                self.dispatchers[0].core.handle(self.agenda.now.core(), event);
+                let now = self.dispatchers[0].clock.at(self.agenda.now);
+                self.dispatchers[0].core.handle(now, event);
                 self.wake_dispatcher(0);
             }
             Action::AskFree { queue } => {

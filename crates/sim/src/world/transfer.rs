@@ -199,7 +199,7 @@ impl World<'_> {
     }
 
     /// The sender of a transfer, if it serves, sees that nobody wants it.
-    fn hang_up(&mut self, transfer: TransferId, from: Option<Sender>) {
+    pub(super) fn hang_up(&mut self, transfer: TransferId, from: Option<Sender>) {
         let Some(Sender { node, incarnation, .. }) = from.filter(|from| from.serves) else {
             return;
         };

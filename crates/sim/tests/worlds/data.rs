@@ -1,7 +1,7 @@
 //! Tasks whose inputs go through caches: where they come from, under every
 //! dispatch policy, and whatever breaks.
 
-use crate::{machine, nodes, one_of, outcome, over_seeds, seconds};
+use crate::{RESULTS_BYTES, machine, nodes, one_of, outcome, over_seeds, seconds};
 use falkon_sim::{
     Arrivals, Choice, Durations, Eviction, Faults, Inputs, Nanos, NodeCache, NodeGroup, PolicyName,
     PolicyOptions, Scenario, ScenarioError, SimError, Store, TaskKind, run,
@@ -259,6 +259,7 @@ fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
     scenario.workload.arrivals = Arrivals::Rate(10.0);
     scenario.workload.inputs.as_mut().unwrap().objects = 50;
     scenario.check_all = seed.is_multiple_of(6);
+    scenario.results_bytes = (!seed.is_multiple_of(3)).then_some(RESULTS_BYTES);
     scenario.faults = Faults {
         node_crash: Some(Nanos::from_seconds(8.0)),
         node_down: Nanos::from_seconds(3.0),
@@ -271,6 +272,11 @@ fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
         file_loss: Some(Nanos::from_seconds(1.0)),
         slow_share: 0.2,
         slow_factor: 5.0,
+        disk_hang: Some(Nanos::from_seconds(20.0)),
+        disk_hang_length: Nanos::from_seconds(if seed.is_multiple_of(5) { 90.0 } else { 4.0 }),
+        disk_full: Some(Nanos::from_seconds(20.0)),
+        disk_full_length: Nanos::from_seconds(if seed.is_multiple_of(7) { 12.0 } else { 2.0 }),
+        clock_step: Nanos::from_seconds(if seed.is_multiple_of(2) { 86_400.0 } else { 30.0 }),
         task_failure: 0.01,
         until: Some(Nanos::from_seconds(90.0)),
     };

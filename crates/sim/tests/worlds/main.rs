@@ -5,6 +5,7 @@
 
 mod data;
 mod demand;
+mod faults;
 mod provision;
 mod runs;
 
@@ -14,6 +15,9 @@ use falkon_sim::{
     Workload, run,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Results in memory of which a few make a page.
+const RESULTS_BYTES: u64 = 1_000;
 
 fn seconds(seconds: f64) -> Nanos {
     Nanos::from_seconds(seconds)
@@ -26,6 +30,7 @@ fn machine() -> Scenario {
         name: "a test".to_owned(),
         dispatchers: 1,
         dispatcher: DispatcherCosts { message: seconds(7e-6), entry: seconds(1e-6) },
+        results_bytes: None,
         executor: ExecutorCosts { message: seconds(10e-6), start: seconds(600e-6) },
         client: ClientCosts {
             message: seconds(7e-6),

@@ -1,7 +1,7 @@
 //! What runs measure, that a seed is a run, and that nothing is lost whatever
 //! breaks.
 
-use crate::{machine, nodes, one_of, outcome, over_seeds, seconds};
+use crate::{RESULTS_BYTES, machine, nodes, one_of, outcome, over_seeds, seconds};
 use falkon_core::model;
 use falkon_sim::{
     Arrivals, Choice, Count, Durations, Eviction, Faults, Figures, Nanos, NodeCache, NodeGroup,
@@ -290,6 +290,7 @@ fn storm(seed: u64) -> Scenario {
         if seed.is_multiple_of(2) { TaskKind::Compute } else { TaskKind::Sleep };
     scenario.workload.run = Durations::Uniform(seconds(0.01), seconds(4.0));
     scenario.dispatchers = 1 + (seed % 2) as u32;
+    scenario.results_bytes = (!seed.is_multiple_of(3)).then_some(RESULTS_BYTES);
     scenario.nodes[0].count = 6;
     scenario.nodes[0].slots = 1 + (seed % 3) as u32;
     scenario.faults = Faults {
@@ -304,6 +305,11 @@ fn storm(seed: u64) -> Scenario {
         slow_share: 0.2,
         slow_factor: 5.0,
         file_loss: None,
+        disk_hang: Some(seconds(8.0)),
+        disk_hang_length: seconds(if seed.is_multiple_of(5) { 90.0 } else { 4.0 }),
+        disk_full: Some(seconds(10.0)),
+        disk_full_length: seconds(if seed.is_multiple_of(7) { 12.0 } else { 2.0 }),
+        clock_step: seconds(if seed.is_multiple_of(2) { 86_400.0 } else { 30.0 }),
         task_failure: 0.02,
         until: Some(seconds(60.0)),
     };

@@ -1,0 +1,102 @@
+//! Faults one at a time, and what each may cost.
+
+use crate::{RESULTS_BYTES, machine, nodes, outcome, over_seeds, seconds};
+use falkon_sim::{Durations, Faults, Scenario, TaskKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// 400 processes on 10 nodes of 4 slots, and faults of a minute.
+fn only(faults: Faults) -> Scenario {
+    let mut scenario = Scenario { nodes: vec![nodes(10, 4, None)], check_all: true, ..machine() };
+    scenario.workload.tasks = 400;
+    scenario.workload.kind = TaskKind::Compute;
+    scenario.workload.run = Durations::Uniform(seconds(0.1), seconds(2.0));
+    scenario.faults = Faults { until: Some(seconds(60.0)), ..faults };
+    scenario
+}
+
+#[test]
+fn beside_a_disk_that_hangs_for_a_while_all_goes_on_and_nothing_starts_twice() {
+    let (faults, seeds) = over_seeds(100, |seed| {
+        let mut scenario = only(Faults::default());
+        scenario.faults.disk_hang = Some(seconds(1.0));
+        scenario.faults.disk_hang_length = seconds(3.0);
+        let figures = outcome(&scenario, seed);
+        assert_eq!((figures.done, figures.runs), (400, 400), "seed {seed}");
+        figures.faults
+    });
+    assert!(faults > seeds * 2, "only {faults} hangs");
+}
+
+#[test]
+fn what_waits_for_a_disk_that_hangs_for_good_runs_elsewhere_after_a_minute() {
+    let (faults, _) = over_seeds(100, |seed| {
+        let mut scenario = only(Faults::default());
+        // Few of the ten, and never all.
+        scenario.faults.disk_hang = Some(seconds(1.0));
+        scenario.faults.disk_hang_length = seconds(1e6);
+        scenario.faults.until = Some(seconds(3.0));
+        let figures = outcome(&scenario, seed);
+        // Attempts without an answer have not run.
+        assert_eq!((figures.done, figures.runs), (400, 400), "seed {seed}");
+        if figures.faults > 0 {
+            let makespan = figures.makespan.seconds();
+            assert!((60.0..200.0).contains(&makespan), "seed {seed}: {makespan} s");
+        }
+        figures.faults
+    });
+    assert!(faults > 0, "no disk hung");
+}
+
+#[test]
+fn a_full_disk_of_a_dispatcher_costs_time_and_nothing_else() {
+    let (stored, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (faults, seeds) = over_seeds(100, |seed| {
+        let mut scenario = only(Faults::default());
+        scenario.results_bytes = Some(RESULTS_BYTES);
+        // Clients whose connections are lost leave results behind.
+        scenario.faults.cut = Some(seconds(1.0));
+        scenario.faults.disk_full = Some(seconds(3.0));
+        let length = if seed.is_multiple_of(2) { 15.0 } else { 1.0 };
+        scenario.faults.disk_full_length = seconds(length);
+        let figures = outcome(&scenario, seed);
+        assert_eq!((figures.done, figures.failed), (400, 0), "seed {seed}");
+        stored.fetch_add(figures.pages.0, Ordering::Relaxed);
+        refused.fetch_add(figures.pages.1, Ordering::Relaxed);
+        figures.faults
+    });
+    assert!(faults > seeds, "only {faults} times");
+    let (stored, refused) = (stored.into_inner(), refused.into_inner());
+    assert!(stored > 0 && refused > 0, "{stored} pages stored, {refused} refused");
+}
+
+#[test]
+fn a_dispatcher_that_dies_while_its_disk_is_full_has_promised_nothing_that_it_forgets() {
+    let (faults, seeds) = over_seeds(100, |seed| {
+        let mut scenario = only(Faults::default());
+        scenario.results_bytes = Some(RESULTS_BYTES);
+        scenario.faults.disk_full = Some(seconds(2.0));
+        scenario.faults.disk_full_length = seconds(1.5);
+        scenario.faults.dispatcher_crash = Some(seconds(3.0));
+        scenario.faults.dispatcher_down = seconds(0.5);
+        let figures = outcome(&scenario, seed);
+        assert_eq!((figures.done, figures.failed), (400, 0), "seed {seed}");
+        figures.faults
+    });
+    assert!(faults > seeds * 2, "only {faults} faults");
+}
+
+#[test]
+fn a_dispatcher_that_comes_back_with_an_earlier_clock_keeps_nobody_waiting() {
+    over_seeds(100, |seed| {
+        let mut scenario = only(Faults::default());
+        scenario.faults.dispatcher_crash = Some(seconds(4.0));
+        scenario.faults.dispatcher_down = seconds(0.5);
+        scenario.faults.node_crash = Some(seconds(10.0));
+        scenario.faults.clock_step = seconds(86_400.0);
+        let figures = outcome(&scenario, seed);
+        assert_eq!((figures.done, figures.failed), (400, 0), "seed {seed}");
+        // Tasks lost with a silent node run elsewhere once its silence is noticed.
+        assert!(figures.makespan < seconds(300.0), "seed {seed}: {:?}", figures.makespan);
+        figures.faults
+    });
+}
