@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
+    /// This process made the directory.
+    is_made: bool,
     /// The directory, locked as long as this process lives: how others of its
     /// kind know what nobody uses any more. Some file systems know no locks.
     _held: Option<OwnedFd>,
@@ -32,7 +34,7 @@ impl Scratch {
             let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => match hold(&path) {
-                    Hold::Held(held) => return Ok(Scratch { path, _held: held }),
+                    Hold::Held(held) => return Ok(Scratch { path, is_made: true, _held: held }),
                     // Another process that swept took it for a dead one's.
                     Hold::Taken => number += 1,
                 },
@@ -49,9 +51,10 @@ impl Scratch {
 
     /// One that its user has chosen, made if it is not there.
     pub(crate) fn at(path: PathBuf) -> Result<Scratch, Exit> {
+        let is_made = !path.exists();
         std::fs::create_dir_all(&path)
             .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
-        Ok(Scratch { path, _held: None })
+        Ok(Scratch { path, is_made, _held: None })
     }
 
     /// Where it is.
@@ -59,8 +62,8 @@ impl Scratch {
         &self.path
     }
 
-    /// Removes the directory, unless somebody else's files are in it. The `cache`
-    /// that was made in it for this process alone goes in any case.
+    /// Removes the directory if this process made it and nothing else is in it. The
+    /// `cache` that was made in it for this process alone goes in any case.
     pub(crate) fn leave(self, cache: Option<CacheSetup>) {
         for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
             if directory.starts_with(&self.path) {
@@ -68,8 +71,10 @@ impl Scratch {
                 let _ = std::fs::remove_dir_all(directory);
             }
         }
-        // It fails if files are left in it.
-        let _ = std::fs::remove_dir(&self.path);
+        if self.is_made {
+            // This fails if files are left in it.
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 
     /// Removes it with all that is in it.
@@ -141,6 +146,17 @@ fn is_ours(directory: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_its_user_made_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (given, made) = (dir.path().join("given"), dir.path().join("made"));
+        std::fs::create_dir(&given).unwrap();
+        for path in [&given, &made] {
+            Scratch::at(path.clone()).unwrap().leave(None);
+        }
+        assert!(given.exists() && !made.exists());
+    }
 
     #[test]
     fn names_of_others_are_not_ours() {

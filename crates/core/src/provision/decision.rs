@@ -138,14 +138,14 @@ pub enum Reason {
     Refused {
         /// How often in a row.
         times: u32,
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// The LRM could not be queried.
     QueryFailed {
         /// How often in a row.
         times: u32,
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// The request waits for more nodes than there are.
@@ -159,7 +159,7 @@ pub enum Reason {
     NeverStarts {
         /// Nodes of the request.
         nodes: u64,
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// Somebody holds it, and has for so long.

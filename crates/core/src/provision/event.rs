@@ -163,13 +163,13 @@ pub enum Submitted {
     },
     /// The LRM does not want it; nothing was submitted.
     Refused {
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// The LRM does not want it because it is for more nodes than one job may
     /// have; nothing was submitted.
     TooLarge {
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// Nobody knows: it did not answer in time, or not understandably. A query
@@ -183,7 +183,7 @@ pub enum Submitted {
 /// What an LRM says of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JobState {
-    /// It waits for nodes.
+    /// The job waits for nodes.
     Pending,
     /// Somebody holds the job: it gets no nodes until they let it go.
     Held,
@@ -330,7 +330,7 @@ pub enum Event {
     QueryFailed {
         /// Of which queue.
         queue: QueueId,
-        /// What it said.
+        /// What the LRM said.
         words: String,
     },
     /// The answer to [`Action::Cancel`]. A query tells whether it helped.
