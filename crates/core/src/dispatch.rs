@@ -44,6 +44,7 @@ mod roster;
 mod shelf;
 mod standstill;
 mod submit;
+mod subscriptions;
 mod suspend;
 mod values;
 mod whereabouts;
@@ -67,6 +68,7 @@ use readership::Readership;
 use replicate::Copies;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use subscriptions::Subscriptions;
 
 pub use admission::JoinError;
 pub use cancel::Selection;
@@ -123,6 +125,8 @@ pub struct Dispatcher {
     to_tell: BTreeSet<ExecutorId>,
     /// When they are told without one.
     tell_due: Option<Time>,
+    /// Which instances' results connections receive.
+    subscriptions: Subscriptions,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     /// Results in memory, and pages of results on disk.

@@ -171,6 +171,30 @@ impl Template {
         }
     }
 
+    /// What one task runs, for people: the name of the function that it calls,
+    /// if it does, and its arguments. What else its command has (its standard
+    /// input, its environment) may be long, and is not copied.
+    ///
+    /// # Errors
+    /// As [`Template::expand`], of what is given.
+    pub fn words(&self, rows: &Rows, index: u64, number: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let (function, argv) = match self {
+            Template::Command(template) => {
+                let fill = |values: &[&[u8]]| fill_texts(&template.argv, values, number);
+                (template.call.clone(), with_values(rows, index, fill)?)
+            }
+            Template::Calls(command) => {
+                let function = command.call.as_ref().map(|call| Arc::clone(&call.function));
+                (function, command.argv.clone())
+            }
+            Template::Each => {
+                let command = self.expand(rows, index, number)?;
+                (command.call.map(|call| call.function), command.argv)
+            }
+        };
+        Ok(function.map(|function| function.name.clone()).into_iter().chain(argv).collect())
+    }
+
     /// The command of one task: the `index`-th row of `rows`, where `number`
     /// is what `{#}` stands for.
     ///
@@ -191,16 +215,8 @@ impl Template {
                 Ok(command)
             }
             (Template::Each | Template::Calls(_), Rows::Computed { .. }) => Err(missing),
-            (Template::Command(template), Rows::Packed(packed)) => {
-                let row = packed.at(index).ok_or(missing)?;
-                let values = unpack_row(row)?;
-                template.fill(&values, number)
-            }
-            (Template::Command(template), Rows::Computed { .. }) => {
-                let values: Vec<String> =
-                    rows.computed(index).iter().map(ToString::to_string).collect();
-                let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
-                template.fill(&values, number)
+            (Template::Command(template), _) => {
+                with_values(rows, index, |values| template.fill(values, number))
             }
         }
     }
@@ -256,7 +272,7 @@ impl CommandTemplate {
     /// A placeholder names a source beyond `values`.
     pub fn fill(&self, values: &[&[u8]], number: u64) -> Result<Command, DecodeError> {
         let text = |text: &Text| fill_text(text, values, number);
-        let texts = |texts: &[Text]| texts.iter().map(text).collect::<Result<Vec<_>, _>>();
+        let texts = |texts: &[Text]| fill_texts(texts, values, number);
         Ok(Command {
             argv: texts(&self.argv)?,
             env: self
@@ -274,6 +290,29 @@ impl CommandTemplate {
                 .map(|function| Call { function: function.clone(), payload: Vec::new() }),
         })
     }
+}
+
+/// Calls `fill` with the values of a row.
+fn with_values<T>(
+    rows: &Rows,
+    index: u64,
+    fill: impl FnOnce(&[&[u8]]) -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
+    match rows {
+        Rows::Packed(packed) => {
+            fill(&unpack_row(packed.at(index).ok_or(DecodeError::Invalid("row"))?)?)
+        }
+        Rows::Computed { .. } => {
+            let values: Vec<String> =
+                rows.computed(index).iter().map(ToString::to_string).collect();
+            let values: Vec<&[u8]> = values.iter().map(String::as_bytes).collect();
+            fill(&values)
+        }
+    }
+}
+
+fn fill_texts(texts: &[Text], values: &[&[u8]], number: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
+    texts.iter().map(|text| fill_text(text, values, number)).collect()
 }
 
 fn fill_text(text: &Text, values: &[&[u8]], number: u64) -> Result<Vec<u8>, DecodeError> {

@@ -33,12 +33,16 @@ impl Dispatcher {
     ) -> Result<(), RequestError> {
         let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
         let asked = match selection {
-            Selection::All => vec![(0, instance.total)],
-            Selection::Runs(runs) => runs.clone(),
+            Selection::All => &[(0, instance.total)][..],
+            Selection::Runs(runs) => runs,
         };
-        let mut wanted = RunSet::default();
+        // A task that is named many times is looked up once.
+        let mut named = RunSet::default();
         for (first, count) in asked {
-            let count = count.min(instance.total.saturating_sub(first));
+            named.insert(*first, (*count).min(instance.total.saturating_sub(*first)));
+        }
+        let mut wanted = RunSet::default();
+        for (first, count) in named.iter() {
             for (first, count) in instance.finished.gaps(first, count) {
                 wanted.insert(first, count);
             }
@@ -48,8 +52,15 @@ impl Dispatcher {
         }
         self.mark_cancelled(id, &wanted);
         self.end_queued(id, &wanted);
+        let mut dispatched = self.instances.get(&id).map_or(0, |instance| instance.dispatched);
         for executor in self.executors.values_mut() {
-            if executor.cancel(id, &wanted) {
+            // The executors behind the last one with tasks are not looked at.
+            if dispatched == 0 {
+                break;
+            }
+            let (has, is_ordered) = executor.cancel(id, &wanted);
+            dispatched = dispatched.saturating_sub(has);
+            if is_ordered {
                 self.ordered.insert(executor.id);
             }
         }

@@ -55,6 +55,19 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Subscribers are known by connection as they are by instance.
+    fn check_subscriptions(&self) -> Result<(), CheckError> {
+        let mut subscribers = 0;
+        for instance in self.instances.values() {
+            subscribers += instance.subscribers.len();
+            let mut connections = instance.subscribers.iter().map(|found| found.connection);
+            let known = connections.all(|found| self.subscriptions.contains(found, instance.id));
+            ensure!(known, "instance {}: a subscriber that would never end", instance.id);
+        }
+        ensure!(subscribers == self.subscriptions.len(), "subscriptions to what is gone");
+        Ok(())
+    }
+
     /// Checks the whole state.
     ///
     /// # Errors
@@ -65,6 +78,7 @@ impl Dispatcher {
         let in_time = self.to_tell.is_empty() || self.tell_due.is_some();
         ensure!(in_time, "an executor is never told what it is to be told");
         self.check_outputs()?;
+        self.check_subscriptions()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.executors.values() {
             let mut counts: BTreeMap<_, u64> = BTreeMap::new();

@@ -408,6 +408,7 @@ impl Dispatcher {
         // dispatcher before they were journaled only if the journal was: then
         // it waits for as many to come again.
         let cursor = instance.results.cursor(from);
+        self.subscriptions.add(connection, id);
         instance.subscribers.push(Subscriber {
             connection,
             cursor,
@@ -528,8 +529,10 @@ impl Dispatcher {
     }
 
     pub(super) fn unsubscribe(&mut self, connection: ConnectionId) {
-        for instance in self.instances.values_mut() {
-            instance.subscribers.retain(|subscriber| subscriber.connection != connection);
+        for id in self.subscriptions.take(connection) {
+            if let Some(instance) = self.instances.get_mut(&id) {
+                instance.subscribers.retain(|subscriber| subscriber.connection != connection);
+            }
         }
     }
 }

@@ -284,17 +284,19 @@ impl Executor {
         freed
     }
 
-    /// Orders that what it has of `wanted` be stopped. Returns whether it has
-    /// any.
-    pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> bool {
+    /// Orders that what it has of `wanted` be stopped. Returns how many tasks
+    /// of the instance it has, and whether any of them is wanted.
+    pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> (u64, bool) {
         let before = self.order.cancel.len();
+        let mut has = 0;
         for (_, run) in self.in_flight.range((instance, 0)..=(instance, u64::MAX)) {
+            has += run.count;
             for (first, count) in wanted.within(run.first, run.count) {
                 let first = TaskId(first);
                 self.order.cancel.push(Held { instance, first, count, tries: run.tries });
             }
         }
-        self.order.cancel.len() > before
+        (has, self.order.cancel.len() > before)
     }
 
     /// The instances whose tasks it has.
@@ -309,6 +311,16 @@ impl Executor {
             let Some(((instance, _), _)) = next else { return instances };
             instances.push(*instance);
         }
+    }
+
+    /// What is in flight of one instance, as an executor would name it.
+    pub(super) fn held_of(&self, instance: InstanceId) -> Vec<Held> {
+        let runs = self.in_flight.range((instance, 0)..=(instance, u64::MAX));
+        let held = runs.map(|(_, run)| {
+            let (first, count, tries) = (TaskId(run.first), run.count, run.tries);
+            Held { instance, first, count, tries }
+        });
+        held.collect()
     }
 
     /// Everything in flight, as an executor would name it.

@@ -193,7 +193,8 @@ impl Dispatcher {
         let Some(executor) = self.executors.find_mut(&id) else { return };
         for instance in executor.instances() {
             let Some(instance) = self.instances.get(&instance) else { continue };
-            if !instance.cancelling.is_empty() && executor.cancel(instance.id, &instance.cancelling)
+            if !instance.cancelling.is_empty()
+                && executor.cancel(instance.id, &instance.cancelling).1
             {
                 self.ordered.insert(id);
             }

@@ -3,9 +3,7 @@
 use super::instance::{Batch, Instance, QueueKey, ReadyRun, Told};
 use super::intermediate::Links;
 use super::needs::{Need, NeedId, Needs};
-use super::{
-    Action, BatchId, ConnectionId, Dispatcher, Held, InstanceOptions, Record, RequestError,
-};
+use super::{Action, BatchId, ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
 use crate::data::index::Index;
 use crate::limits::{
     INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX,
@@ -292,8 +290,12 @@ impl Dispatcher {
         }
         self.to_deliver.remove(&id);
         for executor in self.executors.values_mut() {
-            let held: Vec<Held> = executor.held().filter(|held| held.instance == id).collect();
-            for held in held {
+            // The executors behind the last one with tasks are not looked at.
+            if instance.dispatched == 0 {
+                break;
+            }
+            for held in executor.held_of(id) {
+                instance.dispatched = instance.dispatched.saturating_sub(held.count);
                 for run in executor.take(&held) {
                     executor.release(&self.needs, run.need, run.count, true);
                 }
@@ -323,6 +325,7 @@ impl Dispatcher {
         self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.
         for subscriber in instance.subscribers {
+            self.subscriptions.remove(subscriber.connection, id);
             if subscriber.connection != by {
                 let connection = subscriber.connection;
                 self.actions.push_back(Action::Gone { connection, instance: id });

@@ -4,7 +4,7 @@
 
 use crate::growth::{Growth, counted};
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease, Record,
+    Action, ConnectionId, Dispatcher, Event, Held, InstanceOptions, Join, Lease, Record, Selection,
 };
 use falkon_core::dispatch::{Assigned, Update};
 use falkon_core::result::{Outcome, Report, Tries};
@@ -17,7 +17,7 @@ const INSTANCE: InstanceId = InstanceId(0);
 /// Executors that come back in the scenario about them.
 const JOINS: u64 = 32;
 
-pub(crate) const GROWTHS: [Growth; 3] = [
+pub(crate) const GROWTHS: [Growth; 7] = [
     Growth {
         name: "an executor that comes back, beside longer queues",
         sizes: (1_000, 8_000),
@@ -35,6 +35,30 @@ pub(crate) const GROWTHS: [Growth; 3] = [
         sizes: (400, 3_200),
         times: 8.0 * 1.3,
         run: |tasks| different_needs(tasks, 1),
+    },
+    Growth {
+        name: "a cancellation that names the same tasks eight times as often",
+        sizes: (100, 800),
+        times: 2.0,
+        run: cancel,
+    },
+    Growth {
+        name: "an instance without tasks that is cancelled and destroyed, beside more executors",
+        sizes: (32, 256),
+        times: 1.5,
+        run: |executors| destroy(0, executors),
+    },
+    Growth {
+        name: "an instance with a task that is cancelled and destroyed, beside more tasks of others",
+        sizes: (32, 256),
+        times: 1.5,
+        run: |tasks| destroy(tasks, 1),
+    },
+    Growth {
+        name: "a connection that closes, beside more instances",
+        sizes: (256, 2_048),
+        times: 1.5,
+        run: close,
     },
 ];
 
@@ -166,5 +190,81 @@ fn different_needs(tasks: u64, together: u64) {
             assert!(done > before, "nothing runs after {done} of {tasks} tasks");
         }
     });
+    dispatcher.check().unwrap();
+}
+
+/// An empty instance, with a number.
+fn create(dispatcher: &mut Dispatcher) {
+    let connection = ConnectionId(u64::MAX);
+    let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+    dispatcher.handle(Time(0), Event::Create { connection, request: 0, options });
+}
+
+fn submit(dispatcher: &mut Dispatcher, instance: InstanceId, first: u64, submission: Submission) {
+    let (connection, first) = (ConnectionId(u64::MAX), TaskId(first));
+    let event = Event::Submit { connection, request: 1, instance, first, submission };
+    dispatcher.handle(Time(0), event);
+}
+
+/// All tasks are cancelled, and named so many times, where every other one has
+/// ended.
+fn cancel(times: u64) {
+    const TASKS: u64 = 1_000;
+    let mut dispatcher = Dispatcher::new();
+    let (connection, instance) = (ConnectionId(u64::MAX), INSTANCE);
+    create(&mut dispatcher);
+    submit(&mut dispatcher, instance, 0, alike(TASKS));
+    let selection = Selection::Runs((0..TASKS).step_by(2).map(|task| (task, 1)).collect());
+    dispatcher.handle(Time(1), Event::Cancel { connection, request: 2, instance, selection });
+    all(&mut dispatcher);
+    let selection = Selection::Runs(vec![(0, TASKS); times as usize]);
+    let mut again = Some(Event::Cancel { connection, request: 3, instance, selection });
+    counted(|| {
+        again.take().into_iter().for_each(|event| dispatcher.handle(Time(2), event));
+        all(&mut dispatcher);
+    });
+    assert_eq!(dispatcher.instance_view(instance).unwrap().counts().cancelled, TASKS);
+    dispatcher.check().unwrap();
+}
+
+/// So many executors; the first one has so many tasks that were submitted one
+/// by one, and one of another instance, which is cancelled and destroyed. With no
+/// tasks, neither instance has any.
+fn destroy(tasks: u64, executors: u64) {
+    let mut dispatcher = Dispatcher::new();
+    let (connection, other) = (ConnectionId(u64::MAX), InstanceId(1));
+    create(&mut dispatcher);
+    create(&mut dispatcher);
+    for executor in 0..executors {
+        let capacity = Resources::cpus(1_024);
+        let join = Join { capacity, ..join(1 + executor, Vec::new()) };
+        dispatcher.handle(Time(0), Event::Join { connection: ConnectionId(executor), join });
+    }
+    for task in 0..tasks {
+        submit(&mut dispatcher, INSTANCE, task, alike(1));
+    }
+    submit(&mut dispatcher, other, 0, alike(tasks.min(1)));
+    all(&mut dispatcher);
+    let dispatched = dispatcher.instance_views().map(|found| found.counts().dispatched);
+    assert_eq!(dispatched.sum::<u64>(), tasks + tasks.min(1), "all tasks are in flight");
+    counted(|| {
+        let selection = Selection::All;
+        let event = Event::Cancel { connection, request: 2, instance: other, selection };
+        dispatcher.handle(Time(1), event);
+        dispatcher.handle(Time(1), Event::Destroy { connection, request: 3, instance: other });
+    });
+    all(&mut dispatcher);
+    assert_eq!(dispatcher.instance_views().count(), 1, "the instance is gone");
+    dispatcher.check().unwrap();
+}
+
+/// Beside so many instances, a connection that receives the results of one closes.
+fn close(instances: u64) {
+    let mut dispatcher = Dispatcher::new();
+    (0..instances).for_each(|_| create(&mut dispatcher));
+    let (connection, instance) = (ConnectionId(1), INSTANCE);
+    dispatcher.handle(Time(0), Event::Subscribe { connection, request: 0, instance, from: 0 });
+    all(&mut dispatcher);
+    counted(|| dispatcher.handle(Time(1), Event::Closed { connection }));
     dispatcher.check().unwrap();
 }

@@ -167,11 +167,8 @@ impl Driver {
                 // its tasks fail with that error on their executor.
                 let template = decoded.as_ref().and_then(|(_, template)| template.as_ref());
                 argv = template
-                    .and_then(|template| template.expand(&submission.rows, row, task.0 + 1).ok())
-                    .map(|command| {
-                        let name = command.call.map(|call| call.function.name.clone());
-                        shown(name.into_iter().chain(command.argv))
-                    })
+                    .and_then(|template| template.words(&submission.rows, row, task.0 + 1).ok())
+                    .map(|words| shown(words.into_iter()))
                     .unwrap_or_default();
             }
             bytes += TASK_BYTES + argv.iter().map(|argument| argument.len() + 5).sum::<usize>();
