@@ -133,6 +133,11 @@ impl World<'_> {
             self.wake_dispatcher(dispatcher);
             return Ok(());
         }
+        if host.clock.at(now) < host.core.now() {
+            // Nothing would be due in time.
+            let what = format!("the clock of dispatcher {dispatcher} is behind its journal");
+            return Err(Broken(what));
+        }
         let mut outgoing = std::mem::take(&mut host.held);
         let mut spent = Nanos(0);
         for _ in 0..ROUND_MESSAGES_MAX {
