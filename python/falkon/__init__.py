@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._async_client import AsyncClient, AsyncData, AsyncInstance, AsyncProvision
     from ._client import Client, Data, Instance, Provision
     from ._errors import (
+        CallLost,
         CallTimeout,
         DependencyError,
         FalkonError,
@@ -39,6 +40,7 @@ __all__ = [
     "AsyncData",
     "AsyncInstance",
     "AsyncProvision",
+    "CallLost",
     "CallTimeout",
     "Client",
     "ClientError",
@@ -79,8 +81,8 @@ _PLACES = {
     "_apps": "App ShellApp default_executor gather python_app shell_app use",
     "_async_client": "AsyncClient AsyncData AsyncInstance AsyncProvision",
     "_client": "Client Data Instance Provision",
-    "_errors": "CallTimeout DependencyError FalkonError InitializerFailed RemoteError SessionLost "
-    "TaskFailed VersionMismatch WorkerDied",
+    "_errors": "CallLost CallTimeout DependencyError FalkonError InitializerFailed RemoteError "
+    "SessionLost TaskFailed VersionMismatch WorkerDied",
     "_executor": "Executor",
     "_files": "File FileFuture",
     "_foreach": "Row foreach glob rows to",

@@ -13,7 +13,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import msgspec
 
-from ._errors import SessionLost
+from ._errors import SessionLost, refusal
 from ._program import Program
 
 # What is said to a dispatcher, and by it.
@@ -21,6 +21,8 @@ CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = r
 CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
 
 Message = List[Any]
+Ask = Callable[..., Message]
+"""Makes a request and gives its answer."""
 Poll = Callable[[int], List[Any]]
 """Waits until something is there, for some milliseconds at most; says what."""
 
@@ -29,6 +31,8 @@ AWAY_SECONDS = 60.0
 line."""
 PAUSES_SECONDS = (0.02, 1.0)
 """First and longest pause before a lost connection is made again."""
+FORGOTTEN = 5
+"""A refusal because results before a number were forgotten, which it says."""
 REFUSED_STATUS = 2
 """The program's exit status for what will not get better."""
 ACKNOWLEDGE_MS = 10
@@ -111,6 +115,9 @@ class Connection:
         self._outgoing: Deque[memoryview] = deque()
         self._is_sending = False
         self.interrupted: Optional[BaseException] = None
+        self.resumes: Callable[[Ask], None] = lambda ask: None
+        """Is called when there is another connection, before anything is said over
+        it: what it asks is answered first."""
         self.is_away = False
         """The connection is lost: what is said now is said when there is another."""
         self._hung_up = threading.Event()
@@ -238,25 +245,37 @@ class Connection:
     def _subscribe_again(self, messages: Iterator[Message]) -> bool:
         """Asks over a new connection for the results that are missing, and for
         all that has not been answered. Returns whether there is a connection."""
-        request = next(self._requests)
-        subscribe = framed([SUBSCRIBE, request, self.instance, self._received])
+
+        def ask(tag: int, *fields: Any) -> Message:
+            request = next(self._requests)
+            self._socket.sendall(framed([tag, request, *fields]))
+            for message in messages:
+                if message[0] not in (RESULTS, GONE) and message[1] == request:
+                    return message
+            raise ConnectionError
+
         try:
-            self._socket.sendall(subscribe)
+            self.resumes(ask)
+            # A dispatcher that lost results with its machine counts others in
+            # their places: all that it has are asked for again, as those that are
+            # here are known by their calls.
+            received = 0
+            answer = ask(SUBSCRIBE, self.instance, received)
+            if answer[0] == REFUSED and answer[2][0] == 0 and answer[2][1][0] == FORGOTTEN:
+                received = answer[2][1][1]
+                answer = ask(SUBSCRIBE, self.instance, received)
         except OSError:
             return False
-        for message in messages:
-            if message[1] != request:
-                continue
-            if message[0] == REFUSED:
-                raise SessionLost("the dispatcher is there, without the calls: %s" % (message[2],))
-            with self.lock:
-                self.is_away = False
-                # Before anything is acknowledged: until then, values that these
-                # calls take are there.
-                again = b"".join(map(framed, self._unanswered.values()))
-                self._send(again)
-            return True
-        return False
+        if answer[0] == REFUSED:
+            raise SessionLost("the dispatcher is there, without the calls: %s" % refusal(answer))
+        with self.lock:
+            self._received = received
+            self.is_away = False
+            # Before anything is acknowledged: until then, values that these
+            # calls take are there.
+            again = b"".join(map(framed, self._unanswered.values()))
+            self._send(again)
+        return True
 
     # Ending.
 

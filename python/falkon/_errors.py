@@ -1,7 +1,8 @@
 """What can go wrong."""
 
 from concurrent.futures import BrokenExecutor
-from typing import Any, Optional, Tuple
+from datetime import datetime, timezone
+from typing import Any, List, Optional, Tuple
 
 
 class FalkonError(Exception):
@@ -20,6 +21,12 @@ class InitializerFailed(FalkonError, BrokenExecutor):
 
 class TaskFailed(FalkonError):
     """A call did not come to its end."""
+
+
+class CallLost(TaskFailed):
+    """The dispatcher had accepted the call and does not know it any more: its
+    machine went down and took the end of the journal with it, or the journal was
+    replaced by an older copy. The call may or may not have been made."""
 
 
 class WorkerDied(TaskFailed, BrokenExecutor):
@@ -64,3 +71,19 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return '\n"""\n%s\n"""' % self.text
+
+
+EXPIRED = 9
+"""A refusal because the instance has expired."""
+
+
+def refusal(message: List[Any]) -> str:
+    """Why a request was refused, for people."""
+    reason = message[2]
+    if reason[0] == 0 and reason[1][0] == EXPIRED:
+        at = datetime.fromtimestamp(reason[1][2] / 1e6, timezone.utc)
+        return (
+            "nobody was connected for longer than the instance's lease, and it was destroyed "
+            "at %s" % at.isoformat(timespec="seconds")
+        )
+    return str(reason)

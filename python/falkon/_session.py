@@ -22,13 +22,22 @@ from ._connection import (
     GONE,
     REFUSED,
     RESULTS,
+    STATUS,
     SUBMIT,
     SUBSCRIBE,
     TASKS,
     Connection,
     Message,
 )
-from ._errors import CallTimeout, InitializerFailed, SessionLost, TaskFailed, WorkerDied
+from ._errors import (
+    CallLost,
+    CallTimeout,
+    InitializerFailed,
+    SessionLost,
+    TaskFailed,
+    WorkerDied,
+    refusal,
+)
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._objects import PAYLOAD_BYTES, Objects, declared, is_named
 from ._versions import mismatch
@@ -47,14 +56,26 @@ OUTCOMES = {
 MAX_COMPUTE_UTIL = [[3], 0, 900, 0]
 """The dispatch policy: name, window, threshold, replicas."""
 
+LEASE_SECONDS_SPARE = 60.0
+"""How much longer than a client looks for its dispatcher, at least, the
+dispatcher keeps what a client has that it does not hear of."""
+KEEP_AS_DISPATCHER = [0]
+LOST_TEXT = (
+    "the dispatcher does not know this call any more: it was started again, and had lost the "
+    "end of its journal; whether the call was made is not known (falkon start --durability "
+    "machine loses nothing)"
+)
+
 BATCH_CALLS = 8192
 """Calls that are submitted together at most; in one message as well."""
 BATCH_BYTES = 4 << 20
 """Payloads that are submitted together, beyond the last."""
 BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
-BUSY_SECONDS = 0.05
-"""Pause before a submission that there was no room for is made again."""
+BUSY_SECONDS = (0.05, 2.0)
+"""First and longest pause before submissions that were not taken are made again."""
+BUSY, GAP = 4, 2
+"""Refusals after which they are."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -121,6 +142,9 @@ class Session:
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._next_task = 0
+        self._client = int.from_bytes(os.urandom(8), "little") or 1
+        """What tells calls that are submitted again from another client's."""
+        self._pause = BUSY_SECONDS[0]
         self._closing = False
         self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
@@ -128,9 +152,9 @@ class Session:
         _sessions.add(self)
         self._receiver.start()
         try:
-            options_of_instance = ["", False, True, False, MAX_COMPUTE_UTIL]
-            created = self.ask(CREATE, options_of_instance)
+            created = self.ask(CREATE, instance_options(access, away_seconds))
             self.connection.has_instance(created[2], created[3])
+            self.connection.resumes = self._resumes
             self.ask(SUBSCRIBE, created[2], 0)
         except BaseException:
             self.close()
@@ -151,7 +175,7 @@ class Session:
                 self._answered.wait()
             del self._answers[request]
         if answer[0][0] == REFUSED:
-            raise TaskFailed("the dispatcher refused: %s" % (answer[0][2],))
+            raise TaskFailed("the dispatcher refused: %s" % refusal(answer[0]))
         return answer[0]
 
     def _check(self) -> None:
@@ -265,7 +289,9 @@ class Session:
             declared(calls) if kind.has_data else None,
         ]
         instance = self.connection.instance
-        self._sent[self.connection.request(SUBMIT, instance, first, submission)] = calls
+        self._sent[self.connection.request(
+            SUBMIT, instance, first, self._client, submission
+        )] = calls
 
     def _end_unsent(self) -> None:
         """Ends the futures of calls that cannot be made; the lock is not held."""
@@ -418,6 +444,7 @@ class Session:
             return
         with self._lock:
             del self._sent[message[1]]
+            self._pause = BUSY_SECONDS[0]
             if self._queue:
                 self._submit_queued()
         if self._unsent:
@@ -426,27 +453,67 @@ class Session:
     def _refused(self, message: Message) -> None:
         """A submission was not taken, and nor are those behind it."""
         reason = message[2]
+        kind = reason[1][0] if reason[0] == 0 else None
+        lost: List[Future[Any]] = []
         with self._lock:
             calls = self._sent.pop(message[1])
             first = calls[0][2]._task or 0
-            busy = reason[0] == 0 and reason[1][0] == 4
-            gap = reason[0] == 0 and reason[1][0] == 2
             for _, _, future in calls:
                 self._pending.pop(future._task or 0, None)
                 future._task = None
-            if busy or gap:
+            if kind == GAP:
+                # The dispatcher knows best what comes next.
+                self._next_task = reason[1][1]
+                lost = self._take_lost(self._next_task)
+            elif kind == BUSY:
                 self._next_task = min(self._next_task, first)
+            if kind in (BUSY, GAP):
                 self._returned.append((first, calls))
-        if busy or gap:
+        if kind in (BUSY, GAP):
+            self._end_lost(lost)
             self._try_later()
         else:
             for _, _, future in calls:
                 future._end(
-                    FINISHED, None, TaskFailed("the dispatcher refused: %s" % (reason,))
+                    FINISHED, None, TaskFailed("the dispatcher refused: %s" % refusal(message))
                 )
 
+    def _take_lost(self, expected: int) -> List[Future[Any]]:
+        """Calls that the dispatcher had accepted and does not know any more, as
+        its next is number ``expected``; the lock is held."""
+        sent = {call[2]._task for calls in self._sent.values() for call in calls}
+        lost = [task for task in self._pending if task >= expected and task not in sent]
+        return [self._pending.pop(task) for task in lost]
+
+    def _end_lost(self, lost: List[Future[Any]]) -> None:
+        for future in lost:
+            future._end(FINISHED, None, CallLost(LOST_TEXT))
+        if lost:
+            self._end_unsent()
+
+    def _resumes(self, ask: Callable[..., Message]) -> None:
+        """There is another connection, and a dispatcher that may have been
+        started again: finds out what it has lost."""
+        with self._lock:
+            sent = {call[2]._task for calls in self._sent.values() for call in calls}
+            accepted = [task for task in self._pending if task not in sent]
+        if not accepted:
+            return
+        instance = self.connection.instance
+        answer = ask(TASKS, instance, max(accepted), 1)
+        if answer[0] != REFUSED and answer[2]:
+            return
+        answer = ask(STATUS, instance, None)
+        if answer[0] == REFUSED or not answer[2][3]:
+            return  # Who subscribes hears why.
+        total = answer[2][3][0][5][0]
+        with self._lock:
+            lost = self._take_lost(total)
+        self._end_lost(lost)
+
     def _try_later(self) -> None:
-        timer = threading.Timer(BUSY_SECONDS, self._try_again)
+        timer = threading.Timer(self._pause, self._try_again)
+        self._pause = min(2 * self._pause, BUSY_SECONDS[1])
         timer.daemon = True
         timer.start()
 
@@ -577,6 +644,17 @@ class Groups:
             place = places[at]
         future._task = -1 - place
         self.all[place][1].append(call)
+
+
+def instance_options(access: Optional[str], away_seconds: float) -> Message:
+    """How a session's instance is to behave (docs/protocol.md)."""
+    if access is None:
+        # The one executor there is, and ever will be, offers it or nobody does.
+        return ["", False, 0, False, MAX_COMPUTE_UTIL, None, KEEP_AS_DISPATCHER]
+    # By the time that the dispatcher gives it up, the client has given up too.
+    lease = away_seconds + max(away_seconds, LEASE_SECONDS_SPARE)
+    lease_micros = int(lease * 1e6) if lease < 1e9 else None
+    return ["", False, None, False, MAX_COMPUTE_UTIL, lease_micros, KEEP_AS_DISPATCHER]
 
 
 def _too_long(payload: bytes) -> TaskFailed:

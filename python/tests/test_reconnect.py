@@ -1,10 +1,13 @@
 """A dispatcher that dies and comes back, and what becomes of calls meanwhile."""
 
 import os
+import signal
+import subprocess
+import sys
 import unittest
 
 import falkon
-from falkon import _program
+from falkon import _connection, _program, _session
 from services import Dispatcher, InFolder, wait_until
 
 
@@ -116,6 +119,166 @@ class Reconnect(InFolder):
             falkon.Client(self.dispatcher.access).instance(connection.instance).destroy()
             with self.assertRaisesRegex(falkon.SessionLost, "destroyed"):
                 pending.result(60)
+
+
+def submit_and_be_killed(access):
+    """Ends like a process that runs out of memory, with a call under way."""
+    executor = falkon.Executor(access, reconnect=5)
+    executor.submit(abs, -1)
+    print(executor._shared._session.connection.instance, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Vanished(InFolder):
+    def test_what_a_killed_client_had_has_an_end(self):
+        dispatcher = self.entered(Dispatcher())
+        code = "import test_reconnect; test_reconnect.submit_and_be_killed(%r)"
+        environment = dict(os.environ)
+        paths = [os.path.dirname(__file__), _program.module_path()]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        command = [sys.executable, "-c", code % dispatcher.access]
+        killed = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
+        self.assertEqual(killed.returncode, -signal.SIGKILL)
+        client = falkon.Client(dispatcher.access)
+
+        def left():
+            (instance,) = client.status()["instances"]
+            self.assertEqual(instance["id"], int(killed.stdout))
+            return instance["expires"] and instance["expires"] - client.status()["now"]
+
+        wait_until(lambda: left() is not None)
+        # Of 65 seconds: longer than it would have looked for its dispatcher.
+        self.assertGreater(left(), 5)
+        self.assertLessEqual(left(), 65)
+
+    def test_the_lease_is_longer_than_a_client_looks_for_its_dispatcher(self):
+        for seconds in (0.0, 0.1, 60.0, 3600.0, 1e6):
+            options = _session.instance_options("access.json", seconds)
+            self.assertGreaterEqual(options[5], (seconds + 60) * 1e6)
+        self.assertIsNone(_session.instance_options("access.json", float("inf"))[5])
+        self.assertIsNone(_session.instance_options(None, 60.0)[5])
+
+
+class AwayForAMoment(InFolder):
+    def test_a_need_that_nobody_offers_now_waits(self):
+        dispatcher = self.entered(Dispatcher())
+        path = _program.module_path()
+        dispatcher.executor("--resource", "plain=1", PYTHONPATH=path)
+        go = self.path("go")
+        with falkon.Executor(dispatcher.access) as executor:
+            self.assertEqual(executor.submit(abs, -1).result(60), 1)
+            needs = executor.options(resources={"big": 1})
+            waiting = [needs.submit(wait_for, go, n) for n in range(4)]
+            client = falkon.Client(dispatcher.access)
+            first = dispatcher.executor("--resource", "big=1", PYTHONPATH=path)
+            wait_until(lambda: client.status()["instances"][0]["dispatched"] > 0)
+            # The only one that offers it is away, and given up after 3 seconds.
+            first.kill()
+            first.wait()
+            wait_until(lambda: len(client.status()["executors"]) == 1)
+            self.assertEqual(client.status()["instances"][0]["unschedulable"][0]["tasks"], 4)
+            self.assertEqual([future.done() for future in waiting], [False] * 4)
+            with open(go, "w"):
+                pass
+            dispatcher.executor("--resource", "big=1", PYTHONPATH=path)
+            self.assertEqual([future.result(60) for future in waiting], [0, 1, 2, 3])
+
+
+class Loss(InFolder):
+    """A machine that went down took the end of the journal with it."""
+
+    def setUp(self):
+        super().setUp()
+        self.dispatcher = self.entered(Dispatcher())
+
+    def cut(self, sizes):
+        """Takes what was written since the journal's files had these sizes."""
+        for path, size in self.sizes().items():
+            kept = sizes.get(path, 0)
+            if size > kept:
+                os.truncate(path, kept)
+
+    def sizes(self):
+        folder = os.path.join(self.dispatcher.folder, "journal")
+        paths = [os.path.join(folder, name) for name in os.listdir(folder)]
+        return {path: os.path.getsize(path) for path in paths if not path.endswith("lock")}
+
+    def lose_five_of_ten(self, executor):
+        first = [executor.submit(abs, -n) for n in range(5)]
+        accepted = executor._shared._session
+        wait_until(lambda: not accepted._sent)
+        sizes = self.sizes()
+        lost = [executor.submit(abs, -n) for n in range(5, 10)]
+        wait_until(lambda: not accepted._sent and not accepted._queue)
+        with self.assertLogs("falkon", "WARNING") as told:
+            self.dispatcher.kill()
+            wait_until(lambda: told.records)
+            self.cut(sizes)
+            self.dispatcher.start_again()
+        return first, lost
+
+    def test_calls_that_are_lost_end_and_the_others_go_on(self):
+        with falkon.Executor(self.dispatcher.access) as executor:
+            first, lost = self.lose_five_of_ten(executor)
+            for future in lost:
+                with self.assertRaisesRegex(falkon.CallLost, "does not know this call any more"):
+                    future.result(60)
+            more = [executor.submit(abs, -n) for n in range(10, 20)]
+            self.dispatcher.executor(PYTHONPATH=_program.module_path())
+            self.assertEqual([future.result(60) for future in first], list(range(5)))
+            self.assertEqual([future.result(60) for future in more], list(range(10, 20)))
+
+    def test_calls_submitted_behind_lost_ones_are_made(self):
+        with falkon.Executor(self.dispatcher.access) as executor:
+            session = executor._shared._session
+            # It learns of the loss by the refusal of what is submitted next.
+            session.connection.resumes = lambda ask: None
+            first, lost = self.lose_five_of_ten(executor)
+            more = [executor.submit(abs, -n) for n in range(10, 20)]
+            for future in lost:
+                with self.assertRaises(falkon.CallLost):
+                    future.result(60)
+            self.dispatcher.executor(PYTHONPATH=_program.module_path())
+            self.assertEqual([future.result(60) for future in first + more], [*range(5), *range(10, 20)])
+
+    def test_another_clients_tasks_take_no_place_of_a_calls(self):
+        with falkon.Executor(self.dispatcher.access) as executor:
+            first = executor.submit(abs, -1)
+            session = executor._shared._session
+            wait_until(lambda: not session._sent)
+            instance = session.connection.instance
+            own = connection_of_another(self.dispatcher.access, instance)
+            try:
+                (kind,) = executor._shared._kinds.values()
+                rows = [1, [b"", bytes(12)]]
+                task_class = kind.task_class
+                submission = [3, kind.template, rows, [task_class], [[3, 0]], None, [], None]
+                answer = own(1, instance, 1, 99, submission)
+                self.assertEqual(answer[0], 1)
+                more = [executor.submit(abs, -n) for n in range(20)]
+                self.dispatcher.executor(PYTHONPATH=_program.module_path())
+                self.assertEqual([future.result(60) for future in more], list(range(20)))
+                self.assertEqual(first.result(60), 1)
+            finally:
+                own(None)
+
+
+def connection_of_another(access, instance):
+    """Another client of an instance: a function that makes requests."""
+    connection = _connection.Connection([], access, 0.0)
+    messages = _connection.messages_of(connection.program.socket, lambda poll: None)
+
+    def ask(tag, *fields):
+        if tag is None:
+            connection.hang_up()
+            connection.program.wait()
+            connection.close()
+            return None
+        with connection.lock:
+            request = connection.request(tag, *fields)
+        return next(message for message in messages if message[1] == request)
+
+    return ask
 
 
 if __name__ == "__main__":

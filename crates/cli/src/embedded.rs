@@ -106,8 +106,13 @@ impl Embedded {
         cache: Option<CacheSetup>,
     ) -> Result<Embedded, DispatcherError> {
         let log: Log = Arc::new(|_: &str| {});
-        let options =
-            dispatcher::Options { store: None, pages: None, identity: None, log: log.clone() };
+        let options = dispatcher::Options {
+            store: None,
+            pages: None,
+            identity: None,
+            keep_micros: None,
+            log: log.clone(),
+        };
         let (dispatcher, _) = dispatcher::start(options)?;
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);

@@ -353,9 +353,9 @@ fn pass_on(
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Only this instance
+    /// Only these instances
     #[arg(value_name = "ID")]
-    instance: Option<u64>,
+    instances: Vec<u64>,
     /// List all executors, however many there are
     #[arg(long)]
     all: bool,
@@ -365,14 +365,27 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) fn status(args: StatusArgs) -> Exit {
-    // A file that opens one instance and nothing else is about that one.
-    let own = || args.access.load().ok().as_ref().and_then(only_instance);
-    let instance = args.instance.map(InstanceId).or_else(own);
-    with_client(&args.access, instance.map(|id| id.0), async |client: Client| {
-        let status = client.status(instance).await?;
-        if let Some(id) = instance.filter(|_| status.instances.is_empty()) {
-            return Ok(Exit::usage(format!("there is no instance {id}")));
+    let mut instances: Vec<InstanceId> = args.instances.iter().copied().map(InstanceId).collect();
+    if instances.is_empty() {
+        // A file that opens one instance and nothing else is about that one.
+        instances.extend(args.access.load().ok().as_ref().and_then(only_instance));
+    }
+    let first = instances.first().map(|id| id.0);
+    with_client(&args.access, first, async |client: Client| {
+        let mut status = match instances.split_first() {
+            None => client.status(None).await?,
+            Some((first, _)) => client.status(Some(*first)).await?,
+        };
+        for id in instances.iter().skip(1) {
+            status.instances.extend(client.status(Some(*id)).await?.instances);
         }
+        for id in &instances {
+            if !status.instances.iter().any(|found| found.id == id.0) {
+                return Ok(Exit::usage(format!("there is no instance {id}")));
+            }
+        }
+        status.instances.sort_by_key(|found| found.id);
+        status.instances.dedup_by_key(|found| found.id);
         Ok(show::status(&status, args.json, args.all))
     })
 }

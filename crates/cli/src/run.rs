@@ -426,9 +426,11 @@ async fn drive(
     let options = InstanceOptions {
         name: String::new(),
         keep_results: false,
-        fail_unschedulable: true,
+        // The one executor there is, and ever will be, offers it or nobody does.
+        fail_unschedulable_micros: Some(0),
         fail_fast,
         policy,
+        ..InstanceOptions::default()
     };
     let instance = match client.create(options).await {
         Ok((instance, _)) => instance,

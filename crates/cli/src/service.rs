@@ -15,45 +15,6 @@ pub(crate) fn log_to_stderr() -> Log {
     Arc::new(|line: &str| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Time(now.as_micros() as u64);
-        log::log(format!("{} {line}", clock_text(now)));
+        log::log(format!("{} {line}", now.utc()));
     })
-}
-
-/// A time in UTC, to the millisecond.
-pub(crate) fn clock_text(at: Time) -> String {
-    let seconds = at.0 / 1_000_000;
-    let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
-    let (year, month, day) = date(seconds / 86_400);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{:02}.{:03}Z",
-        seconds % 60,
-        at.0 / 1000 % 1000
-    )
-}
-
-/// The civil date of a day counted from 1970-01-01 (Howard Hinnant's
-/// `civil_from_days`).
-fn date(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * march_month + 2) / 5 + 1;
-    let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    (year, month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::date;
-
-    #[test]
-    fn days_become_dates() {
-        assert_eq!(date(0), (1970, 1, 1));
-        assert_eq!(date(11_016), (2000, 2, 29));
-        assert_eq!(date(20_778), (2026, 11, 21));
-    }
 }

@@ -5,6 +5,7 @@ use crate::caches::held_versions;
 use crate::campaign;
 use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
+use crate::plan::quantity::{KeepFor, duration_micros, keep_for};
 use crate::plan::{Plan, PlanArgs};
 use crate::query::{self, Reconnect};
 use crate::results::directory::Directory;
@@ -12,7 +13,7 @@ use crate::results::line::TEXT_BYTES_MAX;
 use crate::results::rest::{Fetching, Origin};
 use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink, open_directory};
 use clap::Args;
-use falkon_core::dispatch::InstanceOptions;
+use falkon_core::dispatch::{InstanceOptions, Keep};
 use falkon_core::task::InstanceId;
 use falkon_node::client::ClientError;
 use falkon_node::secure::{AccessFile, Role, Secret};
@@ -32,6 +33,22 @@ pub(crate) struct SubmitArgs {
     /// Write an access file that opens this instance and nothing else
     #[arg(long, value_name = "FILE")]
     instance_access: Option<PathBuf>,
+    /// How long the results are kept after the last look at them, once all tasks
+    /// have ended: 12h, 30d, or forever [default: as the dispatcher was told, 30d
+    /// if it was not]
+    #[arg(long, value_name = "TIME", value_parser = keep_for)]
+    keep: Option<KeepFor>,
+    /// Fail tasks that need what no executor has offered for so long, and that no
+    /// batch scheduler can be asked for [default: they wait; without TIME: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "30s",
+        value_parser = duration_micros
+    )]
+    fail_unschedulable: Option<u64>,
     /// Print what would be submitted, and submit nothing
     #[arg(long)]
     dry_run: bool,
@@ -122,9 +139,14 @@ async fn create_and_submit(
     let options = InstanceOptions {
         name: args.name.clone(),
         keep_results: true,
-        fail_unschedulable: false,
+        fail_unschedulable_micros: args.fail_unschedulable,
         fail_fast: args.failure.fail_fast,
         policy: args.policy.options(plan)?,
+        // Whoever submitted it may come back for the results at any time.
+        lease_micros: None,
+        keep: args
+            .keep
+            .map_or(Keep::AsDispatcher, |KeepFor(time)| time.map_or(Keep::Forever, Keep::Micros)),
     };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
     plan.set_held(held_versions(&client, plan.held()).await?);

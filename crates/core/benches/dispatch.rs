@@ -68,6 +68,7 @@ fn prepared(case: &Case) -> Dispatcher {
         Event::Create { connection, request: 0, options },
         Event::Subscribe { connection, request: 1, instance, from: 0 },
         Event::Submit {
+            client: 1,
             connection,
             request: 2,
             instance,

@@ -24,6 +24,7 @@ mod finish;
 mod inquire;
 mod instance;
 mod intermediate;
+mod lifetime;
 mod line;
 mod loads;
 mod locate;
@@ -44,8 +45,10 @@ mod roster;
 mod shelf;
 mod standstill;
 mod submit;
+mod submitters;
 mod subscriptions;
 mod suspend;
+mod unoffered;
 mod values;
 mod whereabouts;
 
@@ -60,6 +63,7 @@ use comeback::Comeback;
 use ended::Ended;
 use executor::Executor;
 use instance::Instance;
+use lifetime::Lifetimes;
 use located::LocatedQueues;
 use names::Names;
 use needs::Needs;
@@ -69,15 +73,17 @@ use replicate::Copies;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subscriptions::Subscriptions;
+use unoffered::Unoffered;
 
 pub use admission::JoinError;
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{
-    Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Lease,
-    Order, Prepare, Reply, RequestError, Update,
+    Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Keep,
+    Lease, Order, Prepare, Reply, RequestError, Update,
 };
 pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
+pub use lifetime::{Expiry, Lifetime};
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use recover::{Record, RecoverError};
 pub use whereabouts::Whereabouts;
@@ -87,6 +93,10 @@ pub use whereabouts::Whereabouts;
 pub struct Dispatcher {
     now: Time,
     instances: BTreeMap<InstanceId, Instance>,
+    /// How long each lives.
+    lifetimes: Lifetimes,
+    /// Needs that nobody offers, where tasks fail for that.
+    unoffered: Unoffered,
     next_instance: u64,
     executors: Roster,
     next_executor: u64,
@@ -186,42 +196,53 @@ impl Dispatcher {
         self.now = self.now.max(now);
         match event {
             Event::Create { connection, request, options } => {
-                let reply = match self.create(options) {
+                let created = self.create(options);
+                let reply = match created.and_then(|id| self.attach(connection, id).map(|()| id)) {
                     Ok(id) => Reply::Created(id),
                     Err(error) => Reply::Refused(error),
                 };
                 self.reply(connection, request, reply);
             }
-            Event::Submit { connection, request, instance, first, submission } => {
-                let reply = match self.submit(instance, first, submission) {
+            Event::Submit { connection, request, instance, first, client, submission } => {
+                let attached = self.attach(connection, instance);
+                let submitted =
+                    attached.and_then(|()| self.submit(instance, first, client, submission));
+                let reply = match submitted {
                     Ok(count) => Reply::Accepted { first, count },
                     Err(error) => Reply::Refused(error),
                 };
                 self.reply(connection, request, reply);
             }
             Event::Seal { connection, request, instance } => {
-                let result = self.seal(instance);
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.seal(instance));
                 self.reply_done(connection, request, result);
             }
             Event::Subscribe { connection, request, instance, from } => {
-                let result = self.subscribe(connection, instance, from);
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.subscribe(connection, instance, from));
                 self.reply_done(connection, request, result);
             }
             Event::Acknowledge { connection, instance, upto } => {
                 self.acknowledge(connection, instance, upto);
             }
             Event::Cancel { connection, request, instance, selection } => {
-                let result = self.cancel(instance, &selection);
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.cancel(instance, &selection));
                 self.reply_done(connection, request, result);
             }
             Event::Destroy { connection, request, instance } => {
-                let result = self.destroy(instance, connection);
+                let attached = self.attach(connection, instance);
+                let result = attached.and_then(|()| self.destroy(instance, connection));
                 self.reply_done(connection, request, result);
             }
             Event::Join { connection, join } => self.join(connection, join),
             Event::Update { connection, update } => self.update(connection, update),
             Event::Release { executor } => self.release_executor(executor),
-            Event::Closed { connection } => self.closed(connection),
+            Event::Closed { connection } => {
+                self.detach(connection);
+                self.closed(connection);
+            }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
             Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
         }
@@ -258,7 +279,12 @@ impl Dispatcher {
         let recall = self.recall_check.map(|at| (at, "recall"));
         let news = self.tell_due.map(|at| (at, "news for executors"));
         let pages = self.paging.retry_at().map(|at| (at, "a page to write again"));
-        [silence, recovery, suspension, recall, news, pages].into_iter().flatten().min()
+        let lifetime = self.lifetimes.next_check().map(|at| (at, "lifetime of an instance"));
+        let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
+        [silence, recovery, suspension, recall, news, pages, lifetime, unoffered]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -276,6 +302,8 @@ impl Dispatcher {
             self.ordered.append(&mut self.to_tell);
         }
         self.paging.end_pause(self.now);
+        self.unplaced |= self.unoffered.take_due(self.now);
+        self.expire();
         self.end_due_suspensions();
         while let Some(&(at, id)) = self.deadlines.first() {
             if at > self.now {
@@ -393,6 +421,20 @@ impl<'a> InstanceView<'a> {
     #[must_use]
     pub fn is_named(&self) -> bool {
         self.instance.batches.values().any(|batch| batch.submission.names.is_some())
+    }
+
+    /// When it was created, when a client of it was last there, and when it
+    /// expires.
+    #[must_use]
+    pub fn lifetime(&self) -> Lifetime {
+        let unknown = Lifetime { created: Time(0), heard: Time(0), expires: None };
+        self.dispatcher.lifetime(self.instance.id).unwrap_or(unknown)
+    }
+
+    /// Bytes of submissions that are queued.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        self.instance.queued_bytes
     }
 
     /// Bytes of results held in memory and on disk.

@@ -16,3 +16,4 @@ pub mod provision;
 pub mod result;
 pub mod runset;
 pub mod task;
+mod utc;

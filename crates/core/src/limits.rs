@@ -331,6 +331,16 @@ pub const EXAMINED_OBJECTS_MAX: usize = 16_384;
 pub const FOUND_OBJECTS_MAX: usize = 256;
 /// Holders of objects in one answer.
 pub const FOUND_EXECUTORS_MAX: usize = 16_384;
+/// Instances that have expired of which it is known when.
+pub const EXPIRED_INSTANCES_MAX: usize = 1024;
+/// How far apart looks at an instance are journaled; more often where it is not
+/// kept for long.
+pub const LOOK_JOURNAL_MICROS: u64 = 3_600_000_000;
+/// Clients of one instance whose submissions are told from others'; those of the
+/// one that was there first are forgotten for another.
+pub const SUBMITTER_NAMES_MAX: usize = 1024;
+/// Runs of tasks that one client submitted, in one record.
+pub const SUBMITTER_RUNS_MAX: usize = 65_536;
 /// Executors that are named for an object to be put there.
 pub const PUT_EXECUTORS_MAX: usize = 256;
 /// How often an executor tells how its cache stands, at most, if there is no

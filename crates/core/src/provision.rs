@@ -149,6 +149,17 @@ impl Provisioner {
         }
     }
 
+    /// What nodes can still be asked for; `None` for one of which it is not
+    /// known yet what it offers.
+    #[must_use]
+    pub fn obtainable(&self) -> Vec<Option<Resources>> {
+        let open = self.queues.values().filter(|queue| queue.paused.is_none() && !queue.removing);
+        let mut nodes: Vec<_> =
+            open.map(|queue| (!queue.is_guess).then(|| queue.node.clone())).collect();
+        nodes.dedup();
+        nodes
+    }
+
     /// What to do next; `None` when there is nothing until the next event or
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {

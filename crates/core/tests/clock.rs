@@ -29,8 +29,8 @@ fn recovered(queued: Time, now: Time) -> Dispatcher {
     let mut dispatcher = Dispatcher::new();
     let executor = ExecutorId(0);
     for record in [
-        Record::Created { instance, options: InstanceOptions::default() },
-        Record::Submitted { instance, first: TaskId(0), queued, submission },
+        Record::Created { instance, created: Time(0), options: InstanceOptions::default() },
+        Record::Submitted { instance, first: TaskId(0), queued, client: 1, submission },
         Record::ExecutorSeen { executor, incarnation: 7, name: "a".to_owned() },
     ] {
         dispatcher.recover(record).unwrap();

@@ -18,7 +18,7 @@ const INSTANCE: InstanceId = InstanceId(0);
 fn restarted(tasks: u64, executors: u64) -> Dispatcher {
     let mut dispatcher = Dispatcher::new();
     let options = InstanceOptions::default();
-    dispatcher.recover(Record::Created { instance: INSTANCE, options }).unwrap();
+    dispatcher.recover(Record::Created { instance: INSTANCE, created: Time(0), options }).unwrap();
     let submission = Submission {
         data: None,
         count: tasks,
@@ -33,7 +33,9 @@ fn restarted(tasks: u64, executors: u64) -> Dispatcher {
         after: Vec::new(),
     };
     let (instance, first, queued) = (INSTANCE, TaskId(0), Time(0));
-    dispatcher.recover(Record::Submitted { instance, first, queued, submission }).unwrap();
+    dispatcher
+        .recover(Record::Submitted { instance, first, queued, client: 1, submission })
+        .unwrap();
     for executor in 0..executors {
         let (incarnation, name) = (1 + executor, String::new());
         let executor = ExecutorId(executor);

@@ -108,7 +108,14 @@ impl World {
             data: Some(Arc::new(data)),
         };
         let first = TaskId(0);
-        self.handle(Event::Submit { connection: CLIENT, request: 1, instance, first, submission });
+        self.handle(Event::Submit {
+            client: 1,
+            connection: CLIENT,
+            request: 1,
+            instance,
+            first,
+            submission,
+        });
         instance
     }
 

@@ -52,7 +52,8 @@ fn submit(dispatcher: &mut Dispatcher, first: u64, count: u64) {
         data: None,
     };
     let (instance, first) = (InstanceId(0), TaskId(first));
-    let submit = Event::Submit { connection: CLIENT, request: 0, instance, first, submission };
+    let submit =
+        Event::Submit { connection: CLIENT, request: 0, instance, first, client: 1, submission };
     assert!(matches!(ask(dispatcher, submit), Reply::Accepted { .. }));
 }
 

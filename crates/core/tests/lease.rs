@@ -45,7 +45,8 @@ fn submit(dispatcher: &mut Dispatcher, first: u64, tasks: u64, estimate_s: u64) 
         after: Vec::new(),
     };
     let (instance, first) = (InstanceId(0), TaskId(first));
-    let event = Event::Submit { connection: CLIENT, request: 1, instance, first, submission };
+    let event =
+        Event::Submit { client: 1, connection: CLIENT, request: 1, instance, first, submission };
     dispatcher.handle(Time(0), event);
 }
 

@@ -109,7 +109,7 @@ impl World {
             data: None,
         };
         let (connection, instance) = (ConnectionId(0), self.instance);
-        self.tell(Event::Submit { connection, request: 1, instance, first, submission });
+        self.tell(Event::Submit { connection, request: 1, instance, first, client: 1, submission });
     }
 
     fn subscribe(&mut self, connection: ConnectionId, from: u64) {
@@ -556,7 +556,14 @@ fn what_ended_tasks_were_is_kept_within_a_bound() {
             data: None,
         };
         let (connection, instance) = (ConnectionId(0), world.instance);
-        world.tell(Event::Submit { connection, request: 1, instance, first, submission });
+        world.tell(Event::Submit {
+            connection,
+            request: 1,
+            instance,
+            first,
+            client: 1,
+            submission,
+        });
         world.settle();
     }
     for _ in 0..2 {

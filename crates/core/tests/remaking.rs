@@ -109,7 +109,7 @@ impl Pair {
         let (connection, instance) = (CLIENT, self.instance);
         let total = self.dispatcher.instance_view(instance).unwrap().counts().total;
         let first = TaskId(total);
-        self.tell(Event::Submit { connection, request: 2, instance, first, submission });
+        self.tell(Event::Submit { client: 1, connection, request: 2, instance, first, submission });
         if is_last {
             self.tell(Event::Seal { connection, request: 3, instance });
         }

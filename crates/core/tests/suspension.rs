@@ -71,7 +71,14 @@ impl<F: FnMut(ConnectionId, TaskId) -> Outcome> Cluster<F> {
         let first = TaskId(0);
         for event in [
             Event::Subscribe { connection: CLIENT, request: 1, instance, from: 0 },
-            Event::Submit { connection: CLIENT, request: 2, instance, first, submission },
+            Event::Submit {
+                client: 1,
+                connection: CLIENT,
+                request: 2,
+                instance,
+                first,
+                submission,
+            },
             Event::Seal { connection: CLIENT, request: 3, instance },
         ] {
             self.dispatcher.handle(self.now, event);

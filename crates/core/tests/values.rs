@@ -108,7 +108,7 @@ impl Trio {
     fn submit(&mut self, submission: Submission) {
         let (connection, instance) = (CLIENT, self.instance);
         let first = TaskId(self.dispatcher.instance_view(instance).unwrap().counts().total);
-        self.tell(Event::Submit { connection, request: 2, instance, first, submission });
+        self.tell(Event::Submit { client: 1, connection, request: 2, instance, first, submission });
     }
 
     /// The executor has done a task that it has.

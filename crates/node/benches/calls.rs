@@ -98,8 +98,13 @@ struct Service {
 impl Service {
     fn start() -> Service {
         let log: Log = Arc::new(|_: &str| {});
-        let options =
-            dispatcher::Options { store: None, pages: None, identity: None, log: log.clone() };
+        let options = dispatcher::Options {
+            store: None,
+            pages: None,
+            identity: None,
+            keep_micros: None,
+            log: log.clone(),
+        };
         let (dispatcher, _) = dispatcher::start(options).unwrap();
         let attach = |role| {
             let (ours, theirs) = tokio::io::duplex(LINK_BYTES);

@@ -7,7 +7,7 @@
 //! stopped.
 
 use crate::secure::{
-    AccessFile, ConnectError, FrameReader, FrameWriter, Role, WriteError, connect,
+    AccessFile, ConnectError, FrameReader, FrameWriter, Role, WriteError, connect, fill_randomly,
 };
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{
@@ -22,7 +22,7 @@ use falkon_wire::message::{
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -201,7 +201,9 @@ impl Client {
         first: TaskId,
         submission: Submission,
     ) -> Result<Pending, ClientError> {
-        self.begin(|request| FromClient::Submit { request, instance, first, submission }).await
+        let client = submitter();
+        self.begin(|request| FromClient::Submit { request, instance, first, client, submission })
+            .await
     }
 
     /// Says that no more tasks will come.
@@ -401,6 +403,21 @@ impl Client {
     pub async fn stop(&self) -> Result<(), ClientError> {
         done(self.ask(|request| FromClient::Stop { request }).await?)
     }
+}
+
+/// What this process calls itself in submissions, so that tasks that it sends
+/// again over another connection are known as its own.
+fn submitter() -> u64 {
+    static DRAWN: OnceLock<u64> = OnceLock::new();
+    *DRAWN.get_or_init(|| {
+        let mut bytes = [0; 8];
+        // Without random numbers, processes are told apart by these.
+        let fallback = u64::from(std::process::id());
+        match fill_randomly(&mut bytes) {
+            Ok(()) => u64::from_le_bytes(bytes).max(1),
+            Err(_) => fallback,
+        }
+    })
 }
 
 /// An answer that is awaited.

@@ -80,6 +80,9 @@ pub struct Options {
     pub pages: Option<PathBuf>,
     /// Who it is: instances get their secrets from it.
     pub identity: Option<Arc<Identity>>,
+    /// How long instances are kept that leave it to the dispatcher, in
+    /// microseconds; `None` is for ever.
+    pub keep_micros: Option<u64>,
     /// Where log lines go.
     pub log: Log,
 }
@@ -134,6 +137,7 @@ impl std::error::Error for DispatcherError {
 pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), DispatcherError> {
     let wall = Clock::start();
     let mut core = Dispatcher::new();
+    core.set_keep(options.keep_micros);
     let (store, pages) = match (options.store, options.pages) {
         (Some(store), _) => {
             let opened = Store::open(store, &mut core, wall.now(), &options.log);
@@ -150,7 +154,9 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     let clock = go_on(wall, core.now(), &options.log);
     let (inbox, messages) = mpsc::channel(INBOX_BATCHES_MAX);
     let (stopped, when_stopped) = oneshot::channel();
-    let instances = core.instance_views().map(|instance| instance.id().0).collect();
+    // Those of an instance that has expired are let in, to be told so.
+    let instances = core.instance_views().map(|instance| instance.id());
+    let instances = instances.chain(core.expired_instances()).map(|id| id.0).collect();
     let handle = Handle {
         inbox,
         next_connection: Arc::new(AtomicU64::new(0)),
@@ -503,8 +509,8 @@ impl Driver {
             FromClient::Create { request, options } => {
                 Event::Create { connection, request, options }
             }
-            FromClient::Submit { request, instance, first, submission } => {
-                Event::Submit { connection, request, instance, first, submission }
+            FromClient::Submit { request, instance, first, client, submission } => {
+                Event::Submit { connection, request, instance, first, client, submission }
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
             FromClient::Subscribe { request, instance, from } => {
@@ -518,15 +524,23 @@ impl Driver {
                 Event::Cancel { connection, request, instance, selection }
             }
             FromClient::Destroy { request, instance } => {
-                self.known_instances(|known| known.remove(&instance.0));
+                if self.core.instance_view(instance).is_some() {
+                    self.known_instances(|known| known.remove(&instance.0));
+                }
                 Event::Destroy { connection, request, instance }
             }
             FromClient::Status { request, instance, from } => {
+                if self.refuses_expired(now, connection, request, instance) {
+                    return;
+                }
                 let status = self.status(instance, from);
                 self.answer_question(connection, request, ToClient::Status { request, status });
                 return;
             }
             FromClient::Tasks { request, instance, first, count } => {
+                if self.refuses_expired(now, connection, request, Some(instance)) {
+                    return;
+                }
                 let tasks = self.tasks(instance, first, count);
                 self.answer_question(connection, request, ToClient::Tasks { request, tasks });
                 return;
@@ -595,6 +609,9 @@ impl Driver {
                 }
                 Action::Gone { connection, instance } => {
                     self.push(connection, ToClient::Gone { instance });
+                }
+                Action::Expired { instance, why, forgotten } => {
+                    self.instance_expired(instance, why, forgotten);
                 }
                 Action::StorePage { instance, from, page } => {
                     if let Some(pages) = &self.pages {

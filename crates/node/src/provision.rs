@@ -313,6 +313,7 @@ impl Provision {
     pub(crate) fn turn(&mut self, now: Time, dispatcher: &mut Dispatcher, busy: bool) -> Wishes {
         let mut wishes = Wishes { release: Vec::new() };
         if self.queues.is_empty() {
+            dispatcher.set_obtainable(Vec::new());
             return wishes;
         }
         if self.watch.due() <= now {
@@ -338,6 +339,7 @@ impl Provision {
                 other => self.carry_out(now, other),
             }
         }
+        dispatcher.set_obtainable(self.machine.obtainable());
         wishes
     }
 

@@ -51,6 +51,7 @@ pub use private_file::FileError;
 pub(crate) use private_file::{read as read_private, write as write_private};
 pub use read::{Batch, FrameReader, ReadError};
 pub use role::{Role, UnknownRole};
+pub(crate) use secret::fill_randomly;
 pub use secret::{DispatcherId, Fingerprint, NotHex, Secret};
 pub(crate) use ticket::CLAIMS_BYTES;
 pub use ticket::{Claims, VisitPurpose};

@@ -54,8 +54,8 @@ impl World {
     /// A client with an instance, and an executor with one slot.
     async fn new(subscribed: bool) -> World {
         let log: dispatcher::Log = Arc::new(|_: &str| {});
-        let (dispatcher, _) =
-            dispatcher::start(Options { store: None, pages: None, identity: None, log }).unwrap();
+        let options = Options { store: None, pages: None, identity: None, keep_micros: None, log };
+        let (dispatcher, _) = dispatcher::start(options).unwrap();
         let mut client = Peer::connect(&dispatcher, Role::Owner);
         let mut executor = Peer::connect(&dispatcher, Role::Executor);
         let join = Join {
@@ -105,7 +105,9 @@ impl World {
             after: Vec::new(),
         };
         let (request, instance, first) = (2, INSTANCE, TaskId(0));
-        self.client.say(&FromClient::Submit { request, instance, first, submission }).await;
+        self.client
+            .say(&FromClient::Submit { client: 1, request, instance, first, submission })
+            .await;
         World::order(&mut self.executor, |order| !order.assign.is_empty()).await;
     }
 }

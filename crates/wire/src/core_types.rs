@@ -12,8 +12,8 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose, Record,
-    RequestError, Selection, StoredPage, Update,
+    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose,
+    Record, RequestError, Selection, StoredPage, Update,
 };
 use falkon_core::result::{
     Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
@@ -119,7 +119,16 @@ wire_enum!(PolicyName {
     5 => QueueAware,
 });
 wire_struct!(PolicyOptions { policy, window, utilization_threshold_milli, replication_max });
-wire_struct!(InstanceOptions { name, keep_results, fail_unschedulable, fail_fast, policy });
+wire_enum!(Keep { 0 => AsDispatcher, 1 => Forever, 2 => Micros(micros) });
+wire_struct!(InstanceOptions {
+    name,
+    keep_results,
+    fail_unschedulable_micros,
+    fail_fast,
+    policy,
+    lease_micros,
+    keep,
+});
 wire_struct!(Assigned { batch, instance, first, count, class, tries, rows, data });
 wire_struct!(Prepare { batch, template, classes });
 wire_struct!(Held { instance, first, count, tries });
@@ -144,8 +153,8 @@ wire_struct!(PagePlace { file, offset, bytes });
 wire_struct!(StoredPage { from, count, tasks, place });
 wire_struct!(Page { results, executors });
 wire_enum!(Record {
-    0 => Created { instance, options },
-    1 => Submitted { instance, first, queued, submission },
+    0 => Created { instance, created, options },
+    1 => Submitted { instance, first, queued, client, submission },
     2 => Sealed { instance },
     3 => Finished { instance, from, results },
     4 => Acknowledged { instance, upto },
@@ -157,6 +166,9 @@ wire_enum!(Record {
     10 => Remade { instance, task, times },
     11 => Values { instance, tasks, values },
     12 => Paged { instance, pages },
+    13 => Expired { instance, at },
+    14 => Heard { instance, at },
+    15 => Submitters { instance, client, runs },
 });
 wire_enum!(RequestError {
     0 => NoInstance(instance),
@@ -169,6 +181,7 @@ wire_enum!(RequestError {
     7 => Policy(error),
     8 => LongName { bytes },
     9 => TooManyInstances { instances },
+    10 => Expired { instance, at },
 });
 wire_list!(
     TaskId,

@@ -36,6 +36,9 @@ pub enum FromClient {
         instance: InstanceId,
         /// The id of the first task: one past those submitted before.
         first: TaskId,
+        /// Drawn at random by the client, not 0, and the same on all its
+        /// connections: tasks that are sent again are told from another client's.
+        client: u64,
         /// The tasks.
         submission: Submission,
     },
@@ -163,7 +166,7 @@ pub enum FromClient {
 }
 wire_enum!(FromClient {
     0 => Create { request, options },
-    1 => Submit { request, instance, first, submission },
+    1 => Submit { request, instance, first, client, submission },
     2 => Seal { request, instance },
     3 => Subscribe { request, instance, from },
     4 => Acknowledge { instance, upto },
@@ -354,6 +357,12 @@ impl std::fmt::Display for Refusal {
     }
 }
 
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Refusal {
+        Refusal::Request(error)
+    }
+}
+
 impl std::error::Error for Refusal {}
 
 /// A dispatcher and what it has.
@@ -384,6 +393,12 @@ pub struct InstanceStatus {
     pub id: u64,
     /// Its name, if it was given one.
     pub name: String,
+    /// When it was created.
+    pub created: Time,
+    /// When a client of it was last connected, or asked about it.
+    pub heard: Time,
+    /// When it is destroyed if nobody looks at it.
+    pub expires: Option<Time>,
     /// How many tasks are in which state.
     pub counts: Counts,
     /// How many of those that are dispatched run: the others were sent ahead.
@@ -394,6 +409,8 @@ pub struct InstanceStatus {
     pub complete: bool,
     /// Some of its tasks have names.
     pub named: bool,
+    /// Bytes of submissions that are queued.
+    pub queued_bytes: u64,
     /// Bytes of results held in memory.
     pub held_bytes: u64,
     /// Bytes of results held on disk.
@@ -409,11 +426,15 @@ pub struct InstanceStatus {
 wire_struct!(InstanceStatus {
     id,
     name,
+    created,
+    heard,
+    expires,
     counts,
     running,
     sealed,
     complete,
     named,
+    queued_bytes,
     held_bytes,
     stored_bytes,
     clogged,

@@ -60,7 +60,14 @@ pub(crate) fn rate(load: &Load) -> Result<f64, BenchError> {
     for (first, submission) in submissions {
         let first = TaskId(first);
         let connection = CLIENT;
-        pair.say(dispatch::Event::Submit { connection, request: 2, instance, first, submission });
+        pair.say(dispatch::Event::Submit {
+            client: 1,
+            connection,
+            request: 2,
+            instance,
+            first,
+            submission,
+        });
         pair.settle();
     }
     let seconds = start.elapsed().as_secs_f64();

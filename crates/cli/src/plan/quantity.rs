@@ -99,6 +99,21 @@ pub(crate) fn seconds_to_micros(seconds: f64) -> Option<u64> {
     whole(micros)
 }
 
+/// How long something is kept, in microseconds; `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeepFor(pub(crate) Option<u64>);
+
+/// A duration as [`duration_micros`] reads it, or `forever`.
+///
+/// # Errors
+/// The text is neither.
+pub(crate) fn keep_for(text: &str) -> Result<KeepFor, QuantityError> {
+    match text.trim() {
+        "forever" => Ok(KeepFor(None)),
+        text => duration_micros(text).map(|micros| KeepFor(Some(micros))),
+    }
+}
+
 /// Microseconds in a duration: plain seconds (`90`, `0.5`) or numbers with
 /// units (`250ms`, `30s`, `1h30m`, `2d`).
 ///

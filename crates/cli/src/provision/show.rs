@@ -2,7 +2,6 @@
 
 use crate::exit::Exit;
 use crate::query::print;
-use crate::service::clock_text;
 use falkon_core::task::{MILLI, Time};
 use falkon_wire::provision::{AllocationStatus, ProvisionLine, ProvisionStatus, QueueStatus};
 use serde_json::{Value, json};
@@ -134,7 +133,7 @@ fn cpus(queue: &QueueStatus) -> String {
 }
 
 fn log_line(line: &ProvisionLine) -> String {
-    format!("{} {}: {}\n", clock_text(line.at), line.queue, line.text)
+    format!("{} {}: {}\n", line.at.utc(), line.queue, line.text)
 }
 
 /// The log.

@@ -1,15 +1,15 @@
 //! Status and tasks, for people and for programs.
 
 mod caches;
+mod instances;
 
-use crate::embedded::how_gpus_are_offered;
 use crate::exit::Exit;
 use crate::plan::script;
 use crate::progress::span;
 use crate::results::TaskResult;
 use falkon_core::result::Outcome;
 use falkon_core::task::{MILLI, Resources, Time};
-use falkon_wire::message::{ExecutorStatus, InstanceStatus, Status, TaskInfo};
+use falkon_wire::message::{ExecutorStatus, Status, TaskInfo};
 use falkon_wire::provision::Coming;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -43,46 +43,12 @@ fn status_text(status: &Status, all: bool) -> String {
     let mut text = format!(
         "dispatcher {}, up {}, {}, {}\n",
         status.version,
-        crate::progress::span(up),
+        span(up),
         counted(status.executors.len() as u64, "executor"),
         counted(status.instances.len() as u64, "instance")
     );
-    let names = status.instances.iter().map(|instance| instance.name.as_str());
-    let wide = width(names, NAME_CHARS_MIN);
-    if !status.instances.is_empty() {
-        text.push_str(&format!(
-            "\n{:>5}  {:<wide$} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  STATE\n",
-            "ID", "NAME", "TASKS", "WAITING", "READY", "RUNNING", "DONE", "FAILED"
-        ));
-    }
-    for instance in &status.instances {
-        let counts = &instance.counts;
-        text.push_str(&format!(
-            "{:>5}  {:<wide$} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  {}\n",
-            instance.id,
-            printable(&instance.name),
-            counts.total,
-            counts.waiting,
-            counts.ready,
-            instance.running,
-            counts.done,
-            counts.failed + counts.cancelled,
-            state(instance)
-        ));
-        for (need, count) in &instance.unschedulable {
-            let verb = if *count == 1 { "needs" } else { "need" };
-            let tasks = counted(*count, "task");
-            let how = how_gpus_are_offered(need);
-            text.push_str(&format!("       {tasks} {verb} {need}: no executor offers that{how}\n"));
-        }
-        for (micros, count) in &instance.overlong {
-            let (tasks, time) = (counted(*count, "task"), span(*micros as f64 / 1e6));
-            text.push_str(&format!(
-                "       {tasks}: the next is expected to run for {time}, and every executor leaves \
-                 before that\n"
-            ));
-        }
-    }
+    text.push_str(&instances::table(&status.instances));
+    text.push_str(&instances::lifetimes(&status.instances, status.now));
     for line in coming(&status.coming) {
         text.push_str(&format!("\n{line}\n"));
     }
@@ -163,7 +129,7 @@ fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     match executor.suspended_until {
         Some(until) => format!(
             " (suspended for {}: it could not start the tasks it was given)",
-            crate::progress::span(until.since(now) as f64 / 1e6)
+            span(until.since(now) as f64 / 1e6)
         ),
         None if executor.connected => String::new(),
         None => " (disconnected)".to_owned(),
@@ -201,15 +167,6 @@ fn printable(text: &str) -> String {
     text.replace(char::is_control, " ")
 }
 
-fn state(instance: &InstanceStatus) -> &'static str {
-    match instance {
-        InstanceStatus { complete: true, .. } => "complete",
-        InstanceStatus { clogged: true, .. } => "held up: fetch results",
-        InstanceStatus { sealed: true, .. } => "running",
-        _ => "open",
-    }
-}
-
 fn resources_json(resources: &Resources) -> Value {
     let custom: serde_json::Map<String, Value> =
         resources.custom.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
@@ -227,40 +184,7 @@ fn status_json(status: &Status) -> Value {
     let coming: Vec<Value> = coming
         .map(|one| json!({ "queue": one.queue, "nodes": one.nodes, "reason": reason(one) }))
         .collect();
-    let instances: Vec<Value> = status
-        .instances
-        .iter()
-        .map(|instance| {
-            let counts = &instance.counts;
-            let unschedulable: Vec<Value> = instance
-                .unschedulable
-                .iter()
-                .map(|(need, count)| json!({ "needs": resources_json(need), "tasks": count }))
-                .collect();
-            let overlong = instance.overlong.iter();
-            let overlong: Vec<Value> = overlong
-                .map(|(micros, count)| json!({ "seconds": *micros as f64 / 1e6, "tasks": count }))
-                .collect();
-            json!({
-                "id": instance.id,
-                "name": instance.name,
-                "state": state(instance),
-                "tasks": counts.total,
-                "waiting": counts.waiting,
-                "ready": counts.ready,
-                "dispatched": counts.dispatched,
-                "running": instance.running,
-                "done": counts.done,
-                "failed": counts.failed,
-                "cancelled": counts.cancelled,
-                "remade": counts.remade,
-                "results_bytes": instance.held_bytes,
-                "results_stored_bytes": instance.stored_bytes,
-                "unschedulable": unschedulable,
-                "overlong": overlong,
-            })
-        })
-        .collect();
+    let instances: Vec<Value> = status.instances.iter().map(instances::json).collect();
     let executors: Vec<Value> = status
         .executors
         .iter()

@@ -5,6 +5,7 @@ mod place;
 use super::log_to_stderr;
 use crate::access::places;
 use crate::exit::{Exit, runtime};
+use crate::plan::quantity::{KeepFor, keep_for};
 use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
@@ -88,6 +89,10 @@ pub(crate) struct StartArgs {
     /// by so many processes from the start; 0 by the dispatcher alone.
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = concentrators, overrides_with = "concentrators")]
     concentrators: Concentrators,
+    /// How long instances are kept after the last look at them, once all of
+    /// their tasks have ended, unless they say so themselves: 12h, 30d, or forever
+    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = keep_for)]
+    keep: KeepFor,
     /// Keep no journal: everything is gone when the dispatcher ends
     #[arg(long)]
     no_journal: bool,
@@ -164,6 +169,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         store: (!args.no_journal).then_some(store),
         pages: args.no_journal.then(|| dir.join("pages")),
         identity: Some(identity.clone()),
+        keep_micros: args.keep.0,
         log: log.clone(),
     };
     let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;

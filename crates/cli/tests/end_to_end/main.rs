@@ -21,6 +21,7 @@ mod hostile;
 mod input;
 mod kill;
 mod kill_at_speed;
+mod lifetime;
 mod network;
 mod overflow;
 mod provision;

@@ -50,6 +50,7 @@ fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_
         let mut client = Client::connect(&dispatcher.access_of("access-client.json"));
         let instance = create(&mut client);
         let submit = |ranges| FromClient::Submit {
+            client: 1,
             request: 2,
             instance,
             first: TaskId(0),
@@ -109,7 +110,8 @@ fn output_and_errors_that_are_too_long_are_cut_and_the_executor_goes_on() {
     let instance = create(&mut client);
     let submission = program(vec![0xff; 6_000_000]);
     let (request, first) = (2, TaskId(0));
-    let accepted = client.ask(&FromClient::Submit { request, instance, first, submission });
+    let accepted =
+        client.ask(&FromClient::Submit { request, instance, first, client: 1, submission });
     assert!(matches!(accepted, ToClient::Accepted { .. }), "{accepted:?}");
     client.ask(&FromClient::Seal { request: 3, instance });
     access.run("wait", &[&instance.to_string()]).exits(1);

@@ -79,6 +79,8 @@ impl Dispatcher {
         ensure!(in_time, "an executor is never told what it is to be told");
         self.check_outputs()?;
         self.check_subscriptions()?;
+        let alive = self.lifetimes.ids().eq(self.instances.keys().copied());
+        ensure!(alive, "lifetimes are not those of the instances");
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
         for executor in self.executors.values() {
             let mut counts: BTreeMap<_, u64> = BTreeMap::new();

@@ -465,6 +465,7 @@ impl Dispatcher {
         for id in ids {
             let Some(instance) = self.instances.get_mut(&id) else { continue };
             while let Some((from, results)) = instance.results.take_unjournaled() {
+                self.lifetimes.tasks_ended(id, self.now);
                 self.actions.push_back(Action::Journal(Record::Finished {
                     instance: id,
                     from,

@@ -2,14 +2,14 @@
 
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::pages::{Page, PagePlace};
-use super::{JoinError, Record, Selection};
+use super::{Expiry, JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
 use crate::limits::{INSTANCES_MAX, NAME_BYTES_MAX};
 use crate::result::{Counts, Finished, Report, Tries};
 use crate::task::{
     AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
-    TaskId,
+    TaskId, Time,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -30,13 +30,31 @@ pub struct InstanceOptions {
     /// Results stay after they were acknowledged, until the instance is
     /// destroyed; otherwise acknowledged results are forgotten.
     pub keep_results: bool,
-    /// A task that no executor there is could ever run fails at once;
-    /// otherwise it waits for one that can.
-    pub fail_unschedulable: bool,
+    /// A task whose need no executor has offered for so many microseconds
+    /// fails, unless a provisioner can get one that does; `None`: it waits.
+    pub fail_unschedulable_micros: Option<u64>,
     /// When a task has failed for good, all others are cancelled.
     pub fail_fast: bool,
     /// Which tasks go to which executors.
     pub policy: PolicyOptions,
+    /// It is destroyed, with what it queues and runs, when no connection has
+    /// been its client's for so many microseconds; `None`: it stays.
+    pub lease_micros: Option<u64>,
+    /// How long it stays when its tasks have ended and nobody looks at it.
+    pub keep: Keep,
+}
+
+/// How long an instance stays from the last look at it on, once all of its
+/// tasks have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Keep {
+    /// As the dispatcher was told for all.
+    #[default]
+    AsDispatcher,
+    /// Until a client destroys it.
+    Forever,
+    /// So many microseconds.
+    Micros(u64),
 }
 
 impl Default for InstanceOptions {
@@ -44,9 +62,11 @@ impl Default for InstanceOptions {
         InstanceOptions {
             name: String::new(),
             keep_results: true,
-            fail_unschedulable: false,
+            fail_unschedulable_micros: None,
             fail_fast: false,
             policy: PolicyOptions::default(),
+            lease_micros: None,
+            keep: Keep::AsDispatcher,
         }
     }
 }
@@ -206,6 +226,9 @@ pub enum Event {
         /// The id that the first task gets: a submission sent again after a
         /// lost connection is recognised by it.
         first: TaskId,
+        /// Drawn at random by the client, and the same on all its connections:
+        /// what another client submitted is not taken for this one's.
+        client: u64,
         /// The tasks.
         submission: Submission,
     },
@@ -308,6 +331,13 @@ pub enum Event {
 pub enum RequestError {
     /// There is no such instance (any more).
     NoInstance(InstanceId),
+    /// The instance has expired: nobody wanted it for too long.
+    Expired {
+        /// Which.
+        instance: InstanceId,
+        /// When it was destroyed.
+        at: Time,
+    },
     /// The instance takes no more tasks.
     Sealed(InstanceId),
     /// The tasks do not follow those submitted before.
@@ -349,6 +379,12 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RequestError::NoInstance(id) => write!(f, "there is no instance {id}"),
+            RequestError::Expired { instance, at } => write!(
+                f,
+                "instance {instance} has expired: nobody had looked at it for too long, and it \
+                 was destroyed at {}",
+                at.utc()
+            ),
             RequestError::Sealed(id) => write!(f, "instance {id} takes no more tasks"),
             RequestError::Gap { expected, found } => {
                 write!(f, "tasks from {found} on were submitted where {expected} comes next")
@@ -443,6 +479,16 @@ pub enum Action {
         connection: ConnectionId,
         /// Which.
         instance: InstanceId,
+    },
+    /// An instance has expired and is destroyed.
+    Expired {
+        /// Which.
+        instance: InstanceId,
+        /// Why.
+        why: Expiry,
+        /// An instance that expired long ago and is not known to have existed
+        /// any more.
+        forgotten: Option<InstanceId>,
     },
     /// Write a page of results to disk, and answer with [`Event::PageStored`].
     StorePage {

@@ -6,6 +6,7 @@ use super::line::Line;
 use super::located::{Located, Past};
 use super::needs::{Need, NeedId, Needs};
 use super::queues::{Pace, Queues, key_of};
+use super::submitters::Submitters;
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
 use crate::data::index::Index;
@@ -222,6 +223,8 @@ pub(super) struct Instance {
     pub(super) queued_bytes: u64,
     pub(super) results: Results,
     pub(super) subscribers: Vec<Subscriber>,
+    /// Who submitted which tasks.
+    pub(super) submitters: Submitters,
 }
 
 impl Instance {
@@ -250,6 +253,7 @@ impl Instance {
             queued_bytes: 0,
             results: Results::default(),
             subscribers: Vec::new(),
+            submitters: Submitters::default(),
         }
     }
 
@@ -265,6 +269,11 @@ impl Instance {
 
     pub(super) fn is_complete(&self) -> bool {
         self.sealed && self.finished.len() == self.total
+    }
+
+    /// Whether all that it was given has ended: nothing of it is queued or runs.
+    pub(super) fn is_idle(&self) -> bool {
+        self.finished.len() == self.total && self.ready == 0 && self.dispatched == 0
     }
 
     /// Too many results are waiting to be fetched. Results that are kept

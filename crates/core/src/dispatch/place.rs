@@ -410,28 +410,14 @@ impl Dispatcher {
         }
     }
 
-    /// Fails ready tasks that no executor could ever run, for instances that
-    /// want it so.
+    /// Fails ready tasks that no executor could run for long enough, for
+    /// instances that want it so.
     fn fail_unschedulable(&mut self) {
-        if self.executors.is_empty() {
-            return;
-        }
-        let ids: Vec<InstanceId> = self
-            .hungry
-            .iter()
-            .map(|(_, id)| *id)
-            .filter(|id| self.instances[id].options.fail_unschedulable)
-            .collect();
-        for id in ids {
-            let keys: Vec<QueueKey> = self.instances[&id]
-                .queues
-                .iter()
-                .filter(|(key, queue)| {
-                    queue.len > 0 && queue.blocked_since.is_some() && !self.could_run(key.1)
-                })
-                .map(|(key, _)| *key)
-                .collect();
-            for key in keys {
+        let unoffered = self.unoffered_queues();
+        let over = self.unoffered.look(self.now, unoffered);
+        for of_one in over.chunk_by(|one, next| one.0 == next.0) {
+            let id = of_one[0].0;
+            for &(_, key) in of_one {
                 let Some(instance) = self.instances.get_mut(&id) else { break };
                 let Some(queue) = instance.queues.find_mut(&key) else { continue };
                 let mut runs = queue.runs.drain();
@@ -449,6 +435,25 @@ impl Dispatcher {
             }
             self.list_hungry(id);
         }
+    }
+
+    /// The queues of tasks that nobody could run now, or be asked of a
+    /// provisioner for, of instances that fail these; and how long each is given.
+    fn unoffered_queues(&self) -> Vec<((InstanceId, QueueKey), u64)> {
+        let mut unoffered = Vec::new();
+        // Without any executor nobody knows what there will be.
+        for (_, id) in self.hungry.iter().filter(|_| !self.executors.is_empty()) {
+            let instance = &self.instances[id];
+            let Some(micros) = instance.options.fail_unschedulable_micros else { continue };
+            let queues = instance.queues.iter().filter(|(key, queue)| {
+                queue.len > 0
+                    && queue.blocked_since.is_some()
+                    && !self.could_run(key.1)
+                    && !self.unoffered.can_be_obtained(&self.needs[key.1].resources)
+            });
+            unoffered.extend(queues.map(|(key, _)| ((*id, *key), micros)));
+        }
+        unoffered
     }
 
     fn could_run(&self, need: NeedId) -> bool {

@@ -20,6 +20,8 @@ pub enum Record {
     Created {
         /// Its number.
         instance: InstanceId,
+        /// When.
+        created: Time,
         /// Its options.
         options: InstanceOptions,
     },
@@ -31,6 +33,8 @@ pub enum Record {
         first: TaskId,
         /// When.
         queued: Time,
+        /// The client, as it calls itself; 0 if that is told apart from this.
+        client: u64,
         /// The tasks.
         submission: Submission,
     },
@@ -66,6 +70,30 @@ pub enum Record {
     Destroyed {
         /// Which.
         instance: InstanceId,
+    },
+    /// An instance has expired.
+    Expired {
+        /// Which.
+        instance: InstanceId,
+        /// When.
+        at: Time,
+    },
+    /// A client of an instance was there; not every time is journaled.
+    Heard {
+        /// The instance.
+        instance: InstanceId,
+        /// When.
+        at: Time,
+    },
+    /// In a snapshot: tasks that a client submitted, the live submissions
+    /// included.
+    Submitters {
+        /// Where.
+        instance: InstanceId,
+        /// The client, as it calls itself.
+        client: u64,
+        /// The tasks, as (first, count).
+        runs: Vec<(u64, u64)>,
     },
     /// An executor registered.
     ExecutorSeen {
@@ -178,8 +206,10 @@ impl Dispatcher {
     /// The record does not follow from those before it.
     pub fn recover(&mut self, record: Record) -> Result<(), RecoverError> {
         match record {
-            Record::Created { instance, options } => self.insert_instance(instance, options),
-            Record::Submitted { instance, first, queued, submission } => {
+            Record::Created { instance, created, options } => {
+                self.insert_instance(instance, created, options);
+            }
+            Record::Submitted { instance, first, queued, client, submission } => {
                 let error = RecoverError::Submission { instance, first };
                 if !self.instances.contains_key(&instance) {
                     return Err(RecoverError::NoInstance(instance));
@@ -188,7 +218,7 @@ impl Dispatcher {
                 self.now = self.now.max(queued);
                 let end = first.0.checked_add(submission.count);
                 end.filter(|end| *end <= INSTANCE_TASKS_MAX).ok_or_else(|| error.clone())?;
-                self.admit(instance, first, queued, submission);
+                self.admit(instance, first, queued, client, submission);
             }
             Record::Sealed { instance } => self.recovering(instance)?.sealed = true,
             Record::Finished { instance, from, results } => {
@@ -208,15 +238,18 @@ impl Dispatcher {
                 self.mark_cancelled(instance, &wanted);
             }
             Record::Destroyed { instance } => {
-                if let Some(mut gone) = self.instances.remove(&instance) {
-                    self.readership.forget(&gone);
-                    gone.queues.let_all_go(&mut self.needs);
-                }
-                self.ended.forget(instance);
-                self.weigh(instance);
-                self.outputs.forget_all(instance);
-                if self.instances.is_empty() {
-                    self.forget_departed();
+                self.recover_without(instance);
+            }
+            Record::Expired { instance, at } => {
+                self.recover_without(instance);
+                self.lifetimes.remember_expired(instance, at);
+                self.next_instance = self.next_instance.max(instance.0 + 1);
+            }
+            Record::Heard { instance, at } => self.lifetimes.recover_heard(instance, at),
+            Record::Submitters { instance, client, runs } => {
+                let submitters = &mut self.recovering(instance)?.submitters;
+                for (first, count) in runs {
+                    submitters.submitted(client, first, count);
                 }
             }
             Record::ExecutorSeen { executor, incarnation, name } => {
@@ -259,6 +292,20 @@ impl Dispatcher {
         Ok(())
     }
 
+    fn recover_without(&mut self, id: InstanceId) {
+        if let Some(mut gone) = self.instances.remove(&id) {
+            self.readership.forget(&gone);
+            gone.queues.let_all_go(&mut self.needs);
+        }
+        self.ended.forget(id);
+        self.weigh(id);
+        self.outputs.forget_all(id);
+        self.lifetimes.end(id);
+        if self.instances.is_empty() {
+            self.forget_departed();
+        }
+    }
+
     pub(super) fn recovering(&mut self, id: InstanceId) -> Result<&mut Instance, RecoverError> {
         self.instances.get_mut(&id).ok_or(RecoverError::NoInstance(id))
     }
@@ -282,6 +329,7 @@ impl Dispatcher {
                 return Err(RecoverError::Results { instance: id, expected, found: from });
             }
             self.now = self.now.max(finished.ended);
+            self.lifetimes.tasks_ended(id, finished.ended);
             let position = self.recovering(id)?.results.end();
             self.outputs.hold(id, position, &finished);
             let instance = self.recovering(id)?;
@@ -312,6 +360,13 @@ impl Dispatcher {
     /// or a grace has passed.
     pub fn recovered(&mut self, now: Time) {
         self.now = self.now.max(now);
+        self.lifetimes.recovered(self.now);
+        for (id, instance) in &self.instances {
+            // When those ended is in their pages: their age begins anew.
+            if instance.results.pages().len() > 0 {
+                self.lifetimes.tasks_ended(*id, self.now);
+            }
+        }
         let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
         let mut unfinished = false;
         for id in ids {
@@ -370,7 +425,8 @@ impl Dispatcher {
             && !self.instances.contains_key(&last)
         {
             let options = InstanceOptions::default();
-            records.push(Record::Created { instance: last, options });
+            let created = Time::default();
+            records.push(Record::Created { instance: last, created, options });
             records.push(Record::Destroyed { instance: last });
         }
         if let Some(last) = self.next_executor.checked_sub(1).map(ExecutorId)
@@ -390,6 +446,9 @@ impl Dispatcher {
                 incarnation: executor.incarnation,
                 name: executor.name.clone(),
             });
+        }
+        for (instance, at) in self.lifetimes.all_expired() {
+            records.push(Record::Expired { instance, at });
         }
         for instance in self.instances.values() {
             self.snapshot_instance(instance, &mut records);
@@ -413,12 +472,18 @@ impl Dispatcher {
 
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
         let id = instance.id;
-        records.push(Record::Created { instance: id, options: instance.options.clone() });
+        let created = self.lifetimes.created(id);
+        records.push(Record::Created { instance: id, created, options: instance.options.clone() });
+        records.extend(self.lifetimes.snapshot(id));
+        for (client, runs) in instance.submitters.runs() {
+            records.push(Record::Submitters { instance: id, client, runs });
+        }
         for batch in instance.batches.values() {
             records.push(Record::Submitted {
                 instance: id,
                 first: TaskId(batch.first),
                 queued: batch.queued,
+                client: 0,
                 submission: batch.submission.clone(),
             });
         }

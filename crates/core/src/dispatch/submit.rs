@@ -24,28 +24,36 @@ impl Dispatcher {
             return Err(RequestError::TooManyInstances { instances });
         }
         let id = InstanceId(self.next_instance);
-        self.journal(Record::Created { instance: id, options: options.clone() });
-        self.insert_instance(id, options);
+        let created = self.now;
+        self.journal(Record::Created { instance: id, created, options: options.clone() });
+        self.insert_instance(id, created, options);
         Ok(id)
     }
 
-    pub(super) fn insert_instance(&mut self, id: InstanceId, options: InstanceOptions) {
+    pub(super) fn insert_instance(
+        &mut self,
+        id: InstanceId,
+        created: Time,
+        options: InstanceOptions,
+    ) {
         self.next_instance = self.next_instance.max(id.0 + 1);
+        self.lifetimes.begin(self.now, id, created, &options);
         self.instances.insert(id, Instance::new(id, options));
     }
 
     /// Accepts tasks, or says why not. A submission that was accepted before
-    /// is accepted again without effect, so that a client that lost its
-    /// connection can send it again.
+    /// from the same `client` is accepted again without effect, so that a client
+    /// that lost its connection can send it again.
     pub(super) fn submit(
         &mut self,
         id: InstanceId,
         first: TaskId,
+        client: u64,
         submission: Submission,
     ) -> Result<u64, RequestError> {
         let instance = self.instances.get(&id).ok_or(RequestError::NoInstance(id))?;
         let count = submission.count;
-        if first.0.checked_add(count).is_some_and(|end| count > 0 && end <= instance.total) {
+        if instance.submitters.has(client, first.0, count) {
             return Ok(count);
         }
         if instance.sealed {
@@ -79,9 +87,10 @@ impl Dispatcher {
             instance: id,
             first,
             queued,
+            client,
             submission: submission.clone(),
         });
-        self.admit(id, first, queued, submission);
+        self.admit(id, first, queued, client, submission);
         self.queue_tasks(id, first.0);
         self.unplaced = true;
         Ok(count)
@@ -106,11 +115,13 @@ impl Dispatcher {
         id: InstanceId,
         first: TaskId,
         queued: Time,
+        client: u64,
         mut submission: Submission,
     ) {
         self.knows_data |= submission.data.is_some();
         let data = submission.data.clone();
         let Some(instance) = self.instances.get_mut(&id) else { return };
+        instance.submitters.submitted(client, first.0, submission.count);
         let needs = hold_needs(instance, &mut self.needs, &submission);
         let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
             let batch = BatchId(self.next_batch);
@@ -277,6 +288,16 @@ impl Dispatcher {
     }
 
     pub(super) fn destroy(&mut self, id: InstanceId, by: ConnectionId) -> Result<(), RequestError> {
+        self.remove_instance(id, Some(by), Record::Destroyed { instance: id })
+    }
+
+    /// Removes an instance with all that it has; `by` knows.
+    pub(super) fn remove_instance(
+        &mut self,
+        id: InstanceId,
+        by: Option<ConnectionId>,
+        record: Record,
+    ) -> Result<(), RequestError> {
         self.settle_all_inputs(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
         for (key, queue) in instance.queues.iter_mut() {
@@ -285,6 +306,7 @@ impl Dispatcher {
                 located.drain(&mut self.index);
             }
         }
+        self.lifetimes.end(id);
         if let Some(key) = instance.hungry_key {
             self.hungry.remove(&(key, id));
         }
@@ -319,14 +341,14 @@ impl Dispatcher {
             self.forget_departed();
         }
         self.unplaced = true;
-        self.journal(Record::Destroyed { instance: id });
+        self.journal(record);
         self.ended.forget(id);
         self.weigh(id);
         self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.
         for subscriber in instance.subscribers {
             self.subscriptions.remove(subscriber.connection, id);
-            if subscriber.connection != by {
+            if Some(subscriber.connection) != by {
                 let connection = subscriber.connection;
                 self.actions.push_back(Action::Gone { connection, instance: id });
             }

@@ -498,7 +498,7 @@ impl World {
                     self.plan(at, Due::Down(connection.0, order));
                 }
                 // Instances are destroyed by whoever has subscribed.
-                Action::Gone { .. } => {}
+                Action::Gone { .. } | Action::Expired { .. } => {}
                 Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                     panic!("this world has no disk for pages");
                 }
@@ -581,7 +581,8 @@ impl World {
         };
         let (first, tasks) = self.plans[client].submissions[submission].clone();
         let first = TaskId(first);
-        let event = Event::Submit { connection, request, instance, first, submission: tasks };
+        let event =
+            Event::Submit { client: 1, connection, request, instance, first, submission: tasks };
         self.dispatcher.handle(self.now, event);
         if submission + 1 == self.plans[client].submissions.len() {
             self.dispatcher.handle(self.now, Event::Seal { connection, request, instance });

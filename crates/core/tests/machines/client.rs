@@ -87,7 +87,14 @@ impl Client {
             Op::Submit(number) => {
                 let (first, mut submission) = self.plan.submissions[number].clone();
                 self.leave_out_what_is_here(first, &mut submission);
-                Event::Submit { connection, request, instance, first: TaskId(first), submission }
+                Event::Submit {
+                    client: 1,
+                    connection,
+                    request,
+                    instance,
+                    first: TaskId(first),
+                    submission,
+                }
             }
             Op::Seal => Event::Seal { connection, request, instance },
             Op::Cancel(selection) => {

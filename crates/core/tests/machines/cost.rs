@@ -23,7 +23,14 @@ fn dispatcher(submission: Submission) -> Dispatcher {
         .handle(Time(0), Event::Subscribe { connection, request: 1, instance: INSTANCE, from: 0 });
     dispatcher.handle(
         Time(0),
-        Event::Submit { connection, request: 2, instance: INSTANCE, first: TaskId(0), submission },
+        Event::Submit {
+            client: 1,
+            connection,
+            request: 2,
+            instance: INSTANCE,
+            first: TaskId(0),
+            submission,
+        },
     );
     dispatcher.handle(Time(0), Event::Seal { connection, request: 3, instance: INSTANCE });
     dispatcher
@@ -251,7 +258,7 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
     for (task, template) in (0..).zip([b"code", b"code", b"more", b"code"]) {
         let (request, first, submission) = (1 + task, TaskId(task), submission(template));
         let (connection, instance) = (CLIENT, INSTANCE);
-        let submit = Event::Submit { connection, request, instance, first, submission };
+        let submit = Event::Submit { client: 1, connection, request, instance, first, submission };
         batches.push(happen(Some(submit)).0);
     }
     assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 1, 1]);

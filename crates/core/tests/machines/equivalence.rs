@@ -131,6 +131,7 @@ fn outcomes(jobs: &[Job], manner: Manner) -> (BTreeMap<u64, Outcome>, Counts) {
     let size = if manner.submit_singly { 1 } else { jobs.len() };
     for (number, part) in jobs.chunks(size).enumerate() {
         events.push(Event::Submit {
+            client: 1,
             connection: client,
             request: 2,
             instance,

@@ -180,6 +180,7 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         3 => (connection.clone(), instance.clone(), any_number(), prop_oneof![submission(), taking()]).prop_map(
             move |(connection, instance, first, submission)| Event::Submit {
+                client: 1,
                 connection,
                 request,
                 instance,

@@ -193,7 +193,7 @@ proptest! {
     fn what_no_executor_offers_fails_where_that_is_wanted(seed: u64) {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::of(&mut rng, &[(3, cpus(1), 1_000), (5, cpus(9), 1_000)]);
-        plan.options = InstanceOptions { fail_unschedulable: true, ..plan.options };
+        plan.options = InstanceOptions { fail_unschedulable_micros: Some(1_000_000), ..plan.options };
         let mut world = World::new(seed, vec![Resources::cpus(2)], vec![plan], Faults::none());
         world.run(Time(60_000_000));
         let log = &world.clients[0].log;

@@ -241,7 +241,7 @@ proptest! {
             let count = submission.count;
             dispatcher.handle(
                 Time(0),
-                Event::Submit { connection, request: 1, instance, first: TaskId(total), submission },
+                Event::Submit { client: 1, connection, request: 1, instance, first: TaskId(total), submission },
             );
             let mut accepted = false;
             while let Some(action) = dispatcher.poll_action() {

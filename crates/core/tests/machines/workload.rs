@@ -222,8 +222,9 @@ impl Plan {
             policy: Default::default(),
             name: "random".to_owned(),
             keep_results: rng.percent(50),
-            fail_unschedulable: false,
+            fail_unschedulable_micros: None,
             fail_fast: false,
+            ..InstanceOptions::default()
         };
         let mut plan =
             Plan { options, submissions: Vec::new(), tasks: Vec::new(), ops: vec![Op::Create] };

@@ -456,7 +456,7 @@ impl World {
                 self.send_down(connection.0, Down::Delivery(delivery));
             }
             // A client has one connection, and destroys what it has created.
-            Action::Gone { .. } => {}
+            Action::Gone { .. } | Action::Expired { .. } => {}
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                 panic!("there is no disk for pages");
             }

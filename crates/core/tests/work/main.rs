@@ -85,7 +85,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
     for event in [
         Event::Create { connection, request: 0, options },
         Event::Subscribe { connection, request: 1, instance, from: 0 },
-        Event::Submit { connection, request: 2, instance, first, submission },
+        Event::Submit { client: 1, connection, request: 2, instance, first, submission },
         Event::Seal { connection, request: 3, instance },
     ] {
         dispatcher.handle(Time(0), event);

@@ -97,11 +97,13 @@ fn all(dispatcher: &mut Dispatcher) -> Vec<Action> {
 fn come_back(queued: u64) {
     let mut dispatcher = Dispatcher::new();
     let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
-    dispatcher.recover(Record::Created { instance: INSTANCE, options }).unwrap();
+    dispatcher.recover(Record::Created { instance: INSTANCE, created: Time(0), options }).unwrap();
     for task in 0..queued {
         let (instance, first, submission) = (INSTANCE, TaskId(task), alike(1));
         let queued = Time(1);
-        dispatcher.recover(Record::Submitted { instance, first, queued, submission }).unwrap();
+        dispatcher
+            .recover(Record::Submitted { instance, first, queued, client: 1, submission })
+            .unwrap();
     }
     for executor in 0..=JOINS {
         let (incarnation, name) = (1 + executor, String::new());
@@ -161,7 +163,8 @@ fn different_needs(tasks: u64, together: u64) {
     let mut submissions = Some(submissions);
     counted(|| {
         for (first, submission) in submissions.take().into_iter().flatten() {
-            let event = Event::Submit { connection, request: 1, instance, first, submission };
+            let event =
+                Event::Submit { connection, request: 1, instance, first, client: 1, submission };
             dispatcher.handle(Time(0), event);
         }
         for executor in (0..2).map(ConnectionId) {
@@ -202,7 +205,7 @@ fn create(dispatcher: &mut Dispatcher) {
 
 fn submit(dispatcher: &mut Dispatcher, instance: InstanceId, first: u64, submission: Submission) {
     let (connection, first) = (ConnectionId(u64::MAX), TaskId(first));
-    let event = Event::Submit { connection, request: 1, instance, first, submission };
+    let event = Event::Submit { connection, request: 1, instance, first, client: 1, submission };
     dispatcher.handle(Time(0), event);
 }
 

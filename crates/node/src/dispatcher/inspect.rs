@@ -4,9 +4,12 @@ use super::Driver;
 use crate::overflow::output_id;
 use crate::secure::{Claims, VisitPurpose};
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{Dispatcher, ExecutorView, InstanceView, Purpose, Scope, Whereabouts};
+use falkon_core::dispatch::{
+    ConnectionId, Dispatcher, ExecutorView, Expiry, InstanceView, Lifetime, Purpose, Scope,
+    Whereabouts,
+};
 use falkon_core::result::Stream;
-use falkon_core::task::{InstanceId, Rows, TaskId};
+use falkon_core::task::{InstanceId, Rows, TaskId, Time};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Template;
 use falkon_wire::message::{
@@ -46,6 +49,35 @@ impl Running {
 }
 
 impl Driver {
+    /// Notes that somebody asks about an instance. Refuses the question, and
+    /// says when, if the instance has expired.
+    pub(super) fn refuses_expired(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        request: u64,
+        instance: Option<InstanceId>,
+    ) -> bool {
+        let looked = instance.map_or(Ok(()), |instance| self.core.look(now, instance));
+        let Err(error) = looked else { return false };
+        self.push(connection, ToClient::Refused { request, reason: error.into() });
+        true
+    }
+
+    /// Says that an instance has expired. It stays known, so that its own
+    /// access file is told so, until it is `forgotten`.
+    pub(super) fn instance_expired(
+        &self,
+        instance: InstanceId,
+        why: Expiry,
+        forgotten: Option<InstanceId>,
+    ) {
+        (self.log)(&format!("instance {instance} has expired: {why}"));
+        if let Some(forgotten) = forgotten {
+            self.known_instances(|known| known.remove(&forgotten.0));
+        }
+    }
+
     /// The instances and executors from two numbers on, as many as go into one
     /// answer.
     pub(super) fn status(&mut self, only: Option<InstanceId>, from: Option<(u64, u64)>) -> Status {
@@ -209,18 +241,23 @@ fn shown(arguments: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
 
 fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus {
     let (held_bytes, stored_bytes) = instance.results_held();
+    let Lifetime { created, heard, expires } = instance.lifetime();
     let (mut unschedulable, mut overlong) = (instance.unschedulable(), instance.overlong());
     unschedulable.truncate(OBSTACLES_MAX);
     overlong.truncate(OBSTACLES_MAX);
     InstanceStatus {
         id: instance.id().0,
         name: instance.options().name.clone(),
+        created,
+        heard,
+        expires,
         counts: instance.counts(),
         // Tasks may have ended since they were counted.
         running: running.min(instance.counts().dispatched),
         sealed: instance.is_sealed(),
         complete: instance.is_complete(),
         named: instance.is_named(),
+        queued_bytes: instance.queued_bytes(),
         held_bytes,
         stored_bytes,
         clogged: instance.is_clogged(),

@@ -149,7 +149,7 @@ impl fmt::Display for NotHex {
 impl std::error::Error for NotHex {}
 
 /// Fills `bytes` from the system's random source.
-pub(super) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(|error| match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::other(error.to_string()),

@@ -143,7 +143,9 @@ impl World<'_> {
         let data = self.declared(number, first, count);
         let submission = submission(&self.scenario.workload, data, first, count);
         let first = TaskId(first);
-        let message = FromClient::Submit { request, instance, first, submission };
+        // The only one of its instance.
+        let client = 1;
+        let message = FromClient::Submit { request, instance, first, client, submission };
         self.ask(number, self.agenda.now, &message);
     }
 

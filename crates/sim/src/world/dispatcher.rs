@@ -285,6 +285,7 @@ impl Dispatching {
                     self.journal.append(&record);
                     continue;
                 }
+                Action::Expired { .. } => continue,
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;
@@ -336,8 +337,8 @@ fn client_says(connection: ConnectionId, message: FromClient) -> Result<(CoreEve
         FromClient::Create { request, options } => {
             (CoreEvent::Create { connection, request, options }, 0)
         }
-        FromClient::Submit { request, instance, first, submission } => {
-            (CoreEvent::Submit { connection, request, instance, first, submission }, 1)
+        FromClient::Submit { request, instance, first, client, submission } => {
+            (CoreEvent::Submit { connection, request, instance, first, client, submission }, 1)
         }
         FromClient::Seal { request, instance } => {
             (CoreEvent::Seal { connection, request, instance }, 0)

@@ -5,6 +5,7 @@ mod data;
 mod pages;
 mod provision;
 mod reaches;
+mod records;
 mod refusals;
 
 use data::{cache_state, found_object, object_status, placed};
@@ -15,7 +16,7 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Order, Prepare,
     Record, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
@@ -43,7 +44,7 @@ pub(crate) fn all() -> Vec<Example> {
     named(&mut all, "to_client", to_client());
     named(&mut all, "from_executor", from_executor());
     named(&mut all, "to_executor", to_executor());
-    named(&mut all, "record", records());
+    named(&mut all, "record", records::all());
     named(&mut all, "template", templates());
     all.push(("command".to_owned(), command().to_bytes()));
     all
@@ -62,7 +63,7 @@ fn options() -> InstanceOptions {
     InstanceOptions {
         name: "sweep".to_owned(),
         keep_results: true,
-        fail_unschedulable: false,
+        fail_unschedulable_micros: Some(30_000_000),
         fail_fast: true,
         policy: PolicyOptions {
             policy: PolicyName::GoodCacheCompute,
@@ -70,6 +71,8 @@ fn options() -> InstanceOptions {
             utilization_threshold_milli: 800,
             replication_max: 4,
         },
+        lease_micros: Some(120_000_000),
+        keep: Keep::Micros(2_592_000_000_000),
     }
 }
 
@@ -339,12 +342,24 @@ fn from_client() -> Vec<(&'static str, FromClient)> {
     let (request, instance) = (42, INSTANCE);
     vec![
         ("create", Create { request, options: options() }),
-        ("submit", Submit { request, instance, first: TaskId(0), submission: submission() }),
+        (
+            "submit",
+            Submit { request, instance, first: TaskId(0), client: 77, submission: submission() },
+        ),
         (
             "submit_data",
-            Submit { request, instance, first: TaskId(2), submission: data_submission() },
+            Submit {
+                request,
+                instance,
+                first: TaskId(2),
+                client: 77,
+                submission: data_submission(),
+            },
         ),
-        ("submit_array", Submit { request, instance, first: TaskId(2), submission: task_array() }),
+        (
+            "submit_array",
+            Submit { request, instance, first: TaskId(2), client: 77, submission: task_array() },
+        ),
         ("seal", Seal { request, instance }),
         ("subscribe", Subscribe { request, instance, from: 300 }),
         ("acknowledge", Acknowledge { instance, upto: 300 }),
@@ -389,11 +404,15 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     let instances = vec![InstanceStatus {
         id: 7,
         name: "sweep".to_owned(),
+        created: NOW,
+        heard: NOW.after(3),
+        expires: Some(NOW.after(9)),
         counts: counts(),
         running: 2,
         sealed: true,
         complete: false,
         named: true,
+        queued_bytes: 70_000,
         held_bytes: 9000,
         stored_bytes: 70_000,
         clogged: false,
@@ -543,47 +562,6 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         ("order", ToExecutor::Order(order)),
         ("order_empty", ToExecutor::Order(Order { acknowledged: 9, ..Order::default() })),
         ("refused", ToExecutor::Refused { reason: "its name is too long".to_owned() }),
-    ]
-}
-
-fn records() -> Vec<(&'static str, Record)> {
-    use Record::*;
-    let instance = INSTANCE;
-    let (executor, incarnation) = (ExecutorId(3), 0x0123_4567_89ab_cdef);
-    vec![
-        ("created", Created { instance, options: options() }),
-        (
-            "submitted",
-            Submitted { instance, first: TaskId(0), queued: NOW, submission: submission() },
-        ),
-        ("sealed", Sealed { instance }),
-        ("finished", Finished { instance, from: 0, results: finished() }),
-        ("acknowledged", Acknowledged { instance, upto: 300 }),
-        ("cancelled", Cancelled { instance, runs: vec![(5, 1), (70_000, 9)] }),
-        ("destroyed", Destroyed { instance }),
-        ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
-        ("executor_gone", ExecutorGone { incarnation }),
-        (
-            "values",
-            Values {
-                instance,
-                tasks: vec![TaskId(3), TaskId(70_000)],
-                values: packed(&[b"pK\x01.", b""]),
-            },
-        ),
-        ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
-        ("remade", Remade { instance, task: TaskId(17), times: 2 }),
-        (
-            "restored",
-            Restored {
-                instance,
-                total: 300,
-                forgotten: 40,
-                finished: vec![(0, 40)],
-                failed: vec![(17, 1)],
-                ended: Counts { done: 39, failed: 1, ..Counts::default() },
-            },
-        ),
     ]
 }
 

@@ -197,7 +197,7 @@ const SHAPES: [Shape; 11] = [
 fn submit(dispatcher: &mut Dispatcher, submission: Submission) -> (Vec<Record>, Option<Reply>) {
     let first = TaskId(0);
     let (connection, request, instance) = (CLIENT, 1, INSTANCE);
-    let event = Event::Submit { connection, request, instance, first, submission };
+    let event = Event::Submit { connection, request, instance, first, client: 1, submission };
     dispatcher.handle(Time(1), event);
     act(dispatcher)
 }
@@ -224,7 +224,13 @@ fn the_largest_submission_of_each_shape_fits_records_and_orders_and_a_larger_one
         let instance = INSTANCE;
         let first = TaskId(u64::MAX);
         let request = u64::MAX;
-        fits(&FromClient::Submit { request, instance, first, submission: submission.clone() });
+        fits(&FromClient::Submit {
+            request,
+            instance,
+            first,
+            client: 1,
+            submission: submission.clone(),
+        });
         let mut accepts = dispatcher();
         let (records, reply) = submit(&mut accepts, submission);
         assert!(matches!(reply, Some(Reply::Accepted { .. })), "{name}: {reply:?}");

@@ -3,6 +3,7 @@
 //! value need not make sense: the codec does not judge.
 
 mod data;
+mod options;
 mod provision;
 mod records;
 mod status;
@@ -14,8 +15,7 @@ use data::{
     usage,
 };
 use falkon_core::dispatch::{
-    Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Lease, Order, Prepare, RequestError,
-    Selection, Update,
+    Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
 use falkon_core::result::{
     Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
@@ -27,6 +27,7 @@ use falkon_core::task::{
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
+use options::options;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -243,18 +244,6 @@ fn counts() -> impl Strategy<Value = Counts> {
     )
 }
 
-fn options() -> impl Strategy<Value = InstanceOptions> {
-    (text(), any::<bool>(), any::<bool>(), any::<bool>(), policy()).prop_map(
-        |(name, keep_results, fail_unschedulable, fail_fast, policy)| InstanceOptions {
-            name,
-            keep_results,
-            fail_unschedulable,
-            fail_fast,
-            policy,
-        },
-    )
-}
-
 fn held() -> impl Strategy<Value = Held> {
     (instance(), task(), number(), tries()).prop_map(|(instance, first, count, tries)| Held {
         instance,
@@ -358,6 +347,7 @@ fn submission_error() -> impl Strategy<Value = SubmissionError> {
 fn request_error() -> impl Strategy<Value = RequestError> {
     prop_oneof![
         instance().prop_map(RequestError::NoInstance),
+        (instance(), time()).prop_map(|(instance, at)| RequestError::Expired { instance, at }),
         instance().prop_map(RequestError::Sealed),
         (task(), task()).prop_map(|(expected, found)| RequestError::Gap { expected, found }),
         submission_error().prop_map(RequestError::Submission),
@@ -386,11 +376,12 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
     prop_oneof![
         (number(), options())
             .prop_map(|(request, options)| FromClient::Create { request, options }),
-        (number(), instance(), task(), submission()).prop_map(
-            |(request, instance, first, submission)| FromClient::Submit {
+        (number(), instance(), task(), number(), submission()).prop_map(
+            |(request, instance, first, client, submission)| FromClient::Submit {
                 request,
                 instance,
                 first,
+                client,
                 submission
             }
         ),

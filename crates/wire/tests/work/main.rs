@@ -111,8 +111,13 @@ fn submission(tasks: u64) {
         names: None,
         after: Vec::new(),
     };
-    let message =
-        FromClient::Submit { request: 1, instance: InstanceId(0), first: TaskId(0), submission };
+    let message = FromClient::Submit {
+        client: 1,
+        request: 1,
+        instance: InstanceId(0),
+        first: TaskId(0),
+        submission,
+    };
     let FromClient::Submit { submission, .. } =
         FromClient::from_bytes(&message.to_bytes()).unwrap()
     else {

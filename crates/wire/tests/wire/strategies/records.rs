@@ -11,13 +11,24 @@ use proptest::prelude::*;
 pub(crate) fn record() -> impl Strategy<Value = Record> {
     let runs = || vec((number(), number()), 0..4);
     prop_oneof![
-        (instance(), options())
-            .prop_map(|(instance, options)| Record::Created { instance, options }),
-        (instance(), task(), time(), submission()).prop_map(
-            |(instance, first, queued, submission)| Record::Submitted {
+        (instance(), time(), options()).prop_map(|(instance, created, options)| Record::Created {
+            instance,
+            created,
+            options
+        }),
+        (instance(), time()).prop_map(|(instance, at)| Record::Expired { instance, at }),
+        (instance(), time()).prop_map(|(instance, at)| Record::Heard { instance, at }),
+        (instance(), number(), runs()).prop_map(|(instance, client, runs)| Record::Submitters {
+            instance,
+            client,
+            runs
+        }),
+        (instance(), task(), time(), number(), submission()).prop_map(
+            |(instance, first, queued, client, submission)| Record::Submitted {
                 instance,
                 first,
                 queued,
+                client,
                 submission
             }
         ),

@@ -1,4 +1,4 @@
-//! How a dispatcher, its instances, executors and tasks stand.
+//! Arbitrary answers about how things stand.
 
 use super::data::cache_status;
 use super::{bytes, counts, executor, finished, number, provision, resources, task, text, time};
@@ -10,24 +10,25 @@ use proptest::prelude::*;
 fn instance_status() -> impl Strategy<Value = InstanceStatus> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let lacks = (vec((resources(), number()), 0..3), vec((number(), number()), 0..3));
-    (number(), text(), (counts(), number()), flags, (number(), number()), lacks).prop_map(
-        |(
-            id,
-            name,
-            (counts, running),
-            (sealed, complete, named, clogged),
-            (held_bytes, stored_bytes),
-            lacks,
-        )| {
+    let times = (time(), time(), option::of(time()));
+    let bytes = (number(), number(), number());
+    (number(), text(), times, (counts(), number()), flags, bytes, lacks).prop_map(
+        |(id, name, times, (counts, running), (sealed, complete, named, clogged), bytes, lacks)| {
+            let (created, heard, expires) = times;
+            let (queued_bytes, held_bytes, stored_bytes) = bytes;
             let (unschedulable, overlong) = lacks;
             InstanceStatus {
                 id,
                 name,
+                created,
+                heard,
+                expires,
                 counts,
                 running,
                 sealed,
                 complete,
                 named,
+                queued_bytes,
                 held_bytes,
                 stored_bytes,
                 clogged,

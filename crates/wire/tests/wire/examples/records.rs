@@ -1,0 +1,53 @@
+//! One example of every record.
+
+use super::*;
+
+pub(super) fn all() -> Vec<(&'static str, Record)> {
+    use Record::*;
+    let instance = INSTANCE;
+    let (executor, incarnation) = (ExecutorId(3), 0x0123_4567_89ab_cdef);
+    vec![
+        ("created", Created { instance, created: NOW, options: options() }),
+        (
+            "submitted",
+            Submitted {
+                instance,
+                first: TaskId(0),
+                queued: NOW,
+                client: 77,
+                submission: submission(),
+            },
+        ),
+        ("sealed", Sealed { instance }),
+        ("finished", Finished { instance, from: 0, results: finished() }),
+        ("acknowledged", Acknowledged { instance, upto: 300 }),
+        ("cancelled", Cancelled { instance, runs: vec![(5, 1), (70_000, 9)] }),
+        ("destroyed", Destroyed { instance }),
+        ("executor_seen", ExecutorSeen { executor, incarnation, name: "node7:4711".to_owned() }),
+        ("expired", Expired { instance, at: NOW }),
+        ("heard", Heard { instance, at: NOW }),
+        ("submitters", Submitters { instance, client: 77, runs: vec![(0, 300)] }),
+        ("executor_gone", ExecutorGone { incarnation }),
+        (
+            "values",
+            Values {
+                instance,
+                tasks: vec![TaskId(3), TaskId(70_000)],
+                values: packed(&[b"pK\x01.", b""]),
+            },
+        ),
+        ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
+        ("remade", Remade { instance, task: TaskId(17), times: 2 }),
+        (
+            "restored",
+            Restored {
+                instance,
+                total: 300,
+                forgotten: 40,
+                finished: vec![(0, 40)],
+                failed: vec![(17, 1)],
+                ended: Counts { done: 39, failed: 1, ..Counts::default() },
+            },
+        ),
+    ]
+}
