@@ -6,7 +6,7 @@
 use falkon_core::dispatch::{
     Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Record, Reply, Update,
 };
-use falkon_core::limits::{ORDER_BYTES_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX};
+use falkon_core::limits::{ORDER_BYTES_MAX, VALUE_BYTES_MAX, VALUES_HELD_BYTES_MAX};
 use falkon_core::result::{Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time,
@@ -270,16 +270,17 @@ fn a_failure_goes_on_to_all_who_take_it() {
 #[test]
 fn what_does_not_fit_fails_those_who_take_it() {
     let mut trio = Trio::new();
-    let large = value(&vec![0; ROW_WITH_VALUES_BYTES_MAX as usize]);
-    trio.submit(submission(&[(b"a", &[]), (b"b", &[0])]));
+    let large = value(&vec![0; VALUE_BYTES_MAX as usize]);
+    trio.submit(submission(&[(b"a", &[]), (b"a", &[]), (b"b", &[0, 1])]));
     trio.done(0, large.clone());
-    let (outcome, error) = trio.why(1);
+    trio.done(1, large.clone());
+    let (outcome, error) = trio.why(2);
     assert_eq!(outcome, Outcome::NoInput);
     assert!(error.contains("bytes with the values"), "{error}");
 
     // The last one does not fit; those before it may still be taken.
-    let count = VALUES_HELD_BYTES_MAX / ROW_WITH_VALUES_BYTES_MAX + 1;
-    let (a, rows): (&[u8], Vec<_>) = (b"a", (2..2 + count).collect());
+    let count = VALUES_HELD_BYTES_MAX / VALUE_BYTES_MAX + 1;
+    let (a, rows): (&[u8], Vec<_>) = (b"a", (3..3 + count).collect());
     let mut tasks: Vec<(&[u8], &[u64])> = vec![(a, &[]); count as usize];
     let last = [rows[count as usize - 1]];
     tasks.push((b"all", &rows));
@@ -288,7 +289,7 @@ fn what_does_not_fit_fails_those_who_take_it() {
     while let Some((task, ..)) = trio.assigned.first().cloned() {
         trio.done(task, large.clone());
     }
-    let (outcome, error) = trio.why(2 + count + 1);
+    let (outcome, error) = trio.why(3 + count + 1);
     assert_eq!(outcome, Outcome::NoInput);
     assert!(error.contains("4 GiB"), "{error}");
 }

@@ -3,13 +3,15 @@
 
 use crate::fixture::{Access, Dispatcher, Site, poll};
 use crate::resume::SmallDisk;
+use falkon_core::limits::RESULTS_MEMORY_BYTES_MAX;
 use std::path::PathBuf;
 
-const TASKS: usize = 3000;
+const TASKS: usize = 5000;
 const OUTPUT_BYTES: usize = 64_000;
-/// A dispatcher's memory at any time: less than all output, of which it keeps
-/// a part in memory.
-const MEMORY_BYTES_MAX: u64 = 160 << 20;
+/// A dispatcher's memory at any time: the results that it may have in memory,
+/// however slow its disk is, and room for the rest of it.
+const MEMORY_BYTES_MAX: u64 = RESULTS_MEMORY_BYTES_MAX + (64 << 20);
+const _: () = assert!(MEMORY_BYTES_MAX < (TASKS * OUTPUT_BYTES) as u64);
 
 /// Submits tasks that write much, each its number last. Returns the instance.
 fn submit(site: &Site, access: &Access<'_>) -> String {

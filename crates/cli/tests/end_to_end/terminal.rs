@@ -42,7 +42,7 @@ fn a_terminal_shows_progress_and_then_only_the_summary() {
     let site = Site::new();
     let args = ["run", "-j", "2", "--range", "1-40", "--", "sh", "-c", "sleep 0.02; test {} != 7"];
     let text = shown(&site, &args, 1);
-    for part in ["/40", "running", "left", "1 task failed:", "39 done, 1 failed"] {
+    for part in ["/40", "dispatched", "left", "1 task failed:", "39 done, 1 failed"] {
         assert!(text.contains(part), "no {part:?} in {text:?}");
     }
     // Once the line is cleared, nothing of it stays behind the summary.

@@ -67,27 +67,18 @@ proptest! {
     #[test]
     fn what_is_sent_ahead_is_taken_back_for_an_instance_with_less_than_its_share(
         seed: u64,
-        needs in 1..4u32,
         short in 1_000..20_000u64,
     ) {
         // Tasks that were short become long: those sent ahead by what the first
         // took would hold the slots for minutes.
-        let mut first: Vec<(u64, TaskClass, u64)> = Vec::new();
-        for need in 0..needs {
-            let memory_bytes = u64::from(need) << 20;
-            let class = TaskClass {
-                resources: Resources { memory_bytes, ..Resources::cpus(1) },
-                priority: need as i32,
-                ..TaskClass::default()
-            };
-            first.extend([(40, class.clone(), short), (40, class, 20_000_000)]);
-        }
-        let capacity = Resources { memory_bytes: 1 << 30, ..Resources::cpus(2) };
+        let first = [(40, cpus(1), short), (40, cpus(1), 20_000_000)];
+        let capacity = Resources::cpus(2);
         let mut world = world(seed, &[capacity], &[&first, &[(10, cpus(1), 500_000)]]);
         world.clients[1].wake_at = Some(Time(10_000_000));
-        // Both slots are held by long ones when they come. Each need can hold
-        // them so once: then it is known that its tasks may be long.
-        world.run_for(20_000_000 * (u64::from(needs) + 1) + 15_000_000);
+        // Both slots are held by long ones when they come, and may be once
+        // more before it is known that these tasks may be long. Each further
+        // need of the first instance could hold them so as well.
+        world.run_for(55_000_000);
         prop_assert!(world.clients[1].complete, "tasks wait for others sent ahead");
         world.run(Time(10_000_000_000));
         world.judge();

@@ -181,7 +181,7 @@ impl Driver {
         // Many tasks in a row have one template.
         let mut decoded: Option<(Arc<Vec<u8>>, Option<Template>)> = None;
         let mut bytes = 0;
-        for (task, whereabouts) in (first.0..).map(TaskId).zip(whereabouts) {
+        for (whereabouts, task) in whereabouts.into_iter().zip((first.0..).map(TaskId)) {
             let mut name = None;
             let mut argv = Vec::new();
             if let Some((submission, row)) = view.submission_of(task) {

@@ -41,21 +41,18 @@ pub(super) struct Failure {
 impl Failure {
     /// In words, after a look at the program's file if that helps.
     pub(super) fn explained(&self, look: &Look) -> String {
-        match self.stage {
-            Stage::Exec => not_executed(&self.program, self.cwd.as_deref(), self.errno, Some(look)),
-            _ => self.to_string(),
-        }
+        in_words(self, Some(look))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&in_words(self))
+        f.write_str(&in_words(self, None))
     }
 }
 
-/// Why a step failed, as far as its error number says.
-fn in_words(failure: &Failure) -> String {
+/// Why a step failed, as far as its error number and the program's file say.
+fn in_words(failure: &Failure, look: Option<&Look>) -> String {
     let Failure { program, cwd, stdin, stage, errno } = failure;
     let (stage, errno) = (*stage, *errno);
     let reason = std::io::Error::from_raw_os_error(errno);
@@ -76,7 +73,7 @@ fn in_words(failure: &Failure) -> String {
         (Stage::Arguments | Stage::Exec, libc::E2BIG) => {
             format!("the arguments and environment of {named} are too long for this system")
         }
-        (Stage::Exec, _) => not_executed(program, cwd.as_deref(), errno, None),
+        (Stage::Exec, _) => not_executed(program, cwd.as_deref(), errno, look),
         (Stage::Chdir, _) => format!(
             "cannot change to the working directory {}: {reason}",
             text(cwd.as_deref().unwrap_or_default())
