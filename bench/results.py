@@ -52,7 +52,7 @@ class Service:
                 break
         else:
             sys.exit("the dispatcher does not start")
-        # What it says later is not read, and must not hold it up.
+        # Its later output is not read, and must not hold it up.
         os.set_blocking(self.dispatcher.stderr.fileno(), False)
         return time.perf_counter() - begun
 

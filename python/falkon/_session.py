@@ -1,4 +1,8 @@
-"""A client's conversation with a dispatcher (docs/protocol.md)."""
+"""A client's conversation with a dispatcher (docs/protocol.md).
+
+This file is long because one class owns the connection, the calls on their way and
+the results: each part reads what the others write, under one lock.
+"""
 
 import copy
 import os

@@ -104,7 +104,7 @@ pub struct Dispatcher {
     by_incarnation: BTreeMap<u64, ExecutorId>,
     /// Names of executors that results refer to, those gone included.
     executor_names: Names,
-    /// What is kept of submissions all of whose tasks have ended.
+    /// Submissions that are kept although all of their tasks have ended.
     ended: Ended,
     needs: Needs,
     next_batch: u64,
@@ -135,7 +135,7 @@ pub struct Dispatcher {
     to_tell: BTreeSet<ExecutorId>,
     /// When they are told without one.
     tell_due: Option<Time>,
-    /// Which instances' results connections receive.
+    /// The instances whose results each connection receives.
     subscriptions: Subscriptions,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,

@@ -160,11 +160,11 @@ pub const UPDATE_RUNS_MAX: usize = 32_768;
 pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
 /// What one report says: output, value and error.
 pub const REPORT_BYTES_MAX: u64 = 12 << 20;
-/// What is kept of one output stream of a task.
+/// Bytes kept of one output stream of a task.
 pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
 /// What a function may return.
 pub const VALUE_BYTES_MAX: u64 = 8 << 20;
-/// What is said of an error; of a longer text the beginning and the end.
+/// Bytes of an error's text; of a longer one the beginning and the end stay.
 pub const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// How far apart an executor's updates are at least that tell of nothing but
 /// tasks that ended, while it has no room for others and enough of them.

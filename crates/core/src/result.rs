@@ -158,7 +158,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// What was captured of a stream.
+    /// The captured bytes of a stream.
     #[must_use]
     pub fn stream(&self, stream: Stream) -> &Captured {
         match stream {

@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 
 /// Where the running kernel tells its boots apart.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
-/// Which processes a number can mean.
+/// The processes that a number can mean.
 const PID_NAMESPACE: &str = "/proc/self/ns/pid";
 /// The place, counted from 0 behind the command's name, of the field of
 /// `/proc/PID/stat` that says when a process started.
 const STAT_STARTED: usize = 19;
-/// What is appended to a claim's name while a claim of the dead is removed.
+/// The ending of a claim's name while a claim of the dead is removed.
 const TAKEOVER_SUFFIX: &str = ".takeover";
 
 /// A process, as a claim names it.

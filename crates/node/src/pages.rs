@@ -32,7 +32,7 @@ const ENDING: &str = "pages";
 pub enum PageError {
     /// The system refused.
     Io {
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
         /// To what.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub enum PageError {
         /// Where.
         path: PathBuf,
     },
-    /// What is there is not what was written.
+    /// The file holds other bytes than were written.
     Damaged {
         /// Which file.
         path: PathBuf,
@@ -166,7 +166,7 @@ impl PageFiles {
         })
     }
 
-    /// What is to be synced before a snapshot refers to pages.
+    /// Files to sync before a snapshot refers to pages.
     #[must_use]
     pub fn written(&self) -> Arc<Written> {
         self.written.clone()
@@ -408,7 +408,7 @@ impl Pages {
         let _ = self.writes.send(Write::Forget(places));
     }
 
-    /// What is to be synced before a snapshot refers to pages.
+    /// Files to sync before a snapshot refers to pages.
     #[must_use]
     pub fn written(&self) -> Arc<Written> {
         self.written.clone()

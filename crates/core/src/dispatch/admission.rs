@@ -1,4 +1,4 @@
-//! Which executors a dispatcher has: those whose names can be shown and passed
+//! The executors that a dispatcher has: those whose names can be shown and passed
 //! on.
 
 use super::Join;

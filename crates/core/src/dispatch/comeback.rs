@@ -83,7 +83,7 @@ impl Comeback {
         self.expected.values().map(|(id, _)| *id).collect()
     }
 
-    /// Those that have not come back: incarnation, number and name.
+    /// The executors that have not come back: incarnation, number and name.
     pub(super) fn missing(&self) -> impl Iterator<Item = (u64, ExecutorId, &str)> {
         self.expected.iter().map(|(incarnation, (id, name))| (*incarnation, *id, name.as_str()))
     }

@@ -1,4 +1,4 @@
-//! What is kept of submissions all of whose tasks have ended, for people who
+//! Submissions kept after all of their tasks have ended, for people who
 //! ask what these were: bounded, or it would grow with all campaigns ever made.
 
 use super::Dispatcher;

@@ -53,7 +53,7 @@ pub enum Keep {
     AsDispatcher,
     /// Until a client destroys it.
     Forever,
-    /// So many microseconds.
+    /// A number of microseconds.
     Micros(u64),
 }
 
@@ -308,7 +308,7 @@ pub enum Event {
     },
     /// The answer to [`Action::StorePage`].
     PageStored {
-        /// Whose results it holds.
+        /// The instance whose results it holds.
         instance: InstanceId,
         /// The position of the first.
         from: u64,
@@ -317,11 +317,11 @@ pub enum Event {
     },
     /// The answer to [`Action::LoadPage`].
     PageLoaded {
-        /// Whose results it holds.
+        /// The instance whose results it holds.
         instance: InstanceId,
         /// The position of the first.
         from: u64,
-        /// What it holds, or why it cannot be read.
+        /// The results, or why they cannot be read.
         page: Result<Page, String>,
     },
 }

@@ -313,7 +313,7 @@ impl Executor {
         }
     }
 
-    /// What is in flight of one instance, as an executor would name it.
+    /// Tasks of one instance in flight, as an executor would name them.
     pub(super) fn held_of(&self, instance: InstanceId) -> Vec<Held> {
         let runs = self.in_flight.range((instance, 0)..=(instance, u64::MAX));
         let held = runs.map(|(_, run)| {

@@ -59,7 +59,7 @@ impl Outputs {
         self.forget(instance, u64::MAX);
     }
 
-    /// What is kept of a stream of a task whose result is held.
+    /// The output kept of a stream of a task whose result is held.
     pub(super) fn find(
         &self,
         instance: InstanceId,

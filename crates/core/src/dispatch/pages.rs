@@ -141,7 +141,7 @@ impl Default for PageBounds {
     }
 }
 
-/// What is in memory, and which pages are being written and read.
+/// Results in memory, and pages that are being written and read.
 #[derive(Debug, Default)]
 pub(super) struct Paging {
     /// `None` as long as the shell has no place for pages.
@@ -373,7 +373,7 @@ impl Dispatcher {
         self.forget_acknowledged(id);
     }
 
-    /// What is on disk and in memory of an instance's results.
+    /// An instance's results on disk and in memory.
     pub(super) fn recover_pages(
         &mut self,
         id: InstanceId,

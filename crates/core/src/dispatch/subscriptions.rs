@@ -1,4 +1,4 @@
-//! Which instances' results each connection receives, so that a connection that
+//! The instances whose results each connection receives, so that a connection that
 //! closes costs as much as it subscribed to, however many instances there are.
 
 use super::ConnectionId;

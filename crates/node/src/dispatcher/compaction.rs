@@ -29,7 +29,7 @@ pub(super) struct Compaction {
     failures: u32,
 }
 
-/// What is waited for after a failure.
+/// The pause after a failure.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     since: Instant,

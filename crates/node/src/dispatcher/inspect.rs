@@ -29,7 +29,7 @@ const OBSTACLES_MAX: usize = 64;
 const TASKS_BYTES_MAX: usize = 1 << 20;
 /// What a task takes in an answer beside its name and its command line.
 const TASK_BYTES: usize = 128;
-/// What is shown of one command line.
+/// Bytes shown of one command line.
 const ARGV_BYTES_MAX: usize = 64 << 10;
 
 /// How many tasks of each instance run. Counting looks at all that executors

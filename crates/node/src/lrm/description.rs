@@ -112,7 +112,7 @@ pub enum Word {
 pub struct Submit {
     /// The command.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
     /// Who reads that input.
@@ -231,7 +231,7 @@ impl Places {
 pub struct Query {
     /// The command; it lists all jobs of the user, or of the dispatcher.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
     /// The form of its output.
@@ -333,7 +333,7 @@ impl States {
 pub struct AboutJob {
     /// The command.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
     /// What a failed command says when there is no such job.
@@ -351,7 +351,7 @@ pub struct AboutJob {
 pub struct Cancel {
     /// The command; `{{jobs}}` stands for the jobs.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
     /// What a failed command says when a job is over already.
@@ -367,7 +367,7 @@ pub struct Cancel {
 pub struct Free {
     /// The command.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
 }
@@ -379,7 +379,7 @@ pub struct Free {
 pub struct Send {
     /// The command.
     pub command: Vec<Word>,
-    /// What it reads from its standard input.
+    /// The bytes on its standard input.
     #[serde(default)]
     pub input: String,
 }
