@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections that wait to be accepted; the system's own bound
 /// (`net.core.somaxconn`) is lower as a rule.
@@ -214,6 +215,8 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         access_path.display()
     ));
     let serving = tokio::spawn(handle.clone().serve(listener, acceptor, args.concentrators));
+    // A dispatcher outlives the terminal that it was started from.
+    let _hangups = signal(SignalKind::hangup());
     let mut interrupts = Interrupts::new();
     let mut stopped = stopped;
     let how = tokio::select! {

@@ -135,11 +135,14 @@ fn beyond_this_machine_everything_is_encrypted_unless_forced() {
     assert_eq!(json["level"], "encrypt");
     assert!(json["fingerprint"].is_string());
     dispatcher.access().run("status", &[]).exits(0);
-    let args = ["start", "--dir", "e", "--listen", "0.0.0.0:0", "--security", "none"];
-    site.run(args).exits(2).says_only(1, "--force");
-    assert!(!site.path("e").join("access.json").exists());
-    let forced = site.dispatcher("f", &["--listen", "0.0.0.0:0", "--security", "none", "--force"]);
-    forced.access().run("status", &[]).exits(0);
+    for level in ["none", "authenticate"] {
+        let args = ["start", "--dir", "e", "--listen", "0.0.0.0:0", "--security", level];
+        site.run(args).exits(2).says_only(1, "--force");
+        assert!(!site.path("e").join("access.json").exists());
+        let args = ["--listen", "0.0.0.0:0", "--security", level, "--force"];
+        let forced = site.dispatcher(level, &args);
+        forced.access().run("status", &[]).exits(0);
+    }
 }
 
 #[test]

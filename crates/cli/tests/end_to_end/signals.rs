@@ -137,3 +137,15 @@ fn nobody_reading_ends_a_run_early_and_quietly() {
     pipe("\"$1\" run -- echo x >&- 2>&- <&-");
     site.left().wait_for_none();
 }
+
+#[test]
+fn a_dispatcher_outlives_the_terminal_that_it_was_started_from() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    // Once it answers, it has been through all of its start.
+    access.run("status", &[]).exits(0);
+    dispatcher.service().signal(Signal::HUP);
+    let _executor = dispatcher.executor("worker", &[]);
+    access.run("submit", &["--wait", "--", "true"]).exits(0);
+}

@@ -32,11 +32,11 @@ impl Level {
     /// user's word that it may all the same.
     ///
     /// # Errors
-    /// [`LevelError`] for [`Level::None`] at an address that other machines can
-    /// reach.
+    /// [`LevelError`] for any but [`Level::Encrypt`] at an address that other
+    /// machines can reach: below it, whoever listens reads what is said.
     pub fn allowed(self, address: SocketAddr, forced: bool) -> Result<(), LevelError> {
-        if self == Level::None && !is_loopback(address) && !forced {
-            return Err(LevelError { address });
+        if self != Level::Encrypt && !is_loopback(address) && !forced {
+            return Err(LevelError { level: self, address });
         }
         Ok(())
     }
@@ -70,9 +70,12 @@ fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Security level `none` was asked for at an address beyond loopback.
+/// A security level at which others can read along was asked for at an address
+/// beyond loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelError {
+    /// The level.
+    pub level: Level,
     /// The listen address.
     pub address: SocketAddr,
 }
@@ -81,9 +84,9 @@ impl fmt::Display for LevelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "security level none is for loopback addresses only, and other machines can reach {}: \
-             use authenticate or encrypt, listen on 127.0.0.1, or insist with --force",
-            self.address
+            "security level {} is for loopback addresses only, as others can read along, and other \
+             machines can reach {}: use encrypt, listen on 127.0.0.1, or insist with --force",
+            self.level, self.address
         )
     }
 }
@@ -95,12 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_for_loopback_unless_forced() {
+    fn what_others_can_read_is_for_loopback_unless_forced() {
         let check = |address: &str, loopback: bool| {
             let address = address.parse().unwrap();
             assert_eq!(Level::None.allowed(address, false).is_ok(), loopback, "{address}");
             assert!(Level::None.allowed(address, true).is_ok());
-            assert!(Level::Authenticate.allowed(address, false).is_ok());
+            assert_eq!(Level::Authenticate.allowed(address, false).is_ok(), loopback, "{address}");
+            assert!(Level::Authenticate.allowed(address, true).is_ok());
             assert!(Level::Encrypt.allowed(address, false).is_ok());
             let default = if loopback { Level::Authenticate } else { Level::Encrypt };
             assert_eq!(Level::default_for(address), default, "{address}");
