@@ -1,4 +1,4 @@
-//! How long instances stay, and what is told of it.
+//! How long instances stay, and what clients and the log say of it.
 
 use crate::fixture::{Site, poll};
 use falkon_core::dispatch::InstanceOptions;

@@ -148,7 +148,7 @@ impl Executor {
         self.capacity.fits(&need.resources) && (!need.data || self.serves.is_some())
     }
 
-    /// What it can take, for a search among queues. `wide` has those found as
+    /// Room of the executor, for a search among queues. `wide` has those found as
     /// well of which no task fits its free room.
     pub(super) fn takes(&self, wide: bool) -> Takes<'_> {
         let has_cache = self.serves.is_some();

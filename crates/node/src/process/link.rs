@@ -231,7 +231,7 @@ impl HostReceiver {
             if self.closed {
                 let shared = Arc::clone(&self.shared);
                 let stop = || tokio::task::spawn_blocking(move || shared.stop());
-                // A thread that cannot be had is as one that has panicked: what is left is killed
+                // A thread that does not start counts as one that has panicked: what is left is killed
                 // when this is dropped.
                 let _ = self.stopping.get_or_insert_with(stop).await;
                 self.stopping = None;
