@@ -104,6 +104,11 @@ def siblings():
             pass
     return count
 
+def fill(x):
+    print(x * (10_000 // len(x)), end="")
+    if int(x) % 150 == 149:
+        time.sleep(0.1)
+
 def wait_until_few_are_left(x):
     os.write(os.open("begun", os.O_WRONLY | os.O_APPEND | os.O_CREAT), b"x")
     while os.path.getsize("begun") < 8:
@@ -124,6 +129,23 @@ def late(self, *bundle):
     return call(self, *bundle)
 
 __main__.Worker.call = late
+"#;
+
+/// Loaded by a worker: answers that it sends before its bundle is over arrive when that is over, as
+/// on a machine where the executor gets no processor.
+const HELD: &str = r#"
+import __main__
+
+send, held = __main__.Connection.send, []
+
+def hold(self, *parts):
+    held.append(parts)
+    if parts[2:3] != (b"\xc2",):
+        for parts in held:
+            send(self, *parts)
+        held.clear()
+
+__main__.Connection.send = hold
 "#;
 
 /// A site with the module; nothing if there is no Python.
@@ -394,6 +416,20 @@ fn workers_that_come_late_to_their_calls_do_not_become_more() {
     workers.sort_by_key(Value::as_u64);
     workers.dedup();
     assert!(workers.len() <= 2, "{workers:?}");
+}
+
+#[test]
+fn answers_that_fill_the_buffer_are_taken_in_after_those_that_are_under_way() {
+    let Some(site) = site() else { return };
+    site.write("held.py", HELD);
+    let range = ["--preload", "held", "--range", "1-2000", "--estimate", "0.00001"];
+    let ran = call(&site, &[&range[..], &["--call", "jobs:fill"]].concat());
+    let results = ran.exits(0).results();
+    assert_eq!(results.len(), 2000);
+    for (index, result) in results.iter().enumerate() {
+        let text = (index + 1).to_string();
+        assert_eq!(result["stdout"].as_str().unwrap(), text.repeat(10_000 / text.len()));
+    }
 }
 
 #[test]

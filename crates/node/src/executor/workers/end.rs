@@ -2,6 +2,7 @@
 
 use super::bundle::Bundle;
 use super::outcome::not_ready;
+use super::protocol::Answers;
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
@@ -40,39 +41,46 @@ impl Workers {
                 }
                 continue;
             }
-            let bytes = worker.buffered_bytes().unwrap_or(0);
+            let progress = worker.progress();
             let bundle = worker.bundle.and_then(|id| self.bundles.get(&id));
             // One that has not come to its calls is in none that takes long.
             let waits = now < worker.begin_by
-                && bundle.is_some_and(|bundle| worker.unclaimed() == u64::from(bundle.live));
+                && bundle.is_some_and(|bundle| progress.unclaimed == u64::from(bundle.live));
             // What was there at the last look is there to be read, whatever
             // the order in which this processor sees another's writes.
-            if worker.looked == Some(bytes) && !waits {
-                self.settle(key, bytes, clock);
-            } else {
-                worker.looked = Some(bytes);
+            let settled = worker.looked == Some(progress) && !waits;
+            if !settled || !self.settle(key, progress.bytes, clock) {
+                let Some(worker) = self.workers.get_mut(&key) else { continue };
+                worker.looked = Some(worker.progress());
                 worker.look_at = Some(now + Duration::from_millis(LOOK_MS));
             }
         }
     }
 
     /// Leaves a worker only the calls that it has begun, or the first, and
-    /// takes in those that have ended.
-    fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) {
-        let Some(worker) = self.workers.get(&key) else { return };
-        let Some(id) = worker.bundle else { return };
-        let Some(bundle) = self.bundles.get_mut(&id) else { return };
+    /// takes in those that have ended. `false` if answers to some of these are
+    /// under way as a message, which comes first.
+    fn settle(&mut self, key: u64, bytes: u64, clock: &Clock) -> bool {
+        let Some(worker) = self.workers.get(&key) else { return true };
+        let Some(id) = worker.bundle else { return true };
+        let Some(bundle) = self.bundles.get_mut(&id) else { return true };
         // With none it would hold no room, and what takes the room would have
         // no worker.
         let left = worker.take_back_some(bundle.live.saturating_sub(1));
         let answers = worker.buffered(bytes);
         let begun = bundle.live.saturating_sub(left);
         give_back(bundle, begun, &mut self.events);
+        let Some(answers) = answers else { return false };
+        let first = Answers::new(&answers).next().and_then(Result::ok);
+        if first.is_some_and(|first| (bundle.answered + 1..begun).contains(&first.index)) {
+            return false;
+        }
         // The last one's answer comes with the word that it has nothing more
         // to do: then there is a worker for what takes its place.
         if let Err(error) = self.take_answers(key, &answers, begun.saturating_sub(1), clock) {
             self.distrust(key, &format!("it wrote no answer: {error}"));
         }
+        true
     }
 
     /// Ends a call: one that runs with its worker, which is asked to end
@@ -142,8 +150,8 @@ impl Workers {
                 let begun = bundle.live.saturating_sub(left);
                 give_back(bundle, begun, &mut self.events);
             }
-            // It may have died while it wrote one.
-            let _ = self.take_answers(key, &answers, u32::MAX, clock);
+            // It may have died while it wrote one. The dead send nothing, so the answers are there.
+            let _ = self.take_answers(key, &answers.unwrap_or_default(), u32::MAX, clock);
         }
         let Some(worker) = self.workers.remove(&key) else { return };
         if let Some(idle) = self.idle.get_mut(&worker.home) {

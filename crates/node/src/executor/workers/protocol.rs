@@ -16,7 +16,7 @@ pub(super) const BUFFER_HEAD_BYTES: usize = 16;
 /// Size of the shared buffer.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
 /// In front of each answer.
-const RECORD_HEAD_BYTES: usize = 25;
+pub(super) const RECORD_HEAD_BYTES: usize = 25;
 
 /// Where a worker's files are, and what it loads first.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::WorkerError;
 use super::bundle::{Bundle, Home};
-use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, function_frame};
+use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, RECORD_HEAD_BYTES, function_frame};
 use crate::process::{Captured, Ended};
 use falkon_core::limits::BUNDLE_TASKS_MAX;
 use falkon_wire::command::Function;
@@ -13,6 +13,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -22,6 +23,17 @@ const FUNCTIONS_MAX: usize = 1024;
 // A pipe takes so many bytes in one piece, however little room the system
 // gives it.
 const _: () = assert!(BUNDLE_TASKS_MAX <= 4096);
+
+/// How far a worker is in its bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Calls that it has not begun. Within a bundle there are never more than before, so a worker
+    /// with as many at two looks has begun none in between. The bytes do not show that: the buffer
+    /// is emptied when it is full, and answers of one length fill it to the same places again.
+    pub(super) unclaimed: u64,
+    /// Bytes of answers in the buffer.
+    pub(super) bytes: u64,
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -46,8 +58,8 @@ pub(super) struct Worker {
     pub(super) look_at: Option<Instant>,
     /// Until when it keeps its calls though it has begun none.
     pub(super) begin_by: Instant,
-    /// Bytes of answers in the buffer when it was looked at last.
-    pub(super) looked: Option<u64>,
+    /// How far it was when it was looked at last.
+    pub(super) looked: Option<Progress>,
     /// Calls it has made.
     pub(super) calls: u64,
     pub(super) memory_looked_at: Option<Instant>,
@@ -192,12 +204,30 @@ impl Worker {
         (number == self.number && used <= (BUFFER_BYTES - BUFFER_HEAD_BYTES) as u64).then_some(used)
     }
 
-    /// The answers in the buffer, as far as `bytes`.
-    pub(super) fn buffered(&self, bytes: u64) -> Vec<u8> {
+    /// How far it is.
+    pub(super) fn progress(&self) -> Progress {
+        Progress { unclaimed: self.unclaimed(), bytes: self.buffered_bytes().unwrap_or(0) }
+    }
+
+    /// The answers in the buffer, as far as `bytes`. `None` if the worker has sent them meanwhile:
+    /// then others may be in their place, in whole or in part, and these come as a message.
+    pub(super) fn buffered(&self, bytes: u64) -> Option<Vec<u8>> {
         let mut answers = vec![0; bytes as usize];
         let read = rustix::io::pread(&self.buffer, &mut answers, BUFFER_HEAD_BYTES as u64);
         answers.truncate(read.unwrap_or(0));
-        answers
+        // A worker counts no answers before it writes over those that it has sent, and counts the
+        // new ones when they are whole. So if this copy has anything of theirs, either fewer are
+        // counted now, or the first one has another place in the bundle.
+        fence(Ordering::Acquire);
+        let kept = self.buffered_bytes().is_some_and(|now| now >= bytes);
+        fence(Ordering::Acquire);
+        let mut first = [0; RECORD_HEAD_BYTES];
+        let first = match rustix::io::pread(&self.buffer, &mut first, BUFFER_HEAD_BYTES as u64) {
+            Ok(read) => &first[..read],
+            Err(_) => &[],
+        };
+        let known = answers.len().min(RECORD_HEAD_BYTES);
+        (kept && first.get(..known) == answers.get(..known)).then_some(answers)
     }
 
     /// What the call that it died in had written.
@@ -230,3 +260,6 @@ impl Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
