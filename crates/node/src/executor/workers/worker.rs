@@ -212,22 +212,30 @@ impl Worker {
     /// The answers in the buffer, as far as `bytes`. `None` if the worker has sent them meanwhile:
     /// then others may be in their place, in whole or in part, and these come as a message.
     pub(super) fn buffered(&self, bytes: u64) -> Option<Vec<u8>> {
+        // A worker counts no answers before it writes over those that it has sent, and counts the
+        // new ones when they are whole. So while the first answer is the same and as many bytes
+        // are counted, before the copy and after it, nothing is written there.
         let mut answers = vec![0; bytes as usize];
+        let counted = || self.buffered_bytes().is_some_and(|now| now >= bytes);
+        let first = self.first_head();
+        fence(Ordering::Acquire);
+        if !counted() {
+            return None;
+        }
+        fence(Ordering::Acquire);
         let read = rustix::io::pread(&self.buffer, &mut answers, BUFFER_HEAD_BYTES as u64);
         answers.truncate(read.unwrap_or(0));
-        // A worker counts no answers before it writes over those that it has sent, and counts the
-        // new ones when they are whole. So if this copy has anything of theirs, either fewer are
-        // counted now, or the first one has another place in the bundle.
         fence(Ordering::Acquire);
-        let kept = self.buffered_bytes().is_some_and(|now| now >= bytes);
+        let kept = counted();
         fence(Ordering::Acquire);
-        let mut first = [0; RECORD_HEAD_BYTES];
-        let first = match rustix::io::pread(&self.buffer, &mut first, BUFFER_HEAD_BYTES as u64) {
-            Ok(read) => &first[..read],
-            Err(_) => &[],
-        };
-        let known = answers.len().min(RECORD_HEAD_BYTES);
-        (kept && first.get(..known) == answers.get(..known)).then_some(answers)
+        (kept && first == self.first_head()).then_some(answers)
+    }
+
+    /// What stands in front of the first answer in the buffer: among others, its place.
+    fn first_head(&self) -> Option<[u8; RECORD_HEAD_BYTES]> {
+        let mut head = [0; RECORD_HEAD_BYTES];
+        let read = rustix::io::pread(&self.buffer, &mut head, BUFFER_HEAD_BYTES as u64);
+        (read == Ok(head.len())).then_some(head)
     }
 
     /// What the call that it died in had written.
