@@ -332,6 +332,12 @@ impl Dispatcher {
         self.instances.values().map(|instance| InstanceView { dispatcher: self, instance })
     }
 
+    /// The number that the next instance gets.
+    #[must_use]
+    pub fn next_instance(&self) -> InstanceId {
+        InstanceId(self.next_instance)
+    }
+
     /// How many executors have tasks.
     #[must_use]
     pub fn busy_executors(&self) -> u64 {

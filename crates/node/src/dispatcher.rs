@@ -26,12 +26,12 @@ use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
 use crate::pages::{PageError, PageFiles, Pages};
 use crate::provision::{Answer, Provision};
-use crate::secure::{Acceptor, AcceptorError, Identity, Role};
+use crate::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
 use connection::{Inbound, Message, Outgoing, Peer};
 use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
 };
-use falkon_core::task::Time;
+use falkon_core::task::{InstanceId, Time};
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
 use hold::Held;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -77,7 +77,7 @@ pub struct Options {
     /// Without a journal: a directory for results that are too many for memory.
     pub pages: Option<PathBuf>,
     /// Who it is: instances get their secrets from it.
-    pub identity: Option<Arc<Identity>>,
+    pub identity: Option<Identity>,
     /// How long instances are kept that leave it to the dispatcher, in
     /// microseconds; `None` is for ever.
     pub keep_micros: Option<u64>,
@@ -107,6 +107,8 @@ pub enum DispatcherError {
     Store(StoreError),
     /// There is no place for results.
     Pages(PageError),
+    /// There is no epoch for instances.
+    Epochs(EpochsError),
 }
 
 impl fmt::Display for DispatcherError {
@@ -114,6 +116,7 @@ impl fmt::Display for DispatcherError {
         match self {
             DispatcherError::Store(error) => write!(f, "{error}"),
             DispatcherError::Pages(error) => write!(f, "{error}"),
+            DispatcherError::Epochs(error) => write!(f, "{error}"),
         }
     }
 }
@@ -123,6 +126,7 @@ impl std::error::Error for DispatcherError {
         match self {
             DispatcherError::Store(error) => error.source(),
             DispatcherError::Pages(error) => error.source(),
+            DispatcherError::Epochs(error) => error.source(),
         }
     }
 }
@@ -136,6 +140,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     let wall = Clock::start();
     let mut core = Dispatcher::new();
     core.set_keep(options.keep_micros);
+    let journal = options.store.as_ref().map(|store| store.dir.clone());
     let (store, pages) = match (options.store, options.pages) {
         (Some(store), _) => {
             let opened = Store::open(store, &mut core, wall.now(), &options.log);
@@ -154,12 +159,22 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
     let (stopped, when_stopped) = oneshot::channel();
     // Those of an instance that has expired are let in, to be told so.
     let instances = core.instance_views().map(|instance| instance.id());
-    let instances = instances.chain(core.expired_instances()).map(|id| id.0).collect();
+    let instances: HashSet<u64> =
+        instances.chain(core.expired_instances()).map(|id| id.0).collect();
+    let identity = match (options.identity, journal) {
+        (Some(identity), Some(dir)) => {
+            let epochs = epochs(&dir, core.next_instance(), &instances, &options.log)?;
+            Some(identity.with_epochs(epochs))
+        }
+        (identity, _) => identity,
+    };
+    let identity = identity.map(Arc::new);
     let handle = Handle {
         inbox,
         next_connection: Arc::new(AtomicU64::new(0)),
         instances: Arc::new(Mutex::new(instances)),
         connections: Arc::new(AtomicU64::new(0)),
+        identity: identity.clone(),
         log: options.log.clone(),
     };
     let driver = Driver {
@@ -169,7 +184,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         store,
         pages,
         unneeded: Vec::new(),
-        identity: options.identity,
+        identity,
         peers: BTreeMap::new(),
         answers: answers::Waiting::default(),
         running: inspect::Running::default(),
@@ -190,6 +205,23 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         let _ = stopped.send(how);
     });
     Ok((handle, when_stopped))
+}
+
+/// The epochs of the instances that the journal in `dir` knows of, and of those
+/// that are created from now on.
+fn epochs(
+    dir: &Path,
+    next: InstanceId,
+    instances: &HashSet<u64>,
+    log: &Log,
+) -> Result<Epochs, DispatcherError> {
+    let opened = Epochs::open(dir, next.0, instances.iter().copied());
+    let (epochs, all_kept) = opened.map_err(DispatcherError::Epochs)?;
+    if !all_kept {
+        log("the journal has no epoch for some of its instances: their own access files do not \
+             open them");
+    }
+    Ok(epochs)
 }
 
 /// The clock of a dispatcher whose journal knows of `latest`: times in it are

@@ -23,6 +23,7 @@ mod accept;
 mod access;
 mod bare;
 mod connect;
+mod epochs;
 mod frames;
 mod handshake;
 mod identity;
@@ -43,6 +44,7 @@ pub use bare::{PeerAcceptor, PeerIdentity};
 pub use connect::{
     ConnectError, ConnectFailure, FailedAttempt, connect, connect_from, connect_over,
 };
+pub use epochs::{Epochs, EpochsError};
 pub use frames::{Session, plain};
 pub use handshake::{Breakdown, Stage};
 pub use identity::{Identity, IdentityError};

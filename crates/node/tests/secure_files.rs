@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use falkon_node::secure::{
-    AccessError, AccessFile, FileError, Identity, IdentityError, Level, Places, Role,
+    AccessError, AccessFile, Epochs, FileError, Identity, IdentityError, Level, Places, Role,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -40,9 +40,10 @@ fn load_edited(edit: impl FnOnce(&mut serde_json::Value)) -> Result<AccessFile, 
 #[test]
 fn a_restart_keeps_the_identity_and_another_directory_has_another() {
     let (dir, other) = (directory(), directory());
-    let first = Identity::open(dir.path()).unwrap();
-    let again = Identity::open(dir.path()).unwrap();
-    let stranger = Identity::open(other.path()).unwrap();
+    let epochs = Epochs::draw().unwrap();
+    let open = |dir: &Path| Identity::open(dir).unwrap().with_epochs(epochs.clone());
+    let (first, again, stranger) = (open(dir.path()), open(dir.path()), open(other.path()));
+    let later = Identity::open(dir.path()).unwrap();
     assert_eq!(first.dispatcher(), again.dispatcher());
     assert_eq!(first.fingerprint(), again.fingerprint());
     assert_ne!(first.dispatcher(), stranger.dispatcher());
@@ -52,6 +53,8 @@ fn a_restart_keeps_the_identity_and_another_directory_has_another() {
     for (index, role) in roles.iter().enumerate() {
         assert_eq!(first.secret(*role), again.secret(*role));
         assert_ne!(first.secret(*role), stranger.secret(*role));
+        let of_an_instance = matches!(role, Role::Instance(_));
+        assert_eq!(first.secret(*role) != later.secret(*role), of_an_instance, "{role}");
         for other in &roles[..index] {
             assert_ne!(first.secret(*role), first.secret(*other), "{role} and {other}");
         }

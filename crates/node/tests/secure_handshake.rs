@@ -95,7 +95,7 @@ fn an_instance_secret_opens_that_instance_alone() {
         assert_eq!(server.unwrap().role, Role::Instance(7));
 
         let (client, server) = of(8, 7);
-        assert!(matches!(client, Err(ConnectFailure::NotAccepted)), "{client:?}");
+        assert!(matches!(client, Err(ConnectFailure::OtherInstance { instance: 8 })), "{client:?}");
         assert!(server.is_err());
 
         // That an instance is gone is told to who has its secret, only.
@@ -103,7 +103,7 @@ fn an_instance_secret_opens_that_instance_alone() {
         assert!(matches!(client, Err(ConnectFailure::UnknownInstance { instance: 70 })));
         assert!(matches!(server, Err(AcceptError::UnknownInstance { instance: 70 })));
         let (client, _) = of(70, 7);
-        assert!(matches!(client, Err(ConnectFailure::NotAccepted)));
+        assert!(matches!(client, Err(ConnectFailure::OtherInstance { instance: 70 })));
 
         let access = owner.for_instance(7, identity.secret(Role::Instance(7)));
         for role in Role::FIXED {

@@ -16,7 +16,6 @@ use falkon_node::secure::{AccessFile, Identity, Level, Role};
 use place::{Place, advertised, resolve};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
@@ -164,16 +163,17 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
         salvage: args.salvage,
     };
     make_dir(&store.dir)?;
-    let identity = Arc::new(Identity::open(&dir).map_err(Exit::failure)?);
-    let acceptor = dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
+    let identity = Identity::open(&dir).map_err(Exit::failure)?;
     let options = dispatcher::Options {
         store: (!args.no_journal).then_some(store),
         pages: args.no_journal.then(|| dir.join("pages")),
-        identity: Some(identity.clone()),
+        identity: Some(identity),
         keep_micros: args.keep.0,
         log: log.clone(),
     };
     let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;
+    let identity = handle.identity().expect("it was started with one").clone();
+    let acceptor = dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
     let listener = listen_at(listen).or_else(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse if any_port => listen_at((listen.ip(), 0).into()),
         _ => Err(error),

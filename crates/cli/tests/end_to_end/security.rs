@@ -1,6 +1,6 @@
 //! Who gets in, and what they may do there.
 
-use crate::fixture::{Access, Running, Site};
+use crate::fixture::{Access, Dispatcher, Running, Site};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -285,6 +285,72 @@ fn each_role_may_do_its_part_and_nothing_else() {
     for path in [&owner.file, &own.file] {
         assert!(secrets(path).iter().all(|secret| !said.contains(secret)), "{said}");
     }
+}
+
+/// Submits a task to an instance of its own, with an access file for that
+/// instance alone.
+fn in_its_own<'a>(site: &'a Site, dispatcher: &Dispatcher, file: &str) -> (String, Access<'a>) {
+    let path = site.text(file);
+    let instance = dispatcher.access().submit(&["--instance-access", &path, "--", "echo", file]);
+    (instance, Access::at(site, Path::new(&path)))
+}
+
+#[test]
+fn an_instance_file_opens_no_later_instance_of_the_same_number() {
+    for concentrators in ["0", "1"] {
+        let site = Site::new();
+        let mut dispatcher = site.dispatcher("d", &["--concentrators", concentrators]);
+        let (first, own) = in_its_own(&site, &dispatcher, "first.json");
+
+        // With its journal a dispatcher has the same instance again.
+        for _ in 0..2 {
+            dispatcher.kill();
+            dispatcher.start();
+            own.run("status", &[&first]).exits(0);
+        }
+        dispatcher.kill();
+        let copy = site.text("older");
+        let copied = site.program("cp").args(["-a", &site.text("d/journal"), &copy]).status();
+        assert!(copied.unwrap().success());
+        dispatcher.start();
+        let (second, lost) = in_its_own(&site, &dispatcher, "second.json");
+        lost.run("status", &[&second]).exits(0);
+
+        // An older copy of the journal does not know of the second instance, so
+        // another one gets its number.
+        dispatcher.kill();
+        std::fs::remove_dir_all(site.path("d/journal")).unwrap();
+        std::fs::rename(&copy, site.path("d/journal")).unwrap();
+        dispatcher.start();
+        let (other, _) = in_its_own(&site, &dispatcher, "other.json");
+        assert_eq!(other, second);
+        lost.run("results", &[&second]).exits(2).says_only(1, "does not open instance 1");
+        own.run("status", &[&first]).exits(0);
+
+        // Without the journal numbers begin anew.
+        dispatcher.kill();
+        std::fs::remove_dir_all(site.path("d/journal")).unwrap();
+        dispatcher.start();
+        let (other, access) = in_its_own(&site, &dispatcher, "anew.json");
+        assert_eq!(other, first);
+        for command in ["status", "results", "cancel", "destroy"] {
+            own.run(command, &[&first]).exits(2).says_only(1, "does not open instance 0");
+        }
+        access.run("status", &[&other]).exits(0);
+    }
+}
+
+#[test]
+fn an_instance_file_ends_with_a_dispatcher_that_keeps_no_journal() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &["--no-journal"]);
+    let (first, own) = in_its_own(&site, &dispatcher, "first.json");
+    own.run("status", &[&first]).exits(0);
+    dispatcher.kill();
+    dispatcher.start();
+    let (other, _) = in_its_own(&site, &dispatcher, "other.json");
+    assert_eq!(other, first);
+    own.run("destroy", &[&first]).exits(2).says_only(1, "does not open instance 0");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::Log;
 use super::connection::{self, Inbound};
 use super::crew::{Concentrators, Crew, OwnPlace};
 use crate::provision::{Setup, SetupError};
-use crate::secure::{Acceptor, FrameReader, FrameWriter, Role, Session};
+use crate::secure::{Acceptor, FrameReader, FrameWriter, Identity, Role, Session};
 use falkon_core::dispatch::ConnectionId;
 use std::collections::HashSet;
 use std::fmt;
@@ -25,6 +25,7 @@ pub struct Handle {
     /// Instances that there are, for handshakes with an instance's secret.
     pub(super) instances: Arc<Mutex<HashSet<u64>>>,
     pub(super) connections: Arc<AtomicU64>,
+    pub(super) identity: Option<Arc<Identity>>,
     pub(super) log: Log,
 }
 
@@ -35,6 +36,13 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
+    /// Who the dispatcher is, if it was started with an identity: the same, and
+    /// it knows the secrets of the journal's instances.
+    #[must_use]
+    pub fn identity(&self) -> Option<&Arc<Identity>> {
+        self.identity.as_ref()
+    }
+
     /// Adds a connection whose peer has proved to be of `role`.
     pub fn attach(&self, role: Role, peer: &str, reader: FrameReader, writer: FrameWriter) {
         self.attach_at(None, role, peer, reader, writer);

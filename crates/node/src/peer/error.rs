@@ -77,7 +77,9 @@ impl PeerError {
             ConnectFailure::Handshake { stage, source } => {
                 PeerError::Unreachable { peer, reason: format!("{source} (at the {stage})") }
             }
-            ConnectFailure::NotAccepted | ConnectFailure::UnknownInstance { .. } => {
+            ConnectFailure::NotAccepted
+            | ConnectFailure::OtherInstance { .. }
+            | ConnectFailure::UnknownInstance { .. } => {
                 let reason = "it has another dispatcher's secret".to_owned();
                 PeerError::NotAllowed { peer, reason }
             }

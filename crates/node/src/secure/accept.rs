@@ -14,15 +14,12 @@ use zeroize::Zeroizing;
 
 use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
 use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
+use super::identity::ENCODED_BYTES;
 use super::preamble::{Preamble, Status};
 use super::{
     BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, PLACE_MS_MAX, Role,
     Session, tls,
 };
-
-/// Room for what an acceptor is made from, so that secrets are not left behind
-/// where it was too small.
-const HANDED_OVER_BYTES: usize = 4 << 10;
 
 /// Lets peers in that prove themselves. One per listening dispatcher, shared by
 /// all its connections.
@@ -196,7 +193,7 @@ impl Acceptor {
     /// All that [`Acceptor::from_bytes`] needs to make an acceptor like this
     /// one in another process. Holds the key that all secrets follow from.
     pub(crate) fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(HANDED_OVER_BYTES));
+        let mut bytes = Zeroizing::new(Vec::with_capacity(3 + ENCODED_BYTES));
         bytes.push(self.level.code());
         bytes.extend_from_slice(&self.version.to_le_bytes());
         self.identity.encode(&mut bytes);

@@ -66,6 +66,11 @@ pub enum ConnectFailure {
     OtherCertificate,
     /// The two sides do not have the same secret for this role.
     NotAccepted,
+    /// The dispatcher has another secret for the instance than the access file.
+    OtherInstance {
+        /// The instance's number.
+        instance: u64,
+    },
     /// There is no such instance (any more).
     UnknownInstance {
         /// The instance's number.
@@ -170,6 +175,12 @@ impl fmt::Display for FailedAttempt {
                 f,
                 "the dispatcher at {at} does not accept this access file (it is of another \
                  dispatcher or was renewed): {COPY}"
+            ),
+            ConnectFailure::OtherInstance { instance } => write!(
+                f,
+                "this access file does not open instance {instance} at {at}: the dispatcher was \
+                 set up anew, or has lost its journal, since the file was written, and the instance \
+                 is gone"
             ),
             ConnectFailure::UnknownInstance { instance } => write!(
                 f,
@@ -427,6 +438,9 @@ impl Joining<'_> {
             match (error, self.role) {
                 (JoinError::UnknownInstance, Role::Instance(instance)) => {
                     ConnectFailure::UnknownInstance { instance }
+                }
+                (JoinError::NotProved, Role::Instance(instance)) => {
+                    ConnectFailure::OtherInstance { instance }
                 }
                 (JoinError::NotProved | JoinError::UnknownInstance, _) => {
                     ConnectFailure::NotAccepted

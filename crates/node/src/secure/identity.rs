@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::access::{StoredSecret, to_json};
+use super::epochs::{EPOCH_BYTES, EPOCHS_MAX, Epochs, EpochsError};
 use super::private_file::{self, FileError};
 use super::secret::fill_randomly;
 use super::{AccessError, AccessFile, DispatcherId, Fingerprint, Level, Role, Secret};
@@ -21,11 +22,16 @@ const IDENTITY_FORMAT: u32 = 1;
 
 const IDENTITY_FILE: &str = "identity.json";
 
+/// Room for what [`Identity::encode`] appends, so that secrets are not left
+/// behind where it was too small.
+pub(super) const ENCODED_BYTES: usize = (4 << 10) + EPOCHS_MAX * EPOCH_BYTES;
+
 /// What a dispatcher is known by: its number, the key that all secrets follow
 /// from, and its certificate.
 pub struct Identity {
     dispatcher: DispatcherId,
     master: Secret,
+    epochs: Epochs,
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
@@ -56,6 +62,8 @@ pub enum IdentityError {
     },
     /// The system's random source failed.
     Random(io::Error),
+    /// There is no epoch for its instances.
+    Epochs(EpochsError),
     /// The certificate could not be made.
     Certificate(rcgen::Error),
 }
@@ -84,6 +92,7 @@ impl fmt::Display for IdentityError {
             IdentityError::Random(source) => {
                 write!(f, "the system gave no random numbers: {source}")
             }
+            IdentityError::Epochs(source) => source.fmt(f),
             IdentityError::Certificate(source) => write!(f, "cannot make a certificate: {source}"),
         }
     }
@@ -95,6 +104,7 @@ impl std::error::Error for IdentityError {
             IdentityError::File(source) => Some(source),
             IdentityError::Malformed { source, .. } => Some(source),
             IdentityError::Random(source) => Some(source),
+            IdentityError::Epochs(source) => Some(source),
             IdentityError::Certificate(source) => Some(source),
             IdentityError::Format { .. } | IdentityError::Pem { .. } => None,
         }
@@ -104,7 +114,9 @@ impl std::error::Error for IdentityError {
 impl Identity {
     /// Loads the identity that is kept in `directory`, or makes one and keeps
     /// it there if there is none yet. The caller sees to it that only one
-    /// dispatcher uses the directory at a time.
+    /// dispatcher uses the directory at a time. The secrets of instances are
+    /// new each time, until [`with_epochs`](Identity::with_epochs) says what
+    /// was kept of them.
     ///
     /// # Errors
     /// [`IdentityError`]; a damaged file is never replaced.
@@ -130,6 +142,12 @@ impl Identity {
         serde_json::from_slice::<Stored>(bytes).map_err(malformed)?.into_identity(path)
     }
 
+    /// The same identity, whose instances have these epochs.
+    #[must_use]
+    pub fn with_epochs(self, epochs: Epochs) -> Identity {
+        Identity { epochs, ..self }
+    }
+
     /// The dispatcher's number.
     #[must_use]
     pub fn dispatcher(&self) -> DispatcherId {
@@ -143,12 +161,16 @@ impl Identity {
     }
 
     /// The secret of a role, or of an instance. It follows from the master key,
-    /// so nothing has to be kept for it.
+    /// and that of an instance from its epoch, so nothing else has to be kept
+    /// for it.
     #[must_use]
     pub fn secret(&self, role: Role) -> Secret {
         match role {
             Role::Instance(id) => {
-                self.master.derive("falkon 2026 instance secret", &id.to_le_bytes())
+                let mut material = [0; 24];
+                material[..8].copy_from_slice(&id.to_le_bytes());
+                material[8..].copy_from_slice(self.epochs.of(id));
+                self.master.derive("falkon 2026 instance secret", &material)
             }
             fixed => self.master.derive("falkon 2026 role secret", fixed.to_string().as_bytes()),
         }
@@ -197,9 +219,11 @@ impl Identity {
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let certificate: &[u8] = &self.certificate;
         let length = (certificate.len() as u64).to_le_bytes();
-        for part in [&self.dispatcher.0, &self.master.as_bytes()[..], &length, certificate] {
-            bytes.extend_from_slice(part);
-        }
+        bytes.extend_from_slice(&self.dispatcher.0);
+        bytes.extend_from_slice(self.master.as_bytes());
+        self.epochs.encode(bytes);
+        bytes.extend_from_slice(&length);
+        bytes.extend_from_slice(certificate);
         bytes.extend_from_slice(self.key.secret_der());
     }
 
@@ -207,12 +231,14 @@ impl Identity {
     pub(super) fn decode(bytes: &[u8]) -> Option<Identity> {
         let (dispatcher, bytes) = bytes.split_first_chunk()?;
         let (master, bytes) = bytes.split_first_chunk()?;
+        let (epochs, bytes) = Epochs::decode(bytes)?;
         let (length, bytes) = bytes.split_first_chunk()?;
         let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
         let (certificate, key) = bytes.split_at_checked(length)?;
         Some(Identity {
             dispatcher: DispatcherId(*dispatcher),
             master: Secret::from_bytes(*master),
+            epochs,
             certificate: CertificateDer::from(certificate.to_vec()),
             key: PrivateKeyDer::try_from(key.to_vec()).ok()?,
         })
@@ -276,6 +302,7 @@ impl Stored {
                 .map_err(damaged)?,
             key: PrivateKeyDer::from_pem_slice(self.private_key.as_bytes()).map_err(damaged)?,
             master: self.master.0,
+            epochs: Epochs::draw().map_err(IdentityError::Epochs)?,
         })
     }
 }

@@ -168,7 +168,7 @@ pub(super) fn encode_hex(bytes: &[u8]) -> String {
     text
 }
 
-fn decode_hex(text: &str, bytes: &mut [u8]) -> Result<(), NotHex> {
+pub(super) fn decode_hex(text: &str, bytes: &mut [u8]) -> Result<(), NotHex> {
     let wrong = NotHex { digits: bytes.len() * 2 };
     if text.len() != wrong.digits {
         return Err(wrong);
