@@ -20,9 +20,10 @@ from typing import (
 )
 
 from . import _remote
-from ._executor import Executor, _task_class
+from ._executor import Executor
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
 from ._objects import files_of
+from ._options import task_class
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class App(Generic[P, T]):
         self.function = function
         self._executor = executor
         self._cache = cache
-        self._class = _task_class(**options)
+        self._class = task_class(options)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import msgspec
 
-from ._errors import SessionLost, refusal
+from ._errors import FORGOTTEN, SessionLost, refusal
 from ._program import Program
 
 # What is said to a dispatcher, and by it.
@@ -31,8 +31,9 @@ AWAY_SECONDS = 60.0
 line."""
 PAUSES_SECONDS = (0.02, 1.0)
 """First and longest pause before a lost connection is made again."""
-FORGOTTEN = 5
-"""A refusal because results before a number were forgotten, which it says."""
+STEADY_SECONDS = 5.0
+"""How long a connection holds before its loss is another one than that of the
+connection before."""
 REFUSED_STATUS = 2
 """The program's exit status for what will not get better."""
 ACKNOWLEDGE_MS = 10
@@ -109,7 +110,7 @@ class Connection:
         """Requests that are made again if the connection is lost."""
         self.instance: Optional[int] = None
         self.secret = b""
-        self._received = 0
+        self._received = self._most = 0
         self._owes: Optional[float] = None
         """Since when the dispatcher has not been told of results that are here."""
         self._outgoing: Deque[memoryview] = deque()
@@ -121,6 +122,11 @@ class Connection:
         self.is_away = False
         """The connection is lost: what is said now is said when there is another."""
         self._hung_up = threading.Event()
+        self._pause = PAUSES_SECONDS[0]
+        self._since: Optional[float] = None
+        """Since when nothing has come of anything that was said, if the connection
+        is lost again and again."""
+        self._connected = monotonic()
 
     def has_instance(self, instance: int, secret: bytes) -> None:
         """Says whose conversation it is."""
@@ -138,6 +144,9 @@ class Connection:
     def received(self, results: int) -> None:
         """So many results are here; the dispatcher is told soon."""
         self._received = max(self._received, results)
+        if results > self._most:
+            self._most = results
+            self._since = None
         if self._owes is None:
             self._owes = monotonic()
 
@@ -197,8 +206,8 @@ class Connection:
         messages: Optional[Iterator[Message]] = messages_of(self._socket, self._waits)
         while messages is not None:
             for message in messages:
-                if message[0] != RESULTS:
-                    self._unanswered.pop(message[1], None)
+                if message[0] != RESULTS and self._unanswered.pop(message[1], None):
+                    self._since = None
                 yield message
             messages = self._resume(is_over)
 
@@ -218,20 +227,26 @@ class Connection:
         with self.lock:
             self.is_away = True
             self._outgoing.clear()
-        since = monotonic()
-        pause = PAUSES_SECONDS[0]
+        now = monotonic()
+        if now - self._connected >= STEADY_SECONDS:
+            self._pause = PAUSES_SECONDS[0]
+            self._since = None
+        if self._since is None:
+            self._since = now
+        is_first = True
         while self.access is not None and self.instance is not None:
             self._socket.close()
             status = self.program.process.wait()
             if status == REFUSED_STATUS or self._hung_up.is_set() or is_over():
                 return None
-            if pause == PAUSES_SECONDS[0] and self._away_seconds > 0:
+            if monotonic() - self._since >= self._away_seconds:
+                return None
+            if is_first:
                 said, seconds = self.program.last_words(), self._away_seconds
                 LOG.warning("%s; trying again for %g s", said, seconds)
-            elif monotonic() - since >= self._away_seconds:
-                return None
-            self._hung_up.wait(pause)
-            pause = min(2 * pause, PAUSES_SECONDS[1])
+                is_first = False
+            self._hung_up.wait(self._pause)
+            self._pause = min(2 * self._pause, PAUSES_SECONDS[1])
             program = connect_again(self.access, self.instance, self.secret)
             with self.lock:
                 self.program, self._socket = program, program.socket
@@ -239,6 +254,7 @@ class Connection:
                     self.hang_up()
             messages = messages_of(program.socket, self._waits)
             if self._subscribe_again(messages):
+                self._connected = monotonic()
                 return messages
         return None
 

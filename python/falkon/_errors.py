@@ -73,17 +73,63 @@ class RemoteTraceback(Exception):
         return '\n"""\n%s\n"""' % self.text
 
 
-EXPIRED = 9
-"""A refusal because the instance has expired."""
+# Refusals, and those of them that the dispatcher's logic gives (docs/protocol.md).
+REQUEST, NOT_ALLOWED, JOURNAL, ACCESS, PROVISION, UNREAD, LONG_ANSWER, UNREADABLE = range(8)
+GAP, SUBMISSION, BUSY, FORGOTTEN, EXPIRED = 2, 3, 4, 5, 10
+_REASONS = {
+    NOT_ALLOWED: "this access file does not allow it",
+    JOURNAL: "it cannot write its journal: {1}",
+    UNREAD: "too many answers have not been read yet",
+    LONG_ANSWER: "the answer is {1} bytes, and cannot be sent",
+    UNREADABLE: "the request cannot be read: {1}",
+}
+_OF_LOGIC = {
+    0: "there is no instance {1}",
+    1: "instance {1} takes no more tasks",
+    GAP: "tasks from {2} on were submitted where {1} comes next",
+    BUSY: "the instance's queue is full ({1} bytes)",
+    FORGOTTEN: "results before number {1} were delivered and forgotten",
+    6: "there are too many different needs of resources in one instance",
+    9: "there are {1} instances already",
+}
+_PARTS = (
+    "rows", "classed tasks", "names", "row column", "class run", "name column",
+    "dependency offset", "dependency of a task on itself", "list of custom resources",
+    "list of data objects", "list of values to take", "list of tasks", "list of ranges",
+    "name of a resource", "name of a task", "URL of a data object",
+    "version of a data object", "task with its data objects",
+)  # fmt: skip
+"""The parts of a submission, by the numbers that refusals have for them."""
+
+
+def concerns_its_calls(reason: List[Any]) -> bool:
+    """Whether a submission was refused for what is in it, so that a part of it may
+    be taken."""
+    return bool(reason[0] == UNREADABLE or reason[0] == REQUEST and reason[1][0] == SUBMISSION)
 
 
 def refusal(message: List[Any]) -> str:
     """Why a request was refused, for people."""
     reason = message[2]
-    if reason[0] == 0 and reason[1][0] == EXPIRED:
-        at = datetime.fromtimestamp(reason[1][2] / 1e6, timezone.utc)
+    if reason[0] != REQUEST:
+        return _REASONS.get(reason[0], "refusal {0}: {1}").format(*reason, "")
+    error = reason[1]
+    if error[0] == EXPIRED:
+        at = datetime.fromtimestamp(error[2] / 1e6, timezone.utc)
         return (
             "nobody was connected for longer than the instance's lease, and it was destroyed "
             "at %s" % at.isoformat(timespec="seconds")
         )
-    return str(reason)
+    if error[0] == SUBMISSION:
+        return _of_submission(*error[1])
+    return _OF_LOGIC.get(error[0], "refusal of the request: {0} {1}").format(*error, "")
+
+
+def _of_submission(tag: int, part: int, first: int, second: int) -> str:
+    """What is wrong with a submission."""
+    name = _PARTS[part] if part < len(_PARTS) else "part %d" % part
+    if tag == 4:
+        return "a %s is %d bytes, and at most %d can be sent and kept" % (name, first, second)
+    if tag == 1:
+        return "%d tasks were announced, and there are %d %s" % (first, second, name)
+    return "it has no tasks, or too many" if tag in (0, 3) else "a malformed %s" % name

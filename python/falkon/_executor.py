@@ -26,6 +26,7 @@ from ._calls import PICKLED, Functions, dumps
 from ._connection import AWAY_SECONDS
 from ._futures import Future
 from ._objects import Shared, arguments, use
+from ._options import listed, seconds, task_class, workers
 from ._session import Kind, Session, write_output
 
 CHUNKS_PER_WORKER = 64
@@ -34,40 +35,6 @@ CHUNK_CALLS_MAX = 256
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_FUNCTION = 3
-"""The kind of task that a call is."""
-
-
-def _seconds(value: Optional[float]) -> int:
-    """As the protocol has times: microseconds, 0 for none."""
-    if value is None:
-        return 0
-    if value <= 0:
-        raise ValueError("a time must be positive: %r" % (value,))
-    return max(1, round(value * 1e6))
-
-
-def _task_class(
-    cpus: float = 1,
-    gpus: int = 0,
-    memory: int = 0,
-    resources: Optional[Dict[str, int]] = None,
-    priority: int = 0,
-    retries: int = 0,
-    timeout: Optional[float] = None,
-    runtime_estimate: Optional[float] = None,
-) -> List[Any]:
-    needs = [round(cpus * 1000), gpus, memory, sorted((resources or {}).items())]
-    return [
-        [_FUNCTION],
-        needs,
-        priority,
-        retries,
-        _seconds(timeout),
-        _seconds(runtime_estimate),
-        1,  # Copies of what it leaves in caches: nothing.
-    ]
 
 
 class Executor(StandardExecutor):
@@ -108,7 +75,7 @@ class Executor(StandardExecutor):
         _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
         _large: bool = False,
     ):
-        self._class = _class or _task_class()
+        self._class = _class or task_class({})
         # What its calls read and write besides their arguments.
         self._files = _files
         self._large = _large
@@ -118,8 +85,9 @@ class Executor(StandardExecutor):
         if _parent is not None:
             self._shared = _parent._shared
             return
-        if max_workers is not None and max_workers <= 0:
-            raise ValueError("max_workers must be greater than 0")
+        if max_workers is not None:
+            max_workers = workers("max_workers", max_workers)
+        reconnect = seconds("reconnect", reconnect)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         options: List[str] = []
@@ -149,10 +117,12 @@ class Executor(StandardExecutor):
     def options(self, **options: Any) -> "Executor":
         """The same executor, for calls with these options.
 
-        ``cpus``, ``gpus``, ``memory`` (bytes), ``resources`` (name to count): what
-        a call needs. ``timeout`` (seconds; the call is ended), ``retries`` (how
-        often it is tried again), ``priority`` (higher first), ``runtime_estimate``
-        (seconds).
+        ``cpus``, ``gpus``, ``memory`` (bytes, or a text such as ``"2GiB"``),
+        ``resources`` (name to count): what a call needs. ``timeout`` (the call is
+        ended; seconds, a :class:`datetime.timedelta`, or a text such as ``"5m"``),
+        ``retries`` (how often it is tried again), ``priority`` (higher first),
+        ``runtime_estimate`` (a time). What the command line would refuse raises
+        :class:`ValueError`, or :class:`TypeError`, here.
 
         ``inputs`` and ``outputs``: lists of files (:class:`File`, or their paths or
         URLs) that a call reads, besides those among its arguments, and writes. A
@@ -164,10 +134,12 @@ class Executor(StandardExecutor):
         executor that made the call, calls that take it get it from there, and it is
         brought here when ``result()`` is asked for.
         """
-        files = (options.pop("inputs", ()), options.pop("outputs", ()))
+        inputs, outputs = (listed(name, options.pop(name, ())) for name in ("inputs", "outputs"))
         large = options.pop("large_result", False)
-        of_class = _task_class(**options)
-        return Executor(_parent=self, _class=of_class, _files=files, _large=large)
+        if not isinstance(large, bool):
+            raise TypeError("large_result=%r is not accepted: it is True or False" % (large,))
+        of_class = task_class(options)
+        return Executor(_parent=self, _class=of_class, _files=(inputs, outputs), _large=large)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         if self._large and self._shared.session().access is not None:

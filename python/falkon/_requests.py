@@ -19,6 +19,7 @@ from typing import (
     Union,
 )
 
+from . import _options
 from ._errors import FalkonError
 
 Path = Union[str, "os.PathLike[str]"]
@@ -160,23 +161,41 @@ def submit(
     given = None
     if lines is not None:
         words += ["--each-line=-"]
-        given = "".join(line.rstrip("\n") + "\n" for line in lines).encode()
+        if isinstance(lines, (str, bytes)):
+            raise TypeError("lines=%r: lines is a list, or a file that is open" % (lines,))
+        texts = (_options.line(place, one) for place, one in enumerate(lines))
+        given = os.fsencode("".join(text + "\n" for text in texts))
     if range is not None:
         ranges = range if isinstance(range, (list, tuple)) else [range]
         words += ["--range=" + _range(one) for one in ranges]
-    words += words_of(options)
+    words += words_of(_options.of_command(options))
     if command:
         words += ["--", *map(os.fsdecode, command)]
     return Request(words, _number, given)
 
 
 def submit_tasks(tasks: Iterable[Mapping[str, Any]], options: Mapping[str, Any]) -> Request[int]:
-    given = "".join(json.dumps(task, default=os.fspath) + "\n" for task in tasks)
-    return Request(["submit", "--tasks=-", *words_of(options)], _number, given.encode())
+    words = words_of(_options.of_command(options))
+    checked = (_options.of_task(place, task) for place, task in enumerate(tasks))
+    given = "".join(json.dumps(task, default=_as_json) + "\n" for task in checked)
+    return Request(["submit", "--tasks=-", *words], _number, given.encode())
+
+
+def _as_json(value: Any) -> Any:
+    """What stands for a value that JSON has no form for."""
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return value.item()  # A number of NumPy's.
+    raise TypeError(
+        "%r, of type %s, cannot be part of a task: JSON has no form for it"
+        % (value, type(value).__name__)
+    )
 
 
 def submit_file(kind: str, path: Path, options: Mapping[str, Any]) -> Request[int]:
-    return Request(["submit", "--%s=%s" % (kind, os.fspath(path)), *words_of(options)], _number)
+    words = words_of(_options.of_command(options))
+    return Request(["submit", "--%s=%s" % (kind, os.fspath(path)), *words], _number)
 
 
 def status() -> Request[Dict[str, Any]]:

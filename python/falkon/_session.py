@@ -34,12 +34,15 @@ from ._connection import (
     Message,
 )
 from ._errors import (
+    BUSY,
+    GAP,
     CallLost,
     CallTimeout,
     InitializerFailed,
     SessionLost,
     TaskFailed,
     WorkerDied,
+    concerns_its_calls,
     refusal,
 )
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
@@ -78,8 +81,6 @@ BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
 BUSY_SECONDS = (0.05, 2.0)
 """First and longest pause before submissions that were not taken are made again."""
-BUSY, GAP = 4, 2
-"""Refusals after which they are."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -149,6 +150,9 @@ class Session:
         self._client = int.from_bytes(os.urandom(8), "little") or 1
         """What tells calls that are submitted again from another client's."""
         self._pause = BUSY_SECONDS[0]
+        self._batch_calls = BATCH_CALLS
+        """Calls that are submitted together now: fewer while one is looked for for
+        which a submission was refused."""
         self._closing = False
         self._farewell: Optional[int] = None
         self.error: Optional[BaseException] = None
@@ -221,7 +225,7 @@ class Session:
             groups = Groups()
             first = groups.first
             room = BATCH_BYTES
-            for _ in range(min(len(queue), BATCH_CALLS)):
+            for _ in range(min(len(queue), self._batch_calls)):
                 call = queue.popleft()
                 kind, payload, future = call
                 if future._state != PENDING:
@@ -449,15 +453,18 @@ class Session:
         with self._lock:
             del self._sent[message[1]]
             self._pause = BUSY_SECONDS[0]
+            self._batch_calls = min(2 * self._batch_calls, BATCH_CALLS)
             if self._queue:
                 self._submit_queued()
         if self._unsent:
             self._end_unsent()
 
     def _refused(self, message: Message) -> None:
-        """A submission was not taken, and nor are those behind it."""
+        """A submission was not taken, and nor are those behind it. If that is for
+        one of its calls, the others are submitted without it."""
         reason = message[2]
         kind = reason[1][0] if reason[0] == 0 else None
+        is_final = kind not in (BUSY, GAP)
         lost: List[Future[Any]] = []
         with self._lock:
             calls = self._sent.pop(message[1])
@@ -465,22 +472,27 @@ class Session:
             for _, _, future in calls:
                 self._pending.pop(future._task or 0, None)
                 future._task = None
+            if is_final and len(calls) > 1 and concerns_its_calls(reason):
+                self._batch_calls = (len(calls) + 1) // 2
+                is_final = False
             if kind == GAP:
                 # The dispatcher knows best what comes next.
                 self._next_task = reason[1][1]
                 lost = self._take_lost(self._next_task)
-            elif kind == BUSY:
+            elif not is_final or not self._sent:
+                # Those behind it, if any, are refused for the gap.
                 self._next_task = min(self._next_task, first)
-            if kind in (BUSY, GAP):
+            if is_final:
+                for _, _, future in calls:
+                    text = "the dispatcher refused the call: %s" % refusal(message)
+                    self._unsent[future] = TaskFailed(text)
+            else:
                 self._returned.append((first, calls))
-        if kind in (BUSY, GAP):
-            self._end_lost(lost)
-            self._try_later()
+        self._end_lost(lost)
+        if is_final:
+            self._end_unsent()
         else:
-            for _, _, future in calls:
-                future._end(
-                    FINISHED, None, TaskFailed("the dispatcher refused: %s" % refusal(message))
-                )
+            self._try_later()
 
     def _take_lost(self, expected: int) -> List[Future[Any]]:
         """Calls that the dispatcher had accepted and does not know any more, as

@@ -17,8 +17,11 @@ use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_node::overflow::OverflowDirectory;
-use falkon_node::secure::{FrameReader, FrameWriter, connect, plain};
-use falkon_wire::message::PROTOCOL_VERSION;
+use falkon_node::secure::{
+    Batch, FrameReader, FrameWriter, ReadError, WRITE_QUEUE_BYTES_MAX, connect, plain,
+};
+use falkon_wire::codec::Wire;
+use falkon_wire::message::{PROTOCOL_VERSION, Refusal, ToClient, request_number};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -26,7 +29,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 /// `falkon pipe`
 #[derive(Args, Debug)]
@@ -160,9 +163,12 @@ async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
         Err(error) => return Exit::usage(error),
     };
     let (reader, writer) = plain(stream);
+    let (refuse, refused) = mpsc::unbounded_channel();
     tokio::select! {
-        passed = pass_on(reader, session.writer) => passed.map_or_else(Exit::failure, |()| Exit::Success),
-        passed = pass_on(session.reader, writer) => {
+        passed = take_requests(reader, session.writer, refuse) => {
+            passed.unwrap_or_else(|exit| exit)
+        }
+        passed = bring_answers(session.reader, refused, writer) => {
             passed.map_or_else(Exit::failure, |()| {
                 Exit::failure("the connection to the dispatcher was lost")
             })
@@ -170,15 +176,67 @@ async fn elsewhere(args: PipeArgs, stream: UnixStream) -> Exit {
     }
 }
 
-/// Passes frames on until there are no more.
-async fn pass_on(mut from: FrameReader, mut to: FrameWriter) -> Result<(), String> {
-    while let Some(batch) = from.read_batch().await.map_err(|error| error.to_string())? {
-        for frame in batch {
-            to.queue(frame).map_err(|error| error.to_string())?;
+/// Passes a client's requests on until there are no more. One that is too long
+/// to be passed on is refused here, and the others go on.
+async fn take_requests(
+    mut from: FrameReader,
+    mut to: FrameWriter,
+    refuse: mpsc::UnboundedSender<ToClient>,
+) -> Result<Exit, Exit> {
+    loop {
+        let batch = match from.read_batch().await {
+            Ok(Some(batch)) => batch,
+            Ok(None) => break,
+            Err(ReadError::Skipped { bytes, head }) => {
+                let why = ReadError::Skipped { bytes, head: Vec::new() }.to_string();
+                let Some(request) = request_number(&head) else {
+                    // It would be the same over another connection.
+                    return Err(Exit::usage(format!("what came is no request: {why}")));
+                };
+                // Its other end goes on as long as this one.
+                let _ =
+                    refuse.send(ToClient::Refused { request, reason: Refusal::Unreadable(why) });
+                continue;
+            }
+            Err(error) => return Err(Exit::failure(error)),
+        };
+        pass_on(batch, &mut to).await.map_err(Exit::failure)?;
+    }
+    to.close().await.map_err(Exit::failure)?;
+    Ok(Exit::Success)
+}
+
+/// Passes a dispatcher's messages on, and what was refused on the way to it,
+/// until there are no more.
+async fn bring_answers(
+    mut from: FrameReader,
+    mut refused: mpsc::UnboundedReceiver<ToClient>,
+    mut to: FrameWriter,
+) -> Result<(), String> {
+    loop {
+        tokio::select! {
+            batch = from.read_batch() => {
+                let Some(batch) = batch.map_err(|error| error.to_string())? else { break };
+                pass_on(batch, &mut to).await?;
+            }
+            Some(answer) = refused.recv() => {
+                to.queue(&answer.to_bytes()).map_err(|error| error.to_string())?;
+                to.flush().await.map_err(|error| error.to_string())?;
+            }
         }
-        to.flush().await.map_err(|error| error.to_string())?;
     }
     to.close().await.map_err(|error| error.to_string())
+}
+
+/// Passes frames on.
+async fn pass_on(batch: Batch<'_>, to: &mut FrameWriter) -> Result<(), String> {
+    for frame in batch {
+        if to.queued_bytes() >= WRITE_QUEUE_BYTES_MAX {
+            to.flush().await.map_err(|error| error.to_string())?;
+        }
+        to.queue(frame).map_err(|error| error.to_string())?;
+    }
+    to.flush().await.map_err(|error| error.to_string())
 }
 
 /// A stream that tells when the other side has closed it.

@@ -452,6 +452,10 @@ impl Driver {
                 for message in messages {
                     match message {
                         Message::Client(message) => self.client_says(now, connection, message),
+                        Message::Unreadable { request, why } => {
+                            let reason = Refusal::Unreadable(why);
+                            self.push(connection, ToClient::Refused { request, reason });
+                        }
                         Message::Executor(message) => {
                             let event = match message {
                                 FromExecutor::Join(join) => {

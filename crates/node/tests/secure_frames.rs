@@ -295,18 +295,44 @@ fn the_queue_is_bounded() {
 }
 
 #[test]
-fn an_oversized_length_is_refused_after_the_frames_before_it() {
+fn an_oversized_frame_is_left_out_and_those_around_it_are_received() {
     run(async {
         let (near, mut far) = duplex(1 << 16);
         let (mut reader, _writer) = plain(near);
-        let mut bytes = vec![2, 0, 0, 0, b'o', b'k'];
-        bytes.extend_from_slice(&(FRAME_BYTES_MAX as u32 + 1).to_le_bytes());
-        far.write_all(&bytes).await.unwrap();
-        let batch: Vec<_> = reader.read_batch().await.unwrap().unwrap().collect();
-        assert_eq!(batch, [b"ok"]);
-        for _ in 0..2 {
+        let send = async move {
+            let frame = |body: &[u8]| [&(body.len() as u32).to_le_bytes()[..], body].concat();
+            for sent in [frame(b"ok"), frame(&vec![7; FRAME_BYTES_MAX + 1]), frame(b"so")] {
+                far.write_all(&sent).await.unwrap();
+            }
+            // The announced length is taken for nothing but a length.
+            far.write_all(&u32::MAX.to_le_bytes()).await.unwrap();
+            far.write_all(&[9; 100]).await.unwrap();
+        };
+        let receive = async {
+            let batch: Vec<_> = reader.read_batch().await.unwrap().unwrap().collect();
+            assert_eq!(batch, [b"ok"]);
             let error = next_error(&mut reader).await;
-            assert!(matches!(error, ReadError::TooLarge { bytes } if bytes == FRAME_BYTES_MAX + 1));
+            let ReadError::Skipped { bytes, head } = error else { panic!("{error}") };
+            assert_eq!(bytes, FRAME_BYTES_MAX + 1);
+            assert!(!head.is_empty() && head.iter().all(|byte| *byte == 7));
+            let batch: Vec<_> = reader.read_batch().await.unwrap().unwrap().collect();
+            assert_eq!(batch, [b"so"]);
+            assert!(matches!(next_error(&mut reader).await, ReadError::CutShort));
+        };
+        tokio::join!(send, receive);
+    });
+}
+
+#[test]
+fn an_oversized_length_ends_a_connection_whose_frames_have_codes() {
+    run(async {
+        let (_client, mut server, _from_client, mut to_server) =
+            tapped_sessions(Level::Authenticate).await;
+        let over = FRAME_BYTES_MAX as u32 + 1;
+        to_server.write_all(&over.to_le_bytes()).await.unwrap();
+        for _ in 0..2 {
+            let error = next_error(&mut server.reader).await;
+            assert!(matches!(error, ReadError::TooLarge { bytes } if bytes == over as usize));
         }
     });
 }

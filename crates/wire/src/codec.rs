@@ -136,16 +136,22 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// Another type stands there, or the bytes end.
     pub fn array(&mut self) -> Result<usize, DecodeError> {
-        let count = match self.marker()? {
-            Marker::FixArray(count) => usize::from(count),
-            Marker::Array16 => self.be(2)? as usize,
-            Marker::Array32 => self.be(4)? as usize,
-            _ => return Err(self.unexpected("an array")),
-        };
+        let count = self.array_head()?;
         if count > self.rest.len() {
             return Err(DecodeError::Truncated);
         }
         Ok(count)
+    }
+
+    /// Reads an array's head, whose values need not all be there: how many it
+    /// announces, which is not to be trusted.
+    pub(crate) fn array_head(&mut self) -> Result<usize, DecodeError> {
+        match self.marker()? {
+            Marker::FixArray(count) => Ok(usize::from(count)),
+            Marker::Array16 => Ok(self.be(2)? as usize),
+            Marker::Array32 => Ok(self.be(4)? as usize),
+            _ => Err(self.unexpected("an array")),
+        }
     }
 
     /// Reads the head of an array that must have `count` values.

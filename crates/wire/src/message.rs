@@ -3,7 +3,7 @@
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
 
-use crate::codec::{wire_enum, wire_list, wire_struct};
+use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
 use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
@@ -182,6 +182,19 @@ wire_enum!(FromClient {
     14 => ReachOutput { request, instance, task, stream },
 });
 
+/// The number of a request, from the beginning of a message that need not be
+/// whole or readable otherwise; none of a message that has no answer.
+#[must_use]
+pub fn request_number(head: &[u8]) -> Option<u64> {
+    let mut from = Decoder::new(head);
+    // Cut short, a message may have fewer bytes than values.
+    let tag = from.array_head().and_then(|_| from.uint()).ok()?;
+    (tag != ACKNOWLEDGE).then(|| from.uint().ok()).flatten()
+}
+
+/// The tag of the message that has no answer, and so no number.
+const ACKNOWLEDGE: u64 = 4;
+
 /// Tasks described in one answer.
 pub const TASKS_ASKED_MAX: u64 = 1000;
 
@@ -322,6 +335,9 @@ pub enum Refusal {
         /// Its length.
         bytes: u64,
     },
+    /// The request cannot be read; why. Requests before and after it are not
+    /// affected.
+    Unreadable(String),
 }
 wire_enum!(Refusal {
     0 => Request(error),
@@ -331,6 +347,7 @@ wire_enum!(Refusal {
     4 => Provision(reason),
     5 => Busy,
     6 => TooLong { bytes },
+    7 => Unreadable(why),
 });
 
 impl std::fmt::Display for Refusal {
@@ -353,6 +370,7 @@ impl std::fmt::Display for Refusal {
             Refusal::TooLong { bytes } => {
                 write!(f, "the answer is {bytes} bytes and cannot be sent; ask for less at a time")
             }
+            Refusal::Unreadable(why) => write!(f, "the request cannot be read: {why}"),
         }
     }
 }

@@ -4,11 +4,11 @@ use super::answers::{Answer, Waiting};
 use super::concentrated::HeldEnd;
 use super::crew::OwnPlace;
 use crate::provision::{Setup, SetupError};
-use crate::secure::{FrameReader, FrameWriter, QueueError, Role, WRITE_QUEUE_BYTES_MAX};
+use crate::secure::{FrameReader, FrameWriter, QueueError, ReadError, Role, WRITE_QUEUE_BYTES_MAX};
 use falkon_core::dispatch::ConnectionId;
 use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor, request_number};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,16 +26,37 @@ const WRITE_MESSAGES_MAX: usize = 1024;
 pub(super) enum Message {
     Client(FromClient),
     Executor(FromExecutor),
+    /// A client's request of which nothing but its number can be read.
+    Unreadable {
+        request: u64,
+        why: String,
+    },
 }
 
 impl Message {
-    /// What a peer of `role` said; an error is for people.
+    /// What a peer of `role` said; an error, for people, ends the connection.
     pub(super) fn decode(role: Role, frame: &[u8]) -> Result<Message, String> {
-        let message = match role {
-            Role::Executor => FromExecutor::from_bytes(frame).map(Message::Executor),
-            _ => FromClient::from_bytes(frame).map(Message::Client),
+        let error = match role {
+            Role::Executor => match FromExecutor::from_bytes(frame) {
+                Ok(message) => return Ok(Message::Executor(message)),
+                Err(error) => error,
+            },
+            _ => match FromClient::from_bytes(frame) {
+                Ok(message) => return Ok(Message::Client(message)),
+                Err(error) => error,
+            },
         };
-        message.map_err(|error| format!("it sent what is no message: {error}"))
+        Message::unreadable(role, frame, error.to_string())
+            .ok_or_else(|| format!("it sent what is no message: {error}"))
+    }
+
+    /// A message that begins with `head` and cannot be read. `None` if it is no
+    /// request of a client: it can only be answered by the connection's end.
+    fn unreadable(role: Role, head: &[u8], why: String) -> Option<Message> {
+        if role == Role::Executor {
+            return None;
+        }
+        request_number(head).map(|request| Message::Unreadable { request, why })
     }
 }
 
@@ -206,7 +227,20 @@ async fn read(
         let batch = match reader.read_batch().await {
             Ok(Some(batch)) => batch,
             Ok(None) => return None,
-            Err(error) => return Some(error.to_string()),
+            Err(error) => {
+                let answered = match &error {
+                    ReadError::Skipped { head, .. } => {
+                        Message::unreadable(role, head, error.to_string())
+                    }
+                    _ => None,
+                };
+                let Some(message) = answered else { return Some(error.to_string()) };
+                let messages = vec![message];
+                if inbox.send(Inbound::Messages { connection, messages }).await.is_err() {
+                    return None;
+                }
+                continue;
+            }
         };
         let mut messages = Vec::with_capacity(batch.len());
         let mut broken = None;

@@ -30,10 +30,24 @@ pub struct FrameReader {
     /// What to read into at least: grows, up to [`READ_BUFFER_BYTES`], while
     /// reads fill it.
     room: usize,
+    /// A frame that is too large and that is left out.
+    skipped: Option<Skipped>,
 }
 
+/// A frame that is being left out.
+struct Skipped {
+    head: Vec<u8>,
+    bytes: usize,
+    /// Bytes of it that have not been received.
+    left: usize,
+}
+
+/// How much of a frame that is left out is kept, to say which it was.
+const HEAD_BYTES: usize = 32;
+
 /// Why no further frame can be received. Asking again gives the same answer,
-/// except after [`ReadError::Io`].
+/// except after [`ReadError::Io`], and after [`ReadError::Skipped`] the frames that
+/// follow.
 #[derive(Debug)]
 pub enum ReadError {
     /// The frame is not what the peer sent at this place: it was changed,
@@ -46,6 +60,14 @@ pub enum ReadError {
     TooLarge {
         /// The announced length in bytes.
         bytes: usize,
+    },
+    /// A frame larger than [`FRAME_BYTES_MAX`] was received and left out, which
+    /// is possible where frames have no codes.
+    Skipped {
+        /// The length of its body.
+        bytes: usize,
+        /// What its body began with.
+        head: Vec<u8>,
     },
     /// The connection ended in the middle of a frame.
     CutShort,
@@ -69,6 +91,9 @@ impl fmt::Display for ReadError {
                 "the peer announced a message of {bytes} bytes, the largest allowed is \
                  {FRAME_BYTES_MAX}: the connection is closed"
             ),
+            ReadError::Skipped { bytes, .. } => {
+                write!(f, "it is {bytes} bytes, and a message is at most {FRAME_BYTES_MAX}")
+            }
             ReadError::CutShort => f.write_str("the connection ended in the middle of a message"),
             ReadError::NoFarewell => f.write_str(
                 "the connection ended without a farewell: the process at its other end was \
@@ -126,6 +151,7 @@ impl FrameReader {
             start: NUMBER_BYTES,
             quiet: 0,
             room: READ_BUFFER_BYTES_MIN,
+            skipped: None,
         }
     }
 
@@ -140,7 +166,14 @@ impl FrameReader {
     /// [`ReadError`].
     pub async fn read_batch(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         loop {
-            let (end, frames) = self.check_frames()?;
+            self.skip();
+            if let Some(Skipped { bytes, head, .. }) = self.skipped.take_if(|it| it.left == 0) {
+                return Err(ReadError::Skipped { bytes, head });
+            }
+            let (end, frames) = match self.skipped {
+                Some(_) => (0, 0),
+                None => self.check_frames()?,
+            };
             if frames > 0 {
                 let bytes = self.start..end;
                 self.start = end;
@@ -149,7 +182,7 @@ impl FrameReader {
             }
             self.make_room();
             match self.stream.read_buf(&mut self.buffer).await {
-                Ok(0) if self.start == self.buffer.len() => return Ok(None),
+                Ok(0) if self.is_between() => return Ok(None),
                 Ok(0) => return Err(ReadError::CutShort),
                 Ok(_) => {
                     if self.buffer.len() == self.buffer.capacity() {
@@ -158,8 +191,7 @@ impl FrameReader {
                 }
                 // This is how TLS says that the peer went without a farewell.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    let is_between = self.start == self.buffer.len();
-                    return Err(match is_between {
+                    return Err(match self.is_between() {
                         true => ReadError::NoFarewell,
                         false => ReadError::CutShort,
                     });
@@ -167,6 +199,11 @@ impl FrameReader {
                 Err(error) => return Err(ReadError::Io(error)),
             }
         }
+    }
+
+    /// Whether what was received ends with a whole frame.
+    fn is_between(&self) -> bool {
+        self.start == self.buffer.len() && self.skipped.is_none()
     }
 
     /// Checks the whole frames in the buffer up to the first bad one, which is
@@ -177,7 +214,7 @@ impl FrameReader {
         let (mut at, mut frames) = (self.start, 0);
         while let Some(bytes) = body_bytes(&self.buffer[at..]) {
             if bytes > FRAME_BYTES_MAX {
-                if frames == 0 {
+                if frames == 0 && self.seal.is_some() {
                     return Err(ReadError::TooLarge { bytes });
                 }
                 break;
@@ -207,6 +244,30 @@ impl FrameReader {
         Ok((at, frames))
     }
 
+    /// Leaves out the frame that comes next if it is too large, as far as it was
+    /// received: nothing is allocated for what a peer announces. A frame with a
+    /// code cannot be left out, as the code covers all of it.
+    fn skip(&mut self) {
+        if self.seal.is_some() {
+            return;
+        }
+        let received = self.buffer.len() - self.start;
+        if self.skipped.is_none()
+            && let Some(bytes) = body_bytes(&self.buffer[self.start..])
+            && bytes > FRAME_BYTES_MAX
+            && received >= LENGTH_BYTES + HEAD_BYTES
+        {
+            let body = self.start + LENGTH_BYTES;
+            let head = self.buffer[body..body + HEAD_BYTES].to_vec();
+            self.skipped = Some(Skipped { head, bytes, left: LENGTH_BYTES + bytes });
+        }
+        if let Some(skipped) = &mut self.skipped {
+            let now = skipped.left.min(received);
+            skipped.left -= now;
+            self.start += now;
+        }
+    }
+
     /// Makes room for the rest of the frame that comes next, and for what may
     /// follow it. Called when there is no whole frame.
     fn make_room(&mut self) {
@@ -218,7 +279,9 @@ impl FrameReader {
         }
 
         let frame = match body_bytes(&self.buffer[self.start..]) {
-            Some(bytes) => LENGTH_BYTES + bytes + self.code_bytes(),
+            Some(bytes) if bytes <= FRAME_BYTES_MAX => LENGTH_BYTES + bytes + self.code_bytes(),
+            // Of one that is left out, only the head is wanted together.
+            Some(_) => LENGTH_BYTES + HEAD_BYTES,
             None => LENGTH_BYTES,
         };
         let needed = NUMBER_BYTES + frame;

@@ -5,9 +5,10 @@ use crate::allocation::peak_of;
 use crate::decoder::decode_anything;
 use crate::strategies as any;
 use falkon_core::dispatch::Record;
+use falkon_core::task::{InstanceId, TaskId};
 use falkon_wire::codec::{Wire, put_array};
 use falkon_wire::command::{Command, Template, unpack_row};
-use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor};
+use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor, request_number};
 use proptest::prelude::*;
 
 /// Memory that a decoder may hold per byte of its input while it reads. The
@@ -234,4 +235,22 @@ fn announced_lengths_are_not_believed() {
     let (decoded, held) = peak_of(|| ToClient::from_bytes(&status));
     assert!(decoded.is_err());
     assert!(held <= HELD_BYTES_MIN + status.len(), "{held} bytes held");
+}
+
+/// Whoever cannot read a request answers it by its number.
+#[test]
+fn a_request_has_its_number_within_its_first_bytes() {
+    let instance = InstanceId(u64::MAX);
+    for request in [0, 127, 128, 70_000, u64::MAX] {
+        let tasks = FromClient::Tasks { request, instance, first: TaskId(7), count: 1 };
+        for message in [FromClient::Destroy { request, instance }, tasks] {
+            let bytes = message.to_bytes();
+            assert_eq!(request_number(&bytes[..bytes.len().min(32)]), Some(request));
+        }
+    }
+    let unanswered = FromClient::Acknowledge { instance, upto: 5 };
+    assert_eq!(request_number(&unanswered.to_bytes()), None);
+    for nothing in [&b""[..], b"\xc1", b"\x93", b"\x93\x01", b"\x93\x01\xcf\x01"] {
+        assert_eq!(request_number(nothing), None);
+    }
 }

@@ -369,6 +369,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         text().prop_map(Refusal::Provision),
         Just(Refusal::Busy),
         number().prop_map(|bytes| Refusal::TooLong { bytes }),
+        text().prop_map(Refusal::Unreadable),
     ]
 }
 

@@ -42,6 +42,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("executor_gone", Refusal::Access(AccessError::ExecutorGone)),
         ("answers_unread", Refusal::Busy),
         ("long_answer", Refusal::TooLong { bytes: 20 << 20 }),
+        ("unreadable", Refusal::Unreadable("expected an array".to_owned())),
         ("no_queue", Refusal::Provision("there is no queue big".to_owned())),
     ]
 }

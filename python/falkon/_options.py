@@ -1,0 +1,308 @@
+"""What calls and tasks may be given, as the protocol and the command line have it.
+
+Values are checked where they are given, by the rules of the command line
+(``crates/cli/src/plan/quantity.rs``): what is wrong is an error there, and no call
+is made.
+"""
+
+import math
+import numbers
+import operator
+import re
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NoReturn, Optional, Tuple
+
+U32_MAX = (1 << 32) - 1
+U64_MAX = (1 << 64) - 1
+I32_MAX = (1 << 31) - 1
+NAME_BYTES_MAX = 256
+"""The longest name of a resource."""
+WORKERS_MAX = 65536
+"""Workers that an executor on this machine may have."""
+CUSTOM_NAMES_MAX = 64
+"""Resources that one call names."""
+
+_FUNCTION = 3
+"""The kind of task that a call is."""
+_MICROS = {"us": 1, "µs": 1, "ms": 10**3, "s": 10**6, "sec": 10**6, "m": 60 * 10**6}
+_MICROS.update({"min": _MICROS["m"], "h": 3600 * 10**6, "d": 86400 * 10**6})
+_NUMBER = re.compile(r"[0-9.]+")
+_PARTS = re.compile(r"([0-9.]+)([a-zµ]+)")
+_AMOUNT = re.compile(r"([0-9.]+)\s*([kmgtp]?)(ib|b|)", re.IGNORECASE)
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+_CPUS = "a number above 0 with at most three decimals, such as 4 or 0.5"
+_MEMORY = (
+    "bytes (2e9) or a text with a unit ('512MiB', '2GiB', '1.5G'; kB, MB and GB count in thousands)"
+)
+_TIME = (
+    "seconds (30, 0.5), a timedelta or a text with units ('250ms', '5m', '1h30m', '2d'); 0 or "
+    "None for none"
+)
+_RESOURCES = "a mapping of names to whole numbers, such as {'licences': 2}"
+
+
+def _refuse(option: str, value: Any, accepted: str) -> NoReturn:
+    """Raises what says that a value is none that the option takes."""
+    known = (str, numbers.Number)
+    is_of_kind = isinstance(value, known) and not isinstance(value, bool)
+    kind = ValueError if is_of_kind else TypeError
+    raise kind("%s=%r is not accepted: %s is %s" % (option, value, option, accepted))
+
+
+def _real(value: Any) -> Optional[float]:
+    """A finite number that is none of a text."""
+    if isinstance(value, bool) or not isinstance(value, (numbers.Real, Decimal)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _written(digits: str) -> Optional[float]:
+    try:
+        return float(digits)
+    except ValueError:
+        return None
+
+
+def _whole(option: str, value: Any, least: int, most: int) -> int:
+    accepted = "a whole number from %d to %d" % (least, most)
+    found: Optional[int] = None
+    if isinstance(value, str):
+        if _WHOLE.fullmatch(value.strip()):
+            found = int(value)
+    elif not isinstance(value, bool):
+        try:
+            found = operator.index(value)
+        except TypeError:
+            number = _real(value)
+            if number is not None and number.is_integer():
+                found = int(number)
+    if found is None or not least <= found <= most:
+        _refuse(option, value, accepted)
+    return found
+
+
+def cpus_milli(option: str, value: Any) -> int:
+    """Thousandths of a CPU."""
+    cpus = _written(value.strip()) if isinstance(value, str) else _real(value)
+    milli = (cpus or 0) * 1000
+    if not 0.5 <= milli <= U32_MAX or abs(milli - round(milli)) >= 1e-6 * max(milli, 1):
+        _refuse(option, value, _CPUS)
+    return round(milli)
+
+
+def memory_bytes(option: str, value: Any) -> int:
+    """Bytes of memory."""
+    found: Optional[float] = None
+    if isinstance(value, str):
+        amount = _AMOUNT.fullmatch(value.strip())
+        number = _written(amount[1]) if amount else None
+        if amount is not None and number is not None:
+            prefix, unit = amount[2].lower(), amount[3].lower()
+            is_of_words = bool(prefix or unit != "ib")
+            factor = 1000 if prefix and unit == "b" else 1024
+            found = number * factor ** " kmgtp".index(prefix or " ") if is_of_words else None
+    elif isinstance(value, int) and not isinstance(value, bool):
+        found = value  # Exact, also beyond what a float can hold.
+    else:
+        found = _real(value)
+    if found is None or not 0 <= found <= U64_MAX:
+        _refuse(option, value, _MEMORY)
+    return math.ceil(found)
+
+
+def micros(option: str, value: Any) -> int:
+    """A time in microseconds, 0 for none."""
+    if value is None:
+        return 0
+    total: Optional[int] = None
+    if isinstance(value, timedelta):
+        total = value // timedelta(microseconds=1)
+    elif isinstance(value, str):
+        text = value.strip()
+        if _NUMBER.fullmatch(text):
+            total = _rounded(_written(text), _MICROS["s"])
+        elif _PARTS.sub("", text) == "" and text:
+            parts = [
+                _rounded(_written(number), _MICROS[unit]) if unit in _MICROS else None
+                for number, unit in _PARTS.findall(text)
+            ]
+            if None not in parts:
+                total = sum(part or 0 for part in parts)
+    else:
+        total = _rounded(_real(value), _MICROS["s"])
+    if total is None or not 0 <= total <= U64_MAX:
+        _refuse(option, value, _TIME)
+    return total
+
+
+def _rounded(value: Optional[float], factor: int) -> Optional[int]:
+    """Whole microseconds: what is asked for is never rounded down to nothing."""
+    if value is None:
+        return None
+    found = value * factor
+    if 0 < found < 1e12:
+        # Decimal fractions are not exact in binary.
+        return max(1, math.ceil(round(found * 1000) / 1000))
+    return math.ceil(found)
+
+
+def resources(option: str, value: Any) -> List[Tuple[str, int]]:
+    """Resources by their names, sorted."""
+    if not isinstance(value, Mapping):
+        _refuse(option, value, _RESOURCES)
+    if len(value) > CUSTOM_NAMES_MAX:
+        raise ValueError(
+            "%s: a call names at most %d resources, not %d" % (option, CUSTOM_NAMES_MAX, len(value))
+        )
+    found = []
+    for name, count in value.items():
+        if not isinstance(name, str) or not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+            raise (ValueError if isinstance(name, str) else TypeError)(
+                "%s: %r is no name of a resource: it is a text of at most %d bytes"
+                % (option, name, NAME_BYTES_MAX)
+            )
+        found.append((name, _whole("%s[%r]" % (option, name), count, 0, U64_MAX)))
+    return sorted(found)
+
+
+def _count(option: str, value: Any) -> int:
+    return _whole(option, value, 0, U32_MAX)
+
+
+def _copies(option: str, value: Any) -> int:
+    return _whole(option, value, 1, U32_MAX)
+
+
+def _priority(option: str, value: Any) -> int:
+    return _whole(option, value, -I32_MAX - 1, I32_MAX)
+
+
+_Read = Callable[[str, Any], Any]
+_CALL: Dict[str, Tuple[_Read, Any]] = {
+    "cpus": (cpus_milli, 1000),
+    "gpus": (_count, 0),
+    "memory": (memory_bytes, 0),
+    "resources": (resources, []),
+    "priority": (_priority, 0),
+    "retries": (_count, 0),
+    "timeout": (micros, 0),
+    "runtime_estimate": (micros, 0),
+}
+"""The options of calls: what reads them, and what they are by default."""
+
+
+def task_class(options: Mapping[str, Any]) -> List[Any]:
+    """The class of tasks that calls with these options are, as the protocol has
+    it."""
+    for name in options:
+        if name not in _CALL:
+            raise TypeError(_unknown(name, [*_CALL, "inputs", "outputs", "large_result"]))
+    found = {
+        name: default if options.get(name) is None else read(name, options[name])
+        for name, (read, default) in _CALL.items()
+    }
+    return [
+        [_FUNCTION],
+        [found["cpus"], found["gpus"], found["memory"], found["resources"]],
+        found["priority"],
+        found["retries"],
+        found["timeout"],
+        found["runtime_estimate"],
+        1,  # Copies of what it leaves in caches: nothing.
+    ]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    hint = "did you mean `%s`?" % near[0] if near else "there are %s" % ", ".join(sorted(known))
+    return "there is no option `%s`; %s" % (name, hint)
+
+
+def workers(option: str, value: Any) -> int:
+    """How many workers this machine is to have."""
+    if isinstance(value, int) and value <= 0:
+        raise ValueError("%s must be greater than 0" % option)
+    return _whole(option, value, 1, WORKERS_MAX)
+
+
+def seconds(option: str, value: Any) -> float:
+    """A time in seconds, which may be without end."""
+    if value == math.inf:
+        return math.inf
+    return 0.0 if value is None else micros(option, value) / _MICROS["s"]
+
+
+def listed(option: str, value: Any) -> Any:
+    """Files that a call reads or writes."""
+    if not isinstance(value, (list, tuple)):
+        raise TypeError("%s=%r is not accepted: %s is a list of files" % (option, value, option))
+    return value
+
+
+# Options and fields of tasks that the program reads.
+
+_TASK: Dict[str, Callable[[str, Any], Any]] = {
+    "cpus": lambda name, value: cpus_milli(name, value) / 1000,
+    "gpus": _count,
+    "memory": memory_bytes,
+    "timeout": lambda name, value: "%dus" % micros(name, value),
+    "retries": _count,
+    "replicas": _copies,
+    "priority": _priority,
+}
+
+
+def of_command(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """Options of ``falkon submit``, of which those that say what a task needs are
+    checked; the program checks the others."""
+    read = dict(_TASK, estimate=_TASK["timeout"])
+    found = dict(options)
+    for name, value in options.items():
+        if value is None:
+            continue
+        if name in read:
+            found[name] = read[name](name, value)
+        elif name == "resource" and isinstance(value, Mapping):
+            found[name] = dict(resources(name, value))
+    return found
+
+
+def of_task(place: int, task: Any) -> Dict[str, Any]:
+    """A task of a list, with the fields that say what it needs checked."""
+    if not isinstance(task, Mapping):
+        raise TypeError("task %d is %r: a task is a mapping of fields to values" % (place, task))
+    read = dict(_TASK, runtime_estimate=_TASK["timeout"])
+    found = dict(task)
+    for name, value in task.items():
+        if value is None:
+            continue
+        try:
+            if name in read:
+                found[name] = read[name](name, value)
+            elif name == "resources":
+                found[name] = dict(resources(name, value))
+        except (TypeError, ValueError) as error:
+            raise type(error)("task %d: %s" % (place, error)) from None
+    return found
+
+
+def line(place: int, value: Any) -> str:
+    """A value of ``lines``, without the line's end."""
+    if isinstance(value, str):
+        text = value[:-1] if value.endswith("\n") else value
+        if "\n" in text:
+            raise ValueError("lines: value %d has several lines: %r" % (place, value))
+        return text
+    if hasattr(value, "__fspath__"):
+        return line(place, str(value))
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return str(value)
+    raise TypeError("lines: value %d is %r: a line is a text, a path or a number" % (place, value))
