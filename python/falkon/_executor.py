@@ -27,7 +27,8 @@ from ._connection import AWAY_SECONDS
 from ._futures import Future
 from ._objects import Shared, arguments, use
 from ._options import listed, seconds, task_class, workers
-from ._session import Kind, Session, write_output
+from ._output import write_output
+from ._session import Kind, Session
 
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""

@@ -199,11 +199,18 @@ class Future(StandardFuture[T]):
 
     def _invoke_callbacks(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
+        raised: Optional[BaseException] = None
         for callback in callbacks or ():
             try:
                 callback(self)
             except Exception:
                 LOGGER.exception("exception calling callback for %r", self)
+            except BaseException as exception:
+                # SystemExit, or a signal's: for the thread that it is meant to end.
+                LOGGER.exception("exception calling callback for %r", self)
+                raised = exception
+        if raised is not None and threading.current_thread() is threading.main_thread():
+            raise raised
 
     def _wait(self, timeout: Optional[float]) -> None:
         if self._state in _OVER:

@@ -3,7 +3,7 @@
 import sys
 import time
 from concurrent.futures import Future, as_completed
-from typing import Any, Dict, Iterable, Iterator, Optional, TypeVar
+from typing import Any, Dict, Iterable, Iterator, Optional, TextIO, TypeVar
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Progress:
 
     def __init__(self, wanted: Optional[bool] = None, total: int = 0, unit: str = "calls"):
         self._display = _notebook() if wanted is not False else None
-        self._stream = sys.stderr
+        self._stream: Optional[TextIO] = sys.stderr
         terminal = self._stream is not None and self._stream.isatty()
         self.wanted = bool(wanted or (wanted is None and (terminal or self._display)))
         self._total = total
@@ -41,9 +41,18 @@ class Progress:
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        if self.wanted and self._handle is None and self._shown and self._stream is not None:
-            self._stream.write("\n")
+        if self.wanted and self._handle is None and self._shown:
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        """Writes to the terminal; one that is gone is not written to again."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(text)
             self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None
 
     def show_status(self, status: Dict[str, Any]) -> None:
         """Shows the status of an instance."""
@@ -69,11 +78,10 @@ class Progress:
                 self._handle = self._display.display(html, display_id=True)
             else:
                 self._handle.update(html)
-        elif self._stream is not None:
+        else:
             filled = BAR_CHARS * done // total
             bar = "#" * filled + "-" * (BAR_CHARS - filled)
-            self._stream.write("\r[%s] %s\x1b[K" % (bar, text))
-            self._stream.flush()
+            self._write("\r[%s] %s\x1b[K" % (bar, text))
 
 
 def progress(

@@ -5,15 +5,15 @@ the results: each part reads what the others write, under one lock.
 """
 
 import copy
+import logging
 import os
 import struct
-import sys
 import threading
 import weakref
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
 
 import msgspec
 
@@ -47,6 +47,7 @@ from ._errors import (
 )
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._objects import PAYLOAD_BYTES, Objects, declared, is_named
+from ._output import Output, Show
 from ._versions import mismatch
 
 # Outcomes.
@@ -82,6 +83,7 @@ BATCHES_UNDER_WAY = 4
 BUSY_SECONDS = (0.05, 2.0)
 """First and longest pause before submissions that were not taken are made again."""
 
+LOG = logging.getLogger("falkon")
 _encode = msgspec.msgpack.Encoder().encode
 
 Call = Tuple["Kind", bytes, Future[Any]]
@@ -118,7 +120,7 @@ class Session:
     def __init__(
         self,
         options: List[str],
-        output: Optional[Callable[[int, bytes], None]],
+        output: Optional[Show],
         access: Optional[str] = None,
         away_seconds: float = 0.0,
     ):
@@ -135,7 +137,7 @@ class Session:
             self.objects.close()
             raise
         self._lock = self.connection.lock
-        self._output = output
+        self._output = Output(output, self.objects.overflow)
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
         """Submissions that are not accepted yet, by their requests."""
@@ -304,8 +306,7 @@ class Session:
     def _end_unsent(self) -> None:
         """Ends the futures of calls that cannot be made; the lock is not held."""
         while self._unsent:
-            future, exception = self._unsent.popitem()
-            future._end(FINISHED, None, exception)
+            end_all([self._unsent.popitem() for _ in range(len(self._unsent))])
         with self._lock:
             done = self._closing and self._is_idle()
         if done:
@@ -412,6 +413,7 @@ class Session:
         with self._lock:
             if self.error is None:
                 self.error = error or SessionLost(reason)
+            error = self.error
             ended = list(self._pending.values()) + [call[2] for call in self._queue]
             ended += [call[2] for _, calls in self._returned for call in calls]
             ended += self._unsent
@@ -421,8 +423,7 @@ class Session:
             self._returned.clear()
             self._unsent.clear()
             self._answered.notify_all()
-        for future in ended:
-            future._end(FINISHED, None, self.error)
+        end_all([(future, error) for future in ended])
 
     # Hearing.
 
@@ -502,8 +503,7 @@ class Session:
         return [self._pending.pop(task) for task in lost]
 
     def _end_lost(self, lost: List[Future[Any]]) -> None:
-        for future in lost:
-            future._end(FINISHED, None, CallLost(LOST_TEXT))
+        end_all([(future, CallLost(LOST_TEXT)) for future in lost])
         if lost:
             self._end_unsent()
 
@@ -560,7 +560,12 @@ class Session:
                     if future is not None:
                         ended.append((task, future, run))
         for _, future, run in ended:
-            self._end(future, run)
+            try:
+                self._end(future, run)
+            except BaseException as error:
+                # It costs that call alone, whatever its value or its future does.
+                LOG.warning("a call of %s could not be ended", future._name, exc_info=True)
+                end_all([(future, error)])
         with self._lock:
             # As long as a call is pending here, the dispatcher has its value.
             for task, _, _ in ended:
@@ -575,32 +580,10 @@ class Session:
             return self.objects.take(future, data)
         return value_of(data)
 
-    def _written(self, stream: int, captured: Message) -> bytes:
-        """Returns what a call wrote, whole if its executor is this session's own. No
-        path comes from elsewhere: the folder is ours, and the number names the file."""
-        head: bytes
-        head, total, overflow = captured
-        if total <= len(head):
-            return head
-        if overflow is not None and self.objects.overflow:
-            name = "%d.%s" % (overflow[1], "stderr" if stream else "stdout")
-            whole = _own_file(os.path.join(self.objects.overflow, name), total)
-            if whole is not None:
-                return whole
-        if overflow is None:
-            why = b"the executor could not keep the rest"
-        elif self.objects.overflow:
-            why = b"the rest cannot be read"
-        else:
-            why = b"the rest stays with the executor that made the call"
-        return head + b"\n[falkon: cut: %d of %d bytes: %s]\n" % (len(head), total, why)
-
     def _end(self, future: Future[Any], run: Message) -> None:
         outcome, detail = run[2], run[9]
-        if detail is not None and self._output is not None:
-            for stream in (0, 1):
-                if detail[stream][1]:
-                    self._output(stream + 1, self._written(stream, detail[stream]))
+        if detail is not None:
+            self._output.of_call(detail)
         tag = outcome[0]
         if tag == EXIT and outcome[1] == 0:
             try:
@@ -621,6 +604,20 @@ class Session:
             if isinstance(error, InitializerFailed):
                 self._lost("", error)
             future._end(FINISHED, None, error)
+
+
+def end_all(failed: Iterable[Tuple[Future[Any], Optional[BaseException]]]) -> None:
+    """Ends the futures of calls that failed; what a callback of one raises does not
+    keep the others from it."""
+    raised: Optional[BaseException] = None
+    for future, error in failed:
+        try:
+            future._end(FINISHED, None, error)
+        except BaseException as exception:
+            LOG.exception("the future of a call of %s could not be ended", future._name)
+            raised = exception
+    if raised is not None and threading.current_thread() is threading.main_thread():
+        raise raised
 
 
 class Groups:
@@ -680,19 +677,6 @@ def _too_long(payload: bytes) -> TaskFailed:
     )
 
 
-def _own_file(path: str, length: int) -> Optional[bytes]:
-    """Returns a file that was made for this session, and removes it; None unless all
-    of it is there."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(file, "rb") as whole:
-            data = whole.read(length + 1)
-        os.unlink(path)
-    except OSError:
-        return None
-    return data if len(data) == length else None
-
-
 def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
     text = detail[2] if detail is not None else ""
     value = detail[3] if detail is not None else b""
@@ -716,14 +700,6 @@ def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
     return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
 
 
-def write_output(stream: int, data: bytes) -> None:
-    """Shows what a call wrote where this process writes."""
-    target = sys.stdout if stream == 1 else sys.stderr
-    if target is not None:
-        target.write(data.decode("utf-8", "replace"))
-        target.flush()
-
-
 def _receive(session: Session) -> None:
     """Hears what is said until the session ends."""
     connection = session.connection
@@ -733,7 +709,7 @@ def _receive(session: Session) -> None:
             session._heard(message)
     except SessionLost as error:
         session._lost("", error)
-    except Exception as error:
+    except BaseException as error:
         reason = "%s: %s" % (type(error).__name__, error)
     finally:
         connection.hang_up()
