@@ -2,13 +2,13 @@
 
 import functools
 import pickle
-import sys
 import types
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
 from . import _remote, _versions
 from ._errors import RemoteError, RemoteTraceback
+from ._unchanged import Facts, facts_of
 
 if TYPE_CHECKING:
     from .worker import Pickled
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 PICKLED = b"p"
 """The first byte of payloads, values and code that are pickles (docs/workers.md)."""
 
-_PLAIN = (int, float, complex, str, bytes, bool, type(None), types.ModuleType, type, range)
-_PLAIN_CALLABLE = (types.BuiltinFunctionType, types.MethodDescriptorType)
+FUNCTIONS_MAX = 4096
+"""Functions whose code is kept."""
 
 
 def dumps(value: Any, into: Optional["Pickled"] = None) -> bytes:
@@ -56,39 +56,38 @@ def _by_value(value: Any) -> bytes:
 
 
 class Functions:
-    """Functions as code, which is made once for each as long as that is safe.
+    """Functions as code.
 
     A function that a worker can import is named. Any other is pickled with what
-    it refers to, and again when that may have changed: when it refers to another
-    object, or to one that can change in place.
+    it refers to. The code of one is made again unless it would be the same
+    (``_unchanged.py``).
     """
 
     def __init__(self) -> None:
-        self._known: "weakref.WeakKeyDictionary[Any, Tuple[Any, bytes]]" = (
+        self._known: "weakref.WeakKeyDictionary[Any, Tuple[Optional[Facts], bytes]]" = (
             weakref.WeakKeyDictionary()
         )
 
     def code(self, function: Any, wrap: Optional[Callable[[Any], Any]] = None) -> bytes:
         """The code of a function, with ``wrap`` around it."""
-        try:
-            known = self._known.get(function)
-        except TypeError:
-            known = None
+        # Others may say of themselves that they equal another.
+        has_facts = type(function) in _WITH_FACTS
+        known = self._known.get(function) if has_facts else None
+        facts: Optional[Facts] = None
         if known is not None:
-            captured, code = known
-            if captured is None or _same(captured, _captured(function)):
+            facts, code = known
+            if facts is not None and facts.hold(function):
                 return code
+        if has_facts and (known is None or facts is not None):
+            facts = facts_of(function)
         if wrap is None:
             code = PICKLED + _versions.code(dumps(function))
         else:
             code = PICKLED + _versions.code(_ours_by_value(wrap(function)))
-        importable = _is_importable(function)
-        captured = None if importable else _captured(function)
-        if importable or captured is not None:
-            try:
-                self._known[function] = (captured, code)
-            except TypeError:
-                pass  # What cannot be referred to weakly is pickled each time.
+        if has_facts:
+            if len(self._known) >= FUNCTIONS_MAX:
+                self._known.clear()
+            self._known[function] = (facts, code)
         return code
 
     def chunk_code(self, function: Any, wrap: Optional[Callable[[Any], Any]] = None) -> bytes:
@@ -98,55 +97,7 @@ class Functions:
         return PICKLED + _versions.code(by_value)
 
 
-def _is_importable(function: Any) -> bool:
-    module = getattr(function, "__module__", None)
-    if module is None or module == "__main__" or isinstance(function, types.MethodType):
-        return False
-    found: Any = sys.modules.get(module)
-    for part in getattr(function, "__qualname__", "").split("."):
-        found = getattr(found, part, None)
-    return found is function
-
-
-def _same(before: Optional[Tuple[Any, ...]], now: Optional[Tuple[Any, ...]]) -> bool:
-    return (
-        before is not None
-        and now is not None
-        and len(before) == len(now)
-        and all(a is b for a, b in zip(before, now))
-    )
-
-
-def _captured(function: Any, depth: int = 0) -> Optional[Tuple[Any, ...]]:
-    """What a function refers to; ``None`` if some of it can change in place."""
-    if type(function) is not types.FunctionType or depth > 8:
-        return None
-    found = [function.__code__]
-    values = list(function.__defaults__ or ())
-    values += (function.__kwdefaults__ or {}).values()
-    for cell in function.__closure__ or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:
-            return None
-    names = list(function.__code__.co_names)
-    for constant in function.__code__.co_consts:
-        if isinstance(constant, types.CodeType):
-            names += constant.co_names
-    space = function.__globals__
-    values += [space[name] for name in names if name in space]
-    for value in values:
-        found.append(value)
-        if isinstance(value, types.FunctionType):
-            if value is function or _is_importable(value):
-                continue
-            inner = _captured(value, depth + 1)
-            if inner is None:
-                return None
-            found += inner
-        elif not isinstance(value, _PLAIN + _PLAIN_CALLABLE):
-            return None
-    return tuple(found)
+_WITH_FACTS = (types.FunctionType, types.BuiltinFunctionType, type)
 
 
 def value_of(data: bytes) -> Any:

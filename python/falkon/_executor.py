@@ -1,6 +1,5 @@
 """``falkon.Executor``."""
 
-import itertools
 import os
 import sys
 import threading
@@ -262,16 +261,27 @@ def _unchunk(futures: List[Future[Any]], timeout: Optional[float]) -> Iterator[A
 class _Wrap:
     """Puts an initializer around functions."""
 
-    _keys = itertools.count()
-
     def __init__(self, initializer: Callable[..., Any], arguments: Tuple[Any, ...]):
-        self.initializer = initializer
-        self.arguments = arguments
-        self.key = "%d-%d" % (os.getpid(), next(self._keys))
+        self._initializer = (initializer, arguments)
+        self._made: Optional[bytes] = None
+
+    @property
+    def made(self) -> bytes:
+        """The initializer and its arguments as they were for the first call."""
+        if self._made is None:
+            self._made = dumps(self._initializer)
+        return self._made
+
+    @property
+    def key(self) -> str:
+        """What tells workers that have run it from others."""
+        import hashlib
+
+        return hashlib.sha256(self.made).hexdigest()[:32]
 
     def __call__(self, function: Any) -> Any:
         return _remote.Initialised(  # type: ignore[no-untyped-call]
-            function, self.initializer, self.arguments, self.key
+            function, self.made, self.key
         )
 
 
@@ -325,13 +335,19 @@ class _Shared:
         if kind is None:
             if len(self._kinds) >= 1024:
                 self._kinds.clear()
-            kind = Kind(_name(function), code, task_class)
+            kind = Kind(_name(function), code, task_class, self._environment)
             self._kinds[key] = kind
         return kind
 
+    @property
+    def _environment(self) -> List[Tuple[str, str]]:
+        """Variables of its workers."""
+        return [] if self._wrap is None else [("FALKON_WORKER_INITIALIZER", self._wrap.key)]
+
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
-        return Kind(_name(function), self._functions.chunk_code(function, self._wrap), task_class)
+        code = self._functions.chunk_code(function, self._wrap)
+        return Kind(_name(function), code, task_class, self._environment)
 
     def leave(self) -> None:
         """Takes no more calls; ends when those there are have ended."""

@@ -6,7 +6,6 @@ that was put in front of a function changes its line numbers. So what is pickled
 here goes through a filter, and only the digest is kept.
 """
 
-import dis
 import functools
 import hashlib
 import marshal
@@ -15,12 +14,12 @@ import pickle
 import sys
 import types
 import weakref
-from typing import Any, Callable, Dict, FrozenSet, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from ._apps import App, Gathered
-from ._calls import _captured, _is_importable, _same
 from ._files import File, FileFuture
 from ._futures import Future
+from ._unchanged import Facts, facts_of, global_names, is_importable
 
 KEY_BYTES = 16
 """The length of a key; two of a billion calls have the same with a probability of
@@ -30,7 +29,6 @@ FORMAT = b"falkon key 1 " + (sys.implementation.cache_tag or "").encode()
 
 _ATOMS = frozenset((str, int, float, complex, bytes, bool, type(None), list, tuple, dict, bytearray))
 _SIMPLE = frozenset((str, int, float, bytes, bool, type(None)))
-_GLOBAL = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _NOT_OF_A_CLASS = frozenset(
     (
         "__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__",
@@ -211,16 +209,6 @@ def _code(code: types.CodeType) -> Tuple[Any, ...]:
     )  # fmt: skip
 
 
-@functools.lru_cache(4096)
-def _global_names(code: types.CodeType) -> FrozenSet[str]:
-    """The names that code looks up among globals."""
-    names: Set[str] = {one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL}
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _global_names(constant)
-    return frozenset(names)
-
-
 def _function(function: Any, part: _Part) -> Tuple[Any, ...]:
     cells = []
     for cell in function.__closure__ or ():
@@ -229,7 +217,7 @@ def _function(function: Any, part: _Part) -> Tuple[Any, ...]:
         except ValueError:
             cells.append(b"")
     space = function.__globals__
-    names = sorted(name for name in _global_names(function.__code__) if name in space)
+    names = sorted(name for name in global_names(function.__code__) if name in space)
     return (
         "function",
         function.__qualname__,
@@ -258,7 +246,7 @@ def _is_own(value: Any) -> bool:
     """Whether a function or class counts with what it consists of: it is not one
     of an installed module, which counts by its name."""
     module = getattr(value, "__module__", None)
-    if module is None or module == "__main__" or not _is_importable(value):
+    if module is None or module == "__main__" or not is_importable(value):
         return True
     return not _is_installed(module)
 
@@ -298,29 +286,30 @@ def _file_digest(path: str, _size: int, _mtime_ns: int) -> bytes:
 _values: "weakref.WeakKeyDictionary[Any, bytes]" = weakref.WeakKeyDictionary()
 """Digests of the values of futures that have none of their own, as those that
 many calls have in common (:meth:`Executor.put`)."""
-_known: "weakref.WeakKeyDictionary[Any, Tuple[Any, bytes]]" = weakref.WeakKeyDictionary()
-"""Digests of functions, and what these referred to when they were made."""
+_known: "weakref.WeakKeyDictionary[Any, Tuple[Facts, bytes]]" = weakref.WeakKeyDictionary()
+"""Digests of functions, and what they were made from."""
+
+
+def _is_named(value: Any) -> bool:
+    """Whether something counts by its name alone."""
+    if not is_importable(value):
+        return False
+    is_module = isinstance(value, types.ModuleType)
+    return _is_installed(value.__name__ if is_module else value.__module__)
 
 
 def _function_digest(function: Any) -> bytes:
-    """The digest of a function, which is made once as long as what it refers to
-    is the same."""
-    try:
-        known = _known.get(function)
-    except TypeError:
-        known = None
-    if known is not None:
-        captured, made = known
-        if captured is None or _same(captured, _captured(function)):
-            return made
+    """The digest of a function, which is made once as long as what it was made
+    from is the same."""
+    if type(function) is not types.FunctionType:
+        return _digest_of(function, {}, None)
+    known = _known.get(function)
+    if known is not None and known[0].hold(function):
+        return known[1]
+    facts = facts_of(function, _is_named)
     made = _digest_of(function, {}, None)
-    importable = _is_importable(function)
-    captured = None if importable else _captured(function)
-    if importable or captured is not None:
-        try:
-            _known[function] = (captured, made)
-        except TypeError:
-            pass  # What cannot be referred to weakly is hashed each time.
+    if facts is not None:
+        _known[function] = (facts, made)
     return made
 
 

@@ -17,27 +17,27 @@ def call_chunk(function, chunk):
 
 class Initialised:
     """A function that is called after an initializer, which runs once in each
-    worker."""
+    worker. Workers that run another are others (``FALKON_WORKER_INITIALIZER``)."""
 
-    def __init__(self, function, initializer, arguments, key):
+    def __init__(self, function, initializer, key):
         self.function = function
         self.initializer = initializer
-        self.arguments = arguments
         self.key = key
 
     def __call__(self, *args, **kwargs):
         import sys
-        import traceback
 
-        done = sys.__dict__.setdefault("_falkon_initialised", {})
+        done = sys.__dict__.setdefault("_falkon_initialised", set())
         if self.key not in done:
+            import pickle
+            import traceback
+
             try:
-                self.initializer(*self.arguments)
-                done[self.key] = None
+                initializer, arguments = pickle.loads(self.initializer)
+                initializer(*arguments)
             except BaseException:
-                done[self.key] = traceback.format_exc()
-        if done[self.key] is not None:
-            raise RuntimeError("falkon initializer\n" + done[self.key])
+                raise RuntimeError("falkon initializer\n" + traceback.format_exc()) from None
+            done.add(self.key)
         return self.function(*args, **kwargs)
 
 

@@ -13,7 +13,7 @@ import weakref
 from bisect import bisect_left
 from collections import deque
 from operator import itemgetter
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import msgspec
 
@@ -96,13 +96,20 @@ class Kind:
 
     __slots__ = ("name", "template", "task_class", "has_data", "_with_data")
 
-    def __init__(self, name: str, code: bytes, task_class: Message):
+    def __init__(
+        self,
+        name: str,
+        code: bytes,
+        task_class: Message,
+        environment: Sequence[Tuple[str, str]] = (),
+    ):
         self.name = name
         # Whether its calls read or write data objects.
         self.has_data = False
         self._with_data: Optional["Kind"] = None
         function = ["python", name.encode(), code]
-        self.template = _encode([2, [[], [], None, None, [], [], [function, b""]]])
+        env = [[name.encode(), value.encode()] for name, value in environment]
+        self.template = _encode([2, [[], env, None, None, [], [], [function, b""]]])
         self.task_class = task_class
 
     def with_data(self) -> "Kind":

@@ -754,6 +754,7 @@ def main():
     path = os.environ.pop("FALKON_WORKER_SOCKET")
     token = os.environ.pop("FALKON_WORKER_TOKEN")
     folder = os.environ.pop("FALKON_WORKER_OBJECTS", None)
+    os.environ.pop("FALKON_WORKER_INITIALIZER", None)  # It tells workers apart, no more.
     if folder is not None:
         _objects = Objects(folder)
     # As with `python -c`: modules are found in the working directory. (Run as

@@ -23,6 +23,13 @@ pub(crate) struct WorkerArgs {
     /// Replace a worker that holds more memory after a call
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     worker_memory_max: Option<u64>,
+    /// Have workers make calls of any instance
+    ///
+    /// By default a worker makes calls of one instance: what its calls leave behind
+    /// (modules and their state, open files) no other client's meet. Shared ones
+    /// start once for all.
+    #[arg(long)]
+    share_workers: bool,
 }
 
 impl WorkerArgs {
@@ -33,6 +40,7 @@ impl WorkerArgs {
             preload: self.preload.clone(),
             calls_max: self.worker_calls_max,
             memory_bytes_max: self.worker_memory_max.unwrap_or(0),
+            shared: self.share_workers,
             objects: None,
         }
     }

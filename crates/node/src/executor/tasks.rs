@@ -21,13 +21,13 @@ use falkon_core::data::stage;
 use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Detail, Outcome, Stream};
-use falkon_core::task::{Kind, Rows, TaskId, Time};
+use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{Command, Template};
 use prepare::{NotStarted, output_paths};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Longest `@sleep`, so that times stay far from overflow.
@@ -60,18 +60,9 @@ struct Process {
 /// A template, and what can be known of its tasks beforehand.
 struct Prepared {
     template: Template,
-    /// The worker for its calls, if that is the same for all.
-    home: Option<Arc<Home>>,
-}
-
-impl Prepared {
-    fn new(template: Template) -> Result<Prepared, String> {
-        let home = match &template {
-            Template::Calls(command) => Some(Arc::new(Home::of(command, Vec::new())?)),
-            Template::Command(_) | Template::Each => None,
-        };
-        Ok(Prepared { template, home })
-    }
+    /// The worker for its calls, if that is the same for all, and since its first
+    /// call: then the instance is known.
+    home: OnceLock<(InstanceId, Arc<Home>)>,
 }
 
 pub(super) struct Tasks {
@@ -200,7 +191,7 @@ impl Tasks {
     pub(super) fn prepare(&mut self, template: TemplateId, bytes: &[u8]) {
         let decoded = Template::from_bytes(bytes)
             .map_err(|error| format!("the task's template cannot be read: {error}"))
-            .and_then(Prepared::new);
+            .map(|template| Prepared { template, home: OnceLock::new() });
         self.templates.insert(template, decoded);
     }
 
@@ -411,19 +402,30 @@ impl Tasks {
     /// The call of the `at`-th task of `start`.
     fn call<'a>(&self, start: &'a Start, at: u64) -> Result<Call<'a>, String> {
         let prepared = self.prepared(start)?;
-        if let (Template::Calls(command), Rows::Packed(rows), Some(home), Some(call)) =
-            (&prepared.template, &*start.rows, &prepared.home, prepared.template.call())
+        let instance = start.key.instance;
+        if let (Template::Calls(command), Rows::Packed(rows), Some(call)) =
+            (&prepared.template, &*start.rows, prepared.template.call())
             && command.inputs.is_empty()
             && command.outputs.is_empty()
             && !self.gpus.are_offered()
         {
             let payload = rows.at(start.row + at).ok_or("the task's arguments were not sent")?;
-            let (home, function) = (home.clone(), call.function.clone());
+            let home = match prepared.home.get() {
+                Some((of, home)) if *of == instance => home.clone(),
+                _ => {
+                    let home = Arc::new(self.workers.home(command, instance, Vec::new())?);
+                    // A template is one instance's.
+                    let _ = prepared.home.set((instance, home.clone()));
+                    home
+                }
+            };
+            let function = call.function.clone();
             return Ok(Call { home, function, payload: payload.into(), outputs: Vec::new() });
         }
         let command = self.command(start, at)?;
         let outputs = output_paths(&command);
-        let home = Arc::new(Home::of(&command, self.gpus.environment(&start.gpus))?);
+        let more = self.gpus.environment(&start.gpus);
+        let home = Arc::new(self.workers.home(&command, instance, more)?);
         let call = command.call.ok_or("the task names no function")?;
         let payload = match call.payload.is_empty() {
             true => texts_payload(&command.argv),

@@ -28,7 +28,8 @@ use crate::process::Launch;
 use connection::{accept, converse};
 use falkon_core::execute::Event;
 use falkon_core::result::{Detail, Outcome};
-use falkon_core::task::Time;
+use falkon_core::task::{InstanceId, Time};
+use falkon_wire::command::Command;
 use outcome::ended_call;
 use program::Folder;
 use protocol::{Answers, FromWorker, Setup};
@@ -81,6 +82,8 @@ pub struct WorkerOptions {
     /// A worker that holds more memory after a call is replaced; in bytes, 0
     /// is no limit.
     pub memory_bytes_max: u64,
+    /// Workers make calls of any instance, instead of one instance each.
+    pub shared: bool,
     /// A folder that the client of this executor reads and writes too: for
     /// arguments and values that are too large to travel with calls.
     pub objects: Option<PathBuf>,
@@ -206,6 +209,16 @@ impl Workers {
             unseen: Vec::new(),
             heard: Vec::new(),
         }
+    }
+
+    /// What the worker of an instance's command is made for, with `more` variables.
+    pub(super) fn home(
+        &self,
+        command: &Command,
+        instance: InstanceId,
+        more: Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<Home, String> {
+        Home::of(command, (!self.options.shared).then_some(instance), more)
     }
 
     /// Whether a launched process is a worker.

@@ -3,7 +3,7 @@
 //! tasks write.
 
 use super::prepare::{NotStarted, names_of};
-use super::{Bundle, Call, Home, Tasks, Written, in_directory, texts_payload};
+use super::{Bundle, Call, Tasks, Written, in_directory, texts_payload};
 use crate::clock::Clock;
 use falkon_core::data::object::Object;
 use falkon_core::execute::{Event, Start, StartData, TaskKey};
@@ -23,7 +23,8 @@ impl Tasks {
     ) -> Result<(), NotStarted> {
         let command = self.command(start, 0)?;
         let directory = self.make_sandbox(start, &command, data)?;
-        let home = Arc::new(Home::of(&command, self.gpus.environment(&start.gpus))?);
+        let more = self.gpus.environment(&start.gpus);
+        let home = Arc::new(self.workers.home(&command, start.key.instance, more)?);
         let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
         let names = names_of(&command.outputs, &writes, true).into_iter();
         let written: Written = names

@@ -2,7 +2,7 @@
 
 use super::protocol::Calls;
 use falkon_core::execute::TaskKey;
-use falkon_core::task::{TaskId, Time};
+use falkon_core::task::{InstanceId, TaskId, Time};
 use falkon_wire::codec::{put_array, put_bytes};
 use falkon_wire::command::{Command, Function};
 use std::borrow::Cow;
@@ -13,14 +13,18 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::executor) struct Home {
     pub(super) language: String,
+    /// Whose calls: what calls leave behind in a worker, no other instance's meet.
+    /// `None` if the workers of this executor are shared.
+    pub(in crate::executor) instance: Option<InstanceId>,
     pub(super) cwd: Option<Vec<u8>>,
     pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Home {
-    /// What a command's worker is made for, with `more` variables.
+    /// What the worker of an instance's command is made for, with `more` variables.
     pub(in crate::executor) fn of(
         command: &Command,
+        instance: Option<InstanceId>,
         more: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> Result<Home, String> {
         let call = command.call.as_ref().ok_or("the task names no function")?;
@@ -29,7 +33,8 @@ impl Home {
         }
         let mut env = command.env.clone();
         env.extend(more);
-        Ok(Home { language: call.function.language.clone(), cwd: command.cwd.clone(), env })
+        let (language, cwd) = (call.function.language.clone(), command.cwd.clone());
+        Ok(Home { language, instance, cwd, env })
     }
 }
 

@@ -35,7 +35,7 @@ fn answer_all(buffer: impl AsFd, bundle: u64, calls: u32) {
 }
 
 fn worker(folder: &Path) -> Worker {
-    let home = Home { language: "test".to_owned(), cwd: None, env: Vec::new() };
+    let home = Home { language: "test".to_owned(), instance: None, cwd: None, env: Vec::new() };
     Worker::new(Arc::new(home), String::new(), Vec::new(), folder).unwrap()
 }
 

@@ -1,0 +1,192 @@
+"""Calls compute what the code says when they are made, in workers that no other
+client has used.
+
+The program is the one that FALKON_BINARY names.
+"""
+
+import os
+import sys
+import types
+import unittest
+
+import falkon
+from falkon import _calls, _unchanged
+from services import Dispatcher
+
+
+def values_of(executor, function, *changes):
+    """What a call gives before and after each of some changes."""
+    values = [executor.submit(function).result(60)]
+    for change in changes:
+        change()
+        values.append(executor.submit(function).result(60))
+    return values
+
+
+def script(text, **names):
+    """What a script defines whose functions and classes go by value."""
+    space = {"__name__": "__main__", **names}
+    exec(text, space)
+    return types.SimpleNamespace(**space), space
+
+
+class Sent(unittest.TestCase):
+    """Functions are sent as they are."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.executor = falkon.Executor(max_workers=1)
+        cls.addClassCleanup(cls.executor.shutdown)
+
+    def check(self, text, changes, expected):
+        """A function ``f`` of a script gives these values as statements change it."""
+        found, space = script(text)
+        steps = [lambda one=one: exec(one, space) for one in changes]
+        self.assertEqual(values_of(self.executor, found.f, *steps), expected, text)
+
+    def test_globals_however_deep_they_are_used(self):
+        text = """
+S = 1
+def f():
+    def inner():
+        return sum(S * i for i in [1, 2])
+    return inner()
+"""
+        self.check(text, ["S = 2", "S = 2.0", "S = True"], [3, 6, 6.0, 3])
+        text = "def g(): return 1\ndef f(): return (lambda: (lambda: g())())()"
+        self.check(text, ["def g(): return 2", "g = [3].pop"], [1, 2, 3])
+
+    def test_attributes_of_functions_defaults_and_code(self):
+        text = "def g(x=1): return x * g.factor\ng.factor = 1\ndef f(): return g()"
+        changes = ["g.factor = 2", "g.__defaults__ = (5,)", "g.__code__ = (lambda x: -x).__code__"]
+        self.check(text, changes, [1, 2, 10, -5])
+        self.check("def f(*, a=1): return a", ["f.__kwdefaults__['a'] = 2"], [1, 2])
+        self.check("def f(): return f.n\nf.n = 1", ["f.n = 2", "f.__dict__ = {'n': 3}"], [1, 2, 3])
+
+    def test_values_in_containers_objects_and_names_that_come_and_go(self):
+        text = "T = {'a': [1, (2, {3})]}\ndef f(): return repr(T)"
+        changes = ["T['a'].append(4)", "T['a'][1][1].add(5)", "T['b'] = T.pop('a')"]
+        given = ["{'a': [1, (2, {3})]}", "{'a': [1, (2, {3}), 4]}", "{'a': [1, (2, {3, 5}), 4]}"]
+        self.check(text, changes, [*given, given[-1].replace("a", "b")])
+        text = "class C:\n  pass\nc = C()\nc.x = [1]\ndef f(): return c.x"
+        changes = ["c.x.append(2)", "c.__dict__ = {'x': 0}", "c = C()\nc.x = 5"]
+        self.check(text, changes, [[1], [1, 2], 0, 5])
+        self.check("def f(): return len([1])", ["len = str", "del len"], [1, "[1]", 1])
+        text = "class I(int): pass\nk = I(1)\nk.y = 1\ndef f(): return k.y"
+        self.check(text, ["k.y = 2"], [1, 2])
+        text = "from functools import partial\np = partial(pow, 2)\ndef f(): return p(exp=3)"
+        self.check(text, ["p.keywords['mod'] = 5"], [8, 3])
+
+    def test_closures(self):
+        def make(value):
+            def change(new):
+                nonlocal value
+                value = new
+
+            return (lambda: value), change
+
+        function, change = make(1)
+        steps = [lambda: change(2), lambda: change([3])]
+        self.assertEqual(values_of(self.executor, function, *steps), [1, 2, [3]])
+
+    def test_equal_callables_are_not_taken_for_each_other(self):
+        class Adds:
+            def __init__(self, number):
+                self.number = number
+
+            def __eq__(self, other):
+                return True
+
+            def __hash__(self):
+                return 1
+
+            def __call__(self):
+                return self.number
+
+        self.assertEqual([self.executor.submit(Adds(n)).result(60) for n in range(3)], [0, 1, 2])
+
+    def test_a_module_function_that_is_replaced(self):
+        module = types.ModuleType("replaced_for_tests")
+        exec("def f(): return 1", module.__dict__)
+        sys.modules[module.__name__] = module
+        self.addCleanup(sys.modules.pop, module.__name__)
+        functions = _calls.Functions()
+        before = functions.code(module.f)
+        self.assertEqual(functions.code(module.f), before)
+        first = module.f
+        exec("def f(): return 2", module.__dict__)
+        self.assertNotEqual(functions.code(first), before)
+
+    def test_what_stays_as_it_is_is_not_pickled_again(self):
+        text = """
+import dataclasses, os.path, typing
+RATE, TABLE = 2, {"a": [1, 2]}
+class Config:
+    rate = 1
+    def double(self): return 2 * self.rate
+@dataclasses.dataclass
+class Point:
+    x: int = 0
+    rest: list = dataclasses.field(default_factory=list)
+config = Config()
+def g(n: typing.List[int]): return RATE * n
+def f(n=1): return g(n), TABLE, Config, Point(1), config, os.path.join("a", "b"), f
+"""
+        found, _ = script(text)
+        facts = _unchanged.facts_of(found.f)
+        self.assertIsNotNone(facts)
+        self.assertTrue(facts.hold(found.f))
+        found.Point.rest = 1
+        self.assertFalse(facts.hold(found.f))
+
+
+def initialise(name):
+    global initialised
+    initialised = name
+
+
+initialised = "nobody"
+
+
+def who():
+    return initialised
+
+
+class Initialised(unittest.TestCase):
+    """What an initializer does is done for the calls of its executor alone."""
+
+    def setUp(self):
+        self.dispatcher = Dispatcher().__enter__()
+        self.addCleanup(self.dispatcher.__exit__, None, None, None)
+
+    def executor(self, name=None):
+        options = {"initializer": initialise, "initargs": (name,)} if name else {}
+        executor = falkon.Executor(self.dispatcher.access, **options)
+        self.addCleanup(executor.shutdown)
+        return executor
+
+    def check(self, *options):
+        here = os.path.dirname(os.path.abspath(__file__))
+        places = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        self.dispatcher.executor(*options, slots=1, PYTHONPATH=places)
+        first, second, none = self.executor("first"), self.executor("second"), self.executor()
+        for executor, name in [(first, "first"), (second, "second"), (none, "nobody")] * 2:
+            self.assertEqual(executor.submit(who).result(60), name)
+        return first, second, none
+
+    def test_each_executor_has_its_own_workers(self):
+        first, _, none = self.check()
+        self.assertEqual(none.submit(initialise, "changed").result(60), None)
+        self.assertEqual(self.executor().submit(who).result(60), "nobody")
+
+    def test_shared_workers_are_shared_by_those_that_initialise_alike(self):
+        first, second, none = self.check("--share-workers")
+        pid = none.submit(os.getpid).result(60)
+        self.assertEqual(self.executor().submit(os.getpid).result(60), pid)
+        pid = first.submit(os.getpid).result(60)
+        self.assertEqual(self.executor("first").submit(os.getpid).result(60), pid)
+        self.assertNotEqual(self.executor("third").submit(os.getpid).result(60), pid)
+
+
+if __name__ == "__main__":
+    unittest.main()
