@@ -24,7 +24,10 @@ fn object(number: u64, url: &str) -> Object {
         // Ids are hashes: neighbours are far apart.
         id: ObjectId(u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | 7),
         url: url.into(),
-        version: "v".into(),
+        version: match url.starts_with("cache:") {
+            true => format!("blake3:{number:064x}").into(),
+            false => "v".into(),
+        },
         size: Some(10),
     }
 }
@@ -234,6 +237,34 @@ fn what_tasks_need_and_no_store_has_is_dropped_by_force_alone() {
     assert_eq!(reach(&world, &cached, true).unwrap()[0].serves.address, "");
     let put = world.dispatcher.reach(Scope::All, &cached, Purpose::Put);
     assert_eq!(put, Err(AccessError::NoCache));
+}
+
+/// Names under which nothing can be put by hand.
+fn not_placeable() -> impl Iterator<Item = Object> {
+    let hash = "0123456789abcdef".repeat(4);
+    let by_content = format!("blake3:{hash}");
+    let long = format!("{by_content}0");
+    let urls = ["/shared/ref.db", "http://host/x", "s3://bucket/x", "cache:", "Cache:k", ""];
+    let versions = ["", "v", "10-1700000000", "made:1", "blake3:", &hash, &long].map(str::to_owned);
+    let versions =
+        [&versions[..], &[by_content.to_uppercase(), by_content[1..].to_owned()]].concat();
+    let name = |url: &str, version: &str| Object {
+        url: url.into(),
+        version: version.into(),
+        ..object(1, "cache:k")
+    };
+    assert!(name("cache:k", &by_content).is_placeable());
+    let at_urls = urls.map(|url| name(url, &by_content));
+    at_urls.into_iter().chain(versions.into_iter().map(move |version| name("cache:k", &version)))
+}
+
+#[test]
+fn nothing_is_put_under_a_name_that_content_does_not_prove() {
+    let world = World::new(2);
+    for object in not_placeable() {
+        let put = world.dispatcher.reach(Scope::All, &object, Purpose::Put);
+        assert_eq!(put, Err(AccessError::NotPlaceable), "{object:?}");
+    }
 }
 
 #[test]

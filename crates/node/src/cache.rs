@@ -31,7 +31,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use falkon_core::data::cache::{Recorded, TierId};
-use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId};
 use falkon_core::data::stage::PartialId;
 
 use crate::process::FileMark;
@@ -41,9 +41,6 @@ pub use error::{CacheError, OpenError};
 use index::{Index, Line};
 pub use place::{Access, Placed};
 use tier::{Stamp, Tier};
-
-/// What the version of an object begins with that is known by its content.
-const CONTENT_PREFIX: &str = "blake3:";
 
 /// The mode of an object: nobody is to write it.
 const OBJECT_MODE: u32 = 0o444;

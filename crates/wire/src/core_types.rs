@@ -91,6 +91,7 @@ wire_enum!(AccessError {
     3 => NoCache,
     4 => NotKept,
     5 => ExecutorGone,
+    6 => NotPlaceable,
 });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });

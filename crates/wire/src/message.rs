@@ -13,6 +13,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::result::{Counts, Finished, Stream};
 use falkon_core::task::{ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
+use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
 /// its format version goes with this one.
@@ -338,6 +339,13 @@ pub enum Refusal {
     /// The request cannot be read; why. Requests before and after it are not
     /// affected.
     Unreadable(String),
+    /// The id of a data object is not that of its URL and version.
+    WrongId {
+        /// The id that it has.
+        id: ObjectId,
+        /// Its URL.
+        url: Arc<str>,
+    },
 }
 wire_enum!(Refusal {
     0 => Request(error),
@@ -348,6 +356,7 @@ wire_enum!(Refusal {
     5 => Busy,
     6 => TooLong { bytes },
     7 => Unreadable(why),
+    8 => WrongId { id, url },
 });
 
 impl std::fmt::Display for Refusal {
@@ -371,6 +380,11 @@ impl std::fmt::Display for Refusal {
                 write!(f, "the answer is {bytes} bytes and cannot be sent; ask for less at a time")
             }
             Refusal::Unreadable(why) => write!(f, "the request cannot be read: {why}"),
+            Refusal::WrongId { id, url } => write!(
+                f,
+                "the data object {url} is declared under the id {id}, which is not that of its \
+                 URL and version: a client computes it as the protocol says"
+            ),
         }
     }
 }

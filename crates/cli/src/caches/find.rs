@@ -8,6 +8,7 @@ use crate::plan::HeldVersions;
 use crate::query::print;
 use crate::results::staged::bytes_text;
 use clap::Args;
+use falkon_core::data::object::CONTENT_PREFIX;
 use falkon_core::dispatch::{FoundObject, HolderStatus};
 use falkon_node::client::Client;
 use falkon_node::store::{StoreUrl, Stores};
@@ -114,7 +115,7 @@ pub(crate) async fn held_versions(
         let name = String::from_utf8_lossy(url);
         let mut found = client.find(None, &name).await.map_err(Exit::client)?;
         found.retain(|found| {
-            found.object.holders > 0 && found.object.version.starts_with("blake3:")
+            found.object.holders > 0 && found.object.version.starts_with(CONTENT_PREFIX)
         });
         match found.as_slice() {
             [one] => {

@@ -4,6 +4,7 @@
 mod broken;
 mod caches;
 mod lost;
+mod names;
 mod services;
 mod web;
 

@@ -42,6 +42,15 @@ pub struct Object {
     pub size: Option<u64>,
 }
 
+/// What the URL of an object begins with that lives in caches alone.
+const CACHE_PREFIX: &str = "cache:";
+
+/// What the version of an object begins with that is known by its content.
+pub const CONTENT_PREFIX: &str = "blake3:";
+
+/// The hexadecimal digits of the hash of a content.
+const CONTENT_DIGITS: usize = 64;
+
 impl Object {
     /// Whether nobody could tell its version: then the store is asked at every
     /// use what the object has become.
@@ -54,7 +63,19 @@ impl Object {
     /// is `cache:` and a key lives in caches alone.
     #[must_use]
     pub fn is_stored(&self) -> bool {
-        !self.url.starts_with("cache:")
+        !self.url.starts_with(CACHE_PREFIX)
+    }
+
+    /// Whether it is what somebody may put into a cache by hand: in no store,
+    /// where it could be taken for what is there, and known by its content,
+    /// which whoever receives it can check.
+    #[must_use]
+    pub fn is_placeable(&self) -> bool {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let key = self.url.strip_prefix(CACHE_PREFIX);
+        let hash = self.version.strip_prefix(CONTENT_PREFIX);
+        key.is_some_and(|key| !key.is_empty())
+            && hash.is_some_and(|hash| hash.len() == CONTENT_DIGITS && hash.bytes().all(is_digit))
     }
 
     /// Its persistent store: scheme and authority of its URL, or nothing for a

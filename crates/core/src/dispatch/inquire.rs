@@ -114,6 +114,8 @@ pub enum AccessError {
     NotKept,
     /// The executor that kept this output is gone.
     ExecutorGone,
+    /// The object is none that may be put into caches by hand.
+    NotPlaceable,
 }
 
 impl fmt::Display for AccessError {
@@ -137,6 +139,11 @@ impl fmt::Display for AccessError {
             }
             AccessError::NotKept => write!(f, "no executor keeps it"),
             AccessError::ExecutorGone => write!(f, "the executor that kept it is gone"),
+            AccessError::NotPlaceable => write!(
+                f,
+                "only an object whose URL is `cache:` and a key, and whose version is `blake3:` \
+                 and the hash of its content, can be put into caches"
+            ),
         }
     }
 }
@@ -261,6 +268,9 @@ impl Dispatcher {
     }
 
     fn where_to_put(&self, object: &Object) -> Result<Vec<Access>, AccessError> {
+        if !object.is_placeable() {
+            return Err(AccessError::NotPlaceable);
+        }
         let mut others = self
             .catalog
             .at(&object.url)

@@ -2,11 +2,25 @@
 //! once.
 
 use super::{Driver, answers, permission};
+use crate::object::object_id;
 use crate::provision::AskError;
-use falkon_core::dispatch::{ConnectionId, Event};
+use falkon_core::data::object::Object;
+use falkon_core::dispatch::{ConnectionId, Event, Purpose};
+use falkon_core::limits::URL_BYTES_MAX;
 use falkon_core::task::Time;
 use falkon_wire::message::{FromClient, Refusal, ToClient};
 use falkon_wire::provision::ProvisionAsk;
+
+/// A refusal if one of the objects goes by another id than that of its URL and
+/// version: the core compares ids alone, and would take one for another. The
+/// core refuses URLs that are too long, and these are not repeated here.
+fn wrong_id<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Option<Refusal> {
+    let is_misnamed = |object: &&Object| {
+        object.url.len() <= URL_BYTES_MAX && object_id(&object.url, &object.version) != object.id
+    };
+    let object = objects.into_iter().find(is_misnamed)?;
+    Some(Refusal::WrongId { id: object.id, url: object.url.clone() })
+}
 
 impl Driver {
     fn ask_provisioner(&mut self, now: Time, request: u64, ask: ProvisionAsk) -> ToClient {
@@ -45,6 +59,11 @@ impl Driver {
                 Event::Create { connection, request, options }
             }
             FromClient::Submit { request, instance, first, client, submission } => {
+                let objects = submission.data.iter().flat_map(|data| data.objects.iter());
+                if let Some(reason) = wrong_id(objects) {
+                    self.push(connection, ToClient::Refused { request, reason });
+                    return;
+                }
                 Event::Submit { connection, request, instance, first, client, submission }
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
@@ -94,7 +113,13 @@ impl Driver {
             }
             FromClient::Reach { request, instance, object, purpose } => {
                 let scope = permission::scope(peer.role, instance);
-                let answer = self.reach(request, scope, &object, purpose);
+                // What is put goes by what the request says, all else by what
+                // is known under the id.
+                let wrong_id = (purpose == Purpose::Put).then(|| wrong_id([&object])).flatten();
+                let answer = match wrong_id {
+                    Some(reason) => ToClient::Refused { request, reason },
+                    None => self.reach(request, scope, &object, purpose),
+                };
                 self.answer_question(connection, request, answer);
                 return;
             }

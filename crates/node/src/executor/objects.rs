@@ -14,7 +14,7 @@ use crate::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
 use crate::store::{StoreError, StoreUrl, Stores, Want};
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
-use falkon_core::data::object::{Object, ObjectId, Source};
+use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId, Source};
 use falkon_core::data::stage::{
     Action, Event, FetchError, FetchId, PartialId, Refusal, ServeId, StageOptions, WriteError,
 };
@@ -607,7 +607,7 @@ async fn from_store(
         StoreUrl::parse(&object.url).map_err(|error| FetchError::Refused(error.to_string()))?;
     // What a task has made has the version that the task gave it.
     let any = object.version.is_empty() || object.version.starts_with("made:");
-    let by_content = object.version.starts_with("blake3:");
+    let by_content = object.version.starts_with(CONTENT_PREFIX);
     let version = (!any && !by_content).then(|| object.version.to_string());
     // All of it: not every server gives parts.
     let length = length.filter(|length| offset > 0 || object.size != Some(*length));

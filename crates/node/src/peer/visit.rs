@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::WriteError;
+use falkon_core::dispatch::AccessError;
 use falkon_core::execute::VisitEnd;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -180,6 +181,9 @@ async fn take_in(
     }
     let (url, version) = (url.into(), version.into());
     let object = Arc::new(Object { id, url, version, size: Some(size) });
+    if !object.is_placeable() {
+        return Some(Word::Refused(AccessError::NotPlaceable.to_string()));
+    }
     let (place, placed) = oneshot::channel();
     let (end, mut ended) = oneshot::channel();
     shared.asks.send(FromPeers::Put { object: object.clone(), place, end }).await.ok()?;

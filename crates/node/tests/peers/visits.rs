@@ -112,6 +112,21 @@ fn a_ticket_is_good_for_one_thing_with_one_object() {
                 matches!(&result, Err(VisitError::Refused(why)) if why.contains("ticket")),
                 "{result:?}"
             );
+            // Nor does one under the name of what is in a store, or of another.
+            let version = "7-1700000000000000000";
+            let in_store = Object {
+                id: object_id("/shared/ref.db", version),
+                url: "/shared/ref.db".into(),
+                version: version.into(),
+                size: Some(7),
+            };
+            let put = visitor(level, VisitPurpose::Put, in_store.id);
+            let result = put.put(&peer, &in_store, &file, 7).await;
+            assert!(
+                matches!(&result, Err(VisitError::Refused(why)) if why.contains("`cache:`")),
+                "{result:?}"
+            );
+            assert!(rig.cache.read(in_store.id).is_err());
             // All is as it was.
             assert!(rig.cache.read(one).is_ok() && rig.cache.read(other).is_ok());
             assert!(rig.cache.read(object.id).is_err());

@@ -11,8 +11,8 @@ mod status;
 use crate::examples;
 use data::{
     access, access_error, assigned_data, changes, data_order, declared, found_object, lists,
-    object, object_id, object_status, policy, policy_error, policy_name, purpose, serving, ticket,
-    usage,
+    object, object_id, object_status, policy, policy_error, policy_name, purpose, serving,
+    shared_text, ticket, usage,
 };
 use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
@@ -370,6 +370,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         Just(Refusal::Busy),
         number().prop_map(|bytes| Refusal::TooLong { bytes }),
         text().prop_map(Refusal::Unreadable),
+        (object_id(), shared_text()).prop_map(|(id, url)| Refusal::WrongId { id, url }),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::{advise, peer};
 use crate::exit::{Exit, say};
-use falkon_core::data::object::Object;
+use falkon_core::data::object::{CONTENT_PREFIX, Object};
 use falkon_core::dispatch::Access;
 use falkon_node::object::Landing;
 use falkon_node::peer::{PeerError, Piece, Visitor};
@@ -74,7 +74,7 @@ fn check(object: &Object, file: &File, arrived: u64, name: &str) -> Result<(), E
     {
         return Err(wrong(format!("it has {arrived} bytes and must have {size}")));
     }
-    let Some(hash) = object.version.strip_prefix("blake3:") else { return Ok(()) };
+    let Some(hash) = object.version.strip_prefix(CONTENT_PREFIX) else { return Ok(()) };
     let found = hash_of(file).map_err(|error| {
         Exit::failure(format!("cannot read back what was fetched as {name}: {error}"))
     })?;

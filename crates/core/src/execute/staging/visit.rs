@@ -13,9 +13,6 @@ use std::sync::Arc;
 /// The instance of what visitors put into the cache: none has this number.
 const VISITS: InstanceId = InstanceId(u64::MAX - 1);
 
-/// What the version of an object begins with that is known by its content.
-const CONTENT_PREFIX: &str = "blake3:";
-
 /// What somebody wants who is no executor. The shell numbers visits, and uses
 /// no number again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,9 +108,7 @@ impl Executor {
     #[must_use]
     pub fn with_placed(mut self, reused: impl IntoIterator<Item = Object>) -> Executor {
         if let Some(data) = &mut self.data {
-            let by_hand =
-                |object: &Object| !object.is_stored() && object.version.starts_with(CONTENT_PREFIX);
-            let placed = reused.into_iter().filter(by_hand);
+            let placed = reused.into_iter().filter(Object::is_placeable);
             data.visits.placed.extend(placed.map(|object| (object.id, Arc::new(object))));
         }
         self

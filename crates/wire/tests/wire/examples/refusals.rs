@@ -40,6 +40,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("no_cache", Refusal::Access(AccessError::NoCache)),
         ("not_kept", Refusal::Access(AccessError::NotKept)),
         ("executor_gone", Refusal::Access(AccessError::ExecutorGone)),
+        ("not_placeable", Refusal::Access(AccessError::NotPlaceable)),
+        ("wrong_id", Refusal::WrongId { id: placed().id, url: placed().url }),
         ("answers_unread", Refusal::Busy),
         ("long_answer", Refusal::TooLong { bytes: 20 << 20 }),
         ("unreadable", Refusal::Unreadable("expected an array".to_owned())),

@@ -21,7 +21,7 @@ pub(super) fn object_id() -> impl Strategy<Value = ObjectId> {
     any::<u128>().prop_map(ObjectId)
 }
 
-fn shared_text() -> impl Strategy<Value = Arc<str>> {
+pub(super) fn shared_text() -> impl Strategy<Value = Arc<str>> {
     text().prop_map(Arc::from)
 }
 
@@ -137,6 +137,7 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
         Just(AccessError::NoCache),
         Just(AccessError::NotKept),
         Just(AccessError::ExecutorGone),
+        Just(AccessError::NotPlaceable),
     ]
 }
 
