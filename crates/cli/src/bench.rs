@@ -7,6 +7,7 @@
 
 mod bare_spawn;
 mod campaign;
+mod comeback;
 mod core_alone;
 mod dispatch;
 mod efficiency;
@@ -17,6 +18,7 @@ mod executors;
 mod hits;
 mod latency;
 mod memory;
+mod needs;
 mod policies;
 mod report;
 mod services;
@@ -57,6 +59,8 @@ enum What {
     Bundles(sweep::BundlesArgs),
     /// No-op tasks per second for queues of different lengths
     Depth(sweep::DepthArgs),
+    /// No-op tasks per second that all ask for other amounts of memory
+    Needs(needs::NeedsArgs),
     /// Process tasks per second, beside a bare spawn loop and xargs
     Spawn(spawn::SpawnArgs),
     /// What an input in the cache adds to a task
@@ -69,13 +73,15 @@ enum What {
     Policies(policies::PoliciesArgs),
     /// One dispatcher with very many live executors
     Executors(executors::ExecutorsArgs),
+    /// Many executors that come back to a dispatcher that was killed
+    Comeback(comeback::ComebackArgs),
     /// The share of their time that many executors spend in tasks
     Efficiency(efficiency::EfficiencyArgs),
     /// One long run, in which nothing may slow down or grow
     Endurance(endurance::EnduranceArgs),
     /// Hold many executors in this one process, for builtin tasks
     Emulate(emulator::EmulateArgs),
-    /// Everything but executors, efficiency and endurance, which take long
+    /// Everything but executors, comeback, efficiency and endurance, which take long
     All(AllArgs),
     /// The bare loop that `spawn` is compared with, in a process of its own
     #[command(hide = true)]
@@ -105,12 +111,14 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Dispatch(args) => args.round.json,
         What::Bundles(args) => args.round.json,
         What::Depth(args) => args.round.json,
+        What::Needs(args) => args.round.json,
         What::Spawn(args) => args.round.json,
         What::Hits(args) => args.round.json,
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
         What::Policies(args) => args.round.json,
         What::Executors(args) => args.json,
+        What::Comeback(args) => args.json,
         What::Efficiency(args) => args.round.json,
         What::Endurance(args) => args.json,
         What::Emulate(_) => true,
@@ -135,12 +143,14 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Dispatch(args) => show(dispatch::run(&args).await?),
             What::Bundles(args) => show(sweep::bundles(&args).await?),
             What::Depth(args) => show(sweep::depth(&args).await?),
+            What::Needs(args) => show(needs::run(&args).await?),
             What::Spawn(args) => show(spawn::run(&args).await?),
             What::Hits(args) => show(hits::run(&args)?),
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
             What::Policies(args) => show(policies::run(&args)?),
             What::Executors(args) => show(executors::run(&args).await?),
+            What::Comeback(args) => show(comeback::run(&args).await?),
             What::Efficiency(args) => show(efficiency::run(&args).await?),
             What::Endurance(args) => show(endurance::run(&args).await?),
             What::Emulate(args) => emulator::emulate(&args).await,
@@ -167,6 +177,7 @@ async fn all(
     }
     show(sweep::bundles(&sweep::BundlesArgs::usual(&round, args.quick)).await?)?;
     show(sweep::depth(&sweep::DepthArgs::usual(&round, args.quick)).await?)?;
+    show(needs::run(&needs::NeedsArgs::usual(&round, args.quick)).await?)?;
     show(spawn::run(&spawn::SpawnArgs::usual(&round, args.quick)).await?)?;
     show(hits::run(&hits::HitsArgs::usual(&round, args.quick))?)?;
     show(latency::run(&latency::LatencyArgs::usual(&round, args.quick)).await?)?;

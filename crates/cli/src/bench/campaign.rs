@@ -31,14 +31,54 @@ pub(crate) struct Load {
     /// Each task has its own command, arguments and environment; otherwise all
     /// are rows of one template.
     pub(crate) distinct: bool,
-    /// The program, or a builtin.
+    /// The program, or a builtin, and the arguments in front of those that
+    /// distinct tasks have of their own.
     pub(crate) program: &'static str,
+    /// Memory that tasks ask for.
+    pub(crate) memory: Memory,
+}
+
+/// Memory that tasks ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Memory {
+    /// None in particular.
+    #[default]
+    Any,
+    /// All the same.
+    Alike,
+    /// Each a size of its own.
+    Different,
+}
+
+/// Memory that tasks ask for if they do, at least.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+impl Default for Load {
+    fn default() -> Load {
+        Load {
+            tasks: 0,
+            bundle: BUNDLE_TASKS_MAX,
+            distinct: true,
+            program: "@noop",
+            memory: Memory::Any,
+        }
+    }
 }
 
 impl Load {
-    fn class(&self) -> TaskClass {
-        let kind = if self.program == "@noop" { Kind::Noop } else { Kind::Process };
-        TaskClass { kind, resources: Resources::cpus(1), ..TaskClass::default() }
+    fn class(&self, task: u64) -> TaskClass {
+        let kind = match self.program.split(' ').next() {
+            Some("@noop") => Kind::Noop,
+            Some("@sleep") => Kind::Sleep,
+            _ => Kind::Process,
+        };
+        let memory_bytes = match self.memory {
+            Memory::Any => 0,
+            Memory::Alike => MEMORY_BYTES_MIN,
+            Memory::Different => MEMORY_BYTES_MIN + task,
+        };
+        let resources = Resources { memory_bytes, ..Resources::cpus(1) };
+        TaskClass { kind, resources, ..TaskClass::default() }
     }
 
     /// The submission that begins with task `first`.
@@ -57,13 +97,20 @@ impl Load {
             });
             (template, Rows::Computed { factors: vec![values], offset: first })
         };
+        let (classes, class_runs) = match self.memory {
+            Memory::Different => (
+                (first..first + count).map(|task| self.class(task)).collect(),
+                (0..count as u32).map(|class| (1, class)).collect(),
+            ),
+            _ => (vec![self.class(first)], vec![(count, 0)]),
+        };
         Submission {
             data: None,
             count,
             template: Arc::new(template.to_bytes()),
             rows,
-            classes: vec![self.class()],
-            class_runs: vec![(count, 0)],
+            classes,
+            class_runs,
             names: None,
             after: Vec::new(),
         }
@@ -72,12 +119,11 @@ impl Load {
     fn commands(&self, first: u64, count: u64) -> Packed {
         let (mut blob, mut ends) = (Vec::new(), Vec::with_capacity(count as usize));
         for number in first..first + count {
+            let mut argv: Vec<Vec<u8>> = self.program.split(' ').map(Into::into).collect();
+            argv.push(format!("--input=/data/object-{number:08}.fits").into());
+            argv.push(format!("{}", number % 977).into());
             let command = Command {
-                argv: vec![
-                    self.program.into(),
-                    format!("--input=/data/object-{number:08}.fits").into(),
-                    format!("{}", number % 977).into(),
-                ],
+                argv,
                 env: vec![(b"OBJECT".to_vec(), format!("object-{number:08}").into())],
                 ..Command::default()
             };
@@ -116,8 +162,8 @@ pub(crate) async fn run(
         Ok::<_, BenchError>(bytes)
     };
     let receive = async {
-        let bytes = receive(client, deliveries, instance, load.tasks).await?;
-        Ok::<_, BenchError>((start.elapsed().as_secs_f64(), bytes))
+        let received = receive(client, deliveries, instance, load.tasks).await?;
+        Ok::<_, BenchError>((start.elapsed().as_secs_f64(), received.bytes))
     };
     let (bytes_out, (seconds, bytes_in)) = tokio::try_join!(submit, receive)?;
     client.destroy(instance).await?;
@@ -168,14 +214,24 @@ fn message_bytes(submission: &Submission) -> u64 {
     (rows + submission.template.len() + 48) as u64
 }
 
-/// Takes results in until all are there; returns the bytes of the results.
+/// Results that have been received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    /// Bytes of them, roughly.
+    bytes: u64,
+    /// From the first task's dispatch to the end of the last, in seconds.
+    pub(crate) dispatched_in: f64,
+}
+
+/// Takes results in until all are there.
 pub(crate) async fn receive(
     client: &Client,
     deliveries: &mut Deliveries,
     instance: InstanceId,
     tasks: u64,
-) -> Result<u64, BenchError> {
+) -> Result<Received, BenchError> {
     let (mut position, mut done, mut bytes) = (0, 0, 0);
+    let (mut first, mut last) = (u64::MAX, 0);
     loop {
         let delivery = deliveries.recv().await?;
         if delivery.instance != instance {
@@ -187,6 +243,8 @@ pub(crate) async fn receive(
         bytes += result_bytes(&delivery);
         for run in &delivery.results {
             position += run.count;
+            first = first.min(run.dispatched.0);
+            last = last.max(run.ended.0);
             if run.outcome == Outcome::Exit(0) {
                 done += run.count;
             }
@@ -197,7 +255,7 @@ pub(crate) async fn receive(
         }
     }
     if position == tasks && done == tasks {
-        Ok(bytes)
+        Ok(Received { bytes, dispatched_in: last.saturating_sub(first) as f64 / 1e6 })
     } else {
         Err(BenchError::Results { expected: tasks, done })
     }

@@ -126,7 +126,7 @@ impl DispatchArgs {
             None if self.distinct => BUNDLE_TASKS_MAX,
             None => tasks,
         };
-        Load { tasks, bundle, distinct: self.distinct, program: "@noop" }
+        Load { tasks, bundle, distinct: self.distinct, ..Load::default() }
     }
 
     fn setups(&self) -> Vec<(String, Setup)> {

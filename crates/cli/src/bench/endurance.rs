@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &EnduranceArgs) -> Result<Table, BenchError> {
         true => args.bundle.min(campaign::BUNDLE_TASKS_MAX),
         false => args.bundle,
     };
-    let load = Load { tasks: args.tasks, bundle, distinct: args.distinct, program: "@noop" };
+    let load = Load { tasks: args.tasks, bundle, distinct: args.distinct, ..Load::default() };
     let setup = Setup { executors: 1, slots: 2, journal: !args.no_journal, ..Setup::default() };
     let about = format!(
         "{} no-op tasks in one instance, in submissions of {bundle} ({}); what is shown is over \

@@ -1,6 +1,6 @@
 //! `falkon bench executors`: one dispatcher with very many live executors.
 
-use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
+use super::campaign::{self, Load};
 use super::emulator::{Emulators, SHARE_MAX, connected, connections_max, descriptors_max};
 use super::error::BenchError;
 use super::memory::resident_bytes;
@@ -84,13 +84,8 @@ impl ExecutorsArgs {
     fn loads(&self) -> [(&'static str, Load); 2] {
         let each = u64::from(self.executors()) * EACH_TASKS_MIN;
         let tasks = self.tasks.unwrap_or(each.max(ARRAY_TASKS_MIN));
-        let array = Load { tasks, bundle: tasks, distinct: false, program: "@noop" };
-        let distinct = Load {
-            tasks: self.distinct,
-            bundle: BUNDLE_TASKS_MAX,
-            distinct: true,
-            program: "@noop",
-        };
+        let array = Load { tasks, bundle: tasks, distinct: false, ..Load::default() };
+        let distinct = Load { tasks: self.distinct, ..Load::default() };
         [("array", array), ("distinct tasks", distinct)]
     }
 }
@@ -201,7 +196,7 @@ fn processor_times(services: &Services, emulators: &Emulators) -> [u64; PARTS.le
     [
         processor_nanos(std::process::id()),
         services.dispatcher_nanos(),
-        services.concentrator_pids().into_iter().map(processor_nanos).sum(),
+        services.concentrators_nanos(),
         emulators.pids().map(processor_nanos).sum(),
     ]
 }

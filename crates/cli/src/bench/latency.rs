@@ -112,7 +112,7 @@ struct Line {
 impl Line {
     /// Seconds from the submission of a task to its result.
     async fn round_trip(&mut self, program: &'static str) -> Result<f64, BenchError> {
-        let load = Load { tasks: 1, bundle: 1, distinct: false, program };
+        let load = Load { tasks: 1, bundle: 1, distinct: false, program, ..Load::default() };
         let submission = load.submission(0);
         let start = Instant::now();
         let pending = self.client.submit(self.instance, TaskId(self.next), submission).await?;

@@ -1,6 +1,6 @@
 //! `falkon bench memory`: what queued tasks cost a dispatcher.
 
-use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
+use super::campaign::{self, Load};
 use super::error::BenchError;
 use super::report::Table;
 use super::services::{Services, Setup};
@@ -41,9 +41,9 @@ pub(crate) async fn run(args: &MemoryArgs) -> Result<Table, BenchError> {
         if args.no_journal { "off" } else { "on" }
     );
     let mut table = Table::new("memory", about);
-    let distinct =
-        Load { tasks: args.tasks, bundle: BUNDLE_TASKS_MAX, distinct: true, program: "@noop" };
-    let array = Load { tasks: ARRAY_TASKS, bundle: ARRAY_TASKS, distinct: false, program: "@noop" };
+    let distinct = Load { tasks: args.tasks, ..Load::default() };
+    let array =
+        Load { tasks: ARRAY_TASKS, bundle: ARRAY_TASKS, distinct: false, ..Load::default() };
     for load in [distinct, array] {
         let kind = if load.distinct { "distinct" } else { "in an array" };
         let name = |what: &str| format!("{} {kind}: {what}", load.tasks);

@@ -9,6 +9,7 @@ use falkon_node::client::{Client, Deliveries};
 use falkon_node::concentrator::CONCENTRATOR_ARGUMENT;
 use falkon_node::secure::AccessFile;
 use rustix::process::{Pid, Signal};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -79,6 +80,8 @@ impl Default for Setup {
 pub(crate) struct Services {
     /// Executors first: they leave before their dispatcher ends.
     children: Vec<(&'static str, Child)>,
+    /// What the dispatcher is started with once more, to go on.
+    restart: Vec<OsString>,
     access: AccessFile,
     scratch: Scratch,
 }
@@ -105,6 +108,11 @@ impl Services {
         if let Some(count) = setup.concentrators {
             arguments.extend(["--concentrators".into(), count.to_string().into()]);
         }
+        // Whatever else it was started with is as it was the last time.
+        let mut restart = vec!["start".into(), "--dir".into(), dir.into_os_string()];
+        if let Some(count) = setup.concentrators {
+            restart.extend(["--concentrators".into(), count.to_string().into()]);
+        }
         let mut children = vec![("dispatcher", spawn(&scratch, "dispatcher", arguments)?)];
         let log = |what| BenchError::Service { what, log: log_of(&scratch, what) };
         let deadline = Instant::now() + Duration::from_secs(READY_S_MAX);
@@ -117,7 +125,7 @@ impl Services {
             }
             tokio::time::sleep(Duration::from_millis(READY_LOOK_MS)).await;
         };
-        let mut services = Services { children, access, scratch };
+        let mut services = Services { children, restart, access, scratch };
         services.add_executors(setup.executors, setup.slots).await?;
         Ok(services)
     }
@@ -158,6 +166,34 @@ impl Services {
         }
     }
 
+    /// Kills the dispatcher and starts it again, with the journal that it left.
+    /// Waits until clients are let in.
+    pub(crate) async fn kill_dispatcher(&mut self) -> Result<(Client, Deliveries), BenchError> {
+        let Some((_, dispatcher)) = self.children.last_mut() else { return self.connect().await };
+        // The kill can only fail if it has ended meanwhile.
+        let _ = dispatcher.kill();
+        let _ = dispatcher.wait();
+        *dispatcher = spawn(&self.scratch, "dispatcher", self.restart.clone())?;
+        let deadline = Instant::now() + Duration::from_secs(READY_S_MAX);
+        loop {
+            match self.connect().await {
+                Ok(connected) => return Ok(connected),
+                Err(_) if Instant::now() < deadline && !has_ended(&mut self.children) => {}
+                Err(_) => {
+                    let log = log_of(&self.scratch, "dispatcher");
+                    return Err(BenchError::Service { what: "dispatcher", log });
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(READY_LOOK_MS)).await;
+        }
+    }
+
+    /// Processor time of the processes that hold connections for the
+    /// dispatcher, in nanoseconds.
+    pub(crate) fn concentrators_nanos(&self) -> u64 {
+        self.concentrator_pids().into_iter().map(processor_nanos).sum()
+    }
+
     /// A client's connection.
     pub(crate) async fn connect(&self) -> Result<(Client, Deliveries), BenchError> {
         Ok(connect(&self.access, None).await?)
@@ -172,7 +208,7 @@ impl Services {
     pub(crate) fn spawn(
         &self,
         what: &'static str,
-        arguments: Vec<std::ffi::OsString>,
+        arguments: Vec<OsString>,
     ) -> Result<Child, BenchError> {
         spawn(&self.scratch, what, arguments)
     }
@@ -253,7 +289,7 @@ pub(crate) fn end(child: &mut Child) {
 fn spawn(
     scratch: &Scratch,
     what: &'static str,
-    arguments: Vec<std::ffi::OsString>,
+    arguments: Vec<OsString>,
 ) -> Result<Child, BenchError> {
     let log = std::fs::OpenOptions::new()
         .create(true)

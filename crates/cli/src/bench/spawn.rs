@@ -124,7 +124,13 @@ async fn through_services(args: &SpawnArgs) -> Result<f64, BenchError> {
     let setup = Setup { executors: 1, slots: args.slots, security, ..Setup::default() };
     let services = Services::start(&setup).await?;
     let (client, mut deliveries) = services.connect().await?;
-    let load = Load { tasks: args.tasks, bundle: args.tasks, distinct: false, program: PROGRAM };
+    let load = Load {
+        tasks: args.tasks,
+        bundle: args.tasks,
+        distinct: false,
+        program: PROGRAM,
+        ..Load::default()
+    };
     let taken = campaign::run(&client, &mut deliveries, &load).await?;
     Ok(args.tasks as f64 / taken.seconds)
 }

@@ -57,7 +57,7 @@ pub(crate) async fn bundles(args: &BundlesArgs) -> Result<Table, BenchError> {
             let tasks = args.tasks.min(SUBMISSIONS_MAX.saturating_mul(bundle));
             // What is more at once goes in pieces, as `falkon submit` sends it.
             let piece = bundle.min(BUNDLE_TASKS_MAX);
-            let load = Load { tasks, bundle: piece, distinct: true, program: "@noop" };
+            let load = Load { tasks, bundle: piece, ..Load::default() };
             let taken = campaign::run(&client, &mut deliveries, &load).await?;
             // The first round warms the services up.
             if round > 0 {
@@ -111,7 +111,7 @@ pub(crate) async fn depth(args: &DepthArgs) -> Result<Table, BenchError> {
     let loads: Vec<Load> = distinct
         .map(|tasks| (tasks, campaign::BUNDLE_TASKS_MAX.min(tasks / 10), true))
         .chain(arrays.map(|tasks| (tasks, tasks, false)))
-        .map(|(tasks, bundle, distinct)| Load { tasks, bundle, distinct, program: "@noop" })
+        .map(|(tasks, bundle, distinct)| Load { tasks, bundle, distinct, ..Load::default() })
         .collect();
     let mut services = Services::start(&Setup { executors: 0, ..SETUP }).await?;
     let (client, mut deliveries) = services.connect().await?;
