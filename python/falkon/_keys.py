@@ -4,6 +4,9 @@ A pickle is not: sets are in another order with each interpreter, classes of
 ``__main__`` have random names in it, equal texts are one object or two, and a line
 that was put in front of a function changes its line numbers. So what is pickled
 here goes through a filter, and only the digest is kept.
+
+What is sent by value counts by its content, what is sent by its name by the code of
+its module (``_sources.py``). A call of which anything cannot be compared has no key.
 """
 
 import functools
@@ -12,19 +15,21 @@ import marshal
 import os
 import pickle
 import sys
+import threading
 import types
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from ._apps import App, Gathered
 from ._files import File, FileFuture
 from ._futures import Future
-from ._unchanged import Facts, facts_of, global_names, is_importable
+from ._sources import Unknown, Wanted, digest_of, imports_of, is_installed, names_of
+from ._unchanged import DESCRIPTORS, Facts, facts_of, global_names, is_importable
 
 KEY_BYTES = 16
 """The length of a key; two of a billion calls have the same with a probability of
 10⁻²¹."""
-FORMAT = b"falkon key 1 " + (sys.implementation.cache_tag or "").encode()
+FORMAT = b"falkon key 2 " + (sys.implementation.cache_tag or "").encode()
 """In front of what is hashed: another Python has other byte code."""
 
 _ATOMS = frozenset((str, int, float, complex, bytes, bool, type(None), list, tuple, dict, bytearray))
@@ -33,10 +38,13 @@ _NOT_OF_A_CLASS = frozenset(
     (
         "__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__",
         "__static_attributes__", "__annotate__", "__annotate_func__",
-        "__annotations_cache__", "_abc_impl",
+        "__annotations_cache__", "_abc_impl", "__slotnames__",
     )
 )  # fmt: skip
 """Attributes that say nothing of what a class does, or change with each run."""
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+"""What has no content."""
+_CACHED = type(functools.lru_cache(None)(len))
 
 
 _Seen = Dict[int, Tuple[int, Any]]
@@ -92,11 +100,16 @@ class Arguments:
 class _Digest(pickle.Pickler):
     """The digest of a value."""
 
-    def __init__(self, seen: _Seen, found: Optional[Arguments]):
+    def __init__(self, seen: _Seen, found: Optional[Arguments], wanted: Wanted):
+        import cloudpickle
+
         self._sink = _Sink()
         super().__init__(self._sink, protocol=5)
+        # What goes by value, however it does.
+        self.dispatch_table = cloudpickle.CloudPickler.dispatch_table
         self._seen = seen
         self._found = found
+        self._wanted = wanted
 
     def persistent_id(self, value: Any) -> Any:
         """What stands for a value; ``None`` if its pickle does."""
@@ -112,13 +125,21 @@ class _Digest(pickle.Pickler):
         if isinstance(value, Future):
             return self._future(value)
         if kind is types.FunctionType:
-            return self._once(value, _function) if _is_own(value) else None
+            return self._named(value) or self._once(value, _function)
         if isinstance(value, type):
-            return self._once(value, _class) if _is_own(value) else None
+            return self._named(value) or self._once(value, _class)
+        if kind is _CACHED:
+            return self._named(value) or ("cached", value.cache_parameters(), value.__wrapped__)
+        if kind is types.BuiltinFunctionType or kind.__name__ == "ufunc":
+            return self._named(value) if is_importable(value) else None
         if kind is types.CodeType:
             return _code(value)
         if kind is types.ModuleType:
-            return "module", value.__name__, _module_file(value)
+            return self._module(value)
+        if kind in DESCRIPTORS:
+            return "descriptor", kind.__name__, value.__objclass__, value.__name__
+        if kind in _LOCKS:
+            return "lock", kind.__name__
         if hasattr(kind, "__fspath__"):
             path = os.fspath(value)
             if self._found is not None:
@@ -149,14 +170,35 @@ class _Digest(pickle.Pickler):
             # One of `large_result` (_large.py): to be hashed it would have to be fetched.
             if getattr(future, "_is_here", True) is False:
                 raise NoKey("it takes a large value that is not here")
-            made = _values.get(future)
-            if made is None:
-                made = _values[future] = self._of(future.result())
-            return "value", made
+            known = _values.get(future)
+            if known is None:
+                wanted = Wanted()
+                made = _digest_of(future.result(), {}, self._found, wanted)
+                known = _values[future] = made, wanted
+            self._wanted.add(known[1])
+            return "value", known[0]
         self._found.needs.append(future)
         return "call", key
 
-    def _once(self, value: Any, parts: Callable[[Any, "_Part"], Any]) -> Any:
+    def _named(self, value: Any) -> Any:
+        """What stands for a function or a class that goes by its name; ``None`` if
+        it goes by value."""
+        if not is_importable(value):
+            return None
+        module, name = value.__module__, value.__qualname__
+        if not is_installed(module):
+            self._wanted.imported(None, 0, module, name.split("."))
+        return "named", module, name
+
+    def _module(self, module: types.ModuleType) -> Any:
+        name = module.__name__
+        if not is_importable(module):
+            raise NoKey("the module %s goes by value" % name)
+        if not is_installed(name):
+            self._wanted.imported(None, 0, name, ())
+        return "module", name
+
+    def _once(self, value: Any, parts: Callable[[Any, "_Part", Wanted], Any]) -> Any:
         """What a function or a class consists of; if it was seen before, its
         number alone."""
         seen = self._seen
@@ -164,40 +206,33 @@ class _Digest(pickle.Pickler):
         if before is not None:
             return "seen", before[0]
         seen[id(value)] = (len(seen), value)
-        return parts(value, lambda part: _part(part, seen))
+        return parts(value, lambda part: _digest_of(part, seen, None, self._wanted), self._wanted)
 
     def _of(self, value: Any) -> bytes:
         # Sets are in any order, so that each item counts as if it were the first.
-        return _digest_of(value, dict(self._seen), self._found)
+        return _digest_of(value, dict(self._seen), self._found, self._wanted)
 
 
-def _digest_of(value: Any, seen: "_Seen", found: Optional[Arguments]) -> bytes:
+def _digest_of(value: Any, seen: "_Seen", found: Optional[Arguments], wanted: Wanted) -> bytes:
     """The digest of a value.
 
     Without a memo, which would tell one object twice from two equal ones; what
     contains itself needs one.
     """
-    made = _Digest(seen, found)
+    before = dict(seen)
+    made = _Digest(seen, found, wanted)
     made.fast = True
     try:
         made.dump(value)
     except ValueError as error:
         if "cyclic" not in str(error):
             raise
-        made = _Digest(seen, found)
+        # What was seen so far was seen for a digest that there is not.
+        seen.clear()
+        seen.update(before)
+        made = _Digest(seen, found, wanted)
         made.dump(value)
     return made._sink.hash.digest()
-
-
-def _part(value: Any, seen: "_Seen") -> bytes:
-    """The digest of something that a function or class refers to; that of its
-    type if it cannot be pickled, as locks and connections."""
-    try:
-        return _digest_of(value, seen, None)
-    except NoKey:
-        raise
-    except Exception:
-        return _digest_of(("of", type(value).__qualname__), seen, None)
 
 
 def _code(code: types.CodeType) -> Tuple[Any, ...]:
@@ -209,27 +244,35 @@ def _code(code: types.CodeType) -> Tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _function(function: Any, part: _Part) -> Tuple[Any, ...]:
+def _function(function: Any, part: _Part, wanted: Wanted) -> Tuple[Any, ...]:
     cells = []
     for cell in function.__closure__ or ():
         try:
             cells.append(part(cell.cell_contents))
-        except ValueError:
+        except ValueError as error:
+            if "empty" not in str(error):
+                raise
             cells.append(b"")
-    space = function.__globals__
-    names = sorted(name for name in global_names(function.__code__) if name in space)
+    space, code = function.__globals__, function.__code__
+    wanted.names |= names_of(code)
+    package = space.get("__package__")
+    for level, module, names in imports_of(code):
+        wanted.imported(package, level, module, names)
+    names = sorted(name for name in global_names(code) if name in space)
     return (
         "function",
         function.__qualname__,
-        function.__code__,
+        code,
         [part(value) for value in function.__defaults__ or ()],
         [(name, part(value)) for name, value in sorted((function.__kwdefaults__ or {}).items())],
         cells,
         [(name, part(space[name])) for name in names],
+        [(name, part(value)) for name, value in sorted(function.__dict__.items())],
+        [(name, part(value)) for name, value in function.__annotations__.items()],
     )
 
 
-def _class(kind: Any, part: _Part) -> Tuple[Any, ...]:
+def _class(kind: Any, part: _Part, wanted: Wanted) -> Tuple[Any, ...]:
     members = []
     for name, value in sorted(vars(kind).items()):
         if name in _NOT_OF_A_CLASS:
@@ -238,79 +281,46 @@ def _class(kind: Any, part: _Part) -> Tuple[Any, ...]:
             value = (type(value).__name__, value.__func__)
         elif isinstance(value, property):
             value = ("property", value.fget, value.fset, value.fdel)
+        wanted.names.add(name)
         members.append((name, part(value)))
-    return "class", kind.__qualname__, [part(base) for base in kind.__bases__], members
+    made = "class", kind.__qualname__, [part(base) for base in kind.__bases__], members
+    return made if type(kind) is type else (*made, part(type(kind)))
 
 
-def _is_own(value: Any) -> bool:
-    """Whether a function or class counts with what it consists of: it is not one
-    of an installed module, which counts by its name."""
-    module = getattr(value, "__module__", None)
-    if module is None or module == "__main__" or not is_importable(value):
-        return True
-    return not _is_installed(module)
-
-
-@functools.lru_cache(None)
-def _is_installed(name: str) -> bool:
-    if name.partition(".")[0] == __name__.partition(".")[0]:
-        return True
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if file is None:
-        return True
-    import sysconfig
-
-    places = sysconfig.get_paths()
-    kept = {places.get(place) for place in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return any(file.startswith(place + os.sep) for place in kept if place)
-
-
-def _module_file(module: types.ModuleType) -> bytes:
-    """The digest of the file of a module that is not installed."""
-    if module.__name__ == "__main__" or _is_installed(module.__name__):
-        return b""
-    file = module.__file__ or ""
-    try:
-        stat = os.stat(file)
-        return _file_digest(file, stat.st_size, stat.st_mtime_ns)
-    except OSError:
-        return b""
-
-
-@functools.lru_cache(256)
-def _file_digest(path: str, _size: int, _mtime_ns: int) -> bytes:
-    with open(path, "rb") as file:
-        return digest(file.read())
-
-
-_values: "weakref.WeakKeyDictionary[Any, bytes]" = weakref.WeakKeyDictionary()
+_values: "weakref.WeakKeyDictionary[Any, Tuple[bytes, Wanted]]" = weakref.WeakKeyDictionary()
 """Digests of the values of futures that have none of their own, as those that
 many calls have in common (:meth:`Executor.put`)."""
-_known: "weakref.WeakKeyDictionary[Any, Tuple[Facts, bytes]]" = weakref.WeakKeyDictionary()
-"""Digests of functions, and what they were made from."""
 
 
-def _is_named(value: Any) -> bool:
-    """Whether something counts by its name alone."""
-    if not is_importable(value):
-        return False
-    is_module = isinstance(value, types.ModuleType)
-    return _is_installed(value.__name__ if is_module else value.__module__)
+class _Known(NamedTuple):
+    """What a function is."""
+
+    facts: Optional[Facts]
+    digest: bytes
+    modules: FrozenSet[str]
+    names: FrozenSet[str]
 
 
-def _function_digest(function: Any) -> bytes:
-    """The digest of a function, which is made once as long as what it was made
-    from is the same."""
-    if type(function) is not types.FunctionType:
-        return _digest_of(function, {}, None)
-    known = _known.get(function)
-    if known is not None and known[0].hold(function):
-        return known[1]
-    facts = facts_of(function, _is_named)
-    made = _digest_of(function, {}, None)
+_known: "weakref.WeakKeyDictionary[Any, _Known]" = weakref.WeakKeyDictionary()
+
+
+def _code_of(function: Any) -> _Known:
+    """What a function is, which is found out once as long as what it refers to is
+    the same."""
+    can_be_known = type(function) in _CAN_BE_KNOWN
+    known = _known.get(function) if can_be_known else None
+    if known is not None and known.facts is not None and known.facts.hold(function):
+        return known
+    facts = facts_of(function) if can_be_known else None
+    wanted = Wanted()
+    made = _digest_of(function, {}, None, wanted)
+    code = _Known(facts, made, frozenset(wanted.modules), frozenset(wanted.names))
     if facts is not None:
-        _known[function] = (facts, made)
-    return made
+        _known[function] = code
+    return code
+
+
+_CAN_BE_KNOWN = (types.FunctionType, types.BuiltinFunctionType)
 
 
 def key_of(
@@ -325,12 +335,23 @@ def key_of(
 
     Raises :class:`NoKey` or what pickling raises.
     """
-    code = _function_digest(function)
+    code = _code_of(function)
     found = Arguments()
     named: Any = sorted(kwargs.items()) if kwargs else ()
     if declared[0] or declared[1]:
         named = [*named, declared]
     elif not named and all(type(value) in _SIMPLE for value in args):
         # The usual ones, in the form that does not know of objects.
-        return digest(kind.encode(), code, b"s", marshal.dumps(args, 0)), found
-    return digest(kind.encode(), code, b"p", _digest_of((args, named), {}, found)), found
+        modules = code.modules and _modules(code.modules, code.names) or b""
+        return digest(kind.encode(), code.digest, modules, b"s", marshal.dumps(args, 0)), found
+    wanted = Wanted()
+    arguments = _digest_of((args, named), {}, found, wanted)
+    modules = _modules(code.modules | wanted.modules, code.names | wanted.names)
+    return digest(kind.encode(), code.digest, modules, b"p", arguments), found
+
+
+def _modules(modules: FrozenSet[str], names: FrozenSet[str]) -> bytes:
+    try:
+        return digest_of(modules, names)
+    except Unknown as error:
+        raise NoKey(str(error)) from None

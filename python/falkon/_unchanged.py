@@ -35,7 +35,7 @@ _NAMED_ATOMS = frozenset(
     )
 )  # fmt: skip
 """Classes of modules that need not be loaded, whose objects do not change."""
-_DESCRIPTORS = frozenset(
+DESCRIPTORS = frozenset(
     (
         types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,
         types.GetSetDescriptorType, types.MemberDescriptorType,
@@ -163,7 +163,7 @@ class _Collected:
     def value(self, value: Any) -> None:
         """Adds the facts about a value."""
         kind = type(value)
-        if kind in _ATOMS or kind in _DESCRIPTORS:
+        if kind in _ATOMS or kind in DESCRIPTORS:
             return
         if value is self._root:
             self.meets_root = True

@@ -492,10 +492,165 @@ class Keys(Folder):
         first = self.keys(script, 1)
         self.write("mine.py", "# A comment.\n" + text)
         second = self.keys(script, 2)
-        self.assertEqual([a == b for a, b in zip(first, second)], [False, True, True])
+        self.assertEqual([a == b for a, b in zip(first, second)], [True, True, True])
         self.write("mine.py", text.replace("return value", "return -value"))
         third = self.keys(script, 3)
         self.assertFalse(set(first + second) & set(third))
+
+
+    def keys_of(self, scripts, seed=1):
+        """The keys of calls of the functions ``f`` of scripts; ``none`` without one."""
+        text = """
+            from falkon._keys import key_of
+            for text in %r:
+                space = {"__name__": "__main__"}
+                exec(text, space)
+                try:
+                    print(key_of("App", space["f"], (), {})[0].hex())
+                except Exception:
+                    print("none")
+        """ % [textwrap.dedent(one) for one in scripts]
+        return self.keys(text, seed)
+
+    def check_edits(self, script, *edits):
+        """Each edit of a script makes another function, and the same script the same."""
+        for old, _ in edits:
+            self.assertIn(old, script)
+        edited = [script.replace(old, new) for old, new in edits]
+        before, *after = self.keys_of([script, *edited])
+        self.assertEqual(self.keys_of([script], 2), [before])
+        self.assertNotEqual(before, "none")
+        self.assertEqual(len({before, *after}), 1 + len(edits), (script, edits, before, after))
+
+    def test_what_is_used_in_other_ways_counts(self):
+        for script, *edits in (
+            (
+                """
+                from types import MappingProxyType
+                TABLE = {"alpha": MappingProxyType({"k": 1}), "keys": {2: 0}.keys(), "m": memoryview(b"3")}
+                def f(): return TABLE
+                """,
+                ('{"k": 1}', '{"k": 2}'), ("{2: 0}", "{3: 0}"), ('b"3"', 'b"4"'), ("alpha", "beta"),
+            ),
+            (
+                """
+                import threading
+                def helper(): return 1
+                class Model:
+                    def __init__(self, alpha): self.alpha, self.lock = alpha, threading.Lock()
+                MODEL, REGISTRY = Model(0.1), {"h": helper, "lock": threading.Lock()}
+                def f(): return REGISTRY, MODEL, helper()
+                """,
+                ("0.1", "0.2"), ("return 1", "return 2"), ("self.alpha,", "self.beta,"),
+            ),
+            (
+                """
+                import functools
+                @functools.lru_cache(maxsize=None)
+                def cached(): return 1
+                @functools.wraps(cached)
+                def wrapped(): return cached()
+                class C:
+                    @functools.cached_property
+                    def x(self): return 2
+                def f(): return cached(), wrapped(), C().x
+                """,
+                ("return 1", "return 3"), ("return 2", "return 4"), ("None", "5"),
+            ),
+            (
+                """
+                class Meta(type):
+                    def __call__(self): return 1
+                class C(metaclass=Meta):
+                    pass
+                def g(): return g.factor
+                g.factor = 2
+                def f(*, x: int = 3): return C(), g(), f.__annotations__
+                """,
+                ("return 1", "return 3"), ("= 2", "= 4"), ("= 3", "= 5"), ("int", "float"),
+            ),
+            (
+                """
+                def deep(n):
+                    def inner(): return [sum(S for _ in range(n)) for _ in range(n)]
+                    return inner
+                S = 1
+                def f(): return deep(2)()
+                """,
+                ("S = 1", "S = 2"), ("deep(2)", "deep(3)"),
+            ),
+        ):
+            self.check_edits(script, *edits)
+        unknown = ("open('/dev/null', 'w')", "(n for n in [1])", "__import__('socket').socket()")
+        scripts = ["DATA = [1, {'a': %s}]\ndef f(): return DATA" % one for one in unknown]
+        self.assertEqual(self.keys_of(scripts), ["none"] * 3)
+
+    def test_modules_that_are_used_in_any_way_count(self):
+        os.makedirs(self.path("pk/deep"))
+        files = {
+            "first.py": "import second\ndef helper(): return second.helper()\ndef other(): return 0\n",
+            "second.py": "from pk import sub\nVALUE = 1\ndef helper(): return sub.helper() + VALUE\n",
+            "pk/__init__.py": "",
+            "pk/sub.py": "from .deep.down import below\ndef helper(): return below() + 2\n",
+            "pk/deep/__init__.py": "LEVEL = 3\n",
+            "pk/deep/down.py": "def below(): return 4\ndef unused(): return 5\n",
+            "pk/idle.py": "VALUE = 6\n",
+        }
+        for name, text in files.items():
+            self.write(name, text)
+        ways = (
+            "import first\ndef f(): return first.helper()",
+            "from first import helper\ndef f(): return helper()",
+            "from first import helper as f",
+            "def f():\n    import first\n    return first.helper()",
+            "def f():\n    from first import helper\n    return helper()",
+            "import importlib\ndef f(): return importlib.import_module('first').helper()",
+            "import functools, first\nf = functools.partial(first.helper)",
+            "import second, pk.sub\ndef f(): return pk.sub.helper(), second.helper()",
+        )
+        counts = [
+            ("second.py", "VALUE = 1", "VALUE = 7"), ("pk/sub.py", "+ 2", "+ 8"),
+            ("pk/deep/__init__.py", "3", "9"), ("pk/deep/down.py", "return 4", "return 10"),
+        ]  # fmt: skip
+        before = self.keys_of(ways)
+        self.assertNotIn("none", before)
+        self.assertEqual(len(set(before)), len(ways))
+        for name, old, new in counts:
+            self.write(name, files[name].replace(old, new))
+            after = self.keys_of(ways)
+            self.assertFalse(set(before) & set(after), name)
+            self.write(name, files[name])
+        self.assertEqual(self.keys_of(ways), before)
+        # What no call can reach, and what says nothing.
+        for name, old, new in (
+            ("first.py", "return 0", "return 1"), ("pk/deep/down.py", "return 5", "return 6"),
+            ("pk/idle.py", "6", "7"), ("second.py", "VALUE = 1", "\n# One.\nVALUE  =  1"),
+        ):  # fmt: skip
+            self.write(name, files[name].replace(old, new))
+            after = self.keys_of(ways)
+            # Which names are put together when it runs, nobody knows.
+            self.assertEqual(sum(a == b for a, b in zip(before, after)) >= len(ways) - 1, True, name)
+            self.write(name, files[name])
+
+    def test_a_module_that_is_edited_while_the_script_runs_counts_as_it_is(self):
+        script = """
+            from falkon._keys import key_of
+            import mine
+
+            def f():
+                return mine.value()
+
+            keys = []
+            for at in range(6):
+                with open("mine.py", "w") as file:
+                    file.write("def value(): return %d\\n" % (at % 3))
+                keys.append(key_of("App", f, (), {})[0].hex())
+            print(*keys)
+        """
+        self.write("mine.py", "def value(): return 0\n")
+        keys = self.keys(script, 1)
+        self.assertEqual(keys[:3], keys[3:])
+        self.assertEqual(len(set(keys)), 3)
 
 
 class Log(Folder):
@@ -575,6 +730,21 @@ class Cached(Folder):
                 self.assertIs(once(str(path)), once(str(path)))
                 self.assertEqual((run.made, run.skipped), (1, 2))
             self.assertEqual(path.read_text(), "xx")
+
+    def test_a_function_that_changes_while_the_script_runs_is_called_again(self):
+        class Config:
+            rate = 1
+
+        @falkon.python_app(cache=True)
+        def scaled(value):
+            return value * Config.rate
+
+        with falkon.run(max_workers=1) as run:
+            values = []
+            for rate in (1, 2, 1, 2):
+                Config.rate = rate
+                values.append(scaled(10).result(60))
+            self.assertEqual((values, run.made, run.skipped), ([10, 20, 10, 20], 2, 2))
 
     def test_threads_that_make_equal_calls_at_once_make_one(self):
         path = self.path("log")
