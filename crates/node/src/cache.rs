@@ -26,7 +26,6 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +34,7 @@ use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId};
 use falkon_core::data::stage::PartialId;
 
 use crate::process::FileMark;
-use crate::store::{CopyError, copy_range};
+use crate::store::{CopyError, Steps, copy_range};
 
 pub use error::{CacheError, OpenError};
 use index::{Index, Line};
@@ -214,7 +213,7 @@ impl DiskCache {
             }
         }
         let copy = self.partial(tier, partial)?;
-        let copied = copy_range(&file, 0..now.len(), &copy, 0, &AtomicBool::new(false));
+        let copied = copy_range(&file, 0..now.len(), &copy, 0, &Steps::default());
         if let Err(error) = copied {
             self.discard(tier, partial);
             return Err(match error {

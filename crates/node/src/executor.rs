@@ -8,22 +8,24 @@ mod not_started;
 mod objects;
 mod outputs;
 mod sandboxes;
+mod session;
 mod tasks;
 mod visits;
+mod watchdog;
 mod workers;
 
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
 use crate::overflow::OverflowDirectory;
 use crate::process::{Ended, HostError, Outcome};
-use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter, Role, connect_from};
+use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter};
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
 use falkon_core::task::{AllocationId, Resources, Time};
-use falkon_wire::codec::Wire;
-use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, ToExecutor};
+use falkon_wire::message::{FromExecutor, ToExecutor};
 use objects::{FromObjects, Objects};
 use outputs::Outputs;
+use session::{FromSession, SESSION_MESSAGES_MAX, Session, Voice, keep_connected, said};
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
@@ -31,29 +33,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tasks::Tasks;
 use tokio::sync::{mpsc, oneshot};
+use watchdog::{Place, Position, Watchdog};
 
 pub use crate::dispatcher::Log;
 pub use objects::{CacheSetup, CacheSetupError};
 pub use workers::WorkerOptions;
 
-/// First and longest pause before connecting again.
-const RECONNECT_MS: (u64, u64) = (20, 1000);
-/// First and longest pause after sessions that end before the dispatcher has
-/// ordered anything, and within [`SESSION_SETTLED_MS`]: what ends them may end
-/// the next one too.
-const SHORT_SESSION_PAUSE_MS: (u64, u64) = (20, 30_000);
-/// How long a session lasts that is not taken for one of these.
-const SESSION_SETTLED_MS: u64 = 3000;
 /// How long the end of a task by a signal is kept back in a batch scheduler's
 /// job: the scheduler may be ending the job, this process next.
 const DOUBT_MS: u64 = 250;
 /// How long an executor that leaves waits for its connection to close, in
 /// milliseconds.
 const FAREWELL_MS: u64 = 500;
-/// Messages waiting for the writer of a session that does not get through;
-/// more wait in the core.
-const SESSION_MESSAGES_MAX: usize = 64;
-
 /// How long file systems may take to answer, unless somebody says otherwise.
 pub const FILE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -162,18 +153,6 @@ impl std::error::Error for ExecutorError {
     }
 }
 
-/// What a session's reader hands to the driver.
-enum FromSession {
-    Said(Vec<ToExecutor>),
-    Ended,
-}
-
-/// A session's two ends, as the driver sees them.
-struct Session {
-    said: mpsc::Receiver<FromSession>,
-    say: mpsc::Sender<FromExecutor>,
-}
-
 /// Runs an executor until it is told to `leave`, or cannot go on.
 ///
 /// # Errors
@@ -191,10 +170,11 @@ pub async fn run(
     }
     let incarnation = u64::from_le_bytes(random).max(1);
     let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
-    let outputs = Outputs::new(options.overflow.clone(), incarnation);
+    let position = Position::new();
+    let outputs = Outputs::new(options.overflow.clone(), incarnation, position.clone());
     let mut objects = None;
     if let Some(setup) = &options.cache {
-        let opened = Objects::open(setup, &options, incarnation);
+        let opened = Objects::open(setup, &options, incarnation, position.clone());
         let (mut opened, stage, reused) = opened.map_err(ExecutorError::Cache)?;
         let serves = match &link {
             Link::Access { access, source } => access
@@ -213,7 +193,7 @@ pub async fn run(
     let mut driver = Driver {
         core,
         clock: Clock::start(),
-        tasks: Tasks::new(&options, outputs, objects),
+        tasks: Tasks::new(&options, outputs, objects, position.clone()),
         session: None,
         say: Vec::new(),
         reported: false,
@@ -224,7 +204,12 @@ pub async fn run(
         doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
-    let mut connector = tokio::spawn(keep_connected(link, options.give_up, options.log, sessions));
+    let voice = Voice::default();
+    let names = places(&options);
+    let (limit, log) = (options.file_limit, options.log.clone());
+    let _watchdog = Watchdog::start(position.clone(), voice.clone(), limit, names, log);
+    let connector = keep_connected(link, options.give_up, options.log, voice, sessions);
+    let mut connector = tokio::spawn(connector);
     let mut leaving = false;
     let mut ended = Vec::new();
     let mut awake = Awake::new();
@@ -234,25 +219,32 @@ pub async fn run(
         // With nothing to do after a report, the next task may come at once.
         let idle = std::mem::take(&mut driver.reported) && driver.core.load() == (0, 0);
         let mut vigil = if idle { awake.begin() } else { Vigil::none() };
-        tokio::select! {
+        position.leave();
+        let woken = tokio::select! {
             biased;
-            _ = &mut leave, if !leaving => {
+            _ = &mut leave, if !leaving => Woken::Leave,
+            said = said(&mut driver.session) => Woken::Session(said),
+            session = connected.recv(), if driver.session.is_none() => Woken::Connected(session),
+            said = driver.tasks.recv_either(&mut ended, &driver.clock) => Woken::Tasks(said),
+            // A timer would round a sleep of no time up to a millisecond.
+            () = tokio::task::yield_now(), if driver.has_woken() => Woken::Due,
+            () = alarm.wait(due) => Woken::Tasks(None),
+            () = vigil.keep() => Woken::Due,
+        };
+        position.enter();
+        match woken {
+            Woken::Leave => {
                 leaving = true;
                 driver.core.handle(driver.clock.now(), Event::Leave);
                 if driver.session.is_none() {
                     break;
                 }
             }
-            said = said(&mut driver.session) => driver.hear(said),
-            session = connected.recv(), if driver.session.is_none() => match session {
-                Some(session) => driver.session = Some(session),
-                None => break,
-            },
-            said = driver.tasks.recv_either(&mut ended, &driver.clock) => driver.take_ended(&mut ended, said),
-            // A timer would round a sleep of no time up to a millisecond.
-            () = tokio::task::yield_now(), if driver.has_woken() => {}
-            () = alarm.wait(due) => driver.take_ended(&mut ended, None),
-            () = vigil.keep() => {}
+            Woken::Session(said) => driver.hear(said),
+            Woken::Connected(Some(session)) => driver.session = Some(session),
+            Woken::Connected(None) => break,
+            Woken::Tasks(said) => driver.take_ended(&mut ended, said),
+            Woken::Due => {}
         }
         if idle {
             awake.end(&vigil);
@@ -264,6 +256,7 @@ pub async fn run(
             driver.turn().await.map_err(ExecutorError::Host)?;
         }
     }
+    position.leave();
     driver.tasks.stop();
     if let Some(stage) = driver.core.stage() {
         let recorded = stage.cache().recorded().collect();
@@ -291,12 +284,27 @@ pub async fn run(
     }
 }
 
-/// What the session says; waits for ever if there is none.
-async fn said(session: &mut Option<Session>) -> FromSession {
-    match session {
-        Some(session) => session.said.recv().await.unwrap_or(FromSession::Ended),
-        None => std::future::pending().await,
+/// What is at each place that the driver may wait for, for the log.
+fn places(options: &Options) -> impl Fn(Place) -> String + Send + 'static {
+    let cache = options.cache.iter().flat_map(|setup| &setup.directories);
+    let cache: Vec<String> = cache.map(|(path, _)| path.display().to_string()).collect();
+    let (cache, sandboxes) = (cache.join(" or "), options.scratch.display().to_string());
+    let overflow = options.overflow.path().display().to_string();
+    move |place| match place {
+        Place::Cache => format!("the file system of the cache, {cache},"),
+        Place::Sandboxes => format!("the file system of the tasks' directories, {sandboxes},"),
+        Place::Overflow => format!("the file system of long output, {overflow},"),
+        Place::Host => "the process that starts tasks".to_owned(),
     }
+}
+
+/// What the driver was woken by.
+enum Woken {
+    Leave,
+    Session(FromSession),
+    Connected(Option<Session>),
+    Tasks(Option<FromObjects>),
+    Due,
 }
 
 struct Driver {
@@ -501,143 +509,4 @@ impl Driver {
             }
         }
     }
-}
-
-/// Makes sessions, one after another.
-async fn keep_connected(
-    link: Link,
-    give_up: Option<Duration>,
-    log: Log,
-    sessions: mpsc::Sender<Session>,
-) -> Result<(), ExecutorError> {
-    let (access, source) = match link {
-        Link::Access { access, source } => (access, source),
-        Link::Here(ends) => {
-            let (reader, writer) = *ends;
-            let _ = hold_session(reader, writer, &sessions).await;
-            return Err(ExecutorError::Over);
-        }
-    };
-    let mut pause = RECONNECT_MS.0;
-    let mut after_short = SHORT_SESSION_PAUSE_MS.0;
-    let mut last = tokio::time::Instant::now();
-    let mut first = true;
-    let mut said = String::new();
-    loop {
-        match connect_from(source, &access, Role::Executor, PROTOCOL_VERSION).await {
-            Ok(session) => {
-                log(&format!("connected to the dispatcher at {}", session.peer));
-                pause = RECONNECT_MS.0;
-                said.clear();
-                let begun = tokio::time::Instant::now();
-                let (why, ordered) = hold_session(session.reader, session.writer, &sessions).await;
-                // A handshake that succeeds says nothing of what follows it.
-                let settled = Duration::from_millis(SESSION_SETTLED_MS);
-                if ordered || begun.elapsed() >= settled {
-                    after_short = SHORT_SESSION_PAUSE_MS.0;
-                } else {
-                    pause = after_short;
-                    after_short = (after_short * 2).min(SHORT_SESSION_PAUSE_MS.1);
-                }
-                if sessions.is_closed() {
-                    return Ok(());
-                }
-                let why = why.unwrap_or_else(|| "it closed the connection".to_owned());
-                log(&format!("the dispatcher is gone ({why}); connecting again"));
-                last = tokio::time::Instant::now();
-                first = false;
-            }
-            // At the first attempt a refusal is for good; later the dispatcher
-            // may be in the middle of a restart.
-            Err(error) if first && !error.is_transient() => {
-                return Err(ExecutorError::Connect(error));
-            }
-            Err(error) => {
-                if give_up.is_some_and(|limit| last.elapsed() >= limit) {
-                    return Err(match give_up {
-                        Some(limit) if !first => ExecutorError::GaveUp(limit),
-                        _ => ExecutorError::Connect(error),
-                    });
-                }
-                let reason = error.to_string();
-                if reason != said {
-                    log(&format!("{reason}; trying again and again"));
-                    said = reason;
-                }
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-        pause = (pause * 2).min(RECONNECT_MS.1);
-    }
-}
-
-/// Carries messages of one session until it ends; says why it did, and whether
-/// the dispatcher had ordered anything.
-async fn hold_session(
-    reader: FrameReader,
-    writer: FrameWriter,
-    sessions: &mpsc::Sender<Session>,
-) -> (Option<String>, bool) {
-    let (hear, said) = mpsc::channel(SESSION_MESSAGES_MAX);
-    let (say, to_say) = mpsc::channel(SESSION_MESSAGES_MAX);
-    if sessions.send(Session { said, say }).await.is_err() {
-        return (None, false);
-    }
-    let mut ordered = false;
-    let why = tokio::select! {
-        why = read(reader, hear.clone(), &mut ordered) => why,
-        why = write(writer, to_say) => why,
-    };
-    // The driver may have ended meanwhile.
-    let _ = hear.send(FromSession::Ended).await;
-    (why, ordered)
-}
-
-async fn read(
-    mut reader: FrameReader,
-    hear: mpsc::Sender<FromSession>,
-    ordered: &mut bool,
-) -> Option<String> {
-    loop {
-        let batch = match reader.read_batch().await {
-            Ok(Some(batch)) => batch,
-            Ok(None) => return None,
-            Err(error) => return Some(error.to_string()),
-        };
-        let mut messages = Vec::with_capacity(batch.len());
-        for frame in batch {
-            match ToExecutor::from_bytes(frame) {
-                Ok(message) => messages.push(message),
-                Err(error) => return Some(format!("it sent what is no message: {error}")),
-            }
-        }
-        *ordered |= messages.iter().any(|message| matches!(message, ToExecutor::Order(_)));
-        if hear.send(FromSession::Said(messages)).await.is_err() {
-            return None;
-        }
-    }
-}
-
-async fn write(
-    mut writer: FrameWriter,
-    mut messages: mpsc::Receiver<FromExecutor>,
-) -> Option<String> {
-    let mut batch = Vec::new();
-    while messages.recv_many(&mut batch, SESSION_MESSAGES_MAX).await > 0 {
-        for message in batch.drain(..) {
-            if let Err(error) = writer.queue_with(|out| message.encode(out)) {
-                return Some(error.to_string());
-            }
-            // One update may be large; the queue holds one at a time.
-            if writer.queued_bytes() > (1 << 20)
-                && let Err(error) = writer.flush().await
-            {
-                return Some(error.to_string());
-            }
-        }
-        if let Err(error) = writer.flush().await {
-            return Some(error.to_string());
-        }
-    }
-    writer.close().await.err().map(|error| error.to_string())
 }

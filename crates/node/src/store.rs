@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use crate::object::Landing;
 
-pub use copy::{CopyError, copy_range, is_full};
+pub use copy::{CopyError, Steps, copy_range, is_full};
 pub use error::{StoreError, UrlError};
 pub use posix::version_of;
 pub use url::StoreUrl;
@@ -89,6 +89,8 @@ pub struct Want {
 pub struct Stores {
     web: Arc<OnceLock<reqwest::Client>>,
     s3: Arc<s3::Buckets>,
+    /// How long a file system may be silent.
+    file_limit: Duration,
 }
 
 impl fmt::Debug for Stores {
@@ -141,7 +143,17 @@ impl Stores {
         // What speaks HTTP looks up the process's provider of cryptography. If
         // one is there already, that one will do.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Stores { web: Arc::default(), s3: Arc::new(s3::Buckets::new(environment)) }
+        Stores {
+            web: Arc::default(),
+            s3: Arc::new(s3::Buckets::new(environment)),
+            file_limit: Duration::from_millis(SILENCE_MS_MAX),
+        }
+    }
+
+    /// As these, but a file system may be silent for `limit`.
+    #[must_use]
+    pub fn with_file_limit(self, limit: Duration) -> Stores {
+        Stores { file_limit: limit, ..self }
     }
 
     /// What speaks HTTP. Made when it is first needed: a machine without
@@ -168,7 +180,7 @@ impl Stores {
     /// [`StoreError`].
     pub async fn resolve(&self, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
-            StoreUrl::Posix(path) => posix::resolve(path).await,
+            StoreUrl::Posix(path) => posix::resolve(path, self.file_limit).await,
             StoreUrl::Web(web) => http::resolve(&self.web(web)?, web).await,
             StoreUrl::S3 { bucket, key } => self.s3.resolve(url, bucket, key).await,
         }
@@ -187,7 +199,7 @@ impl Stores {
         target: &Arc<Landing>,
     ) -> Result<Fetched, StoreError> {
         match url {
-            StoreUrl::Posix(path) => posix::fetch(path, want, target).await,
+            StoreUrl::Posix(path) => posix::fetch(path, want, target, self.file_limit).await,
             StoreUrl::Web(web) => http::fetch(&self.web(web)?, web, want, target).await,
             StoreUrl::S3 { bucket, key } => self.s3.fetch(url, (bucket, key), want, target).await,
         }

@@ -17,7 +17,7 @@ mod watch;
 pub(crate) use client::Client;
 pub(crate) use daemons::{Daemons, poll_for};
 pub(crate) use left::Left;
-pub(crate) use library::{CLOCK, DEAD};
+pub(crate) use library::{CLOCK, DEAD, STUCK};
 pub(crate) use pipes::{Gate, Signals};
 pub(crate) use ran::{Ran, indices, json_lines};
 pub(crate) use running::Running;

@@ -1,8 +1,9 @@
 //! File systems that never answer: the tasks that need them end with an error
 //! that names the path, and nobody else notices.
 
-use crate::fixture::{Access, DEAD, Dispatcher, Gate, Running, Signals, Site};
+use crate::fixture::{Access, DEAD, Dispatcher, Gate, Running, STUCK, Signals, Site};
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// An executor for which paths with `/dead/` in them do not answer, with tasks
 /// that run.
@@ -18,7 +19,11 @@ const OTHERS: usize = 3;
 
 impl<'a> Scene<'a> {
     fn new(site: &'a Site, args: &[&str]) -> Scene<'a> {
-        let library = site.library("dead", DEAD);
+        Scene::with(site, site.library("dead", DEAD), args)
+    }
+
+    /// With another library, which finds in the environment what it needs.
+    fn with(site: &'a Site, library: PathBuf, args: &[&str]) -> Scene<'a> {
         let dispatcher = site.dispatcher("d", &[]);
         let access = dispatcher.access();
         let mut started: Signals = site.signals("started");
@@ -26,7 +31,7 @@ impl<'a> Scene<'a> {
         let file = access.file.to_str().unwrap().to_owned();
         let mut command = site.falkon(["executor", "--access", &file, "--name", "worker"]);
         command.args(["--slots", "8"]).args(args);
-        command.env("LD_PRELOAD", library);
+        command.env("LD_PRELOAD", library).env("STUCK_WHILE", site.path("stuck-now"));
         let executor = Running::start(command);
         dispatcher.service().wait_for("executor worker joined");
         let script = format!("echo on > {}; read line < {}", started.path(), gate.path());
@@ -147,4 +152,54 @@ fn more_tasks_than_threads_may_wait_for_file_systems() {
     check_error(&scene.result_of(&["--input", &input, "--", "true"]), "/dead/");
     scene.executor.wait_for("does not answer");
     scene.check();
+}
+
+#[test]
+fn a_data_object_that_does_not_answer_fails_its_task_and_says_which() {
+    let site = Site::new();
+    let cache = site.text("cache=64MiB");
+    let scene = Scene::new(&site, &[LIMIT, &["--cache", &cache]].concat());
+    std::fs::create_dir(site.path("dead")).unwrap();
+    let path = site.write("dead/x", "content");
+    let input = format!("in={path}");
+    check_error(&scene.result_of(&["--input", &input, "--", "cat", "in"]), &path);
+    scene.check();
+}
+
+#[test]
+fn an_executor_whose_own_directory_does_not_answer_for_a_while_keeps_its_tasks() {
+    let site = Site::new();
+    let (cache, scratch) = (site.text("cache=64MiB"), site.text("stuck"));
+    std::fs::create_dir(&scratch).unwrap();
+    let library = site.library("stuck", STUCK);
+    let args = ["--cache", &cache, "--scratch", &scratch, "--file-timeout", "600s"];
+    let scene = Scene::with(&site, library, &args);
+    let access = scene.access();
+    site.write("stuck-now", "");
+    // Its directory is made by the thread that owes the heartbeats.
+    let input = format!("in={}", site.write("x", "content"));
+    let id = access.submit(&["--input", &input, "--", "cat", "in"]);
+    scene.executor.wait_for("tasks' directories");
+    // Somebody else's work takes longer than the dispatcher bears silence.
+    site.run(["run", "--", "sleep", "13"]).exits(0);
+    std::fs::remove_file(site.path("stuck-now")).unwrap();
+    let result = access.results(&id).remove(0);
+    assert_eq!((&result["status"], &result["attempts"]), (&"done".into(), &1.into()), "{result}");
+    scene.check();
+}
+
+#[test]
+fn an_executor_whose_own_directory_never_answers_is_lost() {
+    let site = Site::new();
+    let (cache, scratch) = (site.text("cache=64MiB"), site.text("stuck"));
+    std::fs::create_dir(&scratch).unwrap();
+    let library = site.library("stuck", STUCK);
+    let args = ["--cache", &cache, "--scratch", &scratch, "--file-timeout", "1s"];
+    let scene = Scene::with(&site, library, &args);
+    site.write("stuck-now", "");
+    let input = format!("in={}", site.write("x", "content"));
+    scene.access().submit(&["--input", &input, "--", "cat", "in"]);
+    scene.executor.wait_for("take this executor for lost");
+    scene.dispatcher.service().wait_for("silent");
+    std::fs::remove_file(site.path("stuck-now")).unwrap();
 }

@@ -4,13 +4,12 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 
 use rustix::fs::ioctl_ficlone;
 
 use super::OBJECT_MODE;
 use super::tier::Tier;
-use crate::store::{CopyError, copy_range};
+use crate::store::{CopyError, Steps, copy_range};
 
 /// What a task may do with an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +83,7 @@ fn attempt(
 ) -> io::Result<Placed> {
     if access == Access::Write {
         let target = File::options().write(true).create_new(true).open(at)?;
-        return match copy_range(file, 0..bytes, &target, 0, &AtomicBool::new(false)) {
+        return match copy_range(file, 0..bytes, &target, 0, &Steps::default()) {
             Ok(copied) if copied == bytes => Ok(Placed::Copied),
             Ok(_) | Err(CopyError::Stopped) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(CopyError::Read(error) | CopyError::Write(error)) => {

@@ -5,6 +5,7 @@ use super::Log;
 use super::mend::Mender;
 use super::sandboxes::{MakeError, Sandboxes};
 use super::visits::Visits;
+use super::watchdog::{Place, Position};
 use crate::cache::{CacheError, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
 use crate::overflow::OverflowDirectory;
@@ -144,6 +145,7 @@ pub(super) struct Objects {
     sandboxes: Sandboxes,
     /// Output that visitors with tickets may read.
     overflow: OverflowDirectory,
+    position: Arc<Position>,
     log: Log,
 }
 
@@ -154,12 +156,13 @@ impl Objects {
         setup: &CacheSetup,
         executor: &super::Options,
         seed: u64,
+        position: Arc<Position>,
     ) -> Result<(Objects, StageOptions, Vec<Reused>), CacheSetupError> {
         let log = executor.log.clone();
         let directories: Vec<PathBuf> =
             setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
         let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
-        let stores = Stores::new(std::env::vars());
+        let stores = Stores::new(std::env::vars()).with_file_limit(executor.file_limit);
         let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
         let (say, said) = mpsc::unbounded_channel();
         let (ask, asks) = mpsc::channel(ASKS_MAX);
@@ -186,6 +189,7 @@ impl Objects {
             outputs: BTreeMap::new(),
             sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
             overflow: executor.overflow.clone(),
+            position,
             log,
         };
         let options = CacheOptions {
@@ -303,6 +307,7 @@ impl Objects {
     pub(super) fn act(&mut self, action: Action) {
         match action {
             Action::Delete(gone) => {
+                let _at = self.position.at(Place::Cache);
                 self.sandboxes.forget(gone.object);
                 if let Err(error) = self.cache.delete(gone.tier, gone.object) {
                     (self.log)(&error.to_string());
@@ -324,6 +329,7 @@ impl Objects {
                 });
             }
             Action::Discard { partial, tier } => {
+                let _at = self.position.at(Place::Cache);
                 for transfer in self.transfers.remove(&partial).unwrap_or_default() {
                     transfer.abort();
                 }
@@ -463,6 +469,11 @@ impl Objects {
         });
     }
 
+    /// Where the executor's thread is.
+    pub(super) fn position(&self) -> Arc<Position> {
+        self.position.clone()
+    }
+
     /// Makes the directory that a task runs in and puts its inputs there.
     pub(super) fn make_sandbox(
         &mut self,
@@ -490,6 +501,7 @@ impl Objects {
     /// The inputs of a task that has its directory, as they are now: a task
     /// that it comes after could change them.
     pub(super) fn shared_inputs(&self, key: TaskKey) -> Vec<Unchanged> {
+        let _at = self.position.at(Place::Cache);
         self.sandboxes.shared(key, &self.cache)
     }
 
@@ -497,6 +509,7 @@ impl Objects {
     /// and those that were are lost.
     pub(super) fn changed(&mut self, key: TaskKey, inputs: &[ObjectId]) -> Vec<ObjectId> {
         self.clear_sandbox(key);
+        let _at = self.position.at(Place::Cache);
         let is_lost = |object: &&ObjectId| {
             matches!(
                 self.cache.read(**object),
@@ -511,6 +524,7 @@ impl Objects {
     }
 
     fn clear_sandbox(&mut self, key: TaskKey) {
+        let _at = self.position.at(Place::Sandboxes);
         if let Some(clearing) = self.sandboxes.clear(key) {
             self.carrier.runtime.spawn_blocking(move || clearing.run());
         }

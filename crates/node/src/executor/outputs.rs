@@ -1,5 +1,6 @@
 //! What tasks of this executor write that is too long to be sent.
 
+use super::watchdog::{Place, Position};
 use crate::overflow::OverflowDirectory;
 use crate::process;
 use falkon_core::execute::TaskKey;
@@ -7,17 +8,23 @@ use falkon_core::result::{Captured, Overflow, Stream};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Keeps output in this executor's directory, and says under which numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Outputs {
     directory: OverflowDirectory,
     incarnation: u64,
+    position: Arc<Position>,
 }
 
 impl Outputs {
-    pub(super) fn new(directory: OverflowDirectory, incarnation: u64) -> Outputs {
-        Outputs { directory, incarnation }
+    pub(super) fn new(
+        directory: OverflowDirectory,
+        incarnation: u64,
+        position: Arc<Position>,
+    ) -> Outputs {
+        Outputs { directory, incarnation, position }
     }
 
     /// Where the files are.
@@ -46,6 +53,7 @@ impl Outputs {
         let overflow = match (spill, spill_error) {
             (_, Some(errno)) => {
                 // A part is of no use, and the disk may be full of it.
+                let _at = self.position.at(Place::Overflow);
                 self.directory.drop_file(number, stream);
                 cut(stream, &std::io::Error::from_raw_os_error(errno).to_string(), error);
                 None
@@ -95,6 +103,7 @@ impl Outputs {
         number: u64,
         total_bytes: u64,
     ) -> Result<(), String> {
+        let _at = self.position.at(Place::Overflow);
         if given.parent() != Some(self.directory.path()) {
             return Err(format!("its worker gave a file elsewhere: {}", given.display()));
         }
@@ -111,6 +120,7 @@ impl Outputs {
 
     /// Nobody needs these any more.
     pub(super) fn discard(&self, numbers: &[u64]) {
+        let _at = self.position.at(Place::Overflow);
         self.directory.discard(numbers);
     }
 }

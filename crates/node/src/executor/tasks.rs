@@ -1,5 +1,6 @@
 //! Tasks that an executor has started: processes, functions and builtins.
 
+mod builtins;
 mod checks;
 mod prepare;
 mod with_data;
@@ -8,6 +9,7 @@ use super::gpus::Gpus;
 use super::not_started::Failure;
 use super::objects::{FromObjects, Objects};
 use super::outputs::Outputs;
+use super::watchdog::{Place, Position};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use super::{Log, Options};
 use crate::clock::Clock;
@@ -22,16 +24,13 @@ use falkon_core::execute::{Event, Start, TaskKey, TemplateId};
 use falkon_core::limits::CAPTURE_BYTES_MAX;
 use falkon_core::result::{Detail, Outcome, Stream};
 use falkon_core::task::{InstanceId, Kind, Rows, TaskId, Time};
-use falkon_wire::codec::{DecodeError, Wire};
+use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use prepare::{NotStarted, output_paths};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-
-/// Longest `@sleep`, so that times stay far from overflow.
-const SLEEP_SECONDS_MAX: f64 = 1e9;
 
 /// Why a task is lost whose executor goes on.
 pub(super) const HOST_LOST: &str = "the process that runs tasks was killed";
@@ -96,13 +95,19 @@ pub(super) struct Tasks {
     checks: Checks,
     file_limit: Duration,
     log: Log,
+    position: Arc<Position>,
     /// Tasks that have ended and whose outputs are on their way to stores:
     /// their sizes, and what the core is to hear then.
     putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
 }
 
 impl Tasks {
-    pub(super) fn new(options: &Options, outputs: Outputs, objects: Option<Objects>) -> Tasks {
+    pub(super) fn new(
+        options: &Options,
+        outputs: Outputs,
+        objects: Option<Objects>,
+        position: Arc<Position>,
+    ) -> Tasks {
         Tasks {
             templates: HashMap::new(),
             workers: Workers::new(options, outputs.clone()),
@@ -126,6 +131,7 @@ impl Tasks {
             checks: Checks::new(options.file_limit),
             file_limit: options.file_limit,
             log: options.log.clone(),
+            position,
             putting: BTreeMap::new(),
         }
     }
@@ -313,41 +319,6 @@ impl Tasks {
             .map_err(|error| format!("the task's command cannot be read: {error}"))
     }
 
-    /// A no-op still has to be a command.
-    fn check_rows(&self, start: &Start) -> Result<(), String> {
-        let Some(Ok(Prepared { template: Template::Each, .. })) =
-            self.templates.get(&start.template)
-        else {
-            return Ok(());
-        };
-        let missing = DecodeError::Invalid("row");
-        let check = |at| match &*start.rows {
-            Rows::Packed(packed) => {
-                Command::check(packed.at(start.row + at).ok_or(missing.clone())?)
-            }
-            Rows::Computed { .. } => Err(missing.clone()),
-        };
-        (0..start.count)
-            .try_for_each(check)
-            .map_err(|error| format!("the task's command cannot be read: {error}"))
-    }
-
-    fn sleep(&mut self, start: &Start, now: Time) -> Result<(), String> {
-        let command = self.command(start, 0)?;
-        let text = command.argv.get(1).map(|text| String::from_utf8_lossy(text).into_owned());
-        let seconds = text
-            .as_deref()
-            .and_then(|text| text.trim().parse::<f64>().ok())
-            .filter(|seconds| (0.0..=SLEEP_SECONDS_MAX).contains(seconds))
-            .ok_or_else(|| {
-                format!("@sleep takes a number of seconds, not {:?}", text.unwrap_or_default())
-            })?;
-        let until = now.after((seconds * 1e6) as u64);
-        self.timers.insert((until, start.key));
-        self.sleeping.insert(start.key, (now, until));
-        Ok(())
-    }
-
     /// Passes calls on to the workers, as far as one worker can make them.
     /// `inputs` says whether those of each are there, if any has some.
     fn start_calls(&mut self, start: &Start, inputs: Option<&[Result<(), String>]>, clock: &Clock) {
@@ -461,6 +432,8 @@ impl Tasks {
     /// Hands what was prepared to the process host, as much as that takes at
     /// once. It is started when it is first needed.
     pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
+        let position = self.position.clone();
+        let _at = position.at(Place::Host);
         self.checks.send();
         self.launches.extend(self.workers.launches.drain(..));
         self.kills.append(&mut self.workers.kills);

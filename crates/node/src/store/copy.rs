@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{copy_file_range, ioctl_ficlone};
 use rustix::io::Errno;
 
-/// How much is copied between two looks at whether to stop, in bytes.
-const PIECE_BYTES: usize = 32 << 20;
+/// How much is copied at a time, in bytes: between two steps.
+const PIECE_BYTES: usize = 8 << 20;
 
 /// The buffer of a copy that the kernel does not do itself, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -26,10 +26,36 @@ pub enum CopyError {
     Stopped,
 }
 
+/// How far work has come that nobody can interrupt, and whether to go on with
+/// it: between the thread that does it and who waits for it.
+#[derive(Debug, Default)]
+pub struct Steps {
+    stopped: AtomicBool,
+    done: AtomicU64,
+}
+
+impl Steps {
+    /// Tells the work to stop at its next step.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// The steps that were done.
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Another step is done. False if the work is to stop.
+    pub(super) fn go_on(&self) -> bool {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        !self.stopped.load(Ordering::Relaxed)
+    }
+}
+
 /// Copies `range` of `from` to the offset `at` of `to`, and says how many bytes
 /// the source had of it: fewer than asked for if it ends before. Shares the
 /// blocks where the file system can and the whole file is meant, else lets the
-/// kernel copy, else copies. Looks at `stop` now and then.
+/// kernel copy, else copies. Counts `steps`, and stops when they say so.
 ///
 /// # Errors
 /// [`CopyError`]; any part of the range may have been copied.
@@ -38,14 +64,14 @@ pub fn copy_range(
     range: Range<u64>,
     to: &File,
     at: u64,
-    stop: &AtomicBool,
+    steps: &Steps,
 ) -> Result<u64, CopyError> {
     if range.start == 0 && at == 0 && shares(from, range.end, to)? {
         return Ok(range.end);
     }
     let (mut source, mut target) = (range.start, at);
     while source < range.end {
-        if stop.load(Ordering::Relaxed) {
+        if !steps.go_on() {
             return Err(CopyError::Stopped);
         }
         let length = (range.end - source).min(PIECE_BYTES as u64) as usize;
@@ -66,7 +92,7 @@ pub fn copy_range(
     }
     // Some file systems end early where a plain read goes on, and some calls
     // are not for all pairs of file systems: what is missing is read.
-    copy_by_hand(from, source..range.end, to, target, stop)?;
+    copy_by_hand(from, source..range.end, to, target, steps)?;
     let left = from.metadata().map_err(CopyError::Read)?.len();
     Ok(left.min(range.end).saturating_sub(range.start))
 }
@@ -86,13 +112,13 @@ fn copy_by_hand(
     range: Range<u64>,
     to: &File,
     at: u64,
-    stop: &AtomicBool,
+    steps: &Steps,
 ) -> Result<(), CopyError> {
     let (mut source, mut target) = (range.start, at);
     let length = range.end.saturating_sub(range.start).min(BUFFER_BYTES as u64) as usize;
     let mut buffer = vec![0; length];
     while source < range.end {
-        if stop.load(Ordering::Relaxed) {
+        if !steps.go_on() {
             return Err(CopyError::Stopped);
         }
         let wanted = (range.end - source).min(length as u64) as usize;

@@ -5,11 +5,20 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::object::Landing;
 
+use super::copy::Steps;
 use super::{CopyError, Fetched, Resolved, StoreError, Want, copy_range};
+
+/// Threads of a process that read and write files of stores, those that a file
+/// system keeps included: half of what the runtime has for calls that block.
+const THREADS_MAX: usize = 256;
+static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
 /// A file's version: its size, and when it was last written, in nanoseconds
 /// since the Unix epoch.
@@ -19,9 +28,10 @@ pub fn version_of(file: &Metadata) -> String {
     format!("{}-{nanos}", file.len())
 }
 
-pub(super) async fn resolve(path: &Path) -> Result<Resolved, StoreError> {
+pub(super) async fn resolve(path: &Path, silence: Duration) -> Result<Resolved, StoreError> {
     let path = path.to_owned();
-    aside(path.display().to_string(), move |_| {
+    let at = path.clone();
+    aside(&at, Some(silence), move |_| {
         let file = fs::metadata(&path).map_err(|error| sorted(&path, error))?;
         plain(&path, &file)?;
         Ok(Resolved { bytes: Some(file.len()), version: version_of(&file) })
@@ -33,41 +43,68 @@ pub(super) async fn fetch(
     path: &Path,
     want: &Want,
     target: &Arc<Landing>,
+    silence: Duration,
 ) -> Result<Fetched, StoreError> {
     let (path, want, target) = (path.to_owned(), want.clone(), Arc::clone(target));
-    aside(path.display().to_string(), move |stop| copy_out(&path, &want, &target, stop)).await
+    let at = path.clone();
+    aside(&at, Some(silence), move |steps| copy_out(&path, &want, &target, steps)).await
 }
 
 pub(super) async fn put(source: &Path, path: &Path) -> Result<Resolved, StoreError> {
     let (source, path) = (source.to_owned(), path.to_owned());
-    aside(path.display().to_string(), move |stop| copy_in(&source, &path, stop)).await
+    let at = path.clone();
+    // How long a file of any size takes to reach its disk nobody can say.
+    aside(&at, None, move |steps| copy_in(&source, &path, steps)).await
 }
 
-/// Does `work` where it may block. It is told to stop when nobody waits for it
-/// any more.
+/// Does `work` where it may block, within `silence` from step to step. It is
+/// told to stop when nobody waits for it any more; a thread that a file system
+/// keeps stays where it is.
 async fn aside<T: Send + 'static>(
-    url: String,
-    work: impl FnOnce(&AtomicBool) -> Result<T, StoreError> + Send + 'static,
+    path: &Path,
+    silence: Option<Duration>,
+    work: impl FnOnce(&Steps) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
-    struct Stop(Arc<AtomicBool>);
+    struct Stop(Arc<Steps>);
     impl Drop for Stop {
         fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
+            self.0.stop();
         }
     }
-    let stop = Stop(Arc::new(AtomicBool::new(false)));
-    let told = Arc::clone(&stop.0);
-    let done = tokio::task::spawn_blocking(move || work(&told)).await;
-    done.unwrap_or_else(|lost| {
-        Err(StoreError::Unreachable { url, reason: format!("the copy was given up: {lost}") })
-    })
+    let unreachable =
+        |reason: String| StoreError::Unreachable { url: path.display().to_string(), reason };
+    let pause = silence.unwrap_or(Duration::MAX);
+    let Ok(thread) = timeout(pause, THREADS.acquire()).await else {
+        let reason = "the threads of this process that read files wait for other file systems";
+        return Err(unreachable(format!("{reason} (for {} s)", pause.as_secs_f64())));
+    };
+    let stop = Stop(Arc::default());
+    let steps = Arc::clone(&stop.0);
+    let mut work = tokio::task::spawn_blocking(move || {
+        let _thread = thread;
+        work(&steps)
+    });
+    let mut before = stop.0.done();
+    loop {
+        match timeout(pause, &mut work).await {
+            Ok(done) => {
+                let lost = |lost| Err(unreachable(format!("the copy was given up: {lost}")));
+                return done.unwrap_or_else(lost);
+            }
+            Err(_) if stop.0.done() == before => {
+                let reason = "the file system has not answered for";
+                return Err(unreachable(format!("{reason} {} s", pause.as_secs_f64())));
+            }
+            Err(_) => before = stop.0.done(),
+        }
+    }
 }
 
 fn copy_out(
     path: &Path,
     want: &Want,
     target: &Landing,
-    stop: &AtomicBool,
+    steps: &Steps,
 ) -> Result<Fetched, StoreError> {
     let url = path.display().to_string();
     let file = open(path)?;
@@ -82,7 +119,7 @@ fn copy_out(
     target.sized(whole);
     let range = want.within(whole).ok_or_else(|| want.beyond(&url, whole))?;
     let wanted = range.end - range.start;
-    let copied = copy_range(&file, range, target.file(), target.offset(), stop);
+    let copied = copy_range(&file, range, target.file(), target.offset(), steps);
     let bytes = copied.map_err(|error| copy_failed(path, error))?;
     let after = state(&file)?;
     if after != before || bytes != wanted {
@@ -93,7 +130,7 @@ fn copy_out(
     Ok(Fetched { bytes, version: before.version })
 }
 
-fn copy_in(source: &Path, path: &Path, stop: &AtomicBool) -> Result<Resolved, StoreError> {
+fn copy_in(source: &Path, path: &Path, steps: &Steps) -> Result<Resolved, StoreError> {
     let url = || path.display().to_string();
     let from = File::open(source).map_err(|error| StoreError::local(url(), error))?;
     let before = from.metadata().map_err(|error| StoreError::local(url(), error))?;
@@ -103,7 +140,7 @@ fn copy_in(source: &Path, path: &Path, stop: &AtomicBool) -> Result<Resolved, St
         return Err(StoreError::Refused { url: url(), reason: "it is a directory".to_owned() });
     }
     let part = Part::create(folder, &before).map_err(|error| target_failed(path, error))?;
-    let copied = copy_range(&from, 0..before.len(), &part.file, 0, stop);
+    let copied = copy_range(&from, 0..before.len(), &part.file, 0, steps);
     let bytes = copied.map_err(|error| match error {
         CopyError::Read(error) => StoreError::local(url(), error),
         CopyError::Write(error) => target_failed(path, error),

@@ -3,6 +3,7 @@
 
 use super::{Process, Tasks};
 use crate::executor::objects::SandboxError;
+use crate::executor::watchdog::Place;
 use crate::process::{Launch, Unchanged};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::execute::{Start, StartData};
@@ -149,6 +150,8 @@ impl Tasks {
             }
             inputs.push((PathBuf::from(OsString::from_vec(name)), object.id));
         }
+        let position = objects.position();
+        let _at = position.at(Place::Sandboxes);
         let folder = objects.make_sandbox(start.key, &inputs).map_err(|error| match error {
             SandboxError::Lost(object) => NotStarted::Lost(object),
             SandboxError::Other(error) => NotStarted::Ended { outcome: Outcome::NoInput, error },
