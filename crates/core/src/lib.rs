@@ -9,6 +9,7 @@ pub mod data;
 pub mod dispatch;
 pub mod encoded;
 pub mod execute;
+pub mod handshakes;
 pub mod limits;
 pub mod metrics;
 pub mod model;

@@ -37,6 +37,15 @@ pub const RANGES_BYTES_MAX: u64 = 64 << 10;
 /// Runs of tasks in one record of the journal.
 pub const RECORD_RUNS_MAX: usize = 65_536;
 
+/// Connections of a process whose peers have sent nothing yet.
+pub const SILENT_CONNECTIONS_MAX: usize = 4096;
+/// Connections of a process whose handshakes are under way; further peers wait
+/// for a place.
+pub const HANDSHAKE_CONNECTIONS_MAX: usize = 1024;
+/// Connections of a process whose peers wait for a place; further ones are
+/// turned away.
+pub const WAITING_CONNECTIONS_MAX: usize = 16_384;
+
 /// Tasks in one submission (one message, one journal record). Packed rows are
 /// further bounded by the frame they arrive in.
 pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;

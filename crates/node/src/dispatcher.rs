@@ -18,6 +18,7 @@ mod inspect;
 mod permission;
 mod pieces;
 mod reached;
+mod refusals;
 mod requests;
 mod settle;
 mod store;
@@ -34,6 +35,7 @@ use falkon_core::dispatch::{
 use falkon_core::task::{InstanceId, Time};
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
 use hold::Held;
+use refusals::Refusals;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -175,6 +177,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         instances: Arc::new(Mutex::new(instances)),
         connections: Arc::new(AtomicU64::new(0)),
         identity: identity.clone(),
+        refusals: Refusals::new(options.log.clone()),
         log: options.log.clone(),
     };
     let driver = Driver {

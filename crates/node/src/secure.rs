@@ -21,6 +21,7 @@
 
 mod accept;
 mod access;
+mod admission;
 mod bare;
 mod connect;
 mod epochs;
@@ -37,8 +38,9 @@ mod ticket;
 mod tls;
 mod write;
 
-pub use accept::{AcceptError, Acceptor, AcceptorError, Place};
+pub use accept::{AcceptError, Acceptor, AcceptorError, RefusedKind};
 pub use access::{ACCESS_FILE_FORMAT, AccessError, AccessFile, Places};
+pub use admission::Entrant;
 pub(crate) use bare::{Bare, CODE_BYTES, Code, Incoming, Outgoing, connect_peer};
 pub use bare::{PeerAcceptor, PeerIdentity};
 pub use connect::{
@@ -81,22 +83,17 @@ pub const UNACKNOWLEDGED_MS_MAX: u32 = 20_000;
 /// there, in seconds; and the pause between questions.
 pub const KEEPALIVE_S: u64 = 5;
 
-/// How many connections may be in their handshake at once; further ones wait
-/// until one is through.
-pub const HANDSHAKES_MAX: usize = 1024;
-
-/// How long a connection waits for its handshake to begin, in milliseconds,
-/// before it is told that the dispatcher is busy. If nobody gets through in half
-/// the time that one may take, somebody keeps the places taken.
-pub const PLACE_MS_MAX: u64 = HANDSHAKE_MS_MAX / 2;
-
-/// How many connections at once are told that the dispatcher is busy; further
-/// ones are closed without a word.
-pub const BUSY_ANSWERS_MAX: usize = 64;
-
-/// How long telling a peer that the dispatcher is busy may take, in
+/// How long a peer may take for its preamble once it is connected, in
 /// milliseconds.
-pub const BUSY_ANSWER_MS_MAX: u64 = 1_000;
+pub const PREAMBLE_MS_MAX: u64 = 2_000;
+
+/// How long a peer may take for one part of the handshake, in milliseconds,
+/// before another one that waits is given its place.
+pub const STALLED_MS: u64 = 2_000;
+
+/// How long a peer waits for its handshake to begin, in milliseconds, before it
+/// is told that the dispatcher is busy.
+pub const PLACE_MS_MAX: u64 = HANDSHAKE_MS_MAX / 2;
 
 /// The usual size of a connection's read buffer, in bytes. It grows for larger
 /// frames and shrinks again.
@@ -108,6 +105,8 @@ pub const WRITE_QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// The largest access or identity file that is read, in bytes.
 pub const ACCESS_FILE_BYTES_MAX: usize = 64 << 10;
+
+const _: () = assert!(STALLED_MS < PLACE_MS_MAX, "who waits gets the place of one that stalls");
 
 // A frame of the greatest size can be queued, and its length fits its prefix.
 const _: () = assert!(FRAME_BYTES_MAX <= WRITE_QUEUE_BYTES_MAX);

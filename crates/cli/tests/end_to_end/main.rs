@@ -35,4 +35,5 @@ mod silence;
 mod simulate;
 mod sizes;
 mod stall;
+mod strangers;
 mod terminal;

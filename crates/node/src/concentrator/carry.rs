@@ -4,7 +4,8 @@ use super::arrivals::{Arrival, Arrivals};
 use super::outbox::Outbox;
 use super::{Down, PASSED_BYTES, PULSE, Up};
 use crate::secure::{
-    Acceptor, FrameReader, FrameWriter, Role, Session, WRITE_QUEUE_BYTES_MAX, plain,
+    AcceptError, Acceptor, FrameReader, FrameWriter, RefusedKind, Role, Session,
+    WRITE_QUEUE_BYTES_MAX, plain,
 };
 use falkon_core::dispatch::ConnectionId;
 use falkon_wire::codec::Wire;
@@ -211,28 +212,35 @@ async fn receive(shared: &Arc<Shared>, arrivals: Arrivals) -> Result<(), CarryEr
             )
         });
         let stream = stream.and_then(TcpStream::from_std);
-        let stream = match stream {
+        let stream = stream.and_then(|stream| Ok((stream.peer_addr()?, stream)));
+        let (from, stream) = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                shared.outbox.put(&Up::Refused { connection, why: error.to_string() });
+                shared.refuse(connection, RefusedKind::Own, &error);
                 continue;
             }
         };
-        let place = shared.acceptor.place().await;
+        let Some(entrant) = shared.acceptor.arrive(from.ip()).await else {
+            let error = AcceptError::Busy;
+            shared.refuse(connection, RefusedKind::of(&error), &error);
+            continue;
+        };
         let shared = Arc::clone(shared);
         tokio::spawn(async move {
             let known = |instance| shared.exists(connection, instance);
-            match shared.acceptor.accept_at(place, stream, known).await {
+            match shared.acceptor.accept_at(entrant, stream, known).await {
                 Ok(session) => shared.hold(connection, session).await,
-                Err(error) => {
-                    shared.outbox.put(&Up::Refused { connection, why: error.to_string() });
-                }
+                Err(error) => shared.refuse(connection, RefusedKind::of(&error), &error),
             }
         });
     }
 }
 
 impl Shared {
+    fn refuse(&self, connection: ConnectionId, kind: RefusedKind, why: &dyn fmt::Display) {
+        self.outbox.put(&Up::Refused { connection, kind, why: why.to_string() });
+    }
+
     async fn exists(&self, connection: ConnectionId, instance: u64) -> bool {
         let (asking, answer) = oneshot::channel();
         locked(&self.asking).insert(connection, asking);

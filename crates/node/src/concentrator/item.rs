@@ -6,7 +6,7 @@
 //! they came from, or go to, the peer. Both sides are the same binary, so there
 //! are no versions.
 
-use crate::secure::Role;
+use crate::secure::{RefusedKind, Role};
 use falkon_core::dispatch::ConnectionId;
 
 /// From a concentrator to its dispatcher.
@@ -20,7 +20,7 @@ pub(crate) enum Up {
         peer: String,
     },
     /// A connection came to nothing; why.
-    Refused { connection: ConnectionId, why: String },
+    Refused { connection: ConnectionId, kind: RefusedKind, why: String },
     /// The next frames are what a peer said.
     Said { connection: ConnectionId, frames: u32 },
     /// A connection is over; if it failed, why.
@@ -71,8 +71,9 @@ impl Up {
                 out.extend_from_slice(&role.encode());
                 out.extend_from_slice(peer.as_bytes());
             }
-            Up::Refused { connection, why } => {
+            Up::Refused { connection, kind, why } => {
                 head(out, 1, *connection);
+                out.push(*kind as u8);
                 out.extend_from_slice(why.as_bytes());
             }
             Up::Said { connection, frames } => {
@@ -104,7 +105,11 @@ impl Up {
                 let (role, peer) = rest.split_first_chunk()?;
                 Up::Opened { connection, role: Role::decode(*role)?, peer: text(peer) }
             }
-            1 => Up::Refused { connection, why: text(rest) },
+            1 => {
+                let (kind, why) = rest.split_first()?;
+                let kind = *RefusedKind::ALL.get(usize::from(*kind))?;
+                Up::Refused { connection, kind, why: text(why) }
+            }
             2 => Up::Said { connection, frames: u32::from_le_bytes(rest.try_into().ok()?) },
             3 => {
                 let (failed, why) = rest.split_first()?;
@@ -161,8 +166,8 @@ mod tests {
         prop_oneof![
             (connection(), role(), any::<String>())
                 .prop_map(|(connection, role, peer)| Up::Opened { connection, role, peer }),
-            (connection(), any::<String>())
-                .prop_map(|(connection, why)| Up::Refused { connection, why }),
+            (connection(), proptest::sample::select(&RefusedKind::ALL[..]), any::<String>())
+                .prop_map(|(connection, kind, why)| Up::Refused { connection, kind, why }),
             (connection(), any::<u32>())
                 .prop_map(|(connection, frames)| Up::Said { connection, frames }),
             (connection(), any::<Option<String>>())

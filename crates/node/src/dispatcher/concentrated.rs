@@ -233,9 +233,9 @@ impl Link {
                 let peer = Peer::held(role, peer, queued, end);
                 bundle.push(Inbound::Opened { connection, peer });
             }
-            Up::Refused { why, .. } => {
+            Up::Refused { kind, why, .. } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
-                self.handle.refused(&why);
+                self.handle.refusals.refused(kind, &why);
             }
             Up::Said { connection, frames } => {
                 self.speaker = (frames > 0).then_some((connection, frames));

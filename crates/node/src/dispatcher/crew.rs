@@ -3,7 +3,7 @@
 use super::Handle;
 use super::concentrated::Concentrator;
 use crate::concentrator::{DESCRIPTORS_SPARE, descriptors_max};
-use crate::secure::Acceptor;
+use crate::secure::{Acceptor, RefusedKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -139,7 +139,7 @@ impl Crew {
         let stream = match stream.into_std() {
             Ok(stream) => stream,
             Err(error) => {
-                self.handle.refused(&error);
+                self.handle.refusals.refused(RefusedKind::Own, &error);
                 return None;
             }
         };

@@ -3,8 +3,11 @@
 use super::Log;
 use super::connection::{self, Inbound};
 use super::crew::{Concentrators, Crew, OwnPlace};
+use super::refusals::Refusals;
 use crate::provision::{Setup, SetupError};
-use crate::secure::{Acceptor, FrameReader, FrameWriter, Identity, Role, Session};
+use crate::secure::{
+    AcceptError, Acceptor, FrameReader, FrameWriter, Identity, RefusedKind, Role, Session,
+};
 use falkon_core::dispatch::ConnectionId;
 use std::collections::HashSet;
 use std::fmt;
@@ -17,6 +20,10 @@ use tokio::sync::{mpsc, oneshot};
 /// Connections at once, the ones still shaking hands not counted.
 pub const CONNECTIONS_MAX: usize = 262_144;
 
+/// Pause after a connection that could not be accepted: usually there are too
+/// many open files, and some must be closed first.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// A running dispatcher.
 #[derive(Clone)]
 pub struct Handle {
@@ -26,6 +33,7 @@ pub struct Handle {
     pub(super) instances: Arc<Mutex<HashSet<u64>>>,
     pub(super) connections: Arc<AtomicU64>,
     pub(super) identity: Option<Arc<Identity>>,
+    pub(super) refusals: Refusals,
     pub(super) log: Log,
 }
 
@@ -69,7 +77,7 @@ impl Handle {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
-    /// Accepts connections for ever. They are held by this process or by
+    /// Accepts connections for ever, and waits for none of them. They are held by this process or by
     /// others, as `concentrators` says.
     pub async fn serve(
         self,
@@ -80,11 +88,12 @@ impl Handle {
         let mut crew = Crew::new(self.clone(), acceptor.clone(), concentrators);
         crew.begin();
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
-                    (self.log)(&format!("cannot accept connections for now: {error}"));
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    let why = format!("cannot accept any for now: {error}");
+                    self.refusals.refused(RefusedKind::Own, &why);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
@@ -92,12 +101,15 @@ impl Handle {
                 continue;
             }
             let Some((place, stream)) = crew.place(stream).await else { continue };
-            let handshake = acceptor.place().await;
+            let Some(entrant) = acceptor.arrive(from.ip()).await else {
+                self.refused(&AcceptError::Busy);
+                continue;
+            };
             let handle = self.clone();
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 let known = |id| std::future::ready(handle.knows_instance(id));
-                match acceptor.accept_at(handshake, stream, known).await {
+                match acceptor.accept_at(entrant, stream, known).await {
                     Ok(Session { role, peer, reader, writer, .. }) => {
                         handle.attach_at(Some(place), role, &peer, reader, writer);
                     }
@@ -107,8 +119,8 @@ impl Handle {
         }
     }
 
-    pub(super) fn refused(&self, error: &dyn fmt::Display) {
-        (self.log)(&format!("refused a connection: {error}"));
+    fn refused(&self, error: &AcceptError) {
+        self.refusals.refused(RefusedKind::of(error), error);
     }
 
     /// Starts the provisioner.

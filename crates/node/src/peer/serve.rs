@@ -129,7 +129,7 @@ pub(super) struct Shared {
     pub(super) cache: Arc<DiskCache>,
     overflow: Option<OverflowDirectory>,
     pub(super) asks: mpsc::Sender<FromPeers>,
-    connections: Arc<Semaphore>,
+    connections: Semaphore,
     next: AtomicU64,
 }
 
@@ -159,7 +159,7 @@ impl Server {
             cache,
             overflow,
             asks,
-            connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            connections: Semaphore::new(CONNECTIONS_MAX),
             next: AtomicU64::new(0),
         });
         let serve = move || {
@@ -194,23 +194,24 @@ impl Drop for Server {
 async fn listen(listener: std::net::TcpListener, shared: Arc<Shared>) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
             continue;
         };
-        let Ok(permit) = Arc::clone(&shared.connections).try_acquire_owned() else { continue };
+        let Some(entrant) = shared.acceptor.arrive(from.ip()).await else { continue };
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
-            serve_connection(stream, &shared).await;
-            drop(permit);
+            let Ok((bare, visitor)) = shared.acceptor.accept(entrant, stream).await else { return };
+            // Whoever has proved nothing takes no place of those who have.
+            let Ok(_permit) = shared.connections.try_acquire() else { return };
+            serve_connection(bare, visitor, &shared).await;
         });
     }
 }
 
 /// Serves one connection until it ends, for whatever reason: the peer knows
 /// best what it still needs, and asks again or elsewhere.
-async fn serve_connection(stream: TcpStream, shared: &Shared) {
-    let Ok((bare, visitor)) = shared.acceptor.accept(stream).await else { return };
+async fn serve_connection(bare: Bare, visitor: Option<u64>, shared: &Shared) {
     let Bare { incoming, outgoing, check, seal } = bare;
     let mut reader = Reader::new(incoming, check);
     let mut writer = Sender { stream: outgoing, seal, waiting: Vec::new() };

@@ -1,25 +1,20 @@
 //! The server's side: from an accepted stream to a session.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
 
+use super::admission::{Admission, Entrant};
 use super::frames::{ReadHalf, Side, WriteHalf, halves, prepare_tcp, protected, tcp_halves};
-use super::handshake::{self, Breakdown, Deadline, Opening, ServeError, Stage};
+use super::handshake::{self, Breakdown, Opening, ServeError, Stage};
 use super::identity::ENCODED_BYTES;
 use super::preamble::{Preamble, Status};
-use super::{
-    BUSY_ANSWER_MS_MAX, BUSY_ANSWERS_MAX, HANDSHAKES_MAX, Identity, Level, PLACE_MS_MAX, Role,
-    Session, tls,
-};
+use super::{Identity, Level, Role, Session, tls};
 
 /// Lets peers in that prove themselves. One per listening dispatcher, shared by
 /// all its connections.
@@ -29,15 +24,8 @@ pub struct Acceptor {
     version: u16,
     /// There is one exactly at [`Level::Encrypt`].
     tls: Option<TlsAcceptor>,
-    handshakes: Arc<Semaphore>,
-    busy_answers: Semaphore,
-    /// Nobody who waited for a place got one, and none has been free since.
-    stuck: AtomicBool,
+    admission: Arc<Admission>,
 }
-
-/// A place among the handshakes, or the word that there is none.
-#[derive(Debug)]
-pub struct Place(Option<OwnedSemaphorePermit>);
 
 /// The identity's certificate and private key do not make a TLS server.
 #[derive(Debug)]
@@ -63,7 +51,7 @@ impl std::error::Error for AcceptorError {
 /// good for it to know; the connection is closed.
 #[derive(Debug)]
 pub enum AcceptError {
-    /// [`HANDSHAKES_MAX`] connections are in their handshake.
+    /// Too many connections are in their handshake.
     Busy,
     /// The peer speaks another version of the protocol.
     Version {
@@ -102,7 +90,7 @@ impl fmt::Display for AcceptError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AcceptError::Busy => {
-                write!(f, "turned away: {HANDSHAKES_MAX} connections are in their handshake")
+                f.write_str("turned away: too many connections are in their handshake")
             }
             AcceptError::Version { theirs, ours } => write!(
                 f,
@@ -148,6 +136,35 @@ impl std::error::Error for AcceptError {
     }
 }
 
+/// Whose connection was refused, as far as the peer got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedKind {
+    /// The peer sent no more than its preamble: anybody can come so far, and as
+    /// often as they like.
+    Stranger,
+    /// The peer claimed to be somebody.
+    Claimant,
+    /// This process could not take the connection.
+    Own,
+}
+
+impl RefusedKind {
+    /// All kinds, by their codes.
+    pub const ALL: [RefusedKind; 3] =
+        [RefusedKind::Stranger, RefusedKind::Claimant, RefusedKind::Own];
+
+    /// The kind of a connection that was not let in.
+    #[must_use]
+    pub fn of(error: &AcceptError) -> RefusedKind {
+        match error {
+            AcceptError::Busy | AcceptError::Handshake { stage: Stage::Preamble, .. } => {
+                RefusedKind::Stranger
+            }
+            _ => RefusedKind::Claimant,
+        }
+    }
+}
+
 impl From<(Stage, Breakdown)> for AcceptError {
     fn from((stage, source): (Stage, Breakdown)) -> AcceptError {
         AcceptError::Handshake { stage, source }
@@ -179,15 +196,7 @@ impl Acceptor {
             Level::Encrypt => Some(tls::acceptor(&identity).map_err(AcceptorError)?),
             Level::None | Level::Authenticate => None,
         };
-        Ok(Acceptor {
-            identity,
-            level,
-            version,
-            tls,
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES_MAX)),
-            busy_answers: Semaphore::new(BUSY_ANSWERS_MAX),
-            stuck: AtomicBool::new(false),
-        })
+        Ok(Acceptor { identity, level, version, tls, admission: Admission::new() })
     }
 
     /// All that [`Acceptor::from_bytes`] needs to make an acceptor like this
@@ -215,30 +224,14 @@ impl Acceptor {
         self.level
     }
 
-    /// Waits for a place among the [`HANDSHAKES_MAX`] handshakes, for
-    /// [`PLACE_MS_MAX`] at most, and not at all while those who had them kept
-    /// them for so long. Whoever accepts no further connection meanwhile leaves
-    /// peers to wait where it costs nothing: thousands that are turned away and
-    /// come back at once leave no time for those that were let in.
-    pub async fn place(&self) -> Place {
-        if let Ok(permit) = Arc::clone(&self.handshakes).try_acquire_owned() {
-            self.stuck.store(false, Ordering::Relaxed);
-            return Place(Some(permit));
-        }
-        if self.stuck.load(Ordering::Relaxed) {
-            return Place(None);
-        }
-        let free = Arc::clone(&self.handshakes).acquire_owned();
-        let permit = match timeout(Duration::from_millis(PLACE_MS_MAX), free).await {
-            // The semaphore is never closed.
-            Ok(permit) => permit.ok(),
-            Err(_) => None,
-        };
-        self.stuck.store(permit.is_none(), Ordering::Relaxed);
-        Place(permit)
+    /// Takes in a connection from an address: its handshake is to begin. `None`
+    /// if there are too many. One that comes after it may have to leave for it.
+    pub async fn arrive(&self, from: IpAddr) -> Option<Entrant> {
+        self.admission.arrive(from).await
     }
 
-    /// As [`accept_at`](Acceptor::accept_at), once there is a place.
+    /// As [`accept_at`](Acceptor::accept_at), of a connection that comes in at
+    /// this moment.
     ///
     /// # Errors
     /// [`AcceptError`]; the connection is then closed.
@@ -247,25 +240,29 @@ impl Acceptor {
         stream: TcpStream,
         is_instance_known: impl FnOnce(u64) -> bool,
     ) -> Result<Session, AcceptError> {
-        self.accept_at(self.place().await, stream, at_once(is_instance_known)).await
+        let peer = stream.peer_addr().map_err(|error| (Stage::Preamble, error.into()))?;
+        let entrant = self.arrive(peer.ip()).await.ok_or(AcceptError::Busy)?;
+        self.accept_at(entrant, stream, at_once(is_instance_known)).await
     }
 
-    /// Carries out the handshake on an accepted TCP connection, within
-    /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX). A peer for which there is
-    /// no [place](Acceptor::place) is told to come back. Whether an instance is
-    /// known may take a moment to find out.
+    /// Carries out the handshake on an accepted TCP connection. The peer has
+    /// [`PREAMBLE_MS_MAX`](super::PREAMBLE_MS_MAX) to say what it speaks, waits
+    /// for a place for [`PLACE_MS_MAX`](super::PLACE_MS_MAX) at most, and has
+    /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX) then. One for which there
+    /// is no place is told to come back. Whether an instance is known may take a
+    /// moment to find out.
     ///
     /// # Errors
     /// [`AcceptError`]; the connection is then closed.
     pub async fn accept_at<K: Future<Output = bool>>(
         &self,
-        place: Place,
+        entrant: Entrant,
         stream: TcpStream,
         is_instance_known: impl FnOnce(u64) -> K,
     ) -> Result<Session, AcceptError> {
         let prepared = prepare_tcp(&stream).and_then(|()| stream.peer_addr());
         let peer = prepared.map_err(|error| (Stage::Preamble, Breakdown::from(error)))?.to_string();
-        self.admit(place, stream, tcp_halves, peer, is_instance_known).await
+        self.admit(entrant, stream, tcp_halves, peer, is_instance_known).await
     }
 
     /// Like [`accept`](Acceptor::accept), over any stream. `peer` names the
@@ -282,12 +279,14 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        self.admit(self.place().await, stream, halves, peer, at_once(is_instance_known)).await
+        let here = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let entrant = self.arrive(here).await.ok_or(AcceptError::Busy)?;
+        self.admit(entrant, stream, halves, peer, at_once(is_instance_known)).await
     }
 
     async fn admit<S, K>(
         &self,
-        place: Place,
+        entrant: Entrant,
         mut stream: S,
         halves_of: fn(S) -> (ReadHalf, WriteHalf),
         peer: String,
@@ -297,37 +296,33 @@ impl Acceptor {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
         K: Future<Output = bool>,
     {
-        let Place(Some(_permit)) = place else {
-            self.answer_busy(&mut stream).await;
-            return Err(AcceptError::Busy);
-        };
-        let deadline = Deadline::start();
-        let mut opening = deadline.step(Stage::Preamble, self.answer(&mut stream)).await??;
+        let client = entrant.preamble(&mut stream).await?;
+        let has_place = entrant.place().await;
+        let (status, refusal) = self.judge(&client, has_place);
+        let pace = entrant.pace();
+        let server = Preamble::new(self.version, self.level, status);
+        let answered = pace.step(Stage::Preamble, server.send(&mut stream)).await;
+        if let Some(refusal) = refusal {
+            // The peer is turned away whether or not the answer reaches it.
+            return Err(refusal);
+        }
+        answered?;
+        let mut opening = Opening { client, server, binding: None };
         let serve_secret = |role| self.identity.secret(role);
         let (role, keys, streams) = match &self.tls {
             Some(acceptor) => {
-                let mut stream = deadline.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
+                let mut stream = pace.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, self.identity.fingerprint());
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let (role, keys) = handshake::serve(
-                    &mut stream,
-                    &opening,
-                    deadline,
-                    serve_secret,
-                    is_instance_known,
-                )
-                .await?;
+                let (role, keys) =
+                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_instance_known)
+                        .await?;
                 (role, keys, halves(stream))
             }
             None => {
-                let (role, keys) = handshake::serve(
-                    &mut stream,
-                    &opening,
-                    deadline,
-                    serve_secret,
-                    is_instance_known,
-                )
-                .await?;
+                let (role, keys) =
+                    handshake::serve(&mut stream, &opening, pace, serve_secret, is_instance_known)
+                        .await?;
                 (role, keys, halves_of(stream))
             }
         };
@@ -335,41 +330,20 @@ impl Acceptor {
         Ok(Session { role, peer, level: self.level, reader, writer })
     }
 
-    /// Reads the client's preamble and answers it. The outer error is of the
-    /// connection, the inner one a disagreement, of which the client is told.
-    async fn answer<S>(&self, stream: &mut S) -> Result<Result<Opening, AcceptError>, Breakdown>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let client = Preamble::receive(stream).await?;
+    /// What a client is answered that speaks so, and why it is refused if it is.
+    fn judge(&self, client: &Preamble, has_place: bool) -> (Status, Option<AcceptError>) {
         let (ours, level) = (self.version, self.level);
-        let (status, error) = if client.version != ours {
+        if client.version != ours {
             let theirs = client.version;
             (Status::OtherVersion, Some(AcceptError::Version { theirs, ours }))
         } else if client.level != level.code() {
             let theirs = Level::from_code(client.level);
             (Status::OtherLevel, Some(AcceptError::Level { theirs, ours: level }))
+        } else if !has_place {
+            (Status::Busy, Some(AcceptError::Busy))
         } else {
             (Status::Fine, None)
-        };
-        let server = Preamble::new(ours, level, status);
-        server.send(stream).await?;
-        Ok(match error {
-            Some(error) => Err(error),
-            None => Ok(Opening { client, server, binding: None }),
-        })
-    }
-
-    /// Tells a peer that there are too many. Its preamble is read first:
-    /// closing a connection with unread bytes would discard the answer.
-    async fn answer_busy<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: &mut S) {
-        let Ok(_permit) = self.busy_answers.try_acquire() else { return };
-        let answer = async {
-            Preamble::receive(stream).await?;
-            Preamble::new(self.version, self.level, Status::Busy).send(stream).await
-        };
-        // The peer is turned away whether or not it hears of it.
-        let _ = timeout(Duration::from_millis(BUSY_ANSWER_MS_MAX), answer).await;
+        }
     }
 }
 

@@ -7,23 +7,25 @@
 //! whose fingerprint the dispatcher passes on with its address.
 
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::admission::{Admission, Entrant};
 use super::frames::{MAC_BYTES, ReadHalf, WriteHalf, halves, prepare_tcp};
 use super::handshake::{self, Breakdown, Deadline, JoinError, Keys, Opening, Stage};
 use super::preamble::{Preamble, Status};
 use super::ticket::{Claims, secret_at_peer};
 use super::{
-    AcceptError, AcceptorError, CONNECT_MS_MAX, ConnectFailure, Fingerprint, HANDSHAKES_MAX,
-    IdentityError, Level, Role, Secret, tls,
+    AcceptError, AcceptorError, CONNECT_MS_MAX, ConnectFailure, Fingerprint, IdentityError, Level,
+    Role, Secret, tls,
 };
 
 /// What executors speak with each other. Far from the versions of the
@@ -70,7 +72,7 @@ pub struct PeerAcceptor {
     secret: Secret,
     /// There is one exactly at [`Level::Encrypt`].
     tls: Option<(TlsAcceptor, Fingerprint)>,
-    handshakes: Semaphore,
+    admission: Arc<Admission>,
 }
 
 impl fmt::Debug for PeerAcceptor {
@@ -98,7 +100,7 @@ impl PeerAcceptor {
             }
             Level::None | Level::Authenticate => None,
         };
-        Ok(PeerAcceptor { level, secret, tls, handshakes: Semaphore::new(HANDSHAKES_MAX) })
+        Ok(PeerAcceptor { level, secret, tls, admission: Admission::new() })
     }
 
     /// Whether a ticket of this number allows what is claimed.
@@ -106,16 +108,25 @@ impl PeerAcceptor {
         claims.number(&self.secret) == number
     }
 
+    /// Takes in a connection whose handshake is to begin. `None` if there are
+    /// too many.
+    pub(crate) async fn arrive(&self, from: IpAddr) -> Option<Entrant> {
+        self.admission.arrive(from).await
+    }
+
     /// Carries out the handshake on an accepted connection. Says also which
     /// ticket the peer has, if it is a visitor.
     pub(crate) async fn accept(
         &self,
+        entrant: Entrant,
         mut stream: TcpStream,
     ) -> Result<(Bare, Option<u64>), AcceptError> {
         prepare_tcp(&stream).map_err(|error| (Stage::Preamble, Breakdown::from(error)))?;
-        let Ok(_permit) = self.handshakes.try_acquire() else { return Err(AcceptError::Busy) };
-        let deadline = Deadline::start();
-        let client = deadline.step(Stage::Preamble, Preamble::receive(&mut stream)).await?;
+        let client = entrant.preamble(&mut stream).await?;
+        if !entrant.place().await {
+            return Err(AcceptError::Busy);
+        }
+        let pace = entrant.pace();
         let (theirs, ours) = (client.version, PEER_VERSION);
         let status = match (theirs == ours, client.level == self.level.code()) {
             (false, _) => Status::OtherVersion,
@@ -123,7 +134,7 @@ impl PeerAcceptor {
             _ => Status::Fine,
         };
         let server = Preamble::new(ours, self.level, status);
-        deadline.step(Stage::Preamble, server.send(&mut stream)).await?;
+        pace.step(Stage::Preamble, server.send(&mut stream)).await?;
         match status {
             Status::Fine => {}
             Status::OtherVersion => return Err(AcceptError::Version { theirs, ours }),
@@ -137,14 +148,14 @@ impl PeerAcceptor {
         let known = |_| std::future::ready(true);
         let ((role, keys), streams) = match &self.tls {
             None => {
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, known);
+                let proved = handshake::serve(&mut stream, &opening, pace, secret, known);
                 (proved.await?, bare_halves(stream))
             }
             Some((acceptor, fingerprint)) => {
-                let mut stream = deadline.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
+                let mut stream = pace.step(Stage::Tls, tls::accept(acceptor, stream)).await?;
                 let binding = tls::server_binding(&stream, *fingerprint);
                 opening.binding = Some(binding.map_err(|e| (Stage::Tls, Breakdown::Tls(e)))?);
-                let proved = handshake::serve(&mut stream, &opening, deadline, secret, known);
+                let proved = handshake::serve(&mut stream, &opening, pace, secret, known);
                 (proved.await?, tls_halves(stream))
             }
         };

@@ -106,7 +106,7 @@ impl ConnectFailure {
                 true
             }
             ConnectFailure::Handshake { source, .. } => {
-                matches!(source, Breakdown::Deadline | Breakdown::HungUp | Breakdown::Io(_))
+                matches!(source, Breakdown::Deadline { .. } | Breakdown::HungUp | Breakdown::Io(_))
             }
             _ => false,
         }
@@ -232,7 +232,7 @@ fn write_breakdown(
             "{at} hung up and did not answer like a falkon dispatcher: is the address right, or \
              is it overloaded?"
         ),
-        (Stage::Preamble, Breakdown::Deadline) => write!(
+        (Stage::Preamble, Breakdown::Deadline { .. }) => write!(
             f,
             "{at} took the connection and did not answer like a falkon dispatcher: is the address \
              right, or does it hang?"

@@ -27,6 +27,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
+use super::admission::Pace;
 use super::preamble::{PREAMBLE_BYTES, Preamble};
 use super::secret::fill_randomly;
 use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, HANDSHAKE_MS_MAX, Role, Secret};
@@ -65,8 +66,13 @@ impl fmt::Display for Stage {
 /// answer of the peer.
 #[derive(Debug)]
 pub enum Breakdown {
-    /// [`HANDSHAKE_MS_MAX`] went by.
-    Deadline,
+    /// The time for it went by.
+    Deadline {
+        /// How long it was, in milliseconds.
+        ms: u64,
+    },
+    /// The peer did nothing while others waited.
+    Evicted,
     /// The peer closed the connection.
     HungUp,
     /// The peer does not speak Falkon's protocol.
@@ -87,9 +93,10 @@ pub enum Breakdown {
 impl fmt::Display for Breakdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Breakdown::Deadline => {
-                write!(f, "the handshake was not finished within {} s", HANDSHAKE_MS_MAX / 1000)
+            Breakdown::Deadline { ms } => {
+                write!(f, "the handshake had not come further within {} s", ms / 1000)
             }
+            Breakdown::Evicted => f.write_str("the other side sent nothing while others waited"),
             Breakdown::HungUp => f.write_str("the other side hung up"),
             Breakdown::NotFalkon => f.write_str("the other side does not speak Falkon's protocol"),
             Breakdown::TooLong { bytes } => write!(
@@ -131,11 +138,27 @@ impl From<io::Error> for Breakdown {
 
 /// The end of the time that one handshake has.
 #[derive(Clone, Copy)]
-pub(super) struct Deadline(Instant);
+pub(super) struct Deadline {
+    at: Instant,
+    ms: u64,
+}
 
 impl Deadline {
     pub(super) fn start() -> Deadline {
-        Deadline(Instant::now() + Duration::from_millis(HANDSHAKE_MS_MAX))
+        Deadline::after(HANDSHAKE_MS_MAX)
+    }
+
+    pub(super) fn after(ms: u64) -> Deadline {
+        Deadline { at: Instant::now() + Duration::from_millis(ms), ms }
+    }
+
+    pub(super) fn at(self) -> Instant {
+        self.at
+    }
+
+    /// What it means that it has passed.
+    pub(super) fn passed(self) -> Breakdown {
+        Breakdown::Deadline { ms: self.ms }
     }
 
     /// Runs one step, and says at which stage it broke down if it did.
@@ -144,9 +167,9 @@ impl Deadline {
         stage: Stage,
         step: impl Future<Output = Result<T, E>>,
     ) -> Result<T, (Stage, Breakdown)> {
-        match timeout_at(self.0, step).await {
+        match timeout_at(self.at, step).await {
             Ok(result) => result.map_err(|error| (stage, error.into())),
-            Err(_) => Err((stage, Breakdown::Deadline)),
+            Err(_) => Err((stage, self.passed())),
         }
     }
 }
@@ -329,11 +352,11 @@ impl From<(Stage, Breakdown)> for JoinError {
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = bool>>(
     stream: &mut S,
     opening: &Opening,
-    deadline: Deadline,
+    pace: Pace<'_>,
     secret_of: impl FnOnce(Role) -> Secret,
     is_instance_known: impl FnOnce(u64) -> K,
 ) -> Result<(Role, Keys), ServeError> {
-    let hello = deadline.step(Stage::Hello, Message::receive(stream)).await?;
+    let hello = pace.step(Stage::Hello, Message::receive(stream)).await?;
     let Message::Hello { role, nonce: client_nonce } = hello else {
         return Err((Stage::Hello, Breakdown::Malformed).into());
     };
@@ -342,27 +365,27 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     let secret = secret_of(role);
     let transcript = opening.transcript(role, &client_nonce, &nonce);
     let challenge = Message::Challenge { nonce, proof: secret.proof(SERVER_PROOF, &transcript) };
-    deadline.step(Stage::Challenge, challenge.send(stream)).await?;
+    pace.step(Stage::Challenge, challenge.send(stream)).await?;
 
-    let answer = deadline.step(Stage::Proof, Message::receive(stream)).await?;
+    let answer = pace.step(Stage::Proof, Message::receive(stream)).await?;
     let Message::Proof { proof } = answer else {
         return Err((Stage::Proof, Breakdown::Malformed).into());
     };
     if proof != secret.proof(CLIENT_PROOF, &transcript) {
         let refused = Message::Refused { reason: Reason::NotProved };
         // Whether or not the refusal arrives, the refusal is what to report.
-        let _ = deadline.step(Stage::Welcome, refused.send(stream)).await;
+        let _ = pace.step(Stage::Welcome, refused.send(stream)).await;
         return Err(ServeError::NotProved(role));
     }
     if let Role::Instance(id) = role
         && !is_instance_known(id).await
     {
         let refused = Message::Refused { reason: Reason::UnknownInstance };
-        let _ = deadline.step(Stage::Welcome, refused.send(stream)).await;
+        let _ = pace.step(Stage::Welcome, refused.send(stream)).await;
         return Err(ServeError::UnknownInstance(id));
     }
     let welcome = Message::Welcome { proof: secret.proof(WELCOME_PROOF, &transcript) };
-    deadline.step(Stage::Welcome, welcome.send(stream)).await?;
+    pace.step(Stage::Welcome, welcome.send(stream)).await?;
     Ok((role, Keys::of(&secret, &transcript)))
 }
 
