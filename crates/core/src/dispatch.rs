@@ -9,6 +9,7 @@
 //! records of a round before it sends anything of that round loses nothing.
 
 mod admission;
+mod attempts;
 mod cancel;
 mod catalog;
 pub(crate) mod check;
@@ -76,6 +77,7 @@ use subscriptions::Subscriptions;
 use unoffered::Unoffered;
 
 pub use admission::JoinError;
+pub use attempts::Attempts;
 pub use cancel::Selection;
 pub use check::CheckError;
 pub use event::{
@@ -181,6 +183,8 @@ pub struct Dispatcher {
     recall_check: Option<Time>,
     /// After a restart: executors that may still have tasks.
     comeback: Comeback,
+    /// How often tasks were tried and who has them, for the journal.
+    attempts: attempts::Ledger,
 }
 
 impl Dispatcher {

@@ -247,6 +247,9 @@ pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 
 /// A run of tasks, as (first, count), in a record.
 const RUN_BYTES_MAX: u64 = 19;
+/// How a run of tasks stands ([`Attempts`](crate::dispatch::Attempts)), in a
+/// record.
+const ATTEMPTS_BYTES_MAX: u64 = 48;
 
 const _: () = {
     assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
@@ -293,6 +296,7 @@ const _: () = {
     let returned = UPDATE_RUNS_MAX as u64 * HELD_BYTES_MAX;
     assert!(UPDATE_BYTES_MAX + changes + returned + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
+    assert!(ATTEMPTS_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
 };
 /// Results whose output executors keep, in all instances; output of further
 /// ones is discarded beyond what was sent.

@@ -2,7 +2,8 @@
 
 use crate::data::stage::Usage;
 use crate::limits::{
-    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, REPORT_BYTES_MAX, VALUE_BYTES_MAX,
+    CAPTURE_BYTES_MAX, ENVELOPE_BYTES_MAX, ERROR_BYTES_MAX, LOSSES_MAX, REPORT_BYTES_MAX,
+    VALUE_BYTES_MAX,
 };
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
@@ -240,6 +241,13 @@ pub struct Tries {
 }
 
 impl Tries {
+    /// Those of a task that was lost once more; `None` if that was once too
+    /// often.
+    #[must_use]
+    pub fn lost(self) -> Option<Tries> {
+        (self.losses < LOSSES_MAX).then(|| Tries { losses: self.losses + 1, ..self })
+    }
+
     /// The number of the next, or running, attempt, from 1.
     #[must_use]
     pub fn attempt(self) -> u32 {

@@ -11,7 +11,7 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, AccessError, Assigned, BatchId, Delivery, FoundObject, Held, HolderStatus,
+    Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose,
     Record, RequestError, Selection, StoredPage, Update,
 };
@@ -170,7 +170,9 @@ wire_enum!(Record {
     13 => Expired { instance, at },
     14 => Heard { instance, at },
     15 => Submitters { instance, client, runs },
+    16 => Attempts { runs },
 });
+wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
     0 => NoInstance(instance),
     1 => Sealed(instance),
@@ -194,6 +196,7 @@ wire_list!(
     Finished,
     StoredPage,
     Assigned,
+    Attempts,
     Prepare,
     Held,
     (ExecutorId, String),

@@ -37,3 +37,4 @@ mod sizes;
 mod stall;
 mod strangers;
 mod terminal;
+mod tries;

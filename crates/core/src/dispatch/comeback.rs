@@ -3,7 +3,7 @@
 
 use crate::limits::{RECONNECT_GRACE_MICROS, RECOVERY_MICROS_MAX};
 use crate::task::{ExecutorId, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Who is waited for after a restart. Nothing is dispatched meanwhile, so that
 /// executors keep the tasks that they have.
@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Comeback {
     /// By incarnation: the number and the name each had.
     expected: BTreeMap<u64, (ExecutorId, String)>,
+    /// By number: the incarnation.
+    numbers: BTreeMap<ExecutorId, u64>,
     /// Nothing is dispatched until then.
     until: Option<Time>,
     /// The wait is not extended beyond this.
@@ -25,6 +27,8 @@ pub(super) struct Comeback {
 impl Comeback {
     /// An executor was there when this was journaled.
     pub(super) fn expect(&mut self, incarnation: u64, executor: ExecutorId, name: String) {
+        self.give_up(incarnation);
+        self.numbers.insert(executor, incarnation);
         self.expected.insert(incarnation, (executor, name));
     }
 
@@ -35,7 +39,9 @@ impl Comeback {
 
     /// An executor will not be back.
     pub(super) fn give_up(&mut self, incarnation: u64) {
-        self.expected.remove(&incarnation);
+        if let Some((executor, _)) = self.expected.remove(&incarnation) {
+            self.numbers.remove(&executor);
+        }
     }
 
     /// The journal has been read, and there are tasks that executors may have.
@@ -67,20 +73,32 @@ impl Comeback {
     /// An executor has said all that it has. Returns whether nobody is waited
     /// for any more.
     pub(super) fn is_back(&mut self, incarnation: u64) -> bool {
-        self.expected.remove(&incarnation);
+        self.give_up(incarnation);
         self.until.is_some() && self.expected.is_empty()
     }
 
-    /// Nobody is waited for any more. Gives the incarnations of those that did
-    /// not come.
-    pub(super) fn end(&mut self) -> Vec<u64> {
+    /// Nobody is waited for any more. Gives the incarnations and the numbers of
+    /// those that did not come.
+    pub(super) fn end(&mut self) -> Vec<(u64, ExecutorId)> {
         self.until = None;
-        std::mem::take(&mut self.expected).into_keys().collect()
+        self.numbers.clear();
+        let missing = std::mem::take(&mut self.expected).into_iter();
+        missing.map(|(incarnation, (executor, _))| (incarnation, executor)).collect()
     }
 
-    /// The numbers of those that have not come back.
-    pub(super) fn numbers(&self) -> BTreeSet<ExecutorId> {
-        self.expected.values().map(|(id, _)| *id).collect()
+    /// Whether the executor of that number may still come back.
+    pub(super) fn expects_number(&self, executor: ExecutorId) -> bool {
+        self.numbers.contains_key(&executor)
+    }
+
+    /// The incarnation of an executor that may still come back.
+    pub(super) fn incarnation(&self, executor: ExecutorId) -> Option<u64> {
+        self.numbers.get(&executor).copied()
+    }
+
+    /// The number of an executor that may still come back.
+    pub(super) fn number(&self, incarnation: u64) -> Option<ExecutorId> {
+        self.expected.get(&incarnation).map(|(executor, _)| *executor)
     }
 
     /// The executors that have not come back: incarnation, number and name.

@@ -1,11 +1,12 @@
 //! Executors that come, speak and go, and what becomes of their tasks.
 
+use super::end::unrun;
 use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
 use super::outputs::admit_overflow;
 use super::queues::key_of;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
-use crate::limits::{HEARTBEAT_LOST_MICROS, LOSSES_MAX, RECONNECT_GRACE_MICROS, TELL_MICROS};
+use crate::limits::{HEARTBEAT_LOST_MICROS, RECONNECT_GRACE_MICROS, TELL_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -79,6 +80,7 @@ impl Dispatcher {
                 unknown.push(report);
             }
         }
+        self.no_longer_awaited(join.incarnation);
         let held: Vec<Held> = unknown.iter().map(held_of).collect();
         self.adopt(id, &held);
         for report in unknown {
@@ -173,6 +175,7 @@ impl Dispatcher {
                 };
                 instance.dispatched += run.count;
                 instance.usage += need.weight(run.count);
+                self.attempts.note(id, run.first, run.count, tries, Some(executor.id));
                 executor.add(id, in_flight, need, 0);
             }
             for (first, count) in wanted.iter() {
@@ -428,6 +431,7 @@ impl Dispatcher {
         if let Some(instance) = self.instances.get_mut(&id) {
             let run = ReadyRun { first, count, class, tries };
             let key = instance.push_ready(&self.needs, &mut self.index, run);
+            self.attempts.note(id, first, count, tries, None);
             self.located.grew(id, key);
             self.refresh_hungry(id);
             self.unplaced = true;
@@ -458,20 +462,37 @@ impl Dispatcher {
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
-            let tries = Tries { losses: run.tries.losses.saturating_add(1), ..run.tries };
-            if tries.losses > LOSSES_MAX {
-                let weight = self.needs[run.need].weight(run.count);
-                if let Some(instance) = self.instances.get_mut(&instance) {
-                    instance.dispatched -= run.count;
-                    instance.usage -= weight;
-                }
-                self.end_unrun(instance, run.first, run.count, Outcome::Lost);
-                self.refresh_hungry(instance);
-            } else {
+            if let Some(tries) = run.tries.lost() {
                 self.put_back(instance, &run, tries);
+                continue;
             }
+            let weight = self.needs[run.need].weight(run.count);
+            if let Some(instance) = self.instances.get_mut(&instance) {
+                instance.dispatched -= run.count;
+                instance.usage -= weight;
+            }
+            let of_run = (run.first, run.count);
+            self.end_lost(instance, of_run, run.tries, Some(id), run.dispatched);
+            self.refresh_hungry(instance);
         }
         self.unplaced = true;
+    }
+
+    /// Tasks were lost as often as is allowed, and once more.
+    pub(super) fn end_lost(
+        &mut self,
+        id: InstanceId,
+        (first, count): (u64, u64),
+        tries: Tries,
+        executor: Option<ExecutorId>,
+        dispatched: Time,
+    ) {
+        let Some(instance) = self.instances.get(&id) else { return };
+        let first = TaskId(first);
+        let queued = instance.batch_of(first).map_or(Time::default(), |batch| batch.queued);
+        let unrun = unrun(first, count, Outcome::Lost, queued, self.now);
+        let attempts = tries.attempt();
+        self.end(id, Finished { executor, attempts, dispatched, ..unrun });
     }
 
     /// Takes an executor out of the books, with its tasks still in flight.

@@ -382,6 +382,7 @@ impl Dispatcher {
             };
         announce(instance, TaskId(taken.task), executor);
         let run = ReadyRun { first: taken.task, count: 1, class: past.class, tries: past.tries };
+        self.attempts.note(id, run.first, 1, run.tries, Some(to));
         executor.add(
             id,
             InFlight {

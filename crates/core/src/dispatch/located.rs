@@ -105,6 +105,11 @@ impl Located {
         self.tasks.first_key_value().map(|(task, past)| (*task, past.class))
     }
 
+    /// The tasks here, and what each brings with it.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Past)> {
+        self.tasks.iter().map(|(task, past)| (*task, past))
+    }
+
     /// The tasks here, in no particular order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + '_ {
         self.tasks.keys().copied()

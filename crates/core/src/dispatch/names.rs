@@ -57,10 +57,10 @@ impl Dispatcher {
         }
         let results = self.instances.values().flat_map(|instance| instance.results.iter());
         let mentioned: BTreeSet<_> = results.filter_map(|(_, run)| run.executor).collect();
-        let expected = self.comeback.numbers();
+        let comeback = &self.comeback;
         let executors = &self.executors;
         self.executor_names.retain(|id| {
-            executors.contains_key(&id) || expected.contains(&id) || mentioned.contains(&id)
+            executors.contains_key(&id) || comeback.expects_number(id) || mentioned.contains(&id)
         });
     }
 }

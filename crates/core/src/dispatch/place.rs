@@ -350,6 +350,7 @@ impl Dispatcher {
                 rows,
                 data,
             });
+            self.attempts.note(instance_id, run.first, run.count, run.tries, Some(executor_id));
             executor.add(
                 instance_id,
                 InFlight {
@@ -380,6 +381,7 @@ impl Dispatcher {
     /// Sends the orders that have come together.
     pub(super) fn send_orders(&mut self) {
         self.journal_results();
+        self.journal_attempts();
         self.release_unread();
         self.note_demands();
         self.tell_discards();

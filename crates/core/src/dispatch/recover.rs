@@ -1,12 +1,13 @@
 //! What is journaled, and how a dispatcher comes back from it (ARCHITECTURE.md).
 //!
-//! Dispatches are not journaled: what was with executors is ready again, and
-//! executors that come back within a grace keep what they have.
+//! What was with executors is ready again, and executors that come back within
+//! a grace keep what they have. What the others had is lost with them
+//! (`attempts.rs`).
 
 use super::cancel::records_of;
 use super::instance::Instance;
 use super::pages::StoredPage;
-use super::{Dispatcher, InstanceOptions};
+use super::{Attempts, Dispatcher, InstanceOptions};
 use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
@@ -117,6 +118,11 @@ pub enum Record {
         task: TaskId,
         /// How often it has been run again, this time included.
         times: u32,
+    },
+    /// How tasks stand: how often they were tried, and who has them.
+    Attempts {
+        /// In the order in which they came to stand so.
+        runs: Vec<Attempts>,
     },
     /// Values that unfinished tasks take: in a snapshot of tasks whose results
     /// are not in it, else of results that were read from disk.
@@ -284,6 +290,7 @@ impl Dispatcher {
                 }
                 self.settle_recovered(instance, &ended);
             }
+            Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
             Record::Values { instance, tasks, values } => {
                 self.recovering(instance)?.recover_values(&tasks, &values);
@@ -298,6 +305,7 @@ impl Dispatcher {
             gone.queues.let_all_go(&mut self.needs);
         }
         self.ended.forget(id);
+        self.attempts.forget(id);
         self.weigh(id);
         self.outputs.forget_all(id);
         self.lifetimes.end(id);
@@ -336,6 +344,7 @@ impl Dispatcher {
             instance.record_end(&finished);
             instance.results.push(finished);
             instance.results.set_journaled();
+            self.attempts.ended(id, first, count);
             self.settle_batches(id, first, count);
         }
         self.weigh(id);
@@ -389,6 +398,12 @@ impl Dispatcher {
             }
             self.to_deliver.insert(id);
         }
+        self.attempts.all_queued();
+        for incarnation in self.attempts.absent() {
+            if !self.comeback.expects(incarnation) {
+                self.lose_awaited(incarnation, None);
+            }
+        }
         if !unfinished || !self.comeback.begin(self.now) {
             self.end_recovery();
         }
@@ -397,9 +412,10 @@ impl Dispatcher {
     /// Executors that are not back by now are not waited for; tasks to be
     /// cancelled that nobody has are.
     pub(super) fn end_recovery(&mut self) {
-        for incarnation in self.comeback.end() {
-            self.outputs.executor_gone(incarnation);
-            self.journal(Record::ExecutorGone { incarnation });
+        let missing = self.comeback.end();
+        for (incarnation, _) in &missing {
+            self.outputs.executor_gone(*incarnation);
+            self.journal(Record::ExecutorGone { incarnation: *incarnation });
         }
         let cancelling: Vec<(InstanceId, RunSet)> = self
             .instances
@@ -409,6 +425,9 @@ impl Dispatcher {
             .collect();
         for (id, wanted) in cancelling {
             self.end_queued(id, &wanted);
+        }
+        for (incarnation, executor) in missing {
+            self.lose_awaited(incarnation, Some(executor));
         }
         self.unplaced = true;
     }
@@ -453,6 +472,7 @@ impl Dispatcher {
         for instance in self.instances.values() {
             self.snapshot_instance(instance, &mut records);
         }
+        records.extend(self.snapshot_attempts());
         records
     }
 
@@ -467,7 +487,9 @@ impl Dispatcher {
             let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
             held + ENTRY_BYTES * entries
         });
-        instances.sum::<u64>() + ENTRY_BYTES * self.executor_names.len() as u64
+        let assigned = self.executors.values().map(|executor| executor.in_flight.len() as u64);
+        let entries = self.executor_names.len() as u64 + assigned.sum::<u64>();
+        instances.sum::<u64>() + ENTRY_BYTES * entries
     }
 
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
@@ -511,6 +533,7 @@ impl Dispatcher {
                 // name matters.
                 if let Some(name) = self.executor_names.find(executor)
                     && !self.executors.contains_key(&executor)
+                    && !self.comeback.expects_number(executor)
                 {
                     let incarnation = 0;
                     let name = name.clone();

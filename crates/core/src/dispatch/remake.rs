@@ -153,6 +153,7 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.missing.insert(task, u32::try_from(lost.len()).unwrap_or(u32::MAX));
         instance.kept.parked.insert(task, tries);
+        self.attempts.note(id, task, 1, tries, None);
         for maker in lost.into_keys() {
             instance.dependents.entry(maker).or_default().push(task);
         }

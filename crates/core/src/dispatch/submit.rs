@@ -1,5 +1,6 @@
 //! Instances and submissions: what comes in from clients.
 
+use super::attempts::Ledger;
 use super::instance::{Batch, Instance, QueueKey, ReadyRun, Told};
 use super::intermediate::Links;
 use super::needs::{Need, NeedId, Needs};
@@ -9,7 +10,7 @@ use crate::limits::{
     INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX,
     SUBMISSION_TASKS_MAX,
 };
-use crate::result::{Outcome, Tries};
+use crate::result::Outcome;
 use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
 use std::collections::BTreeSet;
 
@@ -104,9 +105,9 @@ impl Dispatcher {
                 executor.reserved = None;
             }
         }
-        let expected = self.comeback.numbers();
+        let comeback = &self.comeback;
         let executors = &self.executors;
-        self.executor_names.retain(|id| executors.contains_key(&id) || expected.contains(&id));
+        self.executor_names.retain(|id| executors.contains_key(&id) || comeback.expects_number(id));
     }
 
     /// Takes a submission into the books; its tasks are not queued yet.
@@ -226,7 +227,7 @@ impl Dispatcher {
                 if ready && obstacle.is_none() {
                     continue;
                 }
-                let books = (&self.needs, &mut self.index);
+                let books = (&self.needs, &mut self.index, &self.attempts);
                 located.extend(Self::queue_ready(instance, books, at, task - at, class));
                 at = task + 1;
                 if let Some(upstream) = failed {
@@ -235,6 +236,9 @@ impl Dispatcher {
                     doomed.push((task, Outcome::NoInput, obstacle));
                 } else {
                     instance.missing.insert(task, (upstreams.len() + reads.len()) as u32);
+                    if let Some(tries) = self.attempts.tries_of(id, task) {
+                        instance.kept.parked.insert(task, tries);
+                    }
                     for value in reads {
                         instance.values.readers.entry(value).or_default().push(task);
                     }
@@ -243,7 +247,7 @@ impl Dispatcher {
                     }
                 }
             }
-            let books = (&self.needs, &mut self.index);
+            let books = (&self.needs, &mut self.index, &self.attempts);
             located.extend(Self::queue_ready(instance, books, at, end - at, class));
             at = end;
         }
@@ -262,15 +266,17 @@ impl Dispatcher {
     /// Returns the queue if data decides where the tasks go.
     fn queue_ready(
         instance: &mut Instance,
-        (needs, index): (&Needs, &mut Index),
+        (needs, index, attempts): (&Needs, &mut Index, &Ledger),
         first: u64,
         count: u64,
         class: u32,
     ) -> Option<QueueKey> {
         let mut located = None;
         for (first, count) in instance.finished.gaps(first, count) {
-            let run = ReadyRun { first, count, class, tries: Tries::default() };
-            located = instance.push_ready(needs, index, run).or(located);
+            for (first, count, tries) in attempts.tried(instance.id, first, count) {
+                let run = ReadyRun { first, count, class, tries };
+                located = instance.push_ready(needs, index, run).or(located);
+            }
         }
         located
     }
@@ -343,6 +349,7 @@ impl Dispatcher {
         self.unplaced = true;
         self.journal(record);
         self.ended.forget(id);
+        self.attempts.forget(id);
         self.weigh(id);
         self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.

@@ -5,7 +5,7 @@
 use super::Dispatcher;
 use super::executor::Executor;
 use super::needs::Need;
-use crate::limits::{FAULTS_MAX, LOSSES_MAX, SUSPENSION_DOUBLINGS_MAX, SUSPENSION_MICROS};
+use crate::limits::{FAULTS_MAX, SUSPENSION_DOUBLINGS_MAX, SUSPENSION_MICROS};
 use crate::result::{Outcome, Tries};
 use crate::task::ExecutorId;
 
@@ -46,7 +46,7 @@ impl Dispatcher {
             Outcome::NotRun => self.has_sound_executor(id, Some(need)),
             _ => false,
         };
-        may && tries.losses < LOSSES_MAX
+        may && tries.lost().is_some()
     }
 
     /// Whether another executor is there that has started what it was given

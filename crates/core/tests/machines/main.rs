@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is tests")]
 
+mod attempts;
 mod client;
 mod cost;
 mod disk;

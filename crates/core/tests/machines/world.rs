@@ -5,6 +5,7 @@
 //! This file is long because the parts of a world share its clock, its links
 //! and its books.
 
+use crate::attempts::standing;
 use crate::client::Client;
 use crate::disk::Disk;
 use crate::node::{Node, Process};
@@ -505,6 +506,9 @@ impl World {
         let before = self.recovered();
         self.journal = self.dispatcher.snapshot();
         let after = self.recovered();
+        let now = standing(&self.journal);
+        assert_eq!(standing(&before.snapshot()), now, "how tasks stand is not in the journal");
+        assert_eq!(standing(&after.snapshot()), now, "how tasks stand is not in the snapshot");
         for place in after.page_places() {
             let is_known = self.disk.as_ref().is_some_and(|disk| disk.is_known(&place));
             assert!(is_known, "a snapshot refers to a page that was dropped");

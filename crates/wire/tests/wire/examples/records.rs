@@ -37,6 +37,27 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             },
         ),
         ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
+        (
+            "attempts",
+            Attempts {
+                runs: vec![
+                    falkon_core::dispatch::Attempts {
+                        instance,
+                        first: TaskId(3),
+                        count: 1,
+                        tries: Tries { failures: 1, losses: 0 },
+                        executor: Some(executor),
+                    },
+                    falkon_core::dispatch::Attempts {
+                        instance,
+                        first: TaskId(300),
+                        count: 70_000,
+                        tries: Tries { failures: 0, losses: 2 },
+                        executor: None,
+                    },
+                ],
+            },
+        ),
         ("remade", Remade { instance, task: TaskId(17), times: 2 }),
         (
             "restored",

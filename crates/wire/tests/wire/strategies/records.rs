@@ -2,10 +2,11 @@
 
 use super::{
     counts, executor, finished, instance, number, options, packed, small, submission, task, text,
-    time,
+    time, tries,
 };
-use falkon_core::dispatch::{PagePlace, Record, StoredPage};
+use falkon_core::dispatch::{Attempts, PagePlace, Record, StoredPage};
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 
 pub(crate) fn record() -> impl Strategy<Value = Record> {
@@ -47,6 +48,7 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             task,
             times
         }),
+        vec(attempts(), 0..4).prop_map(|runs| Record::Attempts { runs }),
         (instance(), vec(task(), 0..4), packed())
             .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
         (instance(), vec(stored_page(), 0..4))
@@ -62,6 +64,18 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             }
         ),
     ]
+}
+
+fn attempts() -> impl Strategy<Value = Attempts> {
+    (instance(), task(), number(), tries(), option::of(executor())).prop_map(
+        |(instance, first, count, tries, executor)| Attempts {
+            instance,
+            first,
+            count,
+            tries,
+            executor,
+        },
+    )
 }
 
 fn stored_page() -> impl Strategy<Value = StoredPage> {
