@@ -49,6 +49,12 @@ def _ours_by_value(value: Any) -> bytes:
         cloudpickle.unregister_pickle_by_value(_remote)
 
 
+@functools.lru_cache(None)
+def applying() -> bytes:
+    """The code of a function that calls its first argument with the others."""
+    return PICKLED + _versions.code(_ours_by_value(_remote.apply))
+
+
 def _by_value(value: Any) -> bytes:
     import cloudpickle
 

@@ -15,6 +15,11 @@ class SessionLost(FalkonError, BrokenExecutor):
     it, and no more are taken."""
 
 
+class NoRoom(FalkonError):
+    """What is too large to travel with a call could not be put where calls find it:
+    the caches of executors, or this machine's folder for temporary files."""
+
+
 class InitializerFailed(FalkonError, BrokenExecutor):
     """The initializer raised: no call can be made."""
 

@@ -4,10 +4,12 @@ import os
 import sys
 import threading
 import weakref
+from collections import deque
 from concurrent.futures import Executor as StandardExecutor
 from typing import (
     Any,
     Callable,
+    Deque,
     Dict,
     Iterable,
     Iterator,
@@ -21,10 +23,11 @@ from typing import (
 )
 
 from . import _remote
-from ._calls import PICKLED, Functions, dumps
+from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
+from ._errors import NoRoom
 from ._futures import Future
-from ._objects import Shared, arguments, use
+from ._objects import LARGE_BYTES, Shared, arguments, use
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
 from ._session import Kind, Session
@@ -32,6 +35,12 @@ from ._session import Kind, Session
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""
 CHUNK_CALLS_MAX = 256
+KINDS_MAX = 1024
+"""Functions with options whose code is kept for the next calls."""
+LARGE_KINDS_MAX = 4
+"""Those of them that are large."""
+CODE_BYTES = 8 << 20
+"""The longest code that travels with calls where there is no executor yet."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -164,6 +173,8 @@ class Executor(StandardExecutor):
             future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
+            if kind.function is not None:
+                args = (kind.function, *args)
             if args or kwargs or files[0] or files[1]:
                 session = shared.session()
                 data, future._needs, uses = arguments(session, args, kwargs, files=files)
@@ -211,7 +222,9 @@ class Executor(StandardExecutor):
         futures = []
         for at in range(0, len(calls), chunksize):
             future: Future[Any] = Future()
-            chunk = (calls[at : at + chunksize],)
+            chunk: Tuple[Any, ...] = (calls[at : at + chunksize],)
+            if kind.function is not None:
+                chunk = (kind.function, *chunk)
             data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
             of_kind = use(uses, session, future, kind) if uses else kind
             session.submit(of_kind, PICKLED + data, future)
@@ -306,6 +319,8 @@ class _Shared:
         self._functions = Functions()
         self._wrapped: Dict[Any, Functions] = {}
         self._kinds: Dict[Any, Kind] = {}
+        self._large_kinds: Deque[Any] = deque()
+        """The keys of those whose functions are large, the oldest first."""
         self._down = False
         self._session = session
         _open.add(self)
@@ -333,11 +348,29 @@ class _Shared:
         key = (code, id(task_class))
         kind = self._kinds.get(key)
         if kind is None:
-            if len(self._kinds) >= 1024:
+            kind = self._new_kind(function, code, task_class)
+            if len(self._kinds) >= KINDS_MAX:
                 self._kinds.clear()
-            kind = Kind(_name(function), code, task_class, self._environment)
+                self._large_kinds.clear()
             self._kinds[key] = kind
+            if len(code) > LARGE_BYTES:
+                self._large_kinds.append(key)
+                if len(self._large_kinds) > LARGE_KINDS_MAX:
+                    self._kinds.pop(self._large_kinds.popleft(), None)
         return kind
+
+    def _new_kind(self, function: Any, code: bytes, task_class: List[Any]) -> Kind:
+        name = _name(function)
+        if len(code) > LARGE_BYTES:
+            kind = Kind(name, applying(), task_class, self._environment)
+            try:
+                kind.function = self._session.objects.code(code)
+                return kind
+            except NoRoom:
+                # There may be no executor yet that could take it.
+                if len(code) > CODE_BYTES:
+                    raise
+        return Kind(name, code, task_class, self._environment)
 
     @property
     def _environment(self) -> List[Tuple[str, str]]:
@@ -347,7 +380,7 @@ class _Shared:
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
         code = self._functions.chunk_code(function, self._wrap)
-        return Kind(_name(function), code, task_class, self._environment)
+        return self._new_kind(function, code, task_class)
 
     def leave(self) -> None:
         """Takes no more calls; ends when those there are have ended."""

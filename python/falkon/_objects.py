@@ -5,8 +5,11 @@ write too (docs/workers.md). One that was put there is not put there again as lo
 as it is known, and goes when no call needs it any more.
 """
 
+import functools
 import itertools
+import operator
 import os
+import pickle
 import struct
 import threading
 import weakref
@@ -26,9 +29,9 @@ from typing import (
 )
 
 from . import _dataflow
-from ._calls import dumps
+from ._calls import PICKLED, dumps
 from ._dataflow import pickled, pickled_with_uses
-from ._errors import FalkonError
+from ._errors import FalkonError, NoRoom
 from ._futures import FINISHED, Future
 from ._taken import given, staged, stored
 
@@ -47,6 +50,12 @@ PAYLOAD_BYTES = (16 << 20) - 4096
 _NAMED = b"o"
 """The first byte of values that are the name of an object."""
 _NEVER_LARGE = frozenset((bool, int, float, complex, type(None)))
+BUFFERS_MAX = 16
+"""Buffers of one value that are objects of their own, so that what else has them
+has them in common."""
+CONTAINER_ITEMS_MAX = 256
+"""Items of lists, tuples and mappings that are looked at one by one for large ones."""
+CONTAINER_DEPTH_MAX = 4
 
 
 def _pickled_aside(value: Any, dump: Callable[..., bytes] = dumps) -> "Pickled":
@@ -87,6 +96,33 @@ class Stored:
     def reference(self) -> bytes:
         """How a value says which object it is."""
         return _NAMED + self.name.encode()
+
+
+class Joined:
+    """A pickle, or the object that one is, and the objects that its buffers are:
+    what it stands for is put together where the call is made."""
+
+    __slots__ = ("data", "buffers")
+
+    def __init__(self, data: Any, buffers: Sequence[Stored]):
+        self.data = data
+        self.buffers = buffers
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return functools.partial(pickle.loads, buffers=list(self.buffers)), (self.data,)
+
+
+class _Part:
+    """A pickle that is a part of an object's bytes."""
+
+    __slots__ = ("whole", "place")
+
+    def __init__(self, whole: Any, place: slice):
+        self.whole = whole
+        self.place = place
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return operator.getitem, (self.whole, self.place)
 
 
 class Shared(Future[Any]):
@@ -198,7 +234,10 @@ class Objects:
                 name = "%s-%d" % (digest[:16].hex(), next(self._numbers))
                 found = Stored(name, shared, made.length(), value)  # type: ignore[no-untyped-call]
                 if self._access is None:
-                    made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
+                    try:
+                        made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
+                    except OSError as error:
+                        raise _no_room(found.bytes, self.folder, error) from error
                     self._own(found)
                 else:
                     self._make_room(self._access)
@@ -210,6 +249,23 @@ class Objects:
                 self._by_identity[id(found.value)] = found
             self._note_use(found)
             return found
+
+    def store_bytes(self, content: Any) -> Stored:
+        """The object that these bytes are; a call finds them as a buffer."""
+        return self.store(_pickled_aside(pickle.PickleBuffer(content)), False)
+
+    def join(self, made: "Pickled") -> Joined:
+        """What a large pickle is where a call is made: each of its buffers is an
+        object, so that other calls with the same ones have these in common."""
+        data, buffers = made.data, [self.store_bytes(view) for view in made.buffers]
+        is_small = len(data) <= LARGE_BYTES
+        return Joined(data if is_small else self.store_bytes(data), buffers)
+
+    def code(self, code: bytes) -> Stored:
+        """The object that a function's code is. The calls of a worker have the
+        function in common."""
+        made = _pickled_aside(None, lambda value, into: code[len(PICKLED) :])
+        return self.store(made, True)
 
     def _make_room(self, access: str) -> None:
         """Drops from caches what no call needs, if that is worth while."""
@@ -232,8 +288,19 @@ class Objects:
         key = "%s-%s" % (name, os.urandom(8).hex())
         with tempfile.TemporaryDirectory(prefix="falkon-object-") as folder:
             path = os.path.join(folder, "object")
-            made.write(path)  # type: ignore[no-untyped-call]
-            put = asked("put", access, "--json", "--key", key, path)
+            try:
+                made.write(path)  # type: ignore[no-untyped-call]
+            except OSError as error:
+                raise _no_room(made.length(), folder, error) from error  # type: ignore[no-untyped-call]
+            try:
+                put = asked("put", access, "--json", "--key", key, path)
+            except FalkonError as error:
+                raise NoRoom(
+                    "%d bytes, more than travel with a call (%d), could not be put into the "
+                    "cache of an executor: %s; there must be one whose --cache has room for it, "
+                    "or pass the name of a file that executors can read"
+                    % (made.length(), LARGE_BYTES, error)  # type: ignore[no-untyped-call]
+                ) from error
         self._put.add(put["url"])
         return [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
 
@@ -282,6 +349,13 @@ class Objects:
         return found
 
 
+def _no_room(length: int, folder: str, error: OSError) -> NoRoom:
+    return NoRoom(
+        "%d bytes, more than travel with a call (%d), could not be written to %s: %s; TMPDIR "
+        "names another place" % (length, LARGE_BYTES, folder, error)
+    )
+
+
 def _remove(path: str, process: int) -> None:
     if os.getpid() == process:
         try:
@@ -327,9 +401,30 @@ def arguments(
             uses.undo(before)
             args, kwargs = split.of_chunk(args)
             data, needs = pickled(session, (args, kwargs))
-        if len(data) > PAYLOAD_BYTES and needs is None and uses.mark() == before:
-            data, needs = pickled(session, split.replaced((args, kwargs)))
+        if len(data) > LARGE_BYTES:
+            try:
+                return _aside(session, (args, kwargs), uses, before)
+            except NoRoom:
+                if len(data) > PAYLOAD_BYTES:
+                    raise
         return data, needs, uses
+
+
+def _aside(
+    session: "Session", value: Any, uses: _dataflow.Uses, before: Tuple[int, int, int]
+) -> Arguments:
+    """Arguments whose pickle is large although no part of it is that could be an
+    object: the pickle is one, and what it refers to is found with the call."""
+    needs: Optional[Tuple[Future[Any], ...]] = None
+
+    def dump(value: Any, into: "Pickled") -> bytes:
+        nonlocal needs
+        uses.undo(before)
+        data, needs = pickled(session, value, into)
+        return data
+
+    joined = session.objects.join(_pickled_aside(value, dump))
+    return pickled(session, joined)[0], needs, uses
 
 
 def files_of(
@@ -420,9 +515,10 @@ class _Split:
         return tuple(map(self.replaced, args)), named
 
     def of_chunk(self, args: Tuple[Any, ...]) -> Tuple[Tuple[Any, ...], Dict[str, Any]]:
-        return ([tuple(map(self.replaced, one)) for one in args[0]],), {}
+        *before, calls = args
+        return (*before, [tuple(map(self.replaced, one)) for one in calls]), {}
 
-    def replaced(self, value: Any) -> Any:
+    def replaced(self, value: Any, depth: int = 0) -> Any:
         if type(value) in _NEVER_LARGE or isinstance(value, Stored):
             return value
         if isinstance(value, StandardFuture):
@@ -432,13 +528,28 @@ class _Split:
             return known and self._objects.instead_of(value) or value
         key = id(value)
         if key not in self._done:
-            self._done[key] = self._replacement(value)
+            self._done[key] = self._replacement(value, depth)
         return self._done[key]
 
-    def _replacement(self, value: Any) -> Any:
+    def _items(self, value: Any, depth: int) -> Any:
+        """A container whose large items are replaced; itself if there are none."""
+        kind = type(value)
+        if depth >= CONTAINER_DEPTH_MAX or len(value) > CONTAINER_ITEMS_MAX:
+            return value
+        if kind is dict:
+            named = {name: self.replaced(item, depth + 1) for name, item in value.items()}
+            return named if any(named[name] is not value[name] for name in value) else value
+        items = [self.replaced(item, depth + 1) for item in value]
+        return kind(items) if any(map(operator.is_not, items, value)) else value
+
+    def _replacement(self, value: Any, depth: int) -> Any:
         found = self._objects.of_value(value)
         if found is not None:
             return found
+        if type(value) in (list, tuple, dict):
+            items = self._items(value, depth)
+            if items is not value:
+                return items
         before = self._uses.mark()
         takes: List[Any] = []
 
@@ -455,8 +566,10 @@ class _Split:
             return value
         fixed = type(value) in (bytes, str)
         try:
+            if 0 < len(made.buffers) <= BUFFERS_MAX and not fixed:
+                return self._objects.join(made)
             return self._objects.store(made, fixed, value if fixed else None)
-        except FalkonError:
+        except NoRoom:
             # There may be no executor yet that could take it.
             if made.length() > PAYLOAD_BYTES:  # type: ignore[no-untyped-call]
                 raise

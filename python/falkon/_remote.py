@@ -15,6 +15,22 @@ def call_chunk(function, chunk):
     return values, None
 
 
+def apply(function, *args, **kwargs):
+    """Calls a function that is too large to travel as code."""
+    return function(*args, **kwargs)
+
+
+class Built:
+    """A class whose objects are called, which are made where that is done: what
+    they are made of may be large."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __call__(self, *args):
+        return self.function(*args)()
+
+
 class Initialised:
     """A function that is called after an initializer, which runs once in each
     worker. Workers that run another are others (``FALKON_WORKER_INITIALIZER``)."""

@@ -46,7 +46,7 @@ from ._errors import (
     refusal,
 )
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
-from ._objects import PAYLOAD_BYTES, Objects, declared, is_named
+from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_named
 from ._output import Output, Show
 from ._versions import mismatch
 
@@ -94,7 +94,7 @@ class Kind:
     """What calls have in common: a function and options, as the protocol has
     them."""
 
-    __slots__ = ("name", "template", "task_class", "has_data", "_with_data")
+    __slots__ = ("name", "template", "task_class", "has_data", "function", "_with_data")
 
     def __init__(
         self,
@@ -107,6 +107,8 @@ class Kind:
         # Whether its calls read or write data objects.
         self.has_data = False
         self._with_data: Optional["Kind"] = None
+        # What is called, the first of the arguments, if it is too large for code.
+        self.function: Optional["Stored"] = None
         function = ["python", name.encode(), code]
         env = [[name.encode(), value.encode()] for name, value in environment]
         self.template = _encode([2, [[], env, None, None, [], [], [function, b""]]])

@@ -12,9 +12,15 @@ import threading
 from typing import Any, Callable, Optional, Set, Tuple
 
 from joblib import register_parallel_backend
-from joblib.parallel import AutoBatchingMixin, ParallelBackendBase, SequentialBackend
+from joblib.parallel import (
+    AutoBatchingMixin,
+    BatchedCalls,
+    ParallelBackendBase,
+    SequentialBackend,
+)
 from joblib._parallel_backends import FallbackToBackend
 
+from . import _remote
 from ._executor import Executor
 
 _lock = threading.Lock()
@@ -95,7 +101,14 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
     ) -> Any:
         if self._executor is None:
             raise RuntimeError("the backend has not been configured")
-        future = self._executor.submit(func)
+        executor = self._executor
+        if isinstance(func, BatchedCalls) and not executor._large:
+            # Its parts are arguments, so that those that are large travel once.
+            _, made_of = func.__reduce__()
+            batch = (BatchedCalls, _remote.Built, executor._class, made_of, {})
+            future = executor._call(*batch, files=executor._files)
+        else:
+            future = executor.submit(func)
         self._pending.add(future)
         future.add_done_callback(self._pending.discard)
         if callback is not None:

@@ -102,6 +102,19 @@ class Joblib(unittest.TestCase):
             with joblib.parallel_config("falkon", n_jobs=2, executor=executor):
                 self.assertEqual(joblib.Parallel()(calls[:3]), [0, 1, 4])
 
+    def test_what_many_batches_have_travels_once(self):
+        import falkon.joblib
+        import joblib
+
+        falkon.joblib.register()
+        data = bytearray(20 << 20)
+        with falkon.Executor(max_workers=2) as executor:
+            with joblib.parallel_config("falkon", n_jobs=2, executor=executor):
+                calls = [joblib.delayed(lambda one, n: len(one) + n)(data, n) for n in range(12)]
+                wanted = [(20 << 20) + n for n in range(12)]
+                self.assertEqual(joblib.Parallel(batch_size=3)(calls), wanted)
+            self.assertEqual(len(os.listdir(executor._shared.session().objects.folder)), 1)
+
 
 @needs("dask")
 class Dask(unittest.TestCase):

@@ -224,8 +224,9 @@ os.kill(os.getpid(), signal.SIGKILL)
         if os.access(self.folder, os.W_OK):
             os.rmdir(self.folder)
             self.addCleanup(os.mkdir, self.folder)
-        with self.assertRaises(OSError):
-            self.submit(len, bytes(2 * MIB)).result(60)
+        self.assertEqual(self.submit(len, bytes(2 * MIB)).result(60), 2 * MIB)
+        with self.assertRaisesRegex(falkon.FalkonError, "20971.* bytes.*could not be written to"):
+            self.submit(len, bytes(20 * MIB)).result(60)
         with self.assertRaises(OSError):
             self.submit(bytes, 2 * MIB).result(60)
         self.assertEqual(self.submit(abs, -1).result(60), 1)
