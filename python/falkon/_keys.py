@@ -256,8 +256,8 @@ def _function(function: Any, part: _Part, wanted: Wanted) -> Tuple[Any, ...]:
     space, code = function.__globals__, function.__code__
     wanted.names |= names_of(code)
     package = space.get("__package__")
-    for level, module, names in imports_of(code):
-        wanted.imported(package, level, module, names)
+    for level, module, taken in imports_of(code):
+        wanted.imported(package, level, module, taken)
     names = sorted(name for name in global_names(code) if name in space)
     return (
         "function",

@@ -54,6 +54,7 @@ class Initialised:
             except BaseException:
                 raise RuntimeError("falkon initializer\n" + traceback.format_exc()) from None
             done.add(self.key)
+            sys.modules["falkon_taken"].settle()
         return self.function(*args, **kwargs)
 
 

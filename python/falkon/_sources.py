@@ -207,7 +207,7 @@ def _statements(path: str) -> List[Statement]:
 
 def _statement(node: ast.stmt) -> Statement:
     names: Set[str] = set()
-    imports = []
+    imports: List[Tuple[int, str, Tuple[str, ...]]] = []
     for one in ast.walk(node):
         if isinstance(one, ast.Name):
             names.add(one.id)

@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 import types
+from importlib import machinery
 
 VERSION = 1
 """Of the protocol."""
@@ -347,7 +348,7 @@ def _importable():
     """Has arguments that refer to values of other calls find them here, also
     where Falkon's package is not installed."""
     module = types.ModuleType("falkon_taken")
-    for function in (taken, given, stored, staged, file, keep):
+    for function in (taken, given, stored, staged, file, keep, settle):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
     sys.modules[module.__name__] = module
@@ -471,6 +472,9 @@ class Functions:
 
 # What calls write.
 
+_copy = os.dup2
+"""As it is before it is watched."""
+
 
 class Stream:
     """Standard output or standard error, in a file that is emptied after each
@@ -488,10 +492,23 @@ class Stream:
     def _open(self):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         fd = os.open(self.path, flags, 0o600)
-        os.dup2(fd, self.target)
+        _copy(fd, self.target)
         if self.fd >= 0:
             os.close(self.fd)
         self.fd = fd
+
+    def renew(self):
+        """Has children that are left write to where nobody reads."""
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass  # The call removed it.
+        self._open()
+
+    def drop(self):
+        """Drops what threads have written since the last call."""
+        if os.lseek(self.fd, 0, os.SEEK_END):
+            os.ftruncate(self.fd, 0)
 
     def take(self):
         """What was written: its first bytes, its length, and the file that
@@ -517,7 +534,7 @@ def _flush(streams):
             stream.text.flush()
         except (ValueError, OSError):
             # The call closed it, or the disk is full: the next one starts anew.
-            os.dup2(stream.fd, stream.target)
+            _copy(stream.fd, stream.target)
             raw = io.FileIO(stream.target, "w", closefd=False)
             stream.text = io.TextIOWrapper(io.BufferedWriter(raw), errors="backslashreplace")
             setattr(sys, "stdout" if stream.target == 1 else "stderr", stream.text)
@@ -534,6 +551,252 @@ def _line_buffer_c():
         libc.setvbuf(stdout, None, 1, 0)
     except Exception:
         pass  # Without it such output comes late, and nothing else is worse.
+
+
+# What calls change in this process.
+
+_undo = {}
+"""How to undo what the call under way has changed of the process, by what it is."""
+_IMPORT = "<frozen importlib._bootstrap>"
+
+
+def _is_importing():
+    """Whether a module that is being imported asks: what it does stays."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _IMPORT:
+            return True
+        if code is Worker.call.__code__:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def settle():
+    """Keeps what was changed so far: that is what an initializer is for."""
+    _undo.clear()
+
+
+def undo():
+    """Makes the process what it was before the call. ``False`` if that cannot be
+    done."""
+    is_done = True
+    while _undo:
+        # Timers first: what handles their signals may be undone as well.
+        back = _undo.pop("timers", None) or _undo.popitem()[1]
+        try:
+            back()
+        except Exception:
+            is_done = False
+    return is_done
+
+
+def _watch(modules, name, note):
+    """Has ``note`` called, with the function, before a function that changes the
+    process; what it returns is called with the result."""
+    found = [module for module in modules if hasattr(module, name)]
+    if not found:
+        return
+    function = getattr(found[0], name)
+
+    def watched(*args, **kwargs):
+        if _is_importing():
+            return function(*args, **kwargs)
+        then = note(function, *args, **kwargs)
+        result = function(*args, **kwargs)
+        if then is not None:
+            then(result)
+        return result
+
+    for attribute in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(watched, attribute, getattr(function, attribute))
+    for module in found:
+        setattr(module, name, watched)
+    for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
+        if function in known:
+            known.add(watched)
+
+
+def _watch_all():
+    """Watches all that changes the process for later calls. Looking at each after
+    each call would take longer than a short call."""
+    import _posixsubprocess
+    import _signal
+    import posix
+    import resource
+
+    variables = os.environ._data
+    set_variable, unset_variable = os.putenv, os.unsetenv
+
+    def variable(_, name, *value):
+        name = os.fsencode(name)
+        before = variables.get(name)
+
+        def back():
+            if before is None:
+                variables.pop(name, None)
+                unset_variable(name)
+            else:
+                variables[name] = before
+                set_variable(name, before)
+
+        _undo.setdefault(("variable", name), back)
+
+    change_folder = os.fchdir
+
+    def folder(*_):
+        if "folder" in _undo:
+            return
+        fd = os.open(".", os.O_RDONLY | getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
+
+        def back():
+            try:
+                change_folder(fd)
+            finally:
+                os.close(fd)
+
+        _undo["folder"] = back
+
+    def mask(function, *_):
+        return lambda before: _undo.setdefault("mask", lambda: function(before))
+
+    def handler(function, number, *_):
+        def then(before):
+            # One that C code has set is not known, and cannot be set.
+            if before is not None:
+                _undo.setdefault(("handler", int(number)), lambda: function(number, before))
+
+        return then
+
+    set_timer = _signal.setitimer
+
+    def timer(*_):
+        def back():
+            for which in (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF):
+                set_timer(which, 0)
+
+        _undo.setdefault("timers", back)
+
+    def blocked(function, *_):
+        return lambda before: _undo.setdefault(
+            "blocked", lambda: function(_signal.SIG_SETMASK, before)
+        )
+
+    def limit(function, which, *_):
+        before = resource.getrlimit(which)
+        _undo.setdefault(("limit", which), lambda: set_limit(which, before))
+
+    set_limit = resource.setrlimit
+
+    def other_limit(_, pid, which, *limits):
+        if limits and pid in (0, os.getpid()):
+            limit(None, which)
+
+    copy = os.dup2
+
+    def stream(_, fd, target, *more, **named):
+        if target in (1, 2) and ("stream", target) not in _undo:
+            kept = os.dup(target)
+
+            def back():
+                try:
+                    copy(kept, target)
+                finally:
+                    os.close(kept)
+
+            _undo["stream", target] = back
+
+    def child(*_, **__):
+        _undo.setdefault("child", lambda: None)
+
+    for name in ("putenv", "unsetenv"):
+        _watch((os, posix), name, variable)
+        if hasattr(os.environ, name):  # Before Python 3.9.
+            setattr(os.environ, name, getattr(os, name))
+    for name in ("chdir", "fchdir"):
+        _watch((os, posix), name, folder)
+    _watch((os, posix), "umask", mask)
+    _watch((os, posix), "dup2", stream)
+    signals = [_signal, *filter(None, [sys.modules.get("signal")])]
+    _watch([_signal], "signal", handler)
+    _watch(signals, "pthread_sigmask", blocked)
+    for name in ("alarm", "setitimer"):
+        _watch(signals, name, timer)
+    _watch([resource], "setrlimit", limit)
+    _watch([resource], "prlimit", other_limit)
+    for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
+        _watch((os, posix), name, child)
+    _watch([_posixsubprocess], "fork_exec", child)
+
+
+# Modules that are not installed, which may be edited while this worker is there.
+
+RACY_NS = 100_000_000
+"""A file that was written to a shorter time ago may be written to again without
+another time."""
+_loaded = {}
+"""The files of such modules: what they were when they were loaded."""
+
+
+def _state(path):
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns, found.st_ino, found.st_dev
+
+
+def _content(path):
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.md5(file.read()).digest()
+
+
+def _note_loaded(path):
+    """A module is about to be read."""
+    if "/site-packages/" in path or "/dist-packages/" in path or path.startswith(_OF_PYTHON):
+        return
+    try:
+        state = _state(path)
+        is_racy = time.time_ns() - state[1] < RACY_NS
+        _loaded[path] = [state, _content(path) if is_racy else None]
+    except OSError:
+        pass  # It is not read either.
+
+
+_OF_PYTHON = os.path.dirname(os.__file__) + os.sep
+
+
+def _watch_modules():
+    for loader, name in (
+        (machinery.SourceFileLoader, "path_stats"),
+        (machinery.ExtensionFileLoader, "create_module"),
+    ):
+        _watch_loader(loader, name, getattr(loader, name))
+
+
+def _watch_loader(loader, name, function):
+    def watched(self, asked):
+        _note_loaded(self.path)
+        return function(self, asked)
+
+    setattr(loader, name, watched)
+
+
+def have_modules_changed():
+    """Whether a module would be another now if it were loaded."""
+    for path, known in _loaded.items():
+        state, content = known
+        try:
+            if _state(path) != state:
+                return True
+            if content is not None:
+                if _content(path) != content:
+                    return True
+                if time.time_ns() - state[1] >= RACY_NS:
+                    known[1] = None
+        except OSError:
+            return True
+    return False
 
 
 # The conversation.
@@ -598,6 +861,8 @@ class Worker:
             Stream(2, sys.stderr, os.fsdecode(stderr), capture_bytes),
         )
         self.bundle = 0
+        # Its state cannot be made what it was, so that it makes no more calls.
+        self.is_worn = False
 
     def flush(self, done):
         """Sends the answers in the buffer."""
@@ -617,6 +882,7 @@ class Worker:
         for stream in self.streams:
             written = stream.take()[0].decode("utf-8", "replace")
             error = error and error + written
+        settle()
         self.connection.send(pack([READY, error]))
         while True:
             message = self.connection.receive()
@@ -625,7 +891,8 @@ class Worker:
             if message[0] == FUNCTION:
                 self.functions.define(*message[1:])
             elif message[0] == CALLS:
-                if not self.call(*message[1:]):
+                # One that ends before it claims a call is replaced.
+                if self.is_worn or have_modules_changed() or not self.call(*message[1:]):
                     return
             else:
                 raise ValueError("a message that this worker does not know: %r" % (message[0],))
@@ -645,6 +912,8 @@ class Worker:
         clock, lseek, getpid = time.monotonic_ns, os.lseek, os.getpid
         out, err = self.streams
         pid = getpid()
+        out.drop()
+        err.drop()
         used = at = 0
         started = clock() // 1000
         for index, number in enumerate(numbers):
@@ -675,8 +944,11 @@ class Worker:
                 code, body = failure(exception)
                 raised = encode_raised(exception, form)
             if getpid() != pid:
-                os._exit(0)  # A child that the call made and did not end.
+                # A child that the call made and did not end.
+                end_child(code if kind else 0, body if kind else "", self.streams)
             at = end
+            if sys.stdout is not out.text or sys.stderr is not err.text:
+                self.restore_streams()
             try:
                 out.text.flush()
                 err.text.flush()
@@ -688,6 +960,8 @@ class Worker:
                 kind = DETAILED
                 body = pack([code, value, text] + out.take() + err.take())
                 value = raised = None
+            if _undo:
+                self.undo()
             now = clock() // 1000
             end = used + size + len(body)
             if end > room:
@@ -702,8 +976,40 @@ class Worker:
                 buffer[head + used : head + end] = answer
                 words[0] = used = end
             started = now
+            if self.is_worn:
+                break
         self.flush(True)
         return True
+
+
+    def restore_streams(self):
+        """Has Python write where it did before the call."""
+        for stream, name in zip(self.streams, ("stdout", "stderr")):
+            found = getattr(sys, name, None)
+            if found is not stream.text:
+                try:
+                    found.flush()
+                except Exception:
+                    pass  # It is the call's own.
+                setattr(sys, name, stream.text)
+
+    def undo(self):
+        """Makes the process what it was before the call."""
+        if _undo.pop("child", None) is not None:
+            for stream in self.streams:
+                stream.renew()
+        if not undo():
+            self.is_worn = True
+
+
+def end_child(code, text, streams):
+    """Ends a process that a call forked, which has come to the call's end."""
+    try:
+        if text:
+            sys.stderr.write(text + "\n")
+        _flush(streams)
+    finally:
+        os._exit(code)
 
 
 def pack_head(number, fields):
@@ -762,6 +1068,8 @@ def main():
     sys.path[0:1] = [""]
     sys.argv[:] = [""]
     _importable()
+    _watch_all()
+    _watch_modules()
     connection = Connection(path)
     connection.send(pack([HELLO, VERSION, token]))
     setup = connection.receive_setup()

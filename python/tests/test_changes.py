@@ -4,8 +4,13 @@ client has used.
 The program is the one that FALKON_BINARY names.
 """
 
+import io
 import os
+import resource
+import signal
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -186,6 +191,168 @@ class Initialised(unittest.TestCase):
         pid = first.submit(os.getpid).result(60)
         self.assertEqual(self.executor("first").submit(os.getpid).result(60), pid)
         self.assertNotEqual(self.executor("third").submit(os.getpid).result(60), pid)
+
+
+def state():
+    """What of this process calls have in common."""
+    timers = [signal.getitimer(which)[0] > 0 for which in range(3)]
+    limits = [resource.getrlimit(which) for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)]
+    mask = os.umask(0o22)
+    os.umask(mask)
+    handlers = [signal.getsignal(one) for one in (signal.SIGALRM, signal.SIGUSR1, signal.SIGINT)]
+    told = subprocess.run(["sh", "-c", "echo $FALKON_TEST:$FALKON_OTHER:$HOME"], capture_output=True)
+    return os.getcwd(), dict(os.environ), told.stdout, mask, timers, limits, str(handlers)
+
+
+def stream_names():
+    return repr(sys.stdout), repr(sys.stderr)
+
+
+def change_all():
+    os.chdir("/")
+    os.environ["FALKON_TEST"] = "1"
+    os.environ["HOME"] = "elsewhere"
+    os.putenv("FALKON_OTHER", "2")
+    os.umask(0o777)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.alarm(1)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
+    for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
+        _, most = resource.getrlimit(which)
+        resource.setrlimit(which, (0 if which == resource.RLIMIT_CORE else 64, most))
+
+
+def replace_streams():
+    sys.stdout = io.StringIO()
+    sys.stdout.close()
+    sys.stderr = None
+
+
+class Between(unittest.TestCase):
+    """What a call does to its process, the next one does not meet."""
+
+    def setUp(self):
+        self.written = []
+        output = lambda stream, data: self.written.append((stream, data))
+        self.executor = falkon.Executor(max_workers=1, output=output)
+        self.addCleanup(self.executor.shutdown)
+
+    def value(self, function, *args):
+        return self.executor.submit(function, *args).result(60)
+
+    def test_the_process_is_as_it_was(self):
+        before, pid = self.value(state), self.value(os.getpid)
+        for change in (change_all, lambda: (change_all(), 1 / 0), lambda: [change_all(), change_all()]):
+            try:
+                self.value(change)
+            except ZeroDivisionError:
+                pass
+            self.assertEqual(self.value(state), before)
+        # What goes by the names of these functions is watched as well.
+        self.value(os.chdir, "/")
+        self.value(os.umask, 0o777)
+        self.value(os.putenv, "FALKON_TEST", "1")
+        self.assertEqual(self.value(state), before)
+        self.assertEqual(self.value(os.getpid), pid)
+
+    def test_a_worker_whose_state_cannot_be_restored_is_replaced(self):
+        def lower():
+            before = resource.getrlimit(resource.RLIMIT_CORE)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if os.getuid() == 0:  # Who may raise it again: as if one might not.
+                os.setresuid(65534, 65534, 0)
+            return before
+
+        before = self.value(lower)
+        pids = [self.executor.submit(os.getpid) for _ in range(20)]
+        self.assertEqual(len({one.result(60) for one in pids}), 1)
+        self.assertEqual(self.value(resource.getrlimit, resource.RLIMIT_CORE), before)
+        self.assertEqual(self.value(os.getuid), os.getuid())
+
+    def test_streams_are_as_they_were(self):
+        before = self.value(stream_names)
+        self.value(replace_streams)
+        self.assertEqual(self.value(stream_names), before)
+        self.value(print, "said")
+        self.executor.shutdown()
+        self.assertEqual(self.written, [(1, b"said\n")])
+
+    def test_what_comes_late_is_no_other_calls_output(self):
+        def leave(fifo):
+            subprocess.Popen(["sh", "-c", "read line < %s; echo late; echo > %s.done" % (fifo, fifo)])
+            print("in time", flush=True)
+
+        def release(fifo):
+            with open(fifo, "w") as told:
+                told.write("go\n")
+            with open(fifo + ".done") as done:
+                done.read()
+            print("after")
+
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = os.path.join(folder, "fifo")
+            os.mkfifo(fifo)
+            os.mkfifo(fifo + ".done")
+            self.value(leave, fifo)
+            self.value(release, fifo)
+        self.executor.shutdown()
+        self.assertEqual(self.written, [(1, b"in time\n"), (1, b"after\n")])
+
+    def test_what_an_import_and_an_initializer_change_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "sets_for_tests.py"), "w") as file:
+                file.write("import os\nos.environ['FALKON_TEST'] = 'imported'\n")
+
+            def begin():
+                sys.path.insert(0, folder)
+                os.umask(0o27)
+
+            def use():
+                import sets_for_tests
+
+                return os.environ["FALKON_TEST"], os.umask(0)
+
+            with falkon.Executor(max_workers=1, initializer=begin) as executor:
+                for _ in range(3):
+                    self.assertEqual(executor.submit(use).result(60), ("imported", 0o27))
+
+    def test_a_module_that_is_edited_is_another(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "edited_for_tests.py")
+
+            def use():
+                if folder not in sys.path:
+                    sys.path.insert(0, folder)
+                import edited_for_tests
+
+                return edited_for_tests.value()
+
+            # An interpreter takes compiled files of the same second as they are.
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+            self.addCleanup(os.environ.pop, "PYTHONDONTWRITEBYTECODE")
+            with falkon.Executor(max_workers=1) as executor:
+                for number in range(5):
+                    with open(path, "w") as file:
+                        file.write("def value(): return %d\n" % number)
+                    futures = [executor.submit(use) for _ in range(20)]
+                    self.assertEqual({one.result(60) for one in futures}, {number})
+
+    def test_a_child_that_a_call_forks_ends_as_it_says(self):
+        def fork(ending):
+            pid = os.fork()
+            if pid == 0:
+                print("child")
+                exec(ending)
+                return None
+            return os.waitpid(pid, 0)[1] >> 8
+
+        for ending, code in (("raise SystemExit(3)", 3), ("pass", 0), ("1 / 0", 1)):
+            self.assertEqual(self.value(fork, ending), code)
+        self.executor.shutdown()
+        written = b"".join(data for stream, data in self.written if stream == 1)
+        self.assertEqual(written.count(b"child"), 3)
+        self.assertIn(b"ZeroDivisionError", b"".join(data for _, data in self.written))
 
 
 if __name__ == "__main__":
