@@ -17,6 +17,7 @@ import mmap
 import os
 import pickle
 import threading
+import time
 import zlib
 from hashlib import blake2b
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -40,7 +41,10 @@ HASHED_BYTES_MAX = 4 << 20
 FILE, FOLDER, ABSENT, APPENDED = "file", "folder", "absent", "appended"
 """What a path was when a call ended. Of what is appended to, and of folders, only
 their being there counts; of what was absent, as where calls are made on other
-machines, nothing."""
+machines, that it is absent still."""
+RACY_NS = 2_000_000_000
+"""A file that was written to a shorter time ago may have been written to again
+without another time."""
 
 
 class ResumeError(FalkonError):
@@ -84,6 +88,12 @@ def _contents(path: str, _size: int, _mtime: int) -> bytes:
         return blake2b(file.read(HASHED_BYTES_MAX + 1), digest_size=16).digest()
 
 
+def _contents_of(path: str, stat: os.stat_result) -> bytes:
+    is_racy = time.time_ns() - stat.st_mtime_ns < RACY_NS
+    read = _contents.__wrapped__ if is_racy else _contents
+    return read(path, stat.st_size, stat.st_mtime_ns)
+
+
 def state_of(path: str, appended: bool = False) -> FileState:
     """A file as it is."""
     try:
@@ -91,7 +101,7 @@ def state_of(path: str, appended: bool = False) -> FileState:
         if appended or not os.path.isfile(path):
             return FileState(path, APPENDED if appended else FOLDER)
         size, mtime = stat.st_size, stat.st_mtime_ns
-        contents = _contents(path, size, mtime) if size <= HASHED_BYTES_MAX else b""
+        contents = _contents_of(path, stat) if size <= HASHED_BYTES_MAX else b""
         return FileState(path, FILE, size, mtime, contents)
     except (OSError, ValueError):
         # A name may hold what no file's can.
@@ -100,21 +110,28 @@ def state_of(path: str, appended: bool = False) -> FileState:
 
 def is_unchanged(state: FileState) -> bool:
     """Whether a file is as it was."""
-    if state.kind == ABSENT:
-        return True
     try:
         stat = os.stat(state.path)
+        if state.kind == ABSENT:
+            return False
         if state.kind != FILE:
             return True
         if stat.st_size != state.size:
             return False
-        if stat.st_mtime_ns == state.mtime:
+        is_racy = time.time_ns() - stat.st_mtime_ns < RACY_NS
+        if stat.st_mtime_ns == state.mtime and not (is_racy and state.digest):
             return True
-        return bool(state.digest) and state.digest == _contents(
-            state.path, stat.st_size, stat.st_mtime_ns
-        )
-    except OSError:
+        return bool(state.digest) and state.digest == _contents_of(state.path, stat)
+    except (OSError, ValueError):
+        return state.kind == ABSENT
+
+
+def is_same(before: FileState, now: FileState) -> bool:
+    """Whether a file was the same at two times."""
+    if before.kind != now.kind or before.size != now.size:
         return False
+    # Two contents may have one time; of long files nothing else is known.
+    return before.digest == now.digest and (bool(now.digest) or before.mtime == now.mtime)
 
 
 def _pickled(value: Any) -> bytes:

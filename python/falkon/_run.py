@@ -4,7 +4,8 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Union
+from types import MappingProxyType
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _apps
 from ._apps import ShellApp
@@ -12,7 +13,7 @@ from ._executor import Executor
 from ._files import File, FileFuture, file_of
 from ._futures import FINISHED, Future
 from ._keys import NoKey, digest, kept_path, key_of
-from ._restart import FileState, RestartLog, is_unchanged, state_of
+from ._restart import ABSENT, FileState, RestartLog, is_same, is_unchanged, state_of
 
 LOG = logging.getLogger("falkon")
 
@@ -20,21 +21,27 @@ _RESULT_DEPTH = 3
 """How deep in what a call returns paths are looked for."""
 
 
+_NOTHING: Mapping[str, FileState] = MappingProxyType({})
+
+
 class Recognised(Future[Any]):
     """The outcome of a call that has a key."""
 
-    __slots__ = ("_key", "_before", "_run", "_files", "_states")
+    __slots__ = ("_key", "_before", "_run", "_files", "_begun", "_states")
 
-    def __init__(self, key: bytes, run: "Run", files: Dict[str, bool]):
+    def __init__(self, key: bytes, run: "Run", files: "Files"):
         super().__init__()
         self._key = key
         self._run = run
         self._before = False
         """Whether it was made in an earlier run, and nothing has changed."""
-        self._files: Optional[Dict[str, bool]] = files
-        """The files that the call names, and whether it appends to them."""
-        self._states: Sequence[FileState] = ()
-        """What they were when it ended."""
+        self._files: Optional[Files] = files
+        """The files that the call names."""
+        self._begun: Mapping[str, FileState] = _NOTHING
+        """What those that it may read were when it was made."""
+        self._states: Optional[Sequence[FileState]] = ()
+        """What its files were when it ended; ``None`` if it may have read something
+        else."""
 
     def _end(self, state: str, result: Any, exception: Optional[BaseException]) -> bool:
         # Whoever has the result can rely on its being kept.
@@ -43,9 +50,61 @@ class Recognised(Future[Any]):
         if not super()._end(state, result, exception):
             return False
         self._files = None
+        self._begun = _NOTHING
         if not self._before:
             self._run._has_ended()
         return True
+
+
+class Files:
+    """The files that a call names."""
+
+    __slots__ = ("paths", "read", "written", "needs")
+
+    def __init__(self, paths: Sequence[str], needs: Sequence[Any]):
+        self.paths = dict.fromkeys(paths, False)
+        """Each, and whether it is appended to."""
+        self.read: Set[str] = set()
+        """Those that are said to be read."""
+        self.written: Set[str] = set()
+        """Those that are said to be written. Of others nobody knows."""
+        self.needs = needs
+        """Calls that the call comes after."""
+
+    def add(self, named: Iterable[Tuple[str, bool, bool]]) -> None:
+        """Adds paths, each with whether it is appended to, and whether written."""
+        for path, appended, written in named:
+            self.paths[path] = appended
+            (self.written if written else self.read).add(path)
+
+    def begin(self) -> Dict[str, FileState]:
+        """What those are now that the call may read."""
+        return {
+            path: state_of(path)
+            for path, appended in self.paths.items()
+            if not appended and path not in self.written
+        }
+
+    def changed(self, begun: Mapping[str, FileState], states: Sequence[FileState]) -> Optional[str]:
+        """A file that the call may have read as it was not when the call began."""
+        made = {
+            state.path: state
+            for need in self.needs
+            for state in getattr(need, "_states", None) or ()
+        }
+        for state in states:
+            before = made.get(state.path) or begun.get(state.path)
+            if state.path in self.written or before is None:
+                continue
+            # What was not there was written by this call, or by one before it.
+            if before.kind == ABSENT and state.path not in self.read:
+                continue
+            if not is_same(before, state):
+                return state.path
+        return None
+
+
+_NO_FILES = Files((), ())
 
 
 class Run:
@@ -90,10 +149,16 @@ class Run:
             reads, writes = [file_of(one) for one in declared[0]], [file_of(one) for one in declared[1]]
             declared = reads, writes
             key, found = key_of(type(app).__name__, app.function, args, kwargs, (reads, writes))
-            files = dict.fromkeys(found.files, False)
+            files = Files(found.files, found.needs) if found.files else _NO_FILES
             is_shell = isinstance(app, ShellApp)
             if is_shell or kwargs:
-                files.update(_named(args[0] if is_shell else {}, kwargs))
+                named = list(_named(args[0] if is_shell else {}, kwargs))
+                if named:
+                    files = files if files.paths else Files((), found.needs)
+                    files.add(named)
+            for declares, some in ((files.read, reads), (files.written, writes)):
+                for one in some:
+                    declares.update(kept_path(one))
         except Exception as error:
             LOG.info("a call of %s is not recognised: %s", app.__name__, error)
             return executor._call(*call, files=declared)
@@ -123,6 +188,8 @@ class Run:
                     future.outputs = [FileFuture(one, future) for one in writes]
             else:
                 self._pending += 1
+                if files.paths:
+                    future._begun = files.begin()
                 try:
                     executor._call(*call, future, declared)
                 except BaseException:
@@ -135,13 +202,26 @@ class Run:
 
     def _keep(self, future: Recognised, value: Any) -> None:
         """Takes note of what a call gives, and of its files."""
-        files = future._files or {}
+        files = future._files
+        if files is None:
+            return
         try:
             for path in _paths(value, _RESULT_DEPTH):
-                files.setdefault(path, False)
-            future._states = [state_of(path, files[path]) for path in files]
+                files = files if files.paths else Files((), ())
+                files.paths.setdefault(path, False)
+                files.written.add(path)
+            states = [state_of(path, appended) for path, appended in files.paths.items()]
+            changed = files.changed(future._begun, states)
+            if changed is not None:
+                future._states = None
+                LOG.info(
+                    "what %s gave is not kept: %s changed while the call was made (if the call "
+                    "writes it, have it among outputs=, or returned)", future._name, changed,
+                )  # fmt: skip
+                return
+            future._states = states
             if self._log is not None:
-                self._log.keep(future._key, future._name, value, future._states)
+                self._log.keep(future._key, future._name, value, states)
         except NoKey as error:
             LOG.info("what %s gave is not kept: %s", future._name, error)
         except Exception:
@@ -195,26 +275,31 @@ class Run:
 def _stands(future: Recognised) -> bool:
     """Whether a call may stand for an equal one."""
     if not future.done():
-        return True
-    if future._state != FINISHED or future._exception is not None:
+        # What it is said to read was read as it was, or will be.
+        files = future._files
+        begun = [] if files is None else [future._begun.get(path) for path in files.read]
+        return all(is_unchanged(state) for state in begun if state and state.kind != ABSENT)
+    if future._state != FINISHED or future._exception is not None or future._states is None:
         return False
     return all(map(is_unchanged, future._states))
 
 
-def _named(streams: Dict[str, Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[str, bool]]:
+def _named(streams: Dict[str, Any], kwargs: Dict[str, Any]) -> Iterator[Tuple[str, bool, bool]]:
     """The files that texts name because of where they stand: a command's streams,
-    and the arguments ``inputs`` and ``outputs``. And whether they are appended to."""
-    for value in streams.values():
+    and the arguments ``inputs`` and ``outputs``. And whether they are appended to,
+    and whether they are written."""
+    for name, value in streams.items():
         path, mode = value if isinstance(value, tuple) else (value, "")
+        is_written = name != "stdin"
         if isinstance(path, File):
-            yield from ((path, mode == "a") for path in kept_path(path))
+            yield from ((path, mode == "a", is_written) for path in kept_path(path))
         elif isinstance(path, (str, os.PathLike)):
-            yield os.fsdecode(path), mode == "a"
+            yield os.fsdecode(path), mode == "a", is_written
     for name in ("inputs", "outputs"):
         value = kwargs.get(name)
         for path in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(path, (str, os.PathLike)) and not isinstance(path, File):
-                yield os.fsdecode(path), False
+                yield os.fsdecode(path), False, name == "outputs"
 
 
 def _paths(value: Any, depth: int) -> Iterator[str]:
@@ -254,9 +339,9 @@ def run(
     if a file that it names is not as it was when the call ended: a
     :class:`File` or path (:class:`os.PathLike`) among its arguments or in what it
     returned, what ``inputs=`` and ``outputs=`` name, and the streams of a command.
-    One with a file that is in caches alone is always made. The n-th of
-    several equal calls is the n-th that there was. Apps with ``cache=False`` are
-    called always.
+    One during which a file that it may read was changed is not noted. One with a
+    file that is in caches alone is always made. The n-th of several equal calls is
+    the n-th that there was. Apps with ``cache=False`` are called always.
 
     ``executor`` makes the calls: an executor, or what access file to reach one
     with. Without it, it is the one of :func:`use`, or one that is started for this

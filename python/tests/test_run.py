@@ -295,6 +295,68 @@ class Resume(Folder):
         """
         self.assertEqual(self.run_script(script)[0], "True True\n")
 
+    def test_a_call_whose_input_is_edited_meanwhile_is_made_again(self):
+        script = """
+            import time
+            HOW = sys.argv[1:]
+
+            @falkon.python_app
+            def read(source, inputs=()):
+                called("read")
+                found = [Path(one).read_text() for one in (source, *inputs)]
+                open("read", "w").close()
+                while not os.path.exists("edited"):
+                    time.sleep(0.01)
+                return found
+
+            @falkon.python_app
+            def copy(source, target):
+                called("copy")
+                target.write_text(source.read_text())
+
+            with falkon.run(resume="state", max_workers=2) as run:
+                found = read(%s)
+                while not os.path.exists("edited") and not os.path.exists("read"):
+                    time.sleep(0.01)
+                if not os.path.exists("edited"):
+                    for name in ("source", "other"):
+                        with open(name, "w") as file:
+                            file.write("two")
+                    open("edited", "w").close()
+                print(found.result())
+                # What a call writes may have been something else before.
+                copy(Path("source"), Path("copied")).result()
+        """
+        for way in ('Path("source")', '"x", inputs=["source"]', 'falkon.File("source"), inputs=["other"]'):
+            text = script % way
+            for name in ("source", "other", "x"):
+                self.write(name, "one")
+            for name in ("read", "edited", "copied"):
+                if os.path.exists(self.path(name)):
+                    os.unlink(self.path(name))
+            first, _ = self.run_script(text)
+            self.assertIn("one", first)
+            self.assertNotIn("two", first)
+            second, calls = self.run_script(text)
+            self.assertEqual((second.count("two"), calls), (way.count("source") + way.count("other"), ["read"]))
+            self.assertEqual(self.run_script(text), (second, []))
+
+    def test_an_absent_file_that_appears_is_a_change(self):
+        script = """
+            @falkon.python_app
+            def read(source):
+                called("read")
+                return source.exists()
+
+            with falkon.run(resume="state", max_workers=1) as run:
+                print(read(Path("late")).result())
+        """
+        self.assertEqual(self.run_script(script), ("False\n", ["read"]))
+        self.assertEqual(self.run_script(script), ("False\n", []))
+        self.write("late", "")
+        self.assertEqual(self.run_script(script), ("True\n", ["read"]))
+        self.assertEqual(self.run_script(script), ("True\n", []))
+
     def test_files_that_calls_declare(self):
         script = """
             @falkon.python_app
