@@ -25,6 +25,7 @@ mod admission;
 mod bare;
 mod connect;
 mod epochs;
+mod exchange;
 mod frames;
 mod handshake;
 mod identity;

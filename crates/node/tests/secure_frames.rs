@@ -220,6 +220,130 @@ proptest! {
     }
 }
 
+/// Some frames sealed, others not, in one stream of bytes; and where each ends.
+async fn sealed_stream(
+    client: &mut Session,
+    from_client: &mut DuplexStream,
+    sealed: &[bool],
+) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for (index, sealed) in sealed.iter().enumerate() {
+        let body = body(index, BODY_BYTES);
+        let encode = |buffer: &mut Vec<u8>| buffer.extend_from_slice(&body);
+        match sealed {
+            true => client.writer.queue_sealed_with(encode).unwrap(),
+            false => client.writer.queue_with(encode).unwrap(),
+        }
+        let mut frame = vec![0; client.writer.queued_bytes()];
+        client.writer.flush().await.unwrap();
+        from_client.read_exact(&mut frame).await.unwrap();
+        frames.push(frame);
+    }
+    frames
+}
+
+const BODY_BYTES: usize = 40;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// At the levels that leave other frames readable, nobody in between reads
+    /// a sealed one, changes it, or has it count at another place.
+    #[test]
+    fn sealed_frames_are_read_by_the_peer_alone_and_at_their_place_alone(
+        sealed in prop::collection::vec(any::<bool>(), 1..8),
+        which: prop::sample::Index,
+        place: prop::sample::Index,
+        other: prop::sample::Index,
+        bit in 0u8..8,
+        codes: bool,
+    ) {
+        run(async {
+            let level = if codes { Level::Authenticate } else { Level::None };
+            let sizes = vec![BODY_BYTES; sealed.len()];
+            let (mut client, mut server, mut from_client, mut to_server) =
+                tapped_sessions(level).await;
+            let frames = sealed_stream(&mut client, &mut from_client, &sealed).await;
+            for (index, (frame, sealed)) in frames.iter().zip(&sealed).enumerate() {
+                let body = body(index, BODY_BYTES);
+                let shows = frame.windows(8).any(|part| body.windows(8).any(|of| of == part));
+                assert_eq!(shows, !sealed);
+            }
+            // As they are, they arrive.
+            to_server.write_all(&frames.concat()).await.unwrap();
+            receive_all(&mut server.reader, &sizes).await;
+
+            // A bit of a sealed one, or another frame in its place.
+            let which = which.index(sealed.len());
+            if !sealed[which] {
+                return;
+            }
+            let other = other.index(frames.len());
+            for change in 0..2 {
+                // Without codes, a frame that is not sealed says what it likes.
+                if change == 1 && !codes && !sealed[other] {
+                    continue;
+                }
+                let (mut client, mut server, mut from_client, mut to_server) =
+                    tapped_sessions(level).await;
+                let mut changed = sealed_stream(&mut client, &mut from_client, &sealed).await;
+                match change {
+                    // Behind the length, which says how much is to come.
+                    0 => {
+                        let at = 4 + place.index(changed[which].len() - 4);
+                        changed[which][at] ^= 1 << bit;
+                    }
+                    // What was sent over another connection, at this place or another.
+                    _ => changed[which] = frames[other].clone(),
+                }
+                to_server.write_all(&changed.concat()).await.unwrap();
+                receive_all(&mut server.reader, &sizes[..which]).await;
+                let error = next_error(&mut server.reader).await;
+                let is_noticed =
+                    matches!(error, ReadError::Tampered { number } if number as usize == which);
+                assert!(is_noticed, "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_sealed_frame_does_not_count_in_the_other_direction() {
+    for level in [Level::None, Level::Authenticate] {
+        run(async {
+            let (mut client, server, mut from_client, to_server) = tapped_sessions(level).await;
+            let frames = sealed_stream(&mut client, &mut from_client, &[true]).await;
+            from_client.write_all(&frames[0]).await.unwrap();
+            let error = next_error(&mut client.reader).await;
+            assert!(matches!(error, ReadError::Tampered { number: 0 }), "{error}");
+            drop((server, to_server));
+        });
+    }
+}
+
+#[test]
+fn the_largest_frame_can_be_sealed_at_every_level_and_no_larger_one() {
+    for level in LEVELS {
+        run(async {
+            let (mut client, mut server) = tcp_sessions(level).await;
+            let largest = body(0, FRAME_BYTES_MAX);
+            let send = async {
+                let encode = |buffer: &mut Vec<u8>| buffer.extend_from_slice(&largest);
+                let over =
+                    |buffer: &mut Vec<u8>| buffer.resize(buffer.len() + largest.len() + 1, 0);
+                let too_large = QueueError::TooLarge { bytes: FRAME_BYTES_MAX + 1 };
+                assert_eq!(client.writer.queue_sealed_with(over), Err(too_large));
+                client.writer.queue_sealed_with(encode).unwrap();
+                client.writer.flush().await.unwrap();
+                client.writer.queue(&body(1, 5)).unwrap();
+                client.writer.queue_sealed_with(|_| ()).unwrap();
+                client.writer.flush().await.unwrap();
+            };
+            tokio::join!(send, receive_all(&mut server.reader, &[FRAME_BYTES_MAX, 5, 0]));
+        });
+    }
+}
+
 #[test]
 fn the_largest_frame_passes_at_every_level_and_small_ones_after_it() {
     for level in LEVELS {

@@ -315,6 +315,27 @@ wire_enum!(ToClient {
     11 => Provision { request, status },
 });
 
+impl ToClient {
+    /// Whether the message has a secret in it, which nobody but its receiver is
+    /// to read, at whatever level.
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        match self {
+            ToClient::Created { .. } | ToClient::Reached { .. } => true,
+            ToClient::Accepted { .. }
+            | ToClient::Done { .. }
+            | ToClient::Refused { .. }
+            | ToClient::Results(_)
+            | ToClient::Status { .. }
+            | ToClient::Tasks { .. }
+            | ToClient::Gone { .. }
+            | ToClient::Objects { .. }
+            | ToClient::Found { .. }
+            | ToClient::Provision { .. } => false,
+        }
+    }
+}
+
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -574,3 +595,14 @@ wire_enum!(ToExecutor {
     1 => Order(order),
     2 => Refused { reason },
 });
+
+impl ToExecutor {
+    /// As [`ToClient::has_secret`].
+    #[must_use]
+    pub fn has_secret(&self) -> bool {
+        match self {
+            ToExecutor::Welcome { .. } => true,
+            ToExecutor::Order(_) | ToExecutor::Refused { .. } => false,
+        }
+    }
+}

@@ -162,7 +162,8 @@ fn whatever_hostile_peers_do_everybody_elses_tasks_end_right() {
     let honest: Vec<Running> = ["one", "two"]
         .map(|name| dispatcher.executor(name, &["--slots", "2", "--resource", "honest=2"]))
         .into();
-    let ledger = Arc::new(Ledger::default());
+    let peer_secret = dispatcher.access_of("access-executor.json").peer_secret();
+    let ledger = Arc::new(Ledger { peer_secret, ..Ledger::default() });
     let mangler = |role: &str, number: u64, character| {
         let access = dispatcher.access_of(&format!("access-{role}.json")).file;
         let name = format!("evil-{role}-{number}.json");

@@ -22,6 +22,7 @@ mod input;
 mod kill;
 mod kill_at_speed;
 mod lifetime;
+mod listening;
 mod network;
 mod overflow;
 mod provision;

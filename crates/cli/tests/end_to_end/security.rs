@@ -1,12 +1,10 @@
 //! Who gets in, and what they may do there.
 
-use crate::fixture::{Access, Dispatcher, Running, Site};
+use crate::fixture::{Access, Dispatcher, Running, Site, heard_along};
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 fn access_json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -34,35 +32,6 @@ fn secrets(path: &Path) -> Vec<String> {
     secrets.values().map(|secret| secret.as_str().unwrap().to_owned()).collect()
 }
 
-/// Passes connections on to `to` and keeps what goes over them.
-fn listen_in(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hearing = heard.clone();
-    std::thread::spawn(move || {
-        for near in listener.incoming() {
-            let (near, far) = (near.unwrap(), TcpStream::connect(&to).unwrap());
-            for (mut from, mut to) in
-                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
-            {
-                let heard = hearing.clone();
-                std::thread::spawn(move || {
-                    let mut chunk = [0; 4096];
-                    while let Ok(count @ 1..) = from.read(&mut chunk) {
-                        heard.lock().unwrap().extend_from_slice(&chunk[..count]);
-                        if to.write_all(&chunk[..count]).is_err() {
-                            return;
-                        }
-                    }
-                    let _ = to.shutdown(std::net::Shutdown::Write);
-                });
-            }
-        }
-    });
-    (address, heard)
-}
-
 #[test]
 fn three_levels() {
     for (level, readable) in [("none", true), ("authenticate", true), ("encrypt", false)] {
@@ -70,11 +39,7 @@ fn three_levels() {
         let mut dispatcher = site.dispatcher("d", &["--security", level]);
         let owner = dispatcher.access();
         assert_eq!(access_json(&owner.file)["level"], level);
-        let address = access_json(&owner.file)["addresses"][0].as_str().unwrap().to_owned();
-        let (listener, heard) = listen_in(address);
-        let via = changed(&site, &owner.file, "via.json", |json| {
-            json["addresses"] = serde_json::json!([listener]);
-        });
+        let (via, heard) = heard_along(&site, &owner.file, "via.json");
         let access = Access::at(&site, &via);
         let _executor = access.start("executor", &["--name", "worker"]);
         dispatcher.service().wait_for("executor worker joined");

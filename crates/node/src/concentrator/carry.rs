@@ -80,9 +80,12 @@ pub fn concentrator_main() -> ExitCode {
 #[derive(Debug)]
 struct Peer {
     /// Frames to pass on; closed when the connection is to end.
-    tell: mpsc::UnboundedSender<Vec<u8>>,
+    tell: mpsc::UnboundedSender<Told>,
     hang_up: oneshot::Sender<()>,
 }
+
+/// A frame to pass on, and whether it is to be sealed.
+type Told = (Vec<u8>, bool);
 
 /// What all connections share.
 #[derive(Debug)]
@@ -168,21 +171,21 @@ async fn hear(
     Ok(())
 }
 
-/// Whom the next frame is for.
+/// Whom the next frame is for, and whether it is to be sealed.
 #[derive(Debug, Default)]
-struct Hearing(Option<ConnectionId>);
+struct Hearing(Option<(ConnectionId, bool)>);
 
 impl Hearing {
     fn take(&mut self, shared: &Shared, frame: &[u8]) -> Result<(), CarryError> {
-        if let Some(connection) = self.0.take() {
+        if let Some((connection, sealed)) = self.0.take() {
             // One that is over has said so.
             if let Some(peer) = locked(&shared.peers).get(&connection) {
-                let _ = peer.tell.send(frame.to_vec());
+                let _ = peer.tell.send((frame.to_vec(), sealed));
             }
             return Ok(());
         }
         match Down::decode(frame).ok_or(CarryError::NoDispatcher)? {
-            Down::Tell { connection } => self.0 = Some(connection),
+            Down::Tell { connection, sealed } => self.0 = Some((connection, sealed)),
             Down::End { connection } => {
                 // Its writer says goodbye when it has passed everything on.
                 locked(&shared.peers).remove(&connection);
@@ -287,19 +290,23 @@ impl Shared {
         &self,
         connection: ConnectionId,
         mut writer: FrameWriter,
-        mut told: mpsc::UnboundedReceiver<Vec<u8>>,
+        mut told: mpsc::UnboundedReceiver<Told>,
     ) -> Option<String> {
         let mut batch = Vec::new();
         let mut passed = 0;
         while told.recv_many(&mut batch, TOLD_FRAMES_MAX).await > 0 {
-            for frame in batch.drain(..) {
+            for (frame, sealed) in batch.drain(..) {
                 if writer.queued_bytes() + frame.len() > WRITE_QUEUE_BYTES_MAX
                     && let Err(error) = writer.flush().await
                 {
                     return Some(error.to_string());
                 }
                 passed += frame.len() as u64;
-                if let Err(error) = writer.queue(&frame) {
+                let queued = match sealed {
+                    true => writer.queue_sealed_with(|out| out.extend_from_slice(&frame)),
+                    false => writer.queue(&frame),
+                };
+                if let Err(error) = queued {
                     return Some(error.to_string());
                 }
             }

@@ -36,8 +36,9 @@ pub(crate) enum Up {
 /// From a dispatcher to a concentrator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Down {
-    /// The next frame is for a peer.
-    Tell { connection: ConnectionId },
+    /// The next frame is for a peer; it is to be sealed if nobody else is to
+    /// read it.
+    Tell { connection: ConnectionId, sealed: bool },
     /// End a connection when what was told has been passed on.
     End { connection: ConnectionId },
     /// End a connection now.
@@ -126,7 +127,10 @@ impl Up {
 impl Down {
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         match self {
-            Down::Tell { connection } => head(out, 0, connection),
+            Down::Tell { connection, sealed } => {
+                head(out, 0, connection);
+                out.push(u8::from(sealed));
+            }
             Down::End { connection } => head(out, 1, connection),
             Down::HangUp { connection } => head(out, 2, connection),
             Down::Exists { connection, yes } => {
@@ -140,7 +144,7 @@ impl Down {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Down> {
         let (kind, connection, rest) = split_head(bytes)?;
         Some(match (kind, rest) {
-            (0, []) => Down::Tell { connection },
+            (0, [sealed]) => Down::Tell { connection, sealed: *sealed != 0 },
             (1, []) => Down::End { connection },
             (2, []) => Down::HangUp { connection },
             (3, [yes]) => Down::Exists { connection, yes: *yes != 0 },
@@ -192,7 +196,7 @@ mod tests {
         fn what_a_dispatcher_says_reads_back(number: u64, yes: bool) {
             let connection = ConnectionId(number);
             let all = [
-                Down::Tell { connection },
+                Down::Tell { connection, sealed: yes },
                 Down::End { connection },
                 Down::HangUp { connection },
                 Down::Exists { connection, yes },

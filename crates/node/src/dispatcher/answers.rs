@@ -33,19 +33,24 @@ impl Waiting {
 #[derive(Debug)]
 pub(super) struct Answer {
     bytes: Vec<u8>,
+    has_secret: bool,
     among: [Waiting; 2],
 }
 
 impl Answer {
-    fn new(bytes: Vec<u8>, among: [Waiting; 2]) -> Answer {
+    fn new(bytes: Vec<u8>, has_secret: bool, among: [Waiting; 2]) -> Answer {
         for Waiting(count) in &among {
             count.fetch_add(bytes.len(), Ordering::Relaxed);
         }
-        Answer { bytes, among }
+        Answer { bytes, has_secret, among }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    pub(super) fn has_secret(&self) -> bool {
+        self.has_secret
     }
 }
 
@@ -92,7 +97,8 @@ impl Driver {
             let reason = Refusal::TooLong { bytes: bytes.len() as u64 };
             bytes = ToClient::Refused { request, reason }.to_bytes();
         }
-        let answer = Answer::new(bytes, [peer.answers.clone(), self.answers.clone()]);
+        let has_secret = answer.has_secret();
+        let answer = Answer::new(bytes, has_secret, [peer.answers.clone(), self.answers.clone()]);
         self.outgoing.push((connection, Outgoing::Answer(answer)));
     }
 }

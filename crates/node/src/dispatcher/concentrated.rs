@@ -393,7 +393,7 @@ impl Speech<'_> {
         if self.writer.queued_bytes() >= WRITE_BYTES {
             self.writer.flush().await?;
         }
-        self.put(Down::Tell { connection });
+        self.put(Down::Tell { connection, sealed: message.has_secret() });
         let before = self.writer.queued_bytes();
         let queued = self.writer.queue_with(|out| message.encode(out));
         let Some(flow) = self.flows.get_mut(&connection) else { return Ok(()) };

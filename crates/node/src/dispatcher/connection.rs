@@ -102,6 +102,15 @@ impl Outgoing {
             Outgoing::Answer(answer) => out.extend_from_slice(answer.bytes()),
         }
     }
+
+    /// Whether nobody but the peer is to read it.
+    pub(super) fn has_secret(&self) -> bool {
+        match self {
+            Outgoing::Client(message) => message.has_secret(),
+            Outgoing::Executor(message) => message.has_secret(),
+            Outgoing::Answer(answer) => answer.has_secret(),
+        }
+    }
 }
 
 /// The driver's end of a connection. Dropping it ends the connection once
@@ -280,7 +289,10 @@ async fn write(
             {
                 return Some(error.to_string());
             }
-            let encoded = writer.queue_with(|out| message.encode(out));
+            let encoded = match message.has_secret() {
+                true => writer.queue_sealed_with(|out| message.encode(out)),
+                false => writer.queue_with(|out| message.encode(out)),
+            };
             if let Err(QueueError::TooLarge { bytes }) = encoded {
                 return Some(format!("a message of {bytes} bytes is too large to be sent"));
             }

@@ -164,7 +164,7 @@ impl PeerAcceptor {
             Role::Instance(number) => Some(number),
             _ => None,
         };
-        Ok((Bare::new(streams, self.level, to_server, to_client), visitor))
+        Ok((Bare::new(streams, self.level, to_server.codes, to_client.codes), visitor))
     }
 }
 
@@ -218,7 +218,7 @@ pub(crate) async fn connect_peer(
         }
     };
     let Keys { to_server, to_client } = keys;
-    Ok(Bare::new(streams, level, to_client, to_server))
+    Ok(Bare::new(streams, level, to_client.codes, to_server.codes))
 }
 
 /// A connection whose handshake is over.

@@ -3,21 +3,39 @@
 //! On the wire a frame is its body's length (4 bytes, little-endian), the body,
 //! and, at [`Level::Authenticate`], a code of 16 bytes over the frame's number
 //! in its direction, the length and the body.
+//!
+//! The highest bit of the length says that the frame is sealed: its body is
+//! encrypted with ChaCha20-Poly1305 under a key of the direction, with the
+//! frame's number for a nonce and the length for associated data, and ends in a
+//! tag of 16 bytes. So go messages with secrets at the levels that leave all
+//! others readable; inside TLS nothing is sealed once more.
 
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::error::Unspecified;
 use rustix::net::sockopt;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use super::handshake::Keys;
-use super::{FrameReader, FrameWriter, KEEPALIVE_S, Level, Role, Secret, UNACKNOWLEDGED_MS_MAX};
+use super::handshake::{DirectionKeys, Keys};
+use super::{
+    FRAME_BYTES_MAX, FrameReader, FrameWriter, KEEPALIVE_S, Level, Role, Secret,
+    UNACKNOWLEDGED_MS_MAX,
+};
 
 pub(super) const LENGTH_BYTES: usize = 4;
 pub(super) const MAC_BYTES: usize = 16;
 /// A frame's number stands before its length while the code is computed, so
 /// that one call hashes all of it where it lies. It is never sent.
 pub(super) const NUMBER_BYTES: usize = 8;
+/// What sealing adds to a body.
+pub(super) const TAG_BYTES: usize = 16;
+/// The bit of a frame's length that says that the frame is sealed.
+pub(super) const SEALED: u32 = 1 << 31;
+
+const _: () = assert!(FRAME_BYTES_MAX + TAG_BYTES < SEALED as usize);
+const _: () = assert!(NUMBER_BYTES <= NONCE_LEN);
 
 /// An authenticated connection.
 #[derive(Debug)]
@@ -93,27 +111,73 @@ pub(super) fn protected(
         Side::Client => (keys.to_client, keys.to_server),
         Side::Server => (keys.to_server, keys.to_client),
     };
-    let seal = |key| (level == Level::Authenticate).then(|| Seal { key, number: 0 });
+    let seal = |keys: DirectionKeys| {
+        let codes = (level == Level::Authenticate).then_some(keys.codes);
+        (level != Level::Encrypt).then_some(Seal { codes, sealing: keys.sealing, number: 0 })
+    };
     (FrameReader::new(read, seal(incoming)), FrameWriter::new(write, seal(outgoing)))
 }
 
-/// Computes the codes of one direction's frames.
+/// Protects one direction's frames where TLS does not: with codes, and by
+/// sealing the few that nobody else is to read.
 #[derive(Debug)]
 pub(super) struct Seal {
-    key: Secret,
+    /// At [`Level::Authenticate`].
+    codes: Option<Secret>,
+    sealing: Secret,
     /// The next frame's number.
     number: u64,
 }
 
 impl Seal {
-    /// The code of the next frame. `frame` is [`NUMBER_BYTES`] that are
-    /// overwritten, then the length and the body.
-    pub(super) fn code(&self, frame: &mut [u8]) -> [u8; MAC_BYTES] {
+    /// How many bytes a code has here.
+    pub(super) fn code_bytes(&self) -> usize {
+        if self.codes.is_some() { MAC_BYTES } else { 0 }
+    }
+
+    /// The code of the next frame, if frames have codes. `frame` is
+    /// [`NUMBER_BYTES`] that are overwritten then, and the length and the body.
+    pub(super) fn code(&self, frame: &mut [u8]) -> Option<[u8; MAC_BYTES]> {
+        let key = self.codes.as_ref()?;
         frame[..NUMBER_BYTES].copy_from_slice(&self.number.to_le_bytes());
-        let hash = blake3::keyed_hash(self.key.as_bytes(), frame);
+        let hash = blake3::keyed_hash(key.as_bytes(), frame);
         let mut code = [0; MAC_BYTES];
         code.copy_from_slice(&hash.as_bytes()[..MAC_BYTES]);
-        code
+        Some(code)
+    }
+
+    /// Encrypts the next frame's body where it lies, for the length that it has
+    /// then. What is returned belongs behind it.
+    pub(super) fn seal(
+        &self,
+        length: u32,
+        body: &mut [u8],
+    ) -> Result<[u8; TAG_BYTES], Unspecified> {
+        let aad = Aad::from(length.to_le_bytes());
+        let tag = self.sealing()?.seal_in_place_separate_tag(self.nonce(), aad, body)?;
+        tag.as_ref().try_into().map_err(|_| Unspecified)
+    }
+
+    /// Decrypts the next frame's body where it lies, which ends in what
+    /// [`Seal::seal`] returned. `None` if that is not what the other side sent
+    /// at this place.
+    pub(super) fn open(&self, length: u32, body: &mut [u8]) -> Option<()> {
+        let aad = Aad::from(length.to_le_bytes());
+        self.sealing().ok()?.open_in_place(self.nonce(), aad, body).ok().map(|_| ())
+    }
+
+    /// Made when it is needed: it is larger than the secret, and there are tens
+    /// of thousands of connections.
+    fn sealing(&self) -> Result<LessSafeKey, Unspecified> {
+        UnboundKey::new(&CHACHA20_POLY1305, self.sealing.as_bytes()).map(LessSafeKey::new)
+    }
+
+    /// The next frame's number: there is a key for each connection and
+    /// direction, and each number is used once.
+    fn nonce(&self) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..NUMBER_BYTES].copy_from_slice(&self.number.to_le_bytes());
+        Nonce::assume_unique_for_key(nonce)
     }
 
     /// Goes on to the next frame. 2^64 frames outlast any connection.

@@ -2,20 +2,25 @@
 //!
 //! | | message | bytes after the length |
 //! |---|---|---|
-//! | client → server | hello | 1, role (9), nonce (32) |
-//! | server → client | challenge | 2, nonce (32), server's proof (32) |
+//! | client → server | hello | 1, role (9), share (32) |
+//! | server → client | challenge | 2, share (32), server's proof (32) |
 //! | client → server | proof | 3, client's proof (32) |
 //! | server → client | welcome | 4, welcome's proof (32) |
 //! | server → client | refused, instead of welcome | 5, reason |
 //!
 //! A proof is a keyed BLAKE3 hash, under the secret of the role, of a label for
-//! its place and of the transcript: both preambles, the role, both nonces and,
+//! its place and of the transcript: both preambles, the role, both shares and,
 //! inside TLS, the certificate's fingerprint and a key exported from the TLS
 //! session. Thus a proof cannot be used at another place, in another connection,
 //! at another level or by somebody in between.
 //!
+//! The shares are those of a [key exchange](super::exchange), drawn anew for each
+//! connection. The keys of frames follow from what is agreed on, the transcript
+//! and the role's secret: whoever has recorded a connection cannot compute them,
+//! with the role's secret either.
+//!
 //! The server proves itself first and the client shows nothing before that has
-//! been checked, so a false server gets a role, a number and a nonce. A server
+//! been checked, so a false server gets a role, a number and a share. A server
 //! answers a hello alike whether or not the instance exists, and a false proof
 //! alike whatever was false; that an instance does not exist is told only to a
 //! peer that has its secret.
@@ -26,10 +31,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
+use zeroize::Zeroizing;
 
 use super::admission::Pace;
+use super::exchange::{Exchange, SHARE_BYTES};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
-use super::secret::fill_randomly;
 use super::{Fingerprint, HANDSHAKE_MESSAGE_BYTES_MAX, HANDSHAKE_MS_MAX, Role, Secret};
 
 /// A part of the handshake, for messages.
@@ -190,13 +196,18 @@ pub(super) struct Opening {
 impl Opening {
     /// The hash of all that the proofs stand for. Every part has a fixed size,
     /// but for the binding, which is there or not; a byte says which.
-    fn transcript(&self, role: Role, client_nonce: &[u8; 32], server_nonce: &[u8; 32]) -> [u8; 32] {
+    fn transcript(
+        &self,
+        role: Role,
+        client: &[u8; SHARE_BYTES],
+        server: &[u8; SHARE_BYTES],
+    ) -> [u8; 32] {
         let mut bytes = Vec::with_capacity(2 * PREAMBLE_BYTES + 9 + 4 * 32 + 1);
         bytes.extend_from_slice(&self.client.bytes);
         bytes.extend_from_slice(&self.server.bytes);
         bytes.extend_from_slice(&role.encode());
-        bytes.extend_from_slice(client_nonce);
-        bytes.extend_from_slice(server_nonce);
+        bytes.extend_from_slice(client);
+        bytes.extend_from_slice(server);
         match &self.binding {
             None => bytes.push(0),
             Some(binding) => {
@@ -215,24 +226,46 @@ const WELCOME_PROOF: &[u8; 16] = b"server's welcome";
 
 /// The keys of a connection's two directions.
 pub(super) struct Keys {
-    pub(super) to_server: Secret,
-    pub(super) to_client: Secret,
+    pub(super) to_server: DirectionKeys,
+    pub(super) to_client: DirectionKeys,
+}
+
+/// The keys of what goes in one direction.
+pub(super) struct DirectionKeys {
+    /// For codes that show changes.
+    pub(super) codes: Secret,
+    /// For what nobody else is to read.
+    pub(super) sealing: Secret,
 }
 
 impl Keys {
-    /// The transcript has both nonces, so no two connections share a key.
-    fn of(secret: &Secret, transcript: &[u8; 32]) -> Keys {
+    /// The transcript has both shares, so no two connections have a key in
+    /// common.
+    fn of(secret: &Secret, transcript: &[u8; 32], agreed: &Secret) -> Keys {
+        let mut material = Zeroizing::new([0; 64]);
+        material[..32].copy_from_slice(transcript);
+        material[32..].copy_from_slice(agreed.as_bytes());
+        let keys = |codes, sealing| DirectionKeys {
+            codes: secret.derive(codes, &material[..]),
+            sealing: secret.derive(sealing, &material[..]),
+        };
         Keys {
-            to_server: secret.derive("falkon 2026 frames from client to server", transcript),
-            to_client: secret.derive("falkon 2026 frames from server to client", transcript),
+            to_server: keys(
+                "falkon 2026 frames from client to server",
+                "falkon 2026 sealed frames from client to server",
+            ),
+            to_client: keys(
+                "falkon 2026 frames from server to client",
+                "falkon 2026 sealed frames from server to client",
+            ),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Message {
-    Hello { role: Role, nonce: [u8; 32] },
-    Challenge { nonce: [u8; 32], proof: blake3::Hash },
+    Hello { role: Role, share: [u8; SHARE_BYTES] },
+    Challenge { share: [u8; SHARE_BYTES], proof: blake3::Hash },
     Proof { proof: blake3::Hash },
     Welcome { proof: blake3::Hash },
     Refused { reason: Reason },
@@ -249,14 +282,14 @@ impl Message {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 4];
         match self {
-            Message::Hello { role, nonce } => {
+            Message::Hello { role, share } => {
                 bytes.push(1);
                 bytes.extend_from_slice(&role.encode());
-                bytes.extend_from_slice(nonce);
+                bytes.extend_from_slice(share);
             }
-            Message::Challenge { nonce, proof } => {
+            Message::Challenge { share, proof } => {
                 bytes.push(2);
-                bytes.extend_from_slice(nonce);
+                bytes.extend_from_slice(share);
                 bytes.extend_from_slice(proof.as_bytes());
             }
             Message::Proof { proof } => {
@@ -285,12 +318,12 @@ impl Message {
         let hash = |bytes: &[u8]| bytes.try_into().ok().map(blake3::Hash::from_bytes);
         Some(match kind {
             1 => {
-                let (role, nonce) = rest.split_first_chunk()?;
-                Message::Hello { role: Role::decode(*role)?, nonce: nonce.try_into().ok()? }
+                let (role, share) = rest.split_first_chunk()?;
+                Message::Hello { role: Role::decode(*role)?, share: share.try_into().ok()? }
             }
             2 => {
-                let (nonce, proof) = rest.split_first_chunk()?;
-                Message::Challenge { nonce: *nonce, proof: hash(proof)? }
+                let (share, proof) = rest.split_first_chunk()?;
+                Message::Challenge { share: *share, proof: hash(proof)? }
             }
             3 => Message::Proof { proof: hash(rest)? },
             4 => Message::Welcome { proof: hash(rest)? },
@@ -357,14 +390,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     is_instance_known: impl FnOnce(u64) -> K,
 ) -> Result<(Role, Keys), ServeError> {
     let hello = pace.step(Stage::Hello, Message::receive(stream)).await?;
-    let Message::Hello { role, nonce: client_nonce } = hello else {
+    let Message::Hello { role, share: client_share } = hello else {
         return Err((Stage::Hello, Breakdown::Malformed).into());
     };
-    let mut nonce = [0; 32];
-    fill_randomly(&mut nonce).map_err(|error| (Stage::Challenge, error.into()))?;
+    let exchange = Exchange::draw().map_err(|error| (Stage::Challenge, error.into()))?;
+    let share = exchange.share();
     let secret = secret_of(role);
-    let transcript = opening.transcript(role, &client_nonce, &nonce);
-    let challenge = Message::Challenge { nonce, proof: secret.proof(SERVER_PROOF, &transcript) };
+    let transcript = opening.transcript(role, &client_share, &share);
+    let challenge = Message::Challenge { share, proof: secret.proof(SERVER_PROOF, &transcript) };
     pace.step(Stage::Challenge, challenge.send(stream)).await?;
 
     let answer = pace.step(Stage::Proof, Message::receive(stream)).await?;
@@ -384,9 +417,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
         let _ = pace.step(Stage::Welcome, refused.send(stream)).await;
         return Err(ServeError::UnknownInstance(id));
     }
+    let agreed = exchange.agree(&client_share).ok_or((Stage::Proof, Breakdown::Malformed))?;
     let welcome = Message::Welcome { proof: secret.proof(WELCOME_PROOF, &transcript) };
     pace.step(Stage::Welcome, welcome.send(stream)).await?;
-    Ok((role, Keys::of(&secret, &transcript)))
+    Ok((role, Keys::of(&secret, &transcript, &agreed)))
 }
 
 /// The client's side: shows that it has the secret of `role`, to a server that
@@ -398,24 +432,25 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
     role: Role,
     secret: &Secret,
 ) -> Result<Keys, JoinError> {
-    let mut nonce = [0; 32];
-    fill_randomly(&mut nonce).map_err(|error| (Stage::Hello, error.into()))?;
-    deadline.step(Stage::Hello, Message::Hello { role, nonce }.send(stream)).await?;
+    let exchange = Exchange::draw().map_err(|error| (Stage::Hello, error.into()))?;
+    let share = exchange.share();
+    deadline.step(Stage::Hello, Message::Hello { role, share }.send(stream)).await?;
 
     let challenge = deadline.step(Stage::Challenge, Message::receive(stream)).await?;
-    let Message::Challenge { nonce: server_nonce, proof } = challenge else {
+    let Message::Challenge { share: server_share, proof } = challenge else {
         return Err((Stage::Challenge, Breakdown::Malformed).into());
     };
-    let transcript = opening.transcript(role, &nonce, &server_nonce);
+    let transcript = opening.transcript(role, &share, &server_share);
     if proof != secret.proof(SERVER_PROOF, &transcript) {
         return Err(JoinError::NotProved);
     }
+    let agreed = exchange.agree(&server_share).ok_or((Stage::Challenge, Breakdown::Malformed))?;
     let answer = Message::Proof { proof: secret.proof(CLIENT_PROOF, &transcript) };
     deadline.step(Stage::Proof, answer.send(stream)).await?;
 
     match deadline.step(Stage::Welcome, Message::receive(stream)).await? {
         Message::Welcome { proof } if proof == secret.proof(WELCOME_PROOF, &transcript) => {
-            Ok(Keys::of(secret, &transcript))
+            Ok(Keys::of(secret, &transcript, &agreed))
         }
         Message::Refused { reason: Reason::UnknownInstance } => Err(JoinError::UnknownInstance),
         Message::Welcome { .. } | Message::Refused { reason: Reason::NotProved } => {
@@ -437,9 +472,9 @@ mod tests {
     fn the_transcript_covers_all_that_the_two_sides_said_and_the_tls_session() {
         let preamble = |level| Preamble::new(1, level, Status::Fine);
         let binding = |print, key| Binding { fingerprint: Fingerprint(print), exported: key };
-        let transcript = |client, server, binding, role, nonces: ([u8; 32], [u8; 32])| {
+        let transcript = |client, server, binding, role, shares: ([u8; 32], [u8; 32])| {
             let opening = Opening { client: preamble(client), server: preamble(server), binding };
-            opening.transcript(role, &nonces.0, &nonces.1)
+            opening.transcript(role, &shares.0, &shares.1)
         };
         let (a, b) = ([1; 32], [2; 32]);
         let (low, high) = (Level::None, Level::Encrypt);
@@ -472,11 +507,11 @@ mod tests {
         }
 
         #[test]
-        fn messages_read_back(nonce: [u8; 32], proof: [u8; 32], id: u64) {
+        fn messages_read_back(share: [u8; 32], proof: [u8; 32], id: u64) {
             let proof = blake3::Hash::from_bytes(proof);
             for message in [
-                Message::Hello { role: Role::Instance(id), nonce },
-                Message::Challenge { nonce, proof },
+                Message::Hello { role: Role::Instance(id), share },
+                Message::Challenge { share, proof },
                 Message::Proof { proof },
                 Message::Welcome { proof },
                 Message::Refused { reason: Reason::NotProved },

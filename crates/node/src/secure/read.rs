@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::io::AsyncReadExt;
 
-use super::frames::{LENGTH_BYTES, MAC_BYTES, NUMBER_BYTES, ReadHalf, Seal};
+use super::frames::{LENGTH_BYTES, NUMBER_BYTES, ReadHalf, SEALED, Seal, TAG_BYTES};
 use super::{FRAME_BYTES_MAX, READ_BUFFER_BYTES};
 
 /// For how many reads in a row a large buffer must have been needless before it
@@ -129,10 +129,15 @@ impl<'a> Iterator for Batch<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.bytes.split_first_chunk()?;
-        let (body, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let length = u32::from_le_bytes(*length);
+        let (body, rest) = rest.split_at_checked((length & !SEALED) as usize)?;
         self.bytes = rest.get(self.code_bytes..)?;
         self.frames -= 1;
-        Some(body)
+        match length & SEALED {
+            0 => Some(body),
+            // It has been decrypted where it lies.
+            _ => body.get(..body.len().checked_sub(TAG_BYTES)?),
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -212,9 +217,9 @@ impl FrameReader {
     fn check_frames(&mut self) -> Result<(usize, usize), ReadError> {
         let code_bytes = self.code_bytes();
         let (mut at, mut frames) = (self.start, 0);
-        while let Some(bytes) = body_bytes(&self.buffer[at..]) {
-            if bytes > FRAME_BYTES_MAX {
-                if frames == 0 && self.seal.is_some() {
+        while let Some(Head { bytes, sealed }) = self.head(at) {
+            if is_too_large(bytes, sealed) {
+                if frames == 0 && (sealed || code_bytes > 0) {
                     return Err(ReadError::TooLarge { bytes });
                 }
                 break;
@@ -227,10 +232,14 @@ impl FrameReader {
                 // The bytes before the frame are lent to its number: they are
                 // the last frame's code, which has been checked, or nothing.
                 let code = seal.code(&mut self.buffer[at - NUMBER_BYTES..body_end]);
-                if !constant_time_eq::constant_time_eq(
-                    &code,
-                    &self.buffer[body_end..body_end + code_bytes],
-                ) {
+                let is_genuine = code.is_none_or(|code| {
+                    let received = &self.buffer[body_end..body_end + code_bytes];
+                    constant_time_eq::constant_time_eq(&code, received)
+                });
+                let body = &mut self.buffer[at + LENGTH_BYTES..body_end];
+                let is_open =
+                    is_genuine && (!sealed || seal.open(bytes as u32 | SEALED, body).is_some());
+                if !is_open {
                     if frames == 0 {
                         return Err(ReadError::Tampered { number: seal.number() });
                     }
@@ -248,18 +257,21 @@ impl FrameReader {
     /// received: nothing is allocated for what a peer announces. A frame with a
     /// code cannot be left out, as the code covers all of it.
     fn skip(&mut self) {
-        if self.seal.is_some() {
+        if self.code_bytes() > 0 {
             return;
         }
         let received = self.buffer.len() - self.start;
         if self.skipped.is_none()
-            && let Some(bytes) = body_bytes(&self.buffer[self.start..])
-            && bytes > FRAME_BYTES_MAX
+            && let Some(Head { bytes, sealed: false }) = self.head(self.start)
+            && is_too_large(bytes, false)
             && received >= LENGTH_BYTES + HEAD_BYTES
         {
             let body = self.start + LENGTH_BYTES;
             let head = self.buffer[body..body + HEAD_BYTES].to_vec();
             self.skipped = Some(Skipped { head, bytes, left: LENGTH_BYTES + bytes });
+            if let Some(seal) = &mut self.seal {
+                seal.advance();
+            }
         }
         if let Some(skipped) = &mut self.skipped {
             let now = skipped.left.min(received);
@@ -278,8 +290,10 @@ impl FrameReader {
             self.start = NUMBER_BYTES;
         }
 
-        let frame = match body_bytes(&self.buffer[self.start..]) {
-            Some(bytes) if bytes <= FRAME_BYTES_MAX => LENGTH_BYTES + bytes + self.code_bytes(),
+        let frame = match self.head(self.start) {
+            Some(Head { bytes, sealed }) if !is_too_large(bytes, sealed) => {
+                LENGTH_BYTES + bytes + self.code_bytes()
+            }
             // Of one that is left out, only the head is wanted together.
             Some(_) => LENGTH_BYTES + HEAD_BYTES,
             None => LENGTH_BYTES,
@@ -305,7 +319,15 @@ impl FrameReader {
     }
 
     fn code_bytes(&self) -> usize {
-        if self.seal.is_some() { MAC_BYTES } else { 0 }
+        self.seal.as_ref().map_or(0, Seal::code_bytes)
+    }
+
+    /// The head of the frame that starts `at` there, if it has been received.
+    fn head(&self, at: usize) -> Option<Head> {
+        let length = u32::from_le_bytes(*self.buffer[at..].first_chunk()?);
+        let sealed = self.seal.is_some() && length & SEALED != 0;
+        let bytes = if sealed { length & !SEALED } else { length };
+        Some(Head { bytes: bytes as usize, sealed })
     }
 }
 
@@ -317,8 +339,13 @@ impl fmt::Debug for FrameReader {
     }
 }
 
-/// The length of the body of the frame that starts here, if it has been
-/// received.
-fn body_bytes(frame: &[u8]) -> Option<usize> {
-    frame.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
+/// What a frame begins with.
+struct Head {
+    /// The length of its body, with the tag of one that is sealed.
+    bytes: usize,
+    sealed: bool,
+}
+
+fn is_too_large(bytes: usize, sealed: bool) -> bool {
+    bytes > FRAME_BYTES_MAX + if sealed { TAG_BYTES } else { 0 }
 }

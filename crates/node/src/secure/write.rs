@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::io::AsyncWriteExt;
 
-use super::frames::{LENGTH_BYTES, NUMBER_BYTES, Seal, WriteHalf};
+use super::frames::{LENGTH_BYTES, NUMBER_BYTES, SEALED, Seal, TAG_BYTES, WriteHalf};
 use super::{FRAME_BYTES_MAX, WRITE_QUEUE_BYTES_MAX};
 
 /// A buffer beyond this size, in bytes, is given back after a quiet time.
@@ -106,6 +106,25 @@ impl FrameWriter {
     /// # Panics
     /// If `encode` shortened the buffer.
     pub fn queue_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), QueueError> {
+        self.add(false, encode)
+    }
+
+    /// As [`FrameWriter::queue_with`], a frame that nobody but the peer can
+    /// read, at any level.
+    ///
+    /// # Errors
+    /// [`QueueError`]; the queue is then as it was.
+    ///
+    /// # Panics
+    /// If `encode` shortened the buffer.
+    pub fn queue_sealed_with(
+        &mut self,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), QueueError> {
+        self.add(true, encode)
+    }
+
+    fn add(&mut self, sealed: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), QueueError> {
         if self.queued_bytes() >= WRITE_QUEUE_BYTES_MAX {
             return Err(QueueError::Full);
         }
@@ -119,7 +138,14 @@ impl FrameWriter {
             self.buffer.truncate(start);
             return Err(QueueError::TooLarge { bytes });
         }
-        self.buffer[start..body].copy_from_slice(&(bytes as u32).to_le_bytes());
+        let mut length = bytes as u32;
+        if let Some(seal) = self.seal.as_ref().filter(|_| sealed) {
+            length = (bytes + TAG_BYTES) as u32 | SEALED;
+            // Only a body that is far longer than a frame cannot be sealed.
+            let tag = seal.seal(length, &mut self.buffer[body..]).expect("a frame can be sealed");
+            self.buffer.extend_from_slice(&tag);
+        }
+        self.buffer[start..body].copy_from_slice(&length.to_le_bytes());
         if let Some(seal) = &mut self.seal {
             // The bytes before the frame are lent to its number. They may be
             // the last frame's, so they are put back.
@@ -128,7 +154,7 @@ impl FrameWriter {
                 .expect("the range has this length");
             let code = seal.code(&mut self.buffer[start - NUMBER_BYTES..]);
             self.buffer[start - NUMBER_BYTES..start].copy_from_slice(&lent);
-            self.buffer.extend_from_slice(&code);
+            self.buffer.extend_from_slice(code.as_ref().map_or(&[], |code| &code[..]));
             seal.advance();
         }
         Ok(())

@@ -39,7 +39,7 @@ pub(super) struct Ledger {
     /// Addresses at which executors serve each other.
     pub(super) peers: Mutex<Vec<String>>,
     /// What executors prove themselves to each other with.
-    pub(super) peer_secret: Mutex<Option<[u8; 32]>>,
+    pub(super) peer_secret: [u8; 32],
 }
 
 /// A proxy in front of a dispatcher.
@@ -114,22 +114,39 @@ fn relay(
     });
 }
 
-fn frame(mut from: impl Read) -> io::Result<Vec<u8>> {
+/// The bit of a frame's length that says that only its receiver can read it.
+const SEALED: u32 = 1 << 31;
+
+/// The next frame, and whether it is sealed.
+fn frame_of_either_kind(mut from: impl Read) -> io::Result<(bool, Vec<u8>)> {
     let mut head = [0; 4];
     from.read_exact(&mut head)?;
-    let length = u32::from_le_bytes(head) as usize;
+    let head = u32::from_le_bytes(head);
+    let length = (head & !SEALED) as usize;
     if length > FRAME_BYTES_MAX {
         return Err(io::ErrorKind::InvalidData.into());
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body)?;
-    Ok(body)
+    Ok((head & SEALED != 0, body))
 }
 
-fn send(mut to: impl Write, body: &[u8]) -> io::Result<()> {
-    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+fn send_of_either_kind(mut to: impl Write, sealed: bool, body: &[u8]) -> io::Result<()> {
+    let seal = if sealed { SEALED } else { 0 };
+    let mut bytes = (body.len() as u32 | seal).to_le_bytes().to_vec();
     bytes.extend_from_slice(body);
     to.write_all(&bytes)
+}
+
+fn frame(from: impl Read) -> io::Result<Vec<u8>> {
+    match frame_of_either_kind(from)? {
+        (false, body) => Ok(body),
+        (true, _) => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn send(to: impl Write, body: &[u8]) -> io::Result<()> {
+    send_of_either_kind(to, false, body)
 }
 
 /// Passes the preamble and the two messages of the handshake on.
@@ -147,27 +164,20 @@ fn introduce(mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
 fn answers(from: &TcpStream, to: &TcpStream, ledger: &Ledger) -> io::Result<()> {
     introduce(from, to)?;
     loop {
-        let body = frame(from)?;
-        if let Some(mut value) = Value::read(&body) {
-            value.each(&mut |part| match part {
-                Value::Text(text) => {
-                    let text = String::from_utf8_lossy(text);
-                    if text.parse::<std::net::SocketAddr>().is_ok() {
-                        let mut peers = ledger.peers.lock().unwrap();
-                        if !peers.iter().any(|peer| *peer == text) {
-                            peers.push(text.into_owned());
-                        }
+        let (sealed, body) = frame_of_either_kind(from)?;
+        if !sealed && let Some(mut value) = Value::read(&body) {
+            value.each(&mut |part| {
+                let Value::Text(text) = part else { return };
+                let text = String::from_utf8_lossy(text);
+                if text.parse::<std::net::SocketAddr>().is_ok() {
+                    let mut peers = ledger.peers.lock().unwrap();
+                    if !peers.iter().any(|peer| *peer == text) {
+                        peers.push(text.into_owned());
                     }
                 }
-                Value::Bytes(bytes) => {
-                    if let Ok(secret) = <[u8; 32]>::try_from(&bytes[..]) {
-                        ledger.peer_secret.lock().unwrap().get_or_insert(secret);
-                    }
-                }
-                _ => {}
             });
         }
-        send(to, &body)?;
+        send_of_either_kind(to, sealed, &body)?;
     }
 }
 

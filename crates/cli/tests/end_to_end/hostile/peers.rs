@@ -25,8 +25,7 @@ pub(super) fn visit(mut random: Random, ledger: &Arc<Ledger>) {
     let mut half_open = Vec::new();
     while !ledger.over.load(Ordering::Relaxed) {
         random.moment(20_000);
-        let (addresses, secret) =
-            (ledger.peers.lock().unwrap().clone(), *ledger.peer_secret.lock().unwrap());
+        let addresses = ledger.peers.lock().unwrap().clone();
         if addresses.is_empty() {
             continue;
         }
@@ -44,8 +43,7 @@ pub(super) fn visit(mut random: Random, ledger: &Arc<Ledger>) {
             half_open.push(stream);
             continue;
         }
-        let Some(secret) = secret else { continue };
-        let fetcher = Fetcher::new(Level::None, Secret::from_bytes(secret));
+        let fetcher = Fetcher::new(Level::None, Secret::from_bytes(ledger.peer_secret));
         let edges = [0, 1, u64::MAX, u64::MAX - 1, 1 << 40];
         let mut edge = || edges[random.below(5) as usize];
         let piece = Piece {

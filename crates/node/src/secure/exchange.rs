@@ -1,0 +1,73 @@
+//! The key exchange of a handshake: X25519, with a pair of keys for this one
+//! connection. What both sides agree on is known to nobody who has recorded the
+//! connection, not even to one who has the role's secret too, or gets it later.
+
+use std::io;
+
+use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
+use ring::rand::SystemRandom;
+
+use super::Secret;
+
+/// The bytes of what a side shows of its pair.
+pub(super) const SHARE_BYTES: usize = 32;
+
+/// One side's pair of keys.
+pub(super) struct Exchange {
+    private: EphemeralPrivateKey,
+    share: [u8; SHARE_BYTES],
+}
+
+impl Exchange {
+    /// A new pair.
+    pub(super) fn draw() -> io::Result<Exchange> {
+        let failed = |_| io::Error::other("the system gave no random numbers");
+        let private =
+            EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).map_err(failed)?;
+        let public = private.compute_public_key().map_err(failed)?;
+        let share = public.as_ref().try_into().map_err(io::Error::other)?;
+        Ok(Exchange { private, share })
+    }
+
+    /// What the other side is shown.
+    pub(super) fn share(&self) -> [u8; SHARE_BYTES] {
+        self.share
+    }
+
+    /// What both sides agree on, from what the other side has shown; `None` if
+    /// that is none of the keys with which both have a say.
+    pub(super) fn agree(self, theirs: &[u8; SHARE_BYTES]) -> Option<Secret> {
+        let theirs = UnparsedPublicKey::new(&X25519, theirs);
+        let agreed = agree_ephemeral(self.private, &theirs, |agreed| {
+            agreed.try_into().ok().map(Secret::from_bytes)
+        });
+        agreed.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_agree_and_each_time_on_something_else() {
+        let agree = || {
+            let (one, other) = (Exchange::draw().unwrap(), Exchange::draw().unwrap());
+            let (of_one, of_other) = (one.share(), other.share());
+            assert_ne!(of_one, of_other);
+            let agreed = one.agree(&of_other).unwrap();
+            assert_eq!(agreed, other.agree(&of_one).unwrap());
+            agreed
+        };
+        assert_ne!(agree(), agree());
+    }
+
+    #[test]
+    fn a_share_that_decides_alone_what_is_agreed_on_is_refused() {
+        let mut one = [0; SHARE_BYTES];
+        for first in [0, 1] {
+            one[0] = first;
+            assert!(Exchange::draw().unwrap().agree(&one).is_none());
+        }
+    }
+}
