@@ -36,6 +36,8 @@ struct Case {
     micros: u64,
     /// One report each task, as processes give, rather than one each run.
     singly: bool,
+    /// Each task needs memory of its own size.
+    sizes: bool,
 }
 
 fn submission(case: &Case) -> Submission {
@@ -48,13 +50,19 @@ fn submission(case: &Case) -> Submission {
     } else {
         Rows::Computed { factors: vec![Range { start: 0, step: 1, count: case.queued }], offset: 0 }
     };
+    let classes = if case.sizes { case.queued } else { 1 };
+    let class = |number: u64| TaskClass {
+        kind: case.kind,
+        resources: Resources { memory_bytes: number, ..Resources::cpus(1) },
+        ..TaskClass::default()
+    };
     Submission {
         data: None,
         count: case.queued,
         template: Arc::new(vec![0; 100]),
         rows,
-        classes: vec![TaskClass { kind: case.kind, ..TaskClass::default() }],
-        class_runs: vec![(case.queued, 0)],
+        classes: (0..classes).map(class).collect(),
+        class_runs: (0..classes).map(|class| (case.queued / classes, class as u32)).collect(),
         names: None,
         after: Vec::new(),
     }
@@ -85,7 +93,7 @@ fn prepared(case: &Case) -> Dispatcher {
             lease: Lease::default(),
             incarnation: connection.0 + 1,
             name: String::new(),
-            capacity: Resources::cpus(case.slots),
+            capacity: Resources { memory_bytes: 1 << 40, ..Resources::cpus(case.slots) },
             held: Vec::new(),
             reports: Vec::new(),
         };
@@ -187,7 +195,11 @@ fn main() {
         executors,
         slots,
         singly: true,
+        sizes: false,
     };
+    let sizes =
+        |name, kind| Case { kind, sizes: true, ..distinct(name, ALL / 10, ALL / 10, 2, 8, 100) };
+    let alike = |name, kind| Case { sizes: false, ..sizes(name, kind) };
     let cases = [
         Case {
             name: "noop array",
@@ -199,6 +211,7 @@ fn main() {
             slots: 1,
             micros: 0,
             singly: false,
+            sizes: false,
         },
         distinct("distinct", ALL, ALL, 64, 128, 1_000),
         distinct("distinct, long", ALL, ALL, 64, 128, LONG),
@@ -210,6 +223,10 @@ fn main() {
         distinct("10^5 queued", 100_000, 100_000, 64, 16, 1_000),
         distinct("10^6 queued", ALL, ALL, 64, 16, 1_000),
         distinct("10^7 queued", 10 * ALL, ALL, 64, 16, 1_000),
+        alike("one size", Kind::Process),
+        sizes("10^5 sizes", Kind::Process),
+        alike("noop, one size", Kind::Noop),
+        sizes("noop, 10^5 sizes", Kind::Noop),
     ];
     println!(
         "{:<18} {:>14} {:>9} {:>8} {:>16}",

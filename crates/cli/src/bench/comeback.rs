@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &ComebackArgs) -> Result<Table, BenchError> {
         }
     }
     for what in WHAT {
-        table.compare_with(&name(what, 0));
+        table.ratio_of(&name(what, args.tasks), &name(what, 0));
     }
     Ok(table)
 }

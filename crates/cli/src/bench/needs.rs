@@ -9,8 +9,11 @@ use clap::Args;
 
 /// Slots of the executor that the tasks go to; no-op tasks need none.
 const SLOTS: u32 = 2;
-const ALIKE: &str = "one size of memory";
-const DIFFERENT: &str = "each its own size";
+const SIZES: [(&str, Memory); 2] =
+    [("one size of memory", Memory::Alike), ("each its own size", Memory::Different)];
+/// Tasks that take no time: of one size they travel as one run; and tasks that
+/// are started one by one.
+const PROGRAMS: [(&str, &str); 2] = [("no-op", "@noop"), ("started one by one", "@sleep 0")];
 
 /// `falkon bench needs`
 #[derive(Args, Debug)]
@@ -35,19 +38,20 @@ impl NeedsArgs {
 pub(crate) async fn run(args: &NeedsArgs) -> Result<Table, BenchError> {
     let mut table = Table::new(
         "needs",
-        format!("{} distinct no-op tasks that ask for memory, journal on", args.tasks),
+        format!("{} distinct tasks that ask for memory, journal on", args.tasks),
     );
     let mut services = Services::start(&Setup::default()).await?;
     let (client, mut deliveries) = services.connect().await?;
     for round in 0..=args.round.rounds {
         // Every other round the other way round, so that what one leaves behind
         // (a journal to be synced) is not always the same one's burden.
-        let mut order = [(ALIKE, Memory::Alike), (DIFFERENT, Memory::Different)];
+        let mut sizes = SIZES;
         if round % 2 == 0 {
-            order.reverse();
+            sizes.reverse();
         }
-        for (name, memory) in order {
-            let load = Load { tasks: args.tasks, memory, ..Load::default() };
+        let all = PROGRAMS.iter().flat_map(|program| sizes.map(|size| (*program, size)));
+        for ((kind, program), (size, memory)) in all {
+            let load = Load { tasks: args.tasks, memory, program, ..Load::default() };
             let tasks = load.tasks as f64;
             let before = services.dispatcher_nanos();
             let instance = campaign::create(&client).await?;
@@ -58,26 +62,30 @@ pub(crate) async fn run(args: &NeedsArgs) -> Result<Table, BenchError> {
             let received =
                 campaign::receive(&client, &mut deliveries, instance, load.tasks).await?;
             client.destroy(instance).await?;
-            let queued = services.dispatcher_nanos() - before;
+            let each = (services.dispatcher_nanos() - before) as f64 / tasks;
             let taken = campaign::run(&client, &mut deliveries, &load).await?;
             services.remove_executors();
             // The first round warms the dispatcher up.
             if round == 0 {
                 continue;
             }
-            table.add(&format!("queued: {name}"), "tasks/s", tasks / received.dispatched_in);
-            table.add(&format!("submitted meanwhile: {name}"), "tasks/s", tasks / taken.seconds);
-            let each = queued as f64 / tasks;
             table.add(
-                &format!("queued, processor time of the dispatcher: {name}"),
-                "ns/task",
-                each,
+                &format!("{kind}, queued: {size}"),
+                "tasks/s",
+                tasks / received.dispatched_in,
+            );
+            table.add(&format!("{kind}: {size}"), "tasks/s", tasks / taken.seconds);
+            table.add(&format!("{kind}: the dispatcher, {size}"), "ns/task", each);
+        }
+    }
+    let (alike, _) = SIZES[0];
+    for (kind, _) in PROGRAMS {
+        for what in [", queued:", ":", ": the dispatcher,"] {
+            table.ratio_of(
+                &format!("{kind}{what} {}", SIZES[1].0),
+                &format!("{kind}{what} {alike}"),
             );
         }
     }
-    for what in ["queued: ", "submitted meanwhile: "] {
-        table.compare_with(&format!("{what}{ALIKE}"));
-    }
-    table.compare_with(&format!("queued, processor time of the dispatcher: {ALIKE}"));
     Ok(table)
 }

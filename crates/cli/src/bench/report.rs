@@ -96,6 +96,14 @@ impl Table {
         self.bases.push(name.to_owned());
     }
 
+    /// Adds a row: what share the row `name` is of the row `of`, round by round.
+    pub(crate) fn ratio_of(&mut self, name: &str, of: &str) {
+        let (Some(row), Some(base)) = (self.row(name), self.row(of)) else { return };
+        let ratios = row.rounds.iter().zip(&base.rounds).map(|(one, base)| one / base).collect();
+        let name = format!("{name} / {of}");
+        self.rows.push(Row { name, unit: "x", rounds: ratios });
+    }
+
     /// Adds a remark.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());

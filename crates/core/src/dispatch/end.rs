@@ -160,24 +160,24 @@ impl Dispatcher {
         let mut at = first;
         while at < end {
             let Some(instance) = self.instances.get_mut(&id) else { return };
-            if instance.batch_of(TaskId(at)).is_none() {
+            // Looked up once: this is done for each task that ends.
+            let Some(batch) = instance.batch_of_mut(TaskId(at)) else {
                 // A run of results may begin with tasks of batches that are gone.
                 let next = instance.batches.range(at..end).next();
                 at = next.map_or(end, |(first, _)| *first);
                 continue;
-            }
-            let Some(batch) = instance.batch_of_mut(TaskId(at)) else { return };
+            };
             let (batch_first, batch_id) = (batch.first, batch.id);
             let until = end.min(batch_first + batch.submission.count);
             let (from, tasks) = (at - batch_first, until - at);
             batch.unfinished -= tasks;
             at = until;
-            let unfinished = batch.unfinished;
-            if batch.takes_any {
+            let (unfinished, takes_any) = (batch.unfinished, batch.takes_any);
+            let data = batch.submission.data.clone();
+            if takes_any {
                 instance.release_values(batch_first, from, tasks);
             }
-            let Some(batch) = instance.batches.get(&batch_first) else { return };
-            if let Some(data) = batch.submission.data.clone() {
+            if let Some(data) = data {
                 let less: fn(&mut u64, u64) = |readers, tasks| {
                     *readers = readers.saturating_sub(tasks);
                 };

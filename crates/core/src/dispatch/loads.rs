@@ -21,8 +21,12 @@ pub(super) struct Load {
 /// An executor's tasks by need, and their sums.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// Sorted by need; few, and always in the same memory.
+    /// Sorted by need from `gone` on; few, and always in the same memory.
     by_need: Vec<(NeedId, Load)>,
+    /// Entries in front that are gone. Tasks of many needs end mostly in the
+    /// order of these: moving all others up each time would cost more than all
+    /// else of a task's end.
+    gone: usize,
     slotted: u64,
     prefetched: u64,
     /// Tasks sent ahead that take time.
@@ -33,7 +37,7 @@ pub(super) struct Loads {
 
 impl Loads {
     pub(super) fn iter(&self) -> impl Iterator<Item = &(NeedId, Load)> {
-        self.by_need.iter()
+        self.by_need[self.gone..].iter()
     }
 
     pub(super) fn of(&self, need: NeedId) -> Load {
@@ -41,7 +45,8 @@ impl Loads {
     }
 
     fn at(&self, need: NeedId) -> Result<usize, usize> {
-        self.by_need.binary_search_by_key(&need, |(need, _)| *need)
+        let found = self.by_need[self.gone..].binary_search_by_key(&need, |(need, _)| *need);
+        found.map(|at| self.gone + at).map_err(|at| self.gone + at)
     }
 
     /// All tasks.
@@ -66,7 +71,7 @@ impl Loads {
 
     /// Whether tasks of another need may be sent ahead.
     pub(super) fn has_place_for(&self, need: NeedId) -> bool {
-        self.by_need.len() < AHEAD_NEEDS_MAX || self.at(need).is_ok()
+        self.by_need.len() - self.gone < AHEAD_NEEDS_MAX || self.at(need).is_ok()
     }
 
     /// Changes what there is of one need.
@@ -81,7 +86,20 @@ impl Loads {
         let after = *load;
         self.count_anew(before, after);
         if after.slotted == 0 && after.prefetched == 0 {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        if at > self.gone {
             self.by_need.remove(at);
+            return;
+        }
+        self.gone += 1;
+        // As many are moved as have gone since the last time.
+        if 2 * self.gone >= self.by_need.len() {
+            self.by_need.drain(..self.gone);
+            self.gone = 0;
         }
     }
 
@@ -92,7 +110,7 @@ impl Loads {
         if self.waiting == 0 {
             return;
         }
-        for at in 0..self.by_need.len() {
+        for at in self.gone..self.by_need.len() {
             let (need, load) = self.by_need[at];
             if load.prefetched == 0 || load.instant {
                 continue;
@@ -108,7 +126,7 @@ impl Loads {
     /// The sums are those of the parts.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let mut sums = Loads::default();
-        for (_, load) in &self.by_need {
+        for (_, load) in self.iter() {
             sums.count_anew(Load::default(), *load);
         }
         let of =

@@ -1,6 +1,7 @@
 //! What tasks need, numbered for as long as there are such tasks.
 
 use crate::task::{Kind, Resources, TaskClass};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Index;
 
@@ -61,30 +62,32 @@ struct Slot {
 }
 
 impl Needs {
-    pub(super) fn find(&self, need: &Need) -> Option<NeedId> {
-        self.ids.get(need).copied()
+    /// The number of a need. One that is new has no user yet: it is to be
+    /// [held](Self::hold).
+    pub(super) fn number(&mut self, need: &Need) -> NeedId {
+        match self.ids.entry(need.clone()) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(place) => {
+                let slot = Slot { need: need.clone(), users: 0 };
+                let id = match self.free.pop_first() {
+                    Some(id) => {
+                        self.slots[id.0 as usize] = slot;
+                        id
+                    }
+                    None => {
+                        self.slots.push(slot);
+                        // Each is in the memory of a submission: there are fewer.
+                        NeedId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+                    }
+                };
+                *place.insert(id)
+            }
+        }
     }
 
     /// One more instance uses a need.
-    pub(super) fn hold(&mut self, need: &Need) -> NeedId {
-        if let Some(id) = self.find(need) {
-            self.slots[id.0 as usize].users += 1;
-            return id;
-        }
-        let slot = Slot { need: need.clone(), users: 1 };
-        let id = match self.free.pop_first() {
-            Some(id) => {
-                self.slots[id.0 as usize] = slot;
-                id
-            }
-            None => {
-                self.slots.push(slot);
-                // Each is in the memory of a submission: there are fewer.
-                NeedId(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
-            }
-        };
-        self.ids.insert(need.clone(), id);
-        id
+    pub(super) fn hold(&mut self, id: NeedId) {
+        self.slots[id.0 as usize].users += 1;
     }
 
     /// One instance less uses a need.

@@ -82,9 +82,11 @@ impl Queues {
 
     /// The number of a need that tasks have which have not ended yet.
     pub(super) fn hold(&mut self, needs: &mut Needs, need: &Need, is_estimated: bool) -> NeedId {
-        let known = needs.find(need).filter(|id| self.all.contains_key(&key_of(need, *id)));
-        let id = known.unwrap_or_else(|| needs.hold(need));
-        let queue = self.all.entry(key_of(need, id)).or_default();
+        let id = needs.number(need);
+        let queue = self.all.entry(key_of(need, id)).or_insert_with(|| {
+            needs.hold(id);
+            ReadyQueue::default()
+        });
         queue.users += 1;
         queue.is_estimated |= is_estimated;
         id

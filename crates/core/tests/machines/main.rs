@@ -8,6 +8,7 @@ mod client;
 mod cost;
 mod disk;
 mod equivalence;
+mod extremes;
 mod faults;
 mod hostile;
 mod node;
