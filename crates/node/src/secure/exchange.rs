@@ -1,6 +1,10 @@
 //! The key exchange of a handshake: X25519, with a pair of keys for this one
 //! connection. What both sides agree on is known to nobody who has recorded the
 //! connection, not even to one who has the role's secret too, or gets it later.
+//!
+//! Inside TLS, which has an exchange of its own, shares are random numbers and
+//! nothing is agreed on: thousands of executors that come back at once need not
+//! pay for it twice.
 
 use std::io;
 
@@ -8,13 +12,15 @@ use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephe
 use ring::rand::SystemRandom;
 
 use super::Secret;
+use super::secret::fill_randomly;
 
 /// The bytes of what a side shows of its pair.
 pub(super) const SHARE_BYTES: usize = 32;
 
 /// One side's pair of keys.
 pub(super) struct Exchange {
-    private: EphemeralPrivateKey,
+    /// `None` inside TLS.
+    private: Option<EphemeralPrivateKey>,
     share: [u8; SHARE_BYTES],
 }
 
@@ -26,7 +32,14 @@ impl Exchange {
             EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).map_err(failed)?;
         let public = private.compute_public_key().map_err(failed)?;
         let share = public.as_ref().try_into().map_err(io::Error::other)?;
-        Ok(Exchange { private, share })
+        Ok(Exchange { private: Some(private), share })
+    }
+
+    /// A share for a connection inside TLS.
+    pub(super) fn inside_tls() -> io::Result<Exchange> {
+        let mut share = [0; SHARE_BYTES];
+        fill_randomly(&mut share)?;
+        Ok(Exchange { private: None, share })
     }
 
     /// What the other side is shown.
@@ -35,10 +48,12 @@ impl Exchange {
     }
 
     /// What both sides agree on, from what the other side has shown; `None` if
-    /// that is none of the keys with which both have a say.
+    /// that is none of the keys with which both have a say. Inside TLS this is
+    /// no secret.
     pub(super) fn agree(self, theirs: &[u8; SHARE_BYTES]) -> Option<Secret> {
+        let Some(private) = self.private else { return Some(Secret::from_bytes([0; 32])) };
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
-        let agreed = agree_ephemeral(self.private, &theirs, |agreed| {
+        let agreed = agree_ephemeral(private, &theirs, |agreed| {
             agreed.try_into().ok().map(Secret::from_bytes)
         });
         agreed.ok().flatten()

@@ -194,6 +194,11 @@ pub(super) struct Opening {
 }
 
 impl Opening {
+    /// This side's part in agreeing on keys.
+    fn exchange(&self) -> io::Result<Exchange> {
+        if self.binding.is_some() { Exchange::inside_tls() } else { Exchange::draw() }
+    }
+
     /// The hash of all that the proofs stand for. Every part has a fixed size,
     /// but for the binding, which is there or not; a byte says which.
     fn transcript(
@@ -393,7 +398,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin, K: Future<Output = 
     let Message::Hello { role, share: client_share } = hello else {
         return Err((Stage::Hello, Breakdown::Malformed).into());
     };
-    let exchange = Exchange::draw().map_err(|error| (Stage::Challenge, error.into()))?;
+    let exchange = opening.exchange().map_err(|error| (Stage::Challenge, error.into()))?;
     let share = exchange.share();
     let secret = secret_of(role);
     let transcript = opening.transcript(role, &client_share, &share);
@@ -432,7 +437,7 @@ pub(super) async fn join<S: AsyncRead + AsyncWrite + Unpin>(
     role: Role,
     secret: &Secret,
 ) -> Result<Keys, JoinError> {
-    let exchange = Exchange::draw().map_err(|error| (Stage::Hello, error.into()))?;
+    let exchange = opening.exchange().map_err(|error| (Stage::Hello, error.into()))?;
     let share = exchange.share();
     deadline.step(Stage::Hello, Message::Hello { role, share }.send(stream)).await?;
 
