@@ -9,6 +9,7 @@ mod corpus;
 mod examples;
 mod golden;
 mod hostile;
+mod largest;
 mod round_trip;
 mod sizes;
 mod strategies;
