@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ._session import Session
     from .worker import Pickled
 
+GIVEN_BYTES_MAX = 2 << 20
+"""Values that travel with a call as they are; of more, an object is made."""
 GIVEN = b"g"
 """The first byte of payloads with values in front that the client put there."""
 
@@ -177,23 +179,39 @@ def with_given(
     payload: bytes,
     values: Sequence[Tuple[int, "Future[Any]"]],
     into: "Future[Any]",
-    objects: "Objects",
+    session: "Session",
 ) -> bytes:
     """The payload of the call of ``into`` with values in front, each with its
     place among all that it takes: those of calls that the dispatcher need not
-    know any more."""
-    heads: List[int] = []
-    parts: List[bytes] = []
-    for place, future in values:
+    know any more. Those that are large together are one object."""
+    objects = session.objects
+    parts: List[Any] = []
+    for _, future in values:
         stored = objects.instead_of(future)
-        if stored is not None:
-            into._objects = into._objects or Uses()
-            into._objects.stored.append(stored)
-            data = stored.reference()
+        if stored is None and future._result is not None:
+            parts.append(PICKLED + dumps(future._result))
         else:
-            value = future._result
-            data = b"" if value is None else PICKLED + dumps(value)
-        heads += (place, len(data))
-        parts.append(data)
+            parts.append(stored or b"")
+    if sum(len(part) for part in parts if isinstance(part, bytes)) > GIVEN_BYTES_MAX:
+        parts = objects.pack(parts)
+    uses = into._objects or Uses()
+    with uses:
+        for place, part in enumerate(parts):
+            if not isinstance(part, bytes):
+                parts[place] = PICKLED + pickled(session, part)[0]
+    if uses:
+        into._objects = uses
+    heads: List[int] = []
+    for (place, _), part in zip(values, parts):
+        heads += (place, len(part))
     head = struct.pack("<%dI" % (1 + len(heads)), len(values), *heads)
     return b"".join((GIVEN, head, *parts, payload))
+
+
+def without_given(payload: bytes) -> bytes:
+    """A payload without the values that the client put in front."""
+    if payload[:1] != GIVEN:
+        return payload
+    (count,) = struct.unpack_from("<I", payload, 1)
+    heads = struct.unpack_from("<%dI" % (2 * count), payload, 5)
+    return payload[5 + 8 * count + sum(heads[1::2]) :]

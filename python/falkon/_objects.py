@@ -93,10 +93,6 @@ class Stored:
         name = call_name(self.object[1], uses.read(self.object), False)
         return staged, (name, self.name, self.shared)
 
-    def reference(self) -> bytes:
-        """How a value says which object it is."""
-        return _NAMED + self.name.encode()
-
 
 class Joined:
     """A pickle, or the object that one is, and the objects that its buffers are:
@@ -113,13 +109,22 @@ class Joined:
 
 
 class _Part:
-    """A pickle that is a part of an object's bytes."""
+    """What is pickled at a place in an object's bytes."""
 
     __slots__ = ("whole", "place")
 
-    def __init__(self, whole: Any, place: slice):
+    def __init__(self, whole: Stored, place: slice):
         self.whole = whole
         self.place = place
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return pickle.loads, (_Bytes(self.whole, self.place),)
+
+
+class _Bytes(_Part):
+    """The bytes at a place in an object's."""
+
+    __slots__ = ()
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return operator.getitem, (self.whole, self.place)
@@ -260,6 +265,21 @@ class Objects:
         data, buffers = made.data, [self.store_bytes(view) for view in made.buffers]
         is_small = len(data) <= LARGE_BYTES
         return Joined(data if is_small else self.store_bytes(data), buffers)
+
+    def pack(self, parts: List[Any]) -> List[Any]:
+        """Values, as which calls are given them, with all that are pickles in one
+        object."""
+        whole = b"".join(part for part in parts if isinstance(part, bytes))
+        stored, at = self.store_bytes(whole), 0
+        packed: List[Any] = []
+        for part in parts:
+            if not isinstance(part, bytes):
+                packed.append(part)
+                continue
+            end = at + len(part)
+            packed.append(_Part(stored, slice(at + len(PICKLED), end)) if part else part)
+            at = end
+        return packed
 
     def code(self, code: bytes) -> Stored:
         """The object that a function's code is. The calls of a worker have the

@@ -52,13 +52,14 @@ from ._versions import mismatch
 
 # Outcomes.
 EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
+NO_INPUT = 9
 OUTCOMES = {
     NOT_RUN: "it could not be run",
     LOST: "executors were lost while they ran it, as often as it was tried",
     UPSTREAM_FAILED: "a call that it depends on failed",
     UNSCHEDULABLE: "no executor offers what it needs",
     8: "an output that was promised is not there",
-    9: "an input could not be had",
+    NO_INPUT: "an input could not be had",
     10: "it has ended, but its result cannot be read",
 }
 MAX_COMPUTE_UTIL = [[3], 0, 900, 0]
@@ -80,6 +81,11 @@ BATCH_BYTES = 4 << 20
 """Payloads that are submitted together, beyond the last."""
 BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
+WIDE_VALUES_HERE = 10
+"""Values of at most 1 MiB, larger ones being objects, that may be too long together
+for one message (``ROW_WITH_VALUES_BYTES_MAX`` of the dispatcher)."""
+WIDE_VALUES = 2
+"""Values of at most 8 MiB that may be."""
 BUSY_SECONDS = (0.05, 2.0)
 """First and longest pause before submissions that were not taken are made again."""
 
@@ -155,9 +161,15 @@ class Session:
         self._unsent: Dict[Future[Any], BaseException] = {}
         """Calls that cannot be made, until their futures say so."""
         self._pending: Dict[int, Future[Any]] = {}
+        self._wide: Dict[int, Call] = {}
+        """Calls whose values may be too much for one message together, and those
+        that take theirs: they are made again with values that are objects."""
+        self._again: Dict[Future[Any], Call] = {}
+        """Those of them that are about to be, in order."""
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._next_task = 0
+        self._wide_from = WIDE_VALUES_HERE if access is None else WIDE_VALUES
         self._client = int.from_bytes(os.urandom(8), "little") or 1
         """What tells calls that are submitted again from another client's."""
         self._pause = BUSY_SECONDS[0]
@@ -242,6 +254,9 @@ class Session:
                 if future._state != PENDING:
                     continue
                 if future._needs is not None or future._objects is not None:
+                    if self._again and self._takes_again(future):
+                        self._again[future] = call
+                        continue
                     ready = self._with_values(call)
                     if ready is None:
                         continue
@@ -261,24 +276,85 @@ class Session:
         """A call that takes values, with those that the dispatcher may not know
         any more; ``None`` if it cannot be made."""
         kind, payload, future = call
-        known = []
         try:
             for need in _dataflow.upstream(future):
                 cause = need._exception or self._unsent.get(need)
                 if cause is not None or need.cancelled():
                     raise _dataflow.failure_of(need, cause)
-            for place, need in enumerate(future._needs or ()):
-                if need._state == FINISHED and need._task not in self._pending:
-                    known.append((place, need))
+            known = [
+                (place, need)
+                for place, need in enumerate(future._needs or ())
+                if need._state == FINISHED and need._task not in self._pending
+            ]
             if not known:
                 return call
-            payload = _dataflow.with_given(payload, known, future, self.objects)
-            if len(payload) > PAYLOAD_BYTES:
-                raise _too_long(payload)
+            payload = _dataflow.with_given(payload, known, future, self)
         except Exception as exception:
             self._unsent[future] = exception
             return None
-        return kind, payload, future
+        uses = future._objects
+        return kind.with_data() if uses and uses.inputs else kind, payload, future
+
+    def _takes_again(self, future: Future[Any]) -> bool:
+        """Whether it takes values of calls that are about to be made again; the
+        lock is held."""
+        return any(need in self._again for need in _dataflow.upstream(future))
+
+    def _is_made_again(self, future: Future[Any], outcome: Message) -> bool:
+        """Whether a call that was not made is made again, with the values that it
+        takes as objects: those that it takes are known here, but too much for one
+        message together, or it takes the value of such a call."""
+        with self._lock:
+            call = self._wide.pop(future._task or 0, None)
+            if call is None or future._state != PENDING or self.error is not None:
+                return False
+            if outcome[0] == NO_INPUT:
+                needs = future._needs or ()
+                if not needs or not all(map(_dataflow.has_value, needs)):
+                    return False
+            elif any(need.done() and not _dataflow.has_value(need)
+                     for need in _dataflow.upstream(future)):  # fmt: skip
+                return False
+            self._pending.pop(future._task or 0, None)
+            future._task = None
+            self._again[future] = call
+            if len(self._again) == 1:
+                self._start_again()
+        return True
+
+    def _start_again(self) -> None:
+        # Not by the thread that receives: what is put into a cache takes a while.
+        threading.Thread(target=self._submit_again, daemon=True, name="falkon").start()
+
+    def _submit_again(self) -> None:
+        """Submits calls that are made again."""
+        while True:
+            with self._lock:
+                if not self._again:
+                    break
+                # It stays there until it is queued: others may take its value.
+                kind, payload, future = next(iter(self._again.values()))
+            error: Optional[BaseException] = None
+            try:
+                needs = future._needs or ()
+                if needs and all(map(_dataflow.has_value, needs)):
+                    given = list(enumerate(needs))
+                    payload = _dataflow.without_given(payload)
+                    payload = _dataflow.with_given(payload, given, future, self)
+                    future._needs = None
+                    uses = future._objects
+                    kind = kind.with_data() if uses and uses.inputs else kind
+            except BaseException as raised:
+                error = raised
+            with self._lock:
+                if self._again.pop(future, None) is None:
+                    break  # The session is lost.
+                if error is not None:
+                    self._unsent[future] = error
+                elif self.error is None:
+                    self._queue.append((kind, payload, future))
+                    self._submit_queued()
+            self._end_unsent()
 
     def _submit_group(self, kind: Kind, calls: List[Call]) -> None:
         first, count = self._next_task, len(calls)
@@ -295,6 +371,10 @@ class Session:
                 waits = [call._task for call in uses.waits if call._task in pending] if uses else []
                 if taken or waits:
                     after.append([task - first, taken + waits, len(taken)])
+                    if len(taken) >= self._wide_from or (
+                        self._wide and any(before in self._wide for before in taken + waits)
+                    ):
+                        self._wide[task] = calls[task - first]
             task += 1
         lengths = struct.pack("<%dI" % count, *map(len, payloads))
         submission = [
@@ -326,7 +406,9 @@ class Session:
         return self.error is not None or self._farewell is not None
 
     def _is_idle(self) -> bool:
-        return not (self._pending or self._queue or self._returned or self._unsent)
+        return not (
+            self._pending or self._queue or self._returned or self._unsent or self._again
+        )
 
     def cancel(self, future: Future[Any]) -> None:
         """Ends a call whose outcome nobody wants any more."""
@@ -344,6 +426,7 @@ class Session:
             waiting = [self._queue.pop()[2] for _ in range(len(self._queue) - keep)]
             pending = [self._pending[task] for task in tasks]
             waiting += [call[2] for _, calls in self._returned for call in calls]
+            waiting += self._again
         for future in waiting:
             future.cancel()
         if threading.current_thread() is self._receiver:
@@ -378,7 +461,7 @@ class Session:
         """Calls that have not ended."""
         with self._lock:
             returned = sum(len(calls) for _, calls in self._returned)
-            return len(self._pending) + len(self._queue) + returned
+            return len(self._pending) + len(self._queue) + returned + len(self._again)
 
     def close_when_done(self) -> None:
         """Takes no more calls, and ends when those there are have ended."""
@@ -426,6 +509,9 @@ class Session:
             ended = list(self._pending.values()) + [call[2] for call in self._queue]
             ended += [call[2] for _, calls in self._returned for call in calls]
             ended += self._unsent
+            ended += self._again
+            self._again.clear()
+            self._wide.clear()
             self._pending.clear()
             self._queue.clear()
             self._sent.clear()
@@ -579,6 +665,8 @@ class Session:
             # As long as a call is pending here, the dispatcher has its value.
             for task, _, _ in ended:
                 pending.pop(task, None)
+                if self._wide:
+                    self._wide.pop(task, None)
             self.connection.received(start + count)
             done = self._closing and self._is_idle()
         if done:
@@ -603,6 +691,8 @@ class Session:
                 future._end(FINISHED, value, None)
         elif tag == CANCELLED:
             future._end(CANCELLED_AND_NOTIFIED, None, None)
+        elif tag in (NO_INPUT, UPSTREAM_FAILED) and self._is_made_again(future, outcome):
+            pass
         elif tag == UPSTREAM_FAILED:
             upstream = _dataflow.upstream(future)
             failed = [need for need in upstream if need._task == outcome[1]]

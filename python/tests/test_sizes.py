@@ -2,7 +2,9 @@
 and with a dispatcher."""
 
 import functools
+import hashlib
 import os
+import random
 import unittest
 
 import falkon
@@ -22,8 +24,100 @@ class Model:
         return len(self.content) + number
 
 
+def made(size, form, *given):
+    """A value of a size and a form, which depends on all that it is made of."""
+    import hashlib
+
+    digest = hashlib.sha256()
+
+    def take(one):
+        if isinstance(one, (list, tuple)):
+            for part in one:
+                take(part)
+        else:
+            digest.update(one if isinstance(one, (bytes, bytearray)) else repr(one).encode())
+
+    take(given)
+    content = (digest.digest() * (size // 32 + 1))[:size]
+    if form == "list":
+        return [content[at : at + 100_000] for at in range(0, size, 100_000)]
+    return bytearray(content) if form == "bytearray" else content
+
+
+def summed(value):
+    return hashlib.sha256(value if isinstance(value, (bytes, bytearray)) else b"".join(value)).digest()
+
+
 class Sizes:
     """The same here and elsewhere."""
+
+    near = [MIB, 2 * MIB, 4 * MIB, 8 * MIB - 20_000]
+    """Where values begin to travel otherwise, or messages end."""
+
+    def size(self, draw):
+        kind = draw.random()
+        if kind < 0.4:
+            return draw.randrange(0, 3000)
+        if kind < 0.8:
+            return draw.randrange(60_000, MIB - 200)
+        return draw.choice(self.near) + draw.choice((-200, -1, 0, 1, 200))
+
+    def test_random_graphs_are_as_if_made_one_after_another(self):
+        seed = random.randrange(1 << 32)
+        draw = random.Random(seed)
+        futures, wanted = [], []
+        for _ in range(60):
+            form = draw.choice(("bytes", "bytearray", "list"))
+            width = draw.choice((0, 1, 2, 3, 9, 11, 25, 40))
+            places = [draw.randrange(len(futures)) for _ in range(width if futures else 0)]
+            own = made(self.size(draw) if draw.random() < 0.3 else 9, "bytes", draw.random())
+            size = self.size(draw)
+            nested = draw.random() < 0.5
+            takes = [futures[place] for place in places]
+            args = (size, form, own, takes) if nested else (size, form, own, *takes)
+            futures.append(self.submit(made, *args))
+            values = [wanted[place] for place in places]
+            args = (size, form, own, values) if nested else (size, form, own, *values)
+            wanted.append(made(*args))
+            if draw.random() < 0.2:
+                draw.choice(futures).result(60)
+        for number, (future, value) in enumerate(zip(futures, wanted)):
+            said = "seed %d: call %d" % (seed, number)
+            try:
+                found = future.result(60)
+            except Exception as error:
+                raise AssertionError(said) from error
+            self.assertEqual(type(found), type(value), said)
+            self.assertEqual(summed(found), summed(value), said)
+        session = self.executor._shared.session()
+        self.assertEqual((len(session._wide), len(session._again)), (0, 0), said)
+
+    def test_fan_ins_pending_and_done(self):
+        def total(*values):
+            return sum(map(len, values))
+
+        parts = [self.submit(os.urandom, 100_000) for _ in range(200)]
+        whole = self.submit(total, *parts)
+        more = self.submit(pow, self.submit(pow, whole, 1), 1)
+        self.assertEqual(whole.result(60), 20_000_000)
+        self.assertEqual(more.result(60), 20_000_000)
+        for part in parts:
+            part.result(60)
+        self.assertEqual(self.submit(total, *parts).result(60), 20_000_000)
+        failed = self.submit(os.urandom, -1)
+        with self.assertRaises(falkon.DependencyError):
+            self.submit(pow, self.submit(total, *parts, failed), 1).result(60)
+
+    def test_a_call_that_is_made_again_is_cancelled(self):
+        parts = [self.submit(os.urandom, 900_000) for _ in range(20)]
+        whole = self.submit(lambda *values: len(values), *parts)
+        more = self.submit(abs, whole)
+        for part in parts:
+            part.result(60)
+        whole.cancel()
+        # Either way, as the call may have ended.
+        self.assertIsInstance(more.exception(60), (type(None), falkon.DependencyError))
+        self.assertEqual(self.submit(abs, -1).result(60), 1)
 
     def test_functions_with_much_about_them(self):
         content = os.urandom(17 * MIB)
@@ -84,6 +178,8 @@ class Sizes:
 
 
 class Here(Sizes, unittest.TestCase):
+    near = [*Sizes.near, 8 * MIB, 11 * MIB, 16 * MIB - 4096, 16 * MIB]
+
     def setUp(self):
         self.executor = falkon.Executor(max_workers=2)
         self.addCleanup(self.executor.shutdown)
