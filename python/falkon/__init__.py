@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DependencyError,
         FalkonError,
         InitializerFailed,
+        NoRoom,
         RemoteError,
         SessionLost,
         TaskFailed,
@@ -53,6 +54,7 @@ __all__ = [
     "Future",
     "InitializerFailed",
     "Instance",
+    "NoRoom",
     "Provision",
     "RemoteError",
     "Result",
@@ -81,8 +83,8 @@ _PLACES = {
     "_apps": "App ShellApp default_executor gather python_app shell_app use",
     "_async_client": "AsyncClient AsyncData AsyncInstance AsyncProvision",
     "_client": "Client Data Instance Provision",
-    "_errors": "CallLost CallTimeout DependencyError FalkonError InitializerFailed RemoteError "
-    "SessionLost TaskFailed VersionMismatch WorkerDied",
+    "_errors": "CallLost CallTimeout DependencyError FalkonError InitializerFailed NoRoom "
+    "RemoteError SessionLost TaskFailed VersionMismatch WorkerDied",
     "_executor": "Executor",
     "_files": "File FileFuture",
     "_foreach": "Row foreach glob rows to",

@@ -1,8 +1,10 @@
 """``falkon.Executor``."""
 
+import itertools
 import os
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from concurrent.futures import Executor as StandardExecutor
@@ -31,6 +33,7 @@ from ._objects import LARGE_BYTES, Shared, arguments, use
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
 from ._session import Kind, Session
+from ._slots import Slots
 
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""
@@ -118,10 +121,34 @@ class Executor(StandardExecutor):
             wrap = _Wrap(initializer, tuple(initargs))
         session = Session(options, output, access, reconnect)
         self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1)
+        self._shared.reconnect = reconnect
         # As with the standard executors: one that nobody refers to any more
         # takes no calls, and ends when those it has have ended.
         self._shared.finalizer = weakref.finalize(self, _Shared.leave, self._shared)
         self._shared.finalizer.atexit = False
+
+    @property
+    def max_workers(self) -> int:
+        """Calls that are made side by side: the workers of this machine, or, with a
+        dispatcher, as many as its executors have slots now for calls with these
+        options; 1 while there is no executor.
+        """
+        return self._shared.slots.of(self._class)
+
+    # What Dask and others look for.
+    _max_workers = max_workers
+
+    def __reduce__(self) -> Any:
+        # Calls that are passed it make theirs at the same dispatcher.
+        session, wrap = self._shared._session, self._shared._wrap
+        if session.access is None:
+            raise TypeError(
+                "an executor of this machine alone cannot be passed to a call: start a "
+                "dispatcher (`falkon start`) and pass Executor(its access file)"
+            )
+        initializer = None if wrap is None else wrap._initializer
+        of_dispatcher = (os.path.abspath(session.access), initializer, self._shared.reconnect)
+        return _connected, (of_dispatcher, self._class, self._files, self._large)
 
     def options(self, **options: Any) -> "Executor":
         """The same executor, for calls with these options.
@@ -197,39 +224,59 @@ class Executor(StandardExecutor):
         *iterables: Iterable[Any],
         timeout: Optional[float] = None,
         chunksize: Optional[int] = None,
+        buffersize: Optional[int] = None,
     ) -> Iterator[T]:
         """Calls a function for each set of arguments; yields what it returns, in
         their order.
 
         ``chunksize`` calls travel together as one task; by default so many that
-        each worker still gets many chunks.
+        each worker still gets many chunks. With ``buffersize``, so many tasks are
+        under way at most whose values have not been yielded, and the iterables are
+        read no further; chunks are of one call then unless ``chunksize`` is given.
         """
         if chunksize is not None and chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
         if self._files[0] or self._files[1]:
             raise ValueError("inputs and outputs are for one call: submit() each, or pass Files")
         if self._large:
             chunksize = 1
-        calls = list(zip(*iterables))
-        if chunksize is None:
-            chunks = self._shared.workers * CHUNKS_PER_WORKER
-            chunksize = min(max(len(calls) // chunks, 1), CHUNK_CALLS_MAX)
-        if chunksize == 1:
-            return super().map(fn, *zip(*calls), timeout=timeout) if calls else iter(())
+        if buffersize is not None:
+            if chunksize in (None, 1):
+                one_by_one = (self.submit(fn, *args) for args in zip(*iterables))
+                return _in_order(one_by_one, buffersize, timeout)
+            calls: Iterable[Any] = zip(*iterables)
+        else:
+            calls = list(zip(*iterables))
+            if chunksize is None:
+                chunks = self.max_workers * CHUNKS_PER_WORKER
+                chunksize = min(max(len(calls) // chunks, 1), CHUNK_CALLS_MAX)
+            if chunksize == 1:
+                return super().map(fn, *zip(*calls), timeout=timeout) if calls else iter(())
+        chunks_of = self._chunks(fn, iter(calls), chunksize or 1)
+        return _unchunk(_in_order(chunks_of, buffersize, timeout))
+
+    def _chunks(
+        self, fn: Callable[..., Any], calls: Iterator[Any], chunksize: int
+    ) -> Iterator[Future[Any]]:
+        """Has chunks of calls made, one after another."""
         shared = self._shared
         kind = shared.chunk_kind(fn, self._class)
         session = shared.session()
-        futures = []
-        for at in range(0, len(calls), chunksize):
-            future: Future[Any] = Future()
-            chunk: Tuple[Any, ...] = (calls[at : at + chunksize],)
+        while True:
+            chunk: Tuple[Any, ...] = (list(itertools.islice(calls, chunksize)),)
+            if not chunk[0]:
+                return
             if kind.function is not None:
                 chunk = (kind.function, *chunk)
+            future: Future[Any] = Future()
             data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
             of_kind = use(uses, session, future, kind) if uses else kind
             session.submit(of_kind, PICKLED + data, future)
-            futures.append(future)
-        return _unchunk(futures, timeout)
+            yield future
 
     def put(self, value: T) -> Future[T]:
         """A future that has this value, for many calls that take it.
@@ -247,28 +294,64 @@ class Executor(StandardExecutor):
 _NOTHING = PICKLED + dumps(((), {}))
 
 
-def _unchunk(futures: List[Future[Any]], timeout: Optional[float]) -> Iterator[Any]:
-    import time
-
+def _in_order(
+    calls: Iterator[Future[Any]], ahead: Optional[int], timeout: Optional[float]
+) -> Iterator[Any]:
+    """What calls return, in their order; ``ahead`` of them are made before the
+    value of the first is taken, or all."""
     deadline = None if timeout is None else time.monotonic() + timeout
+    futures = deque(itertools.islice(calls, ahead))
 
     def results() -> Iterator[Any]:
         try:
-            futures.reverse()
             while futures:
-                future = futures.pop()
                 left = None if deadline is None else deadline - time.monotonic()
-                values, raised = future.result(left)
-                values.reverse()
-                while values:
-                    yield values.pop()
-                if raised is not None:
-                    raise raised
+                value = futures[0].result(left)
+                futures.popleft()
+                if ahead is not None:
+                    futures.extend(itertools.islice(calls, 1))
+                yield value
+                value = None
         finally:
             for future in futures:
                 future.cancel()
 
     return results()
+
+
+def _unchunk(chunks: Iterator[Any]) -> Iterator[Any]:
+    """The values of calls whose chunks return them."""
+    for values, raised in chunks:
+        values.reverse()
+        while values:
+            yield values.pop()
+        if raised is not None:
+            raise raised
+
+
+_connections: "weakref.WeakValueDictionary[Tuple[Any, ...], Executor]"
+_connections = weakref.WeakValueDictionary()
+_connections_lock = threading.Lock()
+
+
+def _connected(
+    of_dispatcher: Tuple[Any, ...],
+    of_class: List[Any],
+    files: Tuple[Sequence[Any], Sequence[Any]],
+    large: bool,
+) -> Executor:
+    """An executor that was passed to a call: those of one dispatcher that are there
+    at the same time are one."""
+    access, initializer, reconnect = of_dispatcher
+    key = (os.getpid(), access, reconnect)
+    with _connections_lock:
+        root = _connections.get(key) if initializer is None else None
+        if root is None:
+            function, arguments = initializer or (None, ())
+            root = Executor(access, initializer=function, initargs=arguments, reconnect=reconnect)
+            if initializer is None:
+                _connections[key] = root
+    return Executor(_parent=root, _class=of_class, _files=files, _large=large)
 
 
 class _Wrap:
@@ -314,6 +397,8 @@ class _Shared:
 
     def __init__(self, session: Session, wrap: Optional[_Wrap], workers: int):
         self.workers = workers
+        self.slots = Slots(session, workers)
+        self.reconnect = AWAY_SECONDS
         self.finalizer: Any = None
         self._wrap = wrap
         self._functions = Functions()

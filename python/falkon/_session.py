@@ -209,6 +209,11 @@ class Session:
             raise TaskFailed("the dispatcher refused: %s" % refusal(answer[0]))
         return answer[0]
 
+    def is_receiving(self) -> bool:
+        """Whether this thread is the one that receives: an answer that it waits for
+        would not come."""
+        return threading.current_thread() is self._receiver
+
     def _check(self) -> None:
         if self.error is not None:
             raise self.error
@@ -429,7 +434,7 @@ class Session:
             waiting += self._again
         for future in waiting:
             future.cancel()
-        if threading.current_thread() is self._receiver:
+        if self.is_receiving():
             # It is a callback that asks: an answer would not be heard.
             for future in pending:
                 future.cancel()
@@ -489,7 +494,7 @@ class Session:
 
     def join(self) -> None:
         """Waits until it has ended."""
-        if threading.current_thread() is not self._receiver:
+        if not self.is_receiving():
             self._receiver.join()
             self.connection.program.wait()
 

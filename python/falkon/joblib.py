@@ -78,7 +78,11 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if n_jobs is None:
             return 1
         if n_jobs < 0:
-            return max((os.cpu_count() or 1) + 1 + n_jobs, 1)
+            executor = self._given
+            if executor is None and self._access is not None:
+                executor = _executor(self._access, 0)
+            slots = (os.cpu_count() or 1) if executor is None else executor.max_workers
+            return max(slots + 1 + n_jobs, 1)
         return n_jobs
 
     def configure(

@@ -1,0 +1,64 @@
+"""How many calls are made side by side: what libraries ask an executor for."""
+
+import threading
+import time
+from typing import Any, List, Optional, Tuple
+
+from ._connection import STATUS
+from ._errors import FalkonError
+from ._session import Session
+
+KNOWN_SECONDS = 1.0
+"""How long an answer of the dispatcher is taken for what is so now."""
+
+_INSTANCE_EXECUTORS, _NEXT = 4, 6
+"""Fields of a status (docs/protocol.md)."""
+_CAPACITY, _CONNECTED = 2, 6
+"""Fields of an executor in it."""
+
+
+class Slots:
+    """The room that a session's calls have."""
+
+    def __init__(self, session: Session, here: int):
+        self._session = session
+        self._here = here
+        """Workers of this machine, if they are the session's own."""
+        self._lock = threading.Lock()
+        self._asked: Optional[float] = None
+        self._capacities: List[Any] = []
+
+    def of(self, task_class: List[Any]) -> int:
+        """Calls of a class that could be made side by side now, 1 if none could."""
+        if self._session.access is None:
+            return max(1, min(self._here, self._here * 1000 // max(task_class[1][0], 1)))
+        with self._lock:
+            now = time.monotonic()
+            is_old = self._asked is None or now - self._asked >= KNOWN_SECONDS
+            if is_old and not self._session.is_receiving():
+                try:
+                    self._capacities = self._ask()
+                    self._asked = now
+                except FalkonError:
+                    pass  # What was so before is the best guess.
+            return max(1, sum(_fit(task_class[1], capacity) for capacity in self._capacities))
+
+    def _ask(self) -> List[Any]:
+        instance = self._session.connection.instance
+        found: List[Any] = []
+        after: Optional[Tuple[int, int]] = None
+        while True:
+            status = self._session.ask(STATUS, instance, after)[2]
+            executors = status[_INSTANCE_EXECUTORS]
+            found += [one[_CAPACITY] for one in executors if one[_CONNECTED]]
+            after = status[_NEXT]
+            if after is None:
+                return found
+
+
+def _fit(needs: List[Any], capacity: List[Any]) -> int:
+    """How many tasks with these needs fit an executor."""
+    held = dict(map(tuple, capacity[3]))
+    pairs = list(zip(needs[:3], capacity[:3]))
+    pairs += [(count, held.get(name, 0)) for name, count in needs[3]]
+    return min((have // need for need, have in pairs if need), default=0)
