@@ -9,7 +9,7 @@
 //! latest one of a task counts whatever became of the others, and a snapshot
 //! consists of the same entries.
 
-use super::instance::Instance;
+use super::instance::{Instance, ReadyRun};
 use super::{Dispatcher, Record, RecoverError};
 use crate::limits::RECORD_RUNS_MAX;
 use crate::result::Tries;
@@ -197,6 +197,34 @@ impl Ledger {
         self.had.keys().copied().collect()
     }
 
+    /// Which of these tasks an executor had when the dispatcher ended, or any
+    /// executor, if nothing else became of them.
+    pub(super) fn had_by(&self, incarnation: Option<u64>, id: InstanceId, of: &RunSet) -> RunSet {
+        let mut had = RunSet::default();
+        let Some(pasts) = self.pasts.get(&id) else { return had };
+        for (first, count) in of.iter() {
+            for (first, past) in pasts.within(first, first + count) {
+                if past.incarnation.is_some()
+                    && incarnation.is_none_or(|_| past.incarnation == incarnation)
+                {
+                    had.insert(first, past.end - first);
+                }
+            }
+        }
+        had
+    }
+
+    /// Queued tasks in parts: those that some executor had when the dispatcher
+    /// ended, and the others, as (first, count, whether it had them).
+    pub(super) fn split(&self, id: InstanceId, run: &ReadyRun) -> Vec<(u64, u64, bool)> {
+        let mut all = RunSet::default();
+        all.insert(run.first, run.count);
+        let had = self.had_by(None, id, &all);
+        let parts = had.iter().map(|(first, count)| (first, count, true));
+        let others = had.gaps(run.first, run.count).into_iter();
+        parts.chain(others.map(|(first, count)| (first, count, false))).collect()
+    }
+
     /// The tasks that an executor had when the dispatcher ended and that
     /// nothing else became of. They are not looked for again.
     pub(super) fn take_had(&mut self, incarnation: u64) -> Vec<(InstanceId, u64, u64, Tries)> {
@@ -313,7 +341,8 @@ impl Dispatcher {
         for executor in self.executors.values() {
             for ((id, _), run) in &executor.in_flight {
                 let Some(instance) = self.instances.get(id) else { continue };
-                add(instance, (run.first, run.count), run.tries, Some(executor.id), &mut runs);
+                let of_run = (run.first, run.count);
+                add(instance, of_run, run.counted(), Some(executor.id), &mut runs);
             }
         }
         let parts = runs.chunks(RECORD_RUNS_MAX);

@@ -23,10 +23,21 @@ pub(super) struct InFlight {
     pub(super) batch: BatchId,
     pub(super) class: u32,
     pub(super) need: NeedId,
+    /// As they were assigned: this attempt's name.
     pub(super) tries: Tries,
+    /// Attempts that began after this one, which had been taken for lost, and
+    /// were lost before it came back.
+    pub(super) later: u32,
     pub(super) dispatched: Time,
     /// Bytes of one task's row, rounded up.
     pub(super) row_bytes: u64,
+}
+
+impl InFlight {
+    /// How often the tasks were tried, but for this attempt.
+    pub(super) fn counted(&self) -> Tries {
+        Tries { losses: self.tries.losses.saturating_add(self.later), ..self.tries }
+    }
 }
 
 #[derive(Debug)]

@@ -80,7 +80,6 @@ impl Dispatcher {
                 unknown.push(report);
             }
         }
-        self.no_longer_awaited(join.incarnation);
         let held: Vec<Held> = unknown.iter().map(held_of).collect();
         self.adopt(id, &held);
         for report in unknown {
@@ -88,6 +87,7 @@ impl Dispatcher {
             self.outputs.settle(&report);
         }
         self.reconcile(id, &join.held);
+        self.no_longer_awaited(join.incarnation);
         self.repeat_cancellations(id);
         // One with a cache is back when it has said what it holds.
         if !has_cache {
@@ -145,11 +145,12 @@ impl Dispatcher {
                     wanted.remove(run.first, run.count);
                 }
             }
-            let ready = self
-                .instances
-                .get_mut(&id)
-                .map(|instance| instance.remove_ready(&self.needs, &mut self.index, &wanted))
-                .unwrap_or_default();
+            let mut ready = Vec::new();
+            if let Some(instance) = self.instances.get_mut(&id) {
+                ready = instance.remove_ready(&self.needs, &mut self.index, &wanted);
+                let had = self.attempts.had_by(Some(executor.incarnation), id, &wanted);
+                ready.extend(instance.remove_reading(&had));
+            }
             for run in ready {
                 let Some(instance) = self.instances.get_mut(&id) else { continue };
                 // An attempt that is known to have failed is not the task's
@@ -163,20 +164,30 @@ impl Dispatcher {
                 let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
                 let Some(&need_id) = batch.needs.get(run.class as usize) else { continue };
                 let need = &self.needs[need_id];
-                let in_flight = InFlight {
-                    first: run.first,
-                    count: run.count,
-                    batch: batch.id,
-                    class: run.class,
-                    need: need_id,
-                    tries,
-                    dispatched: self.now,
-                    row_bytes: 0,
-                };
+                let (batch, dispatched) = (batch.id, self.now);
                 instance.dispatched += run.count;
                 instance.usage += need.weight(run.count);
-                self.attempts.note(id, run.first, run.count, tries, Some(executor.id));
-                executor.add(id, in_flight, need, 0);
+                let losses = run.tries.losses.saturating_sub(tries.losses);
+                // The attempt that comes back was lost once, unless the latest one
+                // has not been given up: that is this one, or is still out.
+                for (first, count, had) in self.attempts.split(id, &run) {
+                    let later = losses.saturating_sub(u32::from(!had));
+                    let (class, need_id, row_bytes) = (run.class, need_id, 0);
+                    let in_flight = InFlight {
+                        first,
+                        count,
+                        batch,
+                        class,
+                        need: need_id,
+                        tries,
+                        later,
+                        dispatched,
+                        row_bytes,
+                    };
+                    let counted = in_flight.counted();
+                    self.attempts.note(id, first, count, counted, Some(executor.id));
+                    executor.add(id, in_flight, need, 0);
+                }
             }
             for (first, count) in wanted.iter() {
                 let first = TaskId(first);
@@ -337,9 +348,10 @@ impl Dispatcher {
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
             return;
         }
+        let tries = run.counted();
         let anew = {
             let need = &self.needs[run.need];
-            self.is_tried_anew(id, report.outcome, run.tries, need)
+            self.is_tried_anew(id, report.outcome, tries, need)
         };
         let Some(instance) = self.instances.get(&report.instance) else { return };
         let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
@@ -350,14 +362,14 @@ impl Dispatcher {
             count,
             outcome,
             executor: Some(id),
-            attempts: run.tries.attempt(),
+            attempts: tries.attempt(),
             queued,
             dispatched: run.dispatched,
             started: report.started,
             ended: report.ended,
             detail: report.detail.clone(),
         };
-        let again = report.outcome.may_retry() && run.tries.failures < retries;
+        let again = report.outcome.may_retry() && tries.failures < retries;
         if instance.cancelling.is_empty() && !again && !anew {
             self.end(report.instance, finished(run.first, run.count, report.outcome));
             return;
@@ -366,10 +378,10 @@ impl Dispatcher {
         let live = instance.cancelling.gaps(run.first, run.count);
         for (first, count) in live {
             if anew {
-                let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+                let tries = Tries { losses: tries.losses + 1, ..tries };
                 self.requeue(report.instance, first, count, run.class, tries);
             } else if again {
-                let tries = Tries { failures: run.tries.failures + 1, ..run.tries };
+                let tries = Tries { failures: tries.failures + 1, ..tries };
                 self.requeue(report.instance, first, count, run.class, tries);
             } else {
                 self.end(report.instance, finished(first, count, report.outcome));
@@ -397,7 +409,7 @@ impl Dispatcher {
         }
         for run in taken {
             self.settle_inputs(id, held.instance, &run);
-            self.put_back(held.instance, &run, run.tries);
+            self.put_back(held.instance, &run, run.counted());
         }
         freed
     }
@@ -462,7 +474,7 @@ impl Dispatcher {
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
-            if let Some(tries) = run.tries.lost() {
+            if let Some(tries) = run.counted().lost() {
                 self.put_back(instance, &run, tries);
                 continue;
             }
@@ -472,7 +484,7 @@ impl Dispatcher {
                 instance.usage -= weight;
             }
             let of_run = (run.first, run.count);
-            self.end_lost(instance, of_run, run.tries, Some(id), run.dispatched);
+            self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);
             self.refresh_hungry(instance);
         }
         self.unplaced = true;

@@ -407,6 +407,22 @@ impl Instance {
         self.hold_values(finished);
     }
 
+    /// Takes those of `wanted` out of the waiting tasks that wait for values to
+    /// be read from disk. An executor that has them has the values too.
+    pub(super) fn remove_reading(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
+        let mut removed = Vec::new();
+        for (first, count) in wanted.iter() {
+            let waiting = self.missing.range(first..first + count).map(|(task, _)| *task);
+            for task in waiting.collect::<Vec<u64>>() {
+                let Some(class) = self.class_of(task) else { continue };
+                self.missing.remove(&task);
+                let tries = self.kept.parked.remove(&task).unwrap_or_default();
+                removed.push(ReadyRun { first: task, count: 1, class, tries });
+            }
+        }
+        removed
+    }
+
     /// Takes what is queued of `wanted` out of the ready queues. Costs time in
     /// proportion to the batches and runs that are wanted, not to the queues.
     pub(super) fn remove_ready(

@@ -360,6 +360,7 @@ impl Dispatcher {
                     class: run.class,
                     need: key.1,
                     tries: run.tries,
+                    later: 0,
                     dispatched: self.now,
                     row_bytes,
                 },

@@ -15,7 +15,7 @@ use super::submit::hold_needs;
 use super::{Dispatcher, Held, Record};
 use crate::data::index::Place;
 use crate::data::object::{Object, ObjectId};
-use crate::limits::{LOSSES_MAX, REMAKE_RUNS_MAX};
+use crate::limits::REMAKE_RUNS_MAX;
 use crate::result::{Detail, Finished, Outcome, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -57,15 +57,14 @@ impl Dispatcher {
         }
         let lost = self.lost_inputs(instance, run.first, None);
         if !lost.is_empty() {
-            self.wait_for(id, run.first, run.tries, lost);
+            self.wait_for(id, run.first, run.counted(), lost);
             return true;
         }
         let made = self.doubted_inputs(instance, run.first);
         if made.is_empty() {
             return false;
         }
-        if run.tries.losses < LOSSES_MAX {
-            let tries = Tries { losses: run.tries.losses + 1, ..run.tries };
+        if let Some(tries) = run.counted().lost() {
             self.requeue(id, run.first, 1, run.class, tries);
             return true;
         }
@@ -75,7 +74,7 @@ impl Dispatcher {
         }
         let Some(instance) = self.instances.get(&id) else { return false };
         let lost = self.lost_inputs(instance, run.first, None);
-        self.wait_for(id, run.first, run.tries, lost);
+        self.wait_for(id, run.first, run.counted(), lost);
         true
     }
 

@@ -868,6 +868,11 @@ impl World {
             for (id, task) in plan.tasks.iter().enumerate() {
                 self.judge_task(index, id, task, &outcomes);
             }
+            for (id, outcome, attempts) in client.log.iter().filter(|run| ran(run.1)) {
+                let starts = self.history.get(&(index, *id)).map_or(0, |history| history.starts);
+                let what = format!("client {index} task {id}: {outcome:?}");
+                assert!(starts <= u64::from(*attempts), "{what}, {starts} starts as {attempts}");
+            }
             if self.faults.any() || !client.cancelled.is_empty() {
                 continue;
             }
@@ -957,6 +962,12 @@ impl World {
         let rest: Vec<Record> = self.recovered().snapshot();
         assert!(rest.len() <= 4, "a journal of nothing is compacted to {rest:?}");
     }
+}
+
+/// Whether its executor says so of a task that has run.
+fn ran(outcome: Outcome) -> bool {
+    let stopped = outcome == Outcome::TimedOut || outcome == Outcome::Lost;
+    stopped || matches!(outcome, Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput)
 }
 
 fn new_dispatcher(disk: Option<&Disk>) -> Dispatcher {

@@ -100,3 +100,46 @@ fn a_dispatcher_that_comes_back_with_an_earlier_clock_keeps_nobody_waiting() {
         figures.faults
     });
 }
+
+/// Thousands of executors come back at the same moment, after they were given
+/// up and some of their tasks were given to others.
+#[test]
+fn thousands_of_executors_that_come_back_late_at_once_double_and_lose_nothing() {
+    over_seeds(2, |seed| late(2_000, seed, false));
+}
+
+/// The same with fewer of them, over more seeds, with every state checked.
+#[test]
+fn executors_that_come_back_late_at_once_double_and_lose_nothing() {
+    let (again, _) = over_seeds(30, |seed| late(40, seed, true));
+    assert!(again > 0, "nothing was given to others");
+}
+
+/// Most executors, or all of them, are cut off for longer than a silent one is
+/// waited for; in every other schedule their dispatcher is restarted meanwhile,
+/// and its recovery ends without them. All tasks end well and once, and each
+/// executor that comes back costs no more than a few messages. Returns how many
+/// tasks were run again.
+fn late(executors: u64, seed: u64, check_all: bool) -> u64 {
+    let mut scenario = only(Faults::default());
+    scenario.check_all = check_all;
+    scenario.nodes = vec![nodes(executors, 1, None)];
+    // Where there is one for each, those that are free take what is lost.
+    let tasks = if seed.is_multiple_of(3) { 4 * executors } else { executors };
+    scenario.workload.tasks = tasks;
+    scenario.workload.run = Durations::Uniform(seconds(1.0), seconds(30.0));
+    scenario.faults.partition = Some(seconds(8.0));
+    scenario.faults.partition_length = seconds(14.0);
+    scenario.faults.partition_share = [0.5, 0.9, 1.0][seed as usize % 3];
+    if seed.is_multiple_of(2) {
+        scenario.faults.dispatcher_crash = Some(seconds(15.0));
+        scenario.faults.dispatcher_down = seconds(0.5);
+    }
+    scenario.faults.until = Some(seconds(30.0));
+    let figures = outcome(&scenario, seed);
+    assert_eq!((figures.done, figures.failed), (tasks, 0), "seed {seed}");
+    let heartbeats = (figures.makespan.seconds() / 2.0) as u64 + 2;
+    let most = 3 * figures.runs + executors * (heartbeats + 6 * (figures.faults + 1));
+    assert!(figures.messages <= most, "seed {seed}: {} messages", figures.messages);
+    figures.runs - tasks
+}
