@@ -152,7 +152,8 @@ fn measure(case: &Case) -> f64 {
                         sent.map(|run| (run.first, run.count, run.tries)).collect();
                     orders.push_back((connection, sent));
                 }
-                Action::Deliver { delivery, .. } => {
+                Action::Deliver { connection, delivery } => {
+                    events.push(Event::Written { connection, messages: 1 });
                     delivered =
                         delivery.from + delivery.results.iter().map(|run| run.count).sum::<u64>();
                     events.push(Event::Acknowledge {

@@ -32,6 +32,7 @@ mod locate;
 mod located;
 mod names;
 mod needs;
+mod outflow;
 mod outputs;
 mod pages;
 mod parts;
@@ -68,6 +69,7 @@ use lifetime::Lifetimes;
 use located::LocatedQueues;
 use names::Names;
 use needs::Needs;
+use outflow::Outflow;
 use pages::Paging;
 use readership::Readership;
 use replicate::Copies;
@@ -139,6 +141,7 @@ pub struct Dispatcher {
     tell_due: Option<Time>,
     /// The instances whose results each connection receives.
     subscriptions: Subscriptions,
+    outflow: Outflow,
     /// Instances with results to deliver.
     to_deliver: BTreeSet<InstanceId>,
     /// Results in memory, and pages of results on disk.
@@ -243,6 +246,7 @@ impl Dispatcher {
             Event::Join { connection, join } => self.join(connection, join),
             Event::Update { connection, update } => self.update(connection, update),
             Event::Release { executor } => self.release_executor(executor),
+            Event::Written { connection, messages } => self.written(connection, messages),
             Event::Closed { connection } => {
                 self.detach(connection);
                 self.closed(connection);

@@ -89,6 +89,10 @@ pub const DELIVERY_BYTES_MAX: u64 = 4 << 20;
 pub const DELIVERY_WINDOW_RUNS_MAX: u64 = 131_072;
 /// Captured output that a client has not acknowledged before no more is sent.
 pub const DELIVERY_WINDOW_BYTES_MAX: u64 = 32 << 20;
+/// Results handed to the shell for one connection and not written to it, before
+/// it is sent no more, whatever it subscribes to and acknowledges. One message
+/// may go over it by its own size.
+pub const UNWRITTEN_BYTES_MAX: u64 = 16 << 20;
 /// Unacknowledged results one instance may hold before no more of its tasks are
 /// dispatched, if acknowledged ones are forgotten.
 pub const RESULTS_HELD_BYTES_MAX: u64 = 1 << 30;
@@ -262,6 +266,7 @@ const _: () = {
     assert!(4 * REPORTS_APART_MICROS < PREFETCH_WORK_MICROS);
     assert!((DELIVERY_RUNS_MAX as u64) < DELIVERY_WINDOW_RUNS_MAX);
     assert!(DELIVERY_BYTES_MAX < DELIVERY_WINDOW_BYTES_MAX);
+    assert!(2 * DELIVERY_BYTES_MAX <= UNWRITTEN_BYTES_MAX);
     assert!(DELIVERY_WINDOW_BYTES_MAX < RESULTS_HELD_BYTES_MAX);
     assert!(PAGE_BYTES_MAX <= DELIVERY_BYTES_MAX);
     assert!(PAGE_RUNS_MAX <= DELIVERY_RUNS_MAX && PAGE_RUNS_MAX <= RECORD_RUNS_MAX);

@@ -8,6 +8,7 @@
 //! and only then passes on what the core wants sent.
 
 mod answers;
+mod backlog;
 mod compaction;
 mod concentrated;
 mod connection;
@@ -450,7 +451,9 @@ impl Driver {
                 }
                 self.core.handle(now, Event::Closed { connection });
             }
+            Inbound::Written { connection } => self.count_written(now, connection),
             Inbound::Messages { connection, messages } => {
+                self.count_written(now, connection);
                 self.held.release(connection, &mut self.outgoing);
                 for message in messages {
                     match message {
@@ -497,6 +500,14 @@ impl Driver {
         false
     }
 
+    /// Passes on which results were written to a connection.
+    fn count_written(&mut self, now: Time, connection: ConnectionId) {
+        let messages = self.peers.get(&connection).map_or(0, |peer| peer.backlog.take_written());
+        if messages > 0 {
+            self.core.handle(now, Event::Written { connection, messages });
+        }
+    }
+
     /// Gives the provisioner its turn.
     fn provide(&mut self, busy: bool) {
         let Some(provision) = &mut self.provision else { return };
@@ -535,6 +546,12 @@ impl Driver {
                 }
                 Action::Deliver { connection, delivery } => {
                     self.push(connection, ToClient::Results(delivery));
+                }
+                Action::AwaitWritten { connection } => {
+                    if let Some(peer) = self.peers.get(&connection) {
+                        peer.backlog.await_written();
+                        self.count_written(self.clock.now(), connection);
+                    }
                 }
                 Action::Gone { connection, instance } => {
                     self.push(connection, ToClient::Gone { instance });

@@ -97,8 +97,9 @@ impl Pair {
                     any = true;
                     self.executor.handle(self.now, execute::Event::Order(order));
                 }
-                dispatch::Action::Deliver { delivery, .. } => {
+                dispatch::Action::Deliver { connection, delivery } => {
                     any = true;
+                    self.say(dispatch::Event::Written { connection, messages: 1 });
                     let results: u64 = delivery.results.iter().map(|run| run.count).sum();
                     self.results += results;
                     let (instance, upto) = (delivery.instance, delivery.from + results);

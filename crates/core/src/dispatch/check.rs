@@ -65,6 +65,7 @@ impl Dispatcher {
             ensure!(known, "instance {}: a subscriber that would never end", instance.id);
         }
         ensure!(subscribers == self.subscriptions.len(), "subscriptions to what is gone");
+        ensure!(self.outflow.is_sound(), "what is unwritten is counted wrongly");
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Results on their way to clients: kept in order, sent within a window,
 //! forgotten when acknowledged.
 
+use super::outflow::Outflow;
 use super::pages::{Page, PageBounds, PagePlace, StoredPage};
 use super::{Action, ConnectionId, Delivery, Dispatcher, Record, RequestError};
 use crate::limits::{
@@ -334,6 +335,9 @@ impl Results {
     }
 }
 
+/// What an executor's name takes in a message beside the name itself.
+const NAMED_BYTES: usize = size_of::<(ExecutorId, String)>();
+
 /// A client that receives an instance's results.
 #[derive(Debug)]
 pub(super) struct Subscriber {
@@ -365,9 +369,11 @@ impl Subscriber {
     }
 
     /// The next message: results from the cursor on.
-    fn next(&mut self, batch: Batch) -> Action {
+    fn next(&mut self, batch: Batch, outflow: &mut Outflow) -> Action {
         let Batch { instance, from, results, executors, counts, end } = batch;
         let bytes = results.iter().map(Finished::bytes).sum();
+        let names: usize = executors.iter().map(|(_, name)| name.len() + NAMED_BYTES).sum();
+        outflow.sent(self.connection, bytes + (size_of::<Delivery>() + names) as u64);
         self.cursor = from + results.iter().map(|run| run.count).sum::<u64>();
         self.told_complete = end == Some(self.cursor);
         let runs = results.len() as u64;
@@ -491,6 +497,13 @@ impl Dispatcher {
                     && (subscriber.cursor < results.end
                         || (end.is_some() && !subscriber.told_complete))
                 {
+                    let connection = subscriber.connection;
+                    if !self.outflow.has_room(connection) {
+                        if self.outflow.wait(connection, id) {
+                            self.actions.push_back(Action::AwaitWritten { connection });
+                        }
+                        break;
+                    }
                     let from = subscriber.cursor;
                     if let Some(page) = results.page_at(from) {
                         wanted.insert(page.from);
@@ -499,7 +512,7 @@ impl Dispatcher {
                     let results = results.batch(from);
                     let executors = self.executor_names.in_results(&results);
                     let batch = Batch { instance: id, from, results, executors, counts, end };
-                    self.actions.push_back(subscriber.next(batch));
+                    self.actions.push_back(subscriber.next(batch, &mut self.outflow));
                 }
             }
             self.load_pages(id, &wanted);
@@ -516,6 +529,13 @@ impl Dispatcher {
             if !(page_from..page_end).contains(&subscriber.cursor) || !subscriber.has_window() {
                 continue;
             }
+            let connection = subscriber.connection;
+            if !self.outflow.has_room(connection) {
+                if self.outflow.wait(connection, id) {
+                    self.actions.push_back(Action::AwaitWritten { connection });
+                }
+                continue;
+            }
             let mut from = page_from;
             let before = page.results.iter().take_while(|run| {
                 let is_before = from + run.count <= subscriber.cursor;
@@ -525,11 +545,21 @@ impl Dispatcher {
             let results = page.results[before.count()..].to_vec();
             let executors = page.executors.clone();
             let batch = Batch { instance: id, from, results, executors, counts, end };
-            self.actions.push_back(subscriber.next(batch));
+            self.actions.push_back(subscriber.next(batch, &mut self.outflow));
+        }
+    }
+
+    /// Goes on with what waited until more was written to a connection.
+    pub(super) fn written(&mut self, connection: ConnectionId, messages: u64) {
+        let written = self.outflow.written(connection, messages);
+        self.to_deliver.extend(written.go_on);
+        if written.is_awaited {
+            self.actions.push_back(Action::AwaitWritten { connection });
         }
     }
 
     pub(super) fn unsubscribe(&mut self, connection: ConnectionId) {
+        self.outflow.close(connection);
         for id in self.subscriptions.take(connection) {
             if let Some(instance) = self.instances.get_mut(&id) {
                 instance.subscribers.retain(|subscriber| subscriber.connection != connection);

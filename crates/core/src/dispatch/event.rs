@@ -301,6 +301,15 @@ pub enum Event {
         /// Which.
         executor: ExecutorId,
     },
+    /// So many more of the [`Action::Deliver`] for a connection have been
+    /// written to it, or are on their way by other means. Without this, results
+    /// stop after [`UNWRITTEN_BYTES_MAX`](crate::limits::UNWRITTEN_BYTES_MAX).
+    Written {
+        /// Which connection.
+        connection: ConnectionId,
+        /// How many.
+        messages: u64,
+    },
     /// A connection is gone, whoever's it was.
     Closed {
         /// Which.
@@ -471,6 +480,12 @@ pub enum Action {
         connection: ConnectionId,
         /// What.
         delivery: Delivery,
+    },
+    /// Report with [`Event::Written`] as soon as more of the results for a
+    /// connection have been written: others wait for that.
+    AwaitWritten {
+        /// Which.
+        connection: ConnectionId,
     },
     /// Tell a client that no more results come: another client has destroyed
     /// the instance.

@@ -492,13 +492,17 @@ impl World {
                     *accepted += count;
                 }
                 Action::Reply { reply: Reply::Refused(error), .. } => panic!("refused: {error}"),
-                Action::Deliver { delivery, .. } => self.receive(delivery),
+                Action::Deliver { connection, delivery } => {
+                    let written = Event::Written { connection, messages: 1 };
+                    self.dispatcher.handle(self.now, written);
+                    self.receive(delivery);
+                }
                 Action::Order { connection, order } => {
                     let at = self.arrival(connection.0, false);
                     self.plan(at, Due::Down(connection.0, order));
                 }
                 // Instances are destroyed by whoever has subscribed.
-                Action::Gone { .. } | Action::Expired { .. } => {}
+                Action::Gone { .. } | Action::Expired { .. } | Action::AwaitWritten { .. } => {}
                 Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                     panic!("this world has no disk for pages");
                 }

@@ -105,6 +105,8 @@ fn a_billion_noops_cost_as_many_messages_as_bundles() {
                         upto: delivered,
                     };
                     dispatcher.handle(now, event);
+                    let written = Event::Written { connection: CLIENT, messages: 1 };
+                    dispatcher.handle(now, written);
                 }
                 _ => {}
             }
@@ -166,6 +168,8 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
                         upto: delivered,
                     };
                     dispatcher.handle(now, event);
+                    let written = Event::Written { connection: CLIENT, messages: 1 };
+                    dispatcher.handle(now, written);
                 }
                 _ => {}
             }

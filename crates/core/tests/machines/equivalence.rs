@@ -91,7 +91,9 @@ impl Bench {
         while let Some(action) = self.dispatcher.poll_action() {
             match action {
                 Action::Order { order, .. } => self.orders.push_back(order),
-                Action::Deliver { delivery, .. } => {
+                Action::Deliver { connection, delivery } => {
+                    let written = Event::Written { connection, messages: 1 };
+                    self.dispatcher.handle(Time(0), written);
                     for run in &delivery.results {
                         for task in run.first.0..run.first.0 + run.count {
                             let outcome = match run.outcome {

@@ -457,7 +457,7 @@ impl World {
                 self.send_down(connection.0, Down::Delivery(delivery));
             }
             // A client has one connection, and destroys what it has created.
-            Action::Gone { .. } | Action::Expired { .. } => {}
+            Action::Gone { .. } | Action::Expired { .. } | Action::AwaitWritten { .. } => {}
             Action::StorePage { .. } | Action::LoadPage { .. } | Action::DropPages { .. } => {
                 panic!("there is no disk for pages");
             }
@@ -777,6 +777,8 @@ impl World {
                 client.wake_at = Some(self.now.after(self.rng.below(pause)));
             }
             Down::Delivery(delivery) => {
+                let written = Event::Written { connection: ConnectionId(id), messages: 1 };
+                self.dispatcher.handle(self.now, written);
                 client.receive(&delivery);
                 let last = delivery.complete || self.rng.percent(70);
                 let upto = client.log.len() as u64;

@@ -117,7 +117,8 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
                     let update = Update { number: *number, reports, ..Update::default() };
                     dispatcher.handle(now, Event::Update { connection, update });
                 }
-                Action::Deliver { delivery, .. } => {
+                Action::Deliver { connection, delivery } => {
+                    dispatcher.handle(now, Event::Written { connection, messages: 1 });
                     delivered += delivery.results.iter().map(|run| run.count).sum::<u64>();
                     let upto = delivered;
                     dispatcher.handle(now, Event::Acknowledge { connection, instance, upto });

@@ -1,6 +1,7 @@
 //! The dispatcher's end of a concentrator.
 
 use super::Handle;
+use super::backlog::Backlog;
 use super::connection::{Inbound, Message, Outgoing, Peer};
 use crate::concentrator::{Arrivals, CONCENTRATOR_ARGUMENT, Down, SILENT, Up, WINDOW_BYTES};
 use crate::secure::{
@@ -13,7 +14,7 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
@@ -35,7 +36,7 @@ const _: () = assert!(WRITE_BYTES < WRITE_QUEUE_BYTES_MAX);
 #[derive(Debug)]
 enum Word {
     /// A peer is there; messages for it are counted here.
-    Opened(ConnectionId, Arc<AtomicUsize>),
+    Opened(ConnectionId, Backlog),
     /// A message for a peer.
     Say(ConnectionId, Outgoing),
     /// So many bytes were passed on to a peer.
@@ -177,9 +178,10 @@ impl Link {
         said: mpsc::UnboundedReceiver<Word>,
     ) {
         let log = self.handle.log.clone();
+        let inbox = self.handle.inbox.clone();
         let why = tokio::select! {
             why = self.read(reader) => why,
-            why = write(writer, said, &log) => why,
+            why = write(writer, said, &log, inbox) => why,
         };
         // It may hang rather than have ended.
         let _ = child.kill().await;
@@ -227,10 +229,10 @@ impl Link {
             Up::Opened { connection, role, peer } => {
                 self.handle.connections.fetch_add(1, Ordering::Relaxed);
                 self.roles.insert(connection, role);
-                let queued = Arc::new(AtomicUsize::new(0));
-                self.say(Word::Opened(connection, Arc::clone(&queued)));
+                let backlog = Backlog::default();
+                self.say(Word::Opened(connection, backlog.clone()));
                 let end = HeldEnd { connection, words: self.words.clone() };
-                let peer = Peer::held(role, peer, queued, end);
+                let peer = Peer::held(role, peer, backlog, end);
                 bundle.push(Inbound::Opened { connection, peer });
             }
             Up::Refused { kind, why, .. } => {
@@ -293,7 +295,7 @@ const MESSAGES_AHEAD_MAX: usize = 64;
 #[derive(Debug)]
 struct Flow {
     /// Messages in `waiting` and before it.
-    queued: Arc<AtomicUsize>,
+    backlog: Backlog,
     /// Bytes said to the concentrator that it has not passed on yet.
     bytes: u64,
     /// What waits until it has.
@@ -307,8 +309,9 @@ async fn write(
     writer: FrameWriter,
     mut words: mpsc::UnboundedReceiver<Word>,
     log: &super::Log,
+    inbox: mpsc::Sender<Inbound>,
 ) -> String {
-    let mut speech = Speech { writer, flows: HashMap::new(), log };
+    let mut speech = Speech { writer, flows: HashMap::new(), log, inbox };
     let mut batch = Vec::new();
     loop {
         if let Err(error) = speech.writer.flush().await {
@@ -329,14 +332,15 @@ struct Speech<'a> {
     writer: FrameWriter,
     flows: HashMap<ConnectionId, Flow>,
     log: &'a super::Log,
+    inbox: mpsc::Sender<Inbound>,
 }
 
 impl Speech<'_> {
     /// Takes a word, and writes what may go out of what it brings.
     async fn take(&mut self, word: Word) -> Result<(), WriteError> {
         match word {
-            Word::Opened(connection, queued) => {
-                let flow = Flow { queued, bytes: 0, waiting: VecDeque::new(), ends: false };
+            Word::Opened(connection, backlog) => {
+                let flow = Flow { backlog, bytes: 0, waiting: VecDeque::new(), ends: false };
                 self.flows.insert(connection, flow);
             }
             Word::Say(connection, message) => {
@@ -397,7 +401,8 @@ impl Speech<'_> {
         let before = self.writer.queued_bytes();
         let queued = self.writer.queue_with(|out| message.encode(out));
         let Some(flow) = self.flows.get_mut(&connection) else { return Ok(()) };
-        flow.queued.fetch_sub(1, Ordering::Relaxed);
+        // What the concentrator has is bounded by its window.
+        let is_awaited = flow.backlog.written(1, u64::from(message.has_results()));
         match queued {
             Ok(()) => flow.bytes += (self.writer.queued_bytes() - before) as u64,
             Err(error) => {
@@ -408,6 +413,10 @@ impl Speech<'_> {
                 self.put_frame(&[]);
                 self.put(Down::HangUp { connection });
             }
+        }
+        if is_awaited {
+            // If the driver is gone nobody needs to know.
+            let _ = self.inbox.send(Inbound::Written { connection }).await;
         }
         Ok(())
     }

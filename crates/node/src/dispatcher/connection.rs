@@ -1,6 +1,7 @@
 //! One connection of a dispatcher: its reader and its writer.
 
 use super::answers::{Answer, Waiting};
+use super::backlog::Backlog;
 use super::concentrated::HeldEnd;
 use super::crew::OwnPlace;
 use crate::provision::{Setup, SetupError};
@@ -10,14 +11,8 @@ use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor, request_number};
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
-/// Messages waiting for a peer that does not read before it is given up.
-/// Orders and results are bounded by credit, answers to questions by their
-/// bytes; this bounds the short answers to all other requests.
-const PEER_MESSAGES_MAX: usize = 65_536;
 /// Messages encoded between two writes.
 const WRITE_MESSAGES_MAX: usize = 1024;
 
@@ -75,6 +70,10 @@ pub(super) enum Inbound {
         connection: ConnectionId,
         why: Option<String>,
     },
+    /// More results were written to a connection, as the driver awaits.
+    Written {
+        connection: ConnectionId,
+    },
     /// What a concentrator brought at once.
     Bundle(Vec<Inbound>),
     /// Start a provisioner; the answer says whether that worked.
@@ -95,6 +94,11 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
+    /// Whether it counts as unwritten results.
+    pub(super) fn has_results(&self) -> bool {
+        matches!(self, Outgoing::Client(ToClient::Results(_)))
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Outgoing::Client(message) => message.encode(out),
@@ -126,7 +130,7 @@ pub(super) struct Peer {
     /// Answers that wait to be read.
     pub(super) answers: Waiting,
     /// Messages that wait for its writer.
-    queued: Arc<AtomicUsize>,
+    pub(super) backlog: Backlog,
     way: Way,
 }
 
@@ -141,21 +145,21 @@ enum Way {
 
 impl Peer {
     /// A peer whose connection a concentrator holds.
-    pub(super) fn held(role: Role, name: String, queued: Arc<AtomicUsize>, end: HeldEnd) -> Peer {
+    pub(super) fn held(role: Role, name: String, backlog: Backlog, end: HeldEnd) -> Peer {
         Peer {
             role,
             name,
             instances: HashSet::new(),
             awaits_results: false,
             answers: Waiting::default(),
-            queued,
+            backlog,
             way: Way::Held(end),
         }
     }
 
     /// Queues a message; false if too many are waiting.
     pub(super) fn send(&self, message: Outgoing) -> bool {
-        if self.queued.fetch_add(1, Ordering::Relaxed) >= PEER_MESSAGES_MAX {
+        if !self.backlog.push() {
             return false;
         }
         match &self.way {
@@ -191,14 +195,14 @@ pub(super) fn spawn(
 ) {
     let (queue, messages) = mpsc::unbounded_channel();
     let (hang_up, hung_up) = oneshot::channel();
-    let queued = Arc::new(AtomicUsize::new(0));
+    let backlog = Backlog::default();
     let peer = Peer {
         role,
         name,
         instances: HashSet::new(),
         awaits_results: false,
         answers: Waiting::default(),
-        queued: queued.clone(),
+        backlog: backlog.clone(),
         way: Way::Own { queue, hang_up },
     };
     tokio::spawn(async move {
@@ -211,7 +215,7 @@ pub(super) fn spawn(
         // closes the connection.
         let why = tokio::select! {
             why = read(connection, role, reader, &inbox) => why,
-            why = write(writer, messages, queued) => why,
+            why = write(connection, writer, messages, &backlog, &inbox) => why,
             _ = wait_for(hung_up) => None,
         };
         // If the driver is gone nobody needs to know.
@@ -272,9 +276,11 @@ async fn read(
 }
 
 async fn write(
+    connection: ConnectionId,
     mut writer: FrameWriter,
     mut messages: mpsc::UnboundedReceiver<Outgoing>,
-    queued: Arc<AtomicUsize>,
+    backlog: &Backlog,
+    inbox: &mpsc::Sender<Inbound>,
 ) -> Option<String> {
     let mut batch = Vec::new();
     loop {
@@ -283,7 +289,9 @@ async fn write(
             // The driver let go: say goodbye properly.
             return writer.close().await.err().map(|error| error.to_string());
         }
+        let mut with_results = 0;
         for message in batch.drain(..) {
+            with_results += u64::from(message.has_results());
             if writer.queued_bytes() >= WRITE_QUEUE_BYTES_MAX
                 && let Err(error) = writer.flush().await
             {
@@ -297,9 +305,13 @@ async fn write(
                 return Some(format!("a message of {bytes} bytes is too large to be sent"));
             }
         }
-        queued.fetch_sub(count, Ordering::Relaxed);
         if let Err(error) = writer.flush().await {
             return Some(error.to_string());
+        }
+        if backlog.written(count, with_results)
+            && inbox.send(Inbound::Written { connection }).await.is_err()
+        {
+            return None;
         }
     }
 }

@@ -97,6 +97,7 @@ impl Driver {
             }
             // Bundles are unpacked before they are put off.
             Inbound::Opened { .. }
+            | Inbound::Written { .. }
             | Inbound::Bundle(_)
             | Inbound::Provision { .. }
             | Inbound::Stop => false,

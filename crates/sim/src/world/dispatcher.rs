@@ -285,7 +285,7 @@ impl Dispatching {
                     self.journal.append(&record);
                     continue;
                 }
-                Action::Expired { .. } => continue,
+                Action::Expired { .. } | Action::AwaitWritten { .. } => continue,
                 Action::Close { connection, .. } | Action::Refuse { connection, .. } => {
                     closing.push(connection);
                     continue;
@@ -296,6 +296,9 @@ impl Dispatching {
                 }
                 Action::Deliver { connection, delivery } => {
                     let entries = delivery.results.len() as u64;
+                    // The network here takes whatever it is given.
+                    let written = CoreEvent::Written { connection, messages: 1 };
+                    self.core.handle(self.clock.at(now), written);
                     let bytes = ToClient::Results(delivery).to_bytes();
                     Outgoing { connection, rank: 1, entries, bytes }
                 }
