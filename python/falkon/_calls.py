@@ -6,7 +6,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple
 
-from . import _remote, _versions
+from . import _classes, _remote, _versions
 from ._errors import RemoteError, RemoteTraceback
 from ._unchanged import Facts, facts_of
 
@@ -44,7 +44,7 @@ def _ours_by_value(value: Any) -> bytes:
 
     cloudpickle.register_pickle_by_value(_remote)
     try:
-        return _versions.checked(cloudpickle.dumps(value, protocol=5))
+        return _versions.checked(_classes.dumps(value))
     finally:
         cloudpickle.unregister_pickle_by_value(_remote)
 
@@ -56,9 +56,7 @@ def applying() -> bytes:
 
 
 def _by_value(value: Any) -> bytes:
-    import cloudpickle
-
-    return _versions.checked(cloudpickle.dumps(value, protocol=5))
+    return _versions.checked(_classes.dumps(value))
 
 
 class Functions:
@@ -112,14 +110,14 @@ def value_of(data: bytes) -> Any:
         return None
     if data[:1] != PICKLED:
         raise RemoteError("the worker returned a value in a form that is not known here")
-    return pickle.loads(memoryview(data)[1:])
+    return _classes.loads(data[1:])
 
 
 def exception_of(data: bytes, text: str) -> BaseException:
     """What a call raised: the exception itself if it can be brought here, with
     its traceback there as the cause."""
     try:
-        raised = pickle.loads(memoryview(data)[1:]) if data[:1] == PICKLED else None
+        raised = _classes.loads(data[1:]) if data[:1] == PICKLED else None
     except BaseException:
         raised = None
     if not isinstance(raised, BaseException):

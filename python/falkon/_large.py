@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import _dataflow, _remote
+from ._classes import Unpickler
 from ._connection import access_of_instance
 from ._errors import FalkonError
 from ._files import File, call_name
@@ -109,7 +110,7 @@ def _fetched(session: "Session", url: str) -> Any:
             )
             if done.returncode:
                 raise FalkonError(done.stderr.strip() or "%s cannot be had" % url)
-            return read_object(path)  # type: ignore[no-untyped-call]
+            return read_object(path, Unpickler)  # type: ignore[no-untyped-call]
     finally:
         for file in keep:
             os.close(file)

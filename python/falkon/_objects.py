@@ -30,6 +30,7 @@ from typing import (
 
 from . import _dataflow
 from ._calls import PICKLED, dumps
+from ._classes import Unpickler
 from ._dataflow import pickled, pickled_with_uses
 from ._errors import FalkonError, NoRoom
 from ._futures import FINISHED, Future
@@ -352,7 +353,7 @@ class Objects:
         name = str(named[1:], "utf-8")
         path = os.path.join(self.folder, name)
         self._results[future] = self._own(Stored(name, False, 0, None))
-        return read_object(path)  # type: ignore[no-untyped-call]
+        return read_object(path, Unpickler)  # type: ignore[no-untyped-call]
 
     def returned(self, future: Future[Any]) -> Optional[Stored]:
         """The object that a call returned, if it is one."""

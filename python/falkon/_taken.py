@@ -33,12 +33,16 @@ def _given(value: Any) -> Any:
     return value
 
 
+def _define(kind: Any, state: Any) -> Any:
+    return kind  # It is this process's own.
+
+
 def _module() -> types.ModuleType:
     # Where a call imports this package, it is the worker's that is there.
     module = sys.modules.get(NAME)
     if module is None:
         module = sys.modules[NAME] = types.ModuleType(NAME)
-        for function in (_taken, _given, _stored, _staged, _file):
+        for function in (_taken, _given, _stored, _staged, _file, _define):
             name = function.__name__[1:]
             function.__module__ = NAME
             function.__name__ = function.__qualname__ = name
@@ -56,3 +60,5 @@ staged: Callable[[str, str, bool], Any] = _module().staged
 """Such a thing in the directory of the call."""
 file: Callable[[str], Any] = _module().file
 """The path of a file that a call reads or writes."""
+define: Callable[[Any, Any], Any] = _module().define
+"""Gives a class that goes by value a state."""

@@ -100,7 +100,7 @@ class Facts:
             if fields is None:
                 if not is_importable(function):
                     return False
-            elif not all(map(is_, _function_fields(function), fields)):
+            elif fields and not all(map(is_, _function_fields(function), fields)):
                 return False
             for fact in self._facts:
                 if not fact():
@@ -131,6 +131,16 @@ def facts_of(function: Any, by_name: Callable[[Any], bool] = is_importable) -> O
     if collected.meets_root and "<locals>" in function.__qualname__:
         return None  # The facts would keep it for ever.
     return Facts(fields, collected.facts)
+
+
+def facts_of_class(kind: Any) -> Optional[Facts]:
+    """The facts that the pickle of a class would be made from, if it goes by value."""
+    collected = _Collected(None, is_importable)
+    try:
+        collected.value(kind)
+    except Exception:
+        return None
+    return Facts((), collected.facts)
 
 
 class _Collected:

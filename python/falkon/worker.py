@@ -22,6 +22,7 @@ import sys
 import time
 import traceback
 import types
+import weakref
 from importlib import machinery
 
 VERSION = 1
@@ -244,18 +245,23 @@ class Pickled:
             raise
 
 
-def read_object(path):
+def read_object(path, unpickler=None):
     """What an object is. Buffers are the file's pages, and copies of those that
-    are written to: changes are seen by nobody else."""
+    are written to: changes are seen by nobody else. ``unpickler`` is for pickles that
+    have classes with their states."""
     with open(path, "rb") as file:
-        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    view = memoryview(pages)
     (count,) = _COUNT.unpack_from(view, len(view) - _COUNT.size)
     places = len(view) - _COUNT.size - count * _PLACE.size
     buffers = []
     for number in range(count):
         at, length = _PLACE.unpack_from(view, places + number * _PLACE.size)
         buffers.append(view[at : at + length])
-    return pickle.loads(view, buffers=buffers)
+    end = _PLACE.unpack_from(view, places)[0] if count else places
+    if pages.find(_SET_STATE.encode(), 0, end) < 0:
+        return pickle.loads(view, buffers=buffers)
+    return (unpickler or _Unpickler)(io.BytesIO(view[:end]), buffers=buffers).load()
 
 
 class Objects:
@@ -331,7 +337,7 @@ def taken(place):
     if not data:
         return None
     if data[0] == PICKLED:
-        return pickle.loads(data[1:])
+        return _loads(data[1:])
     if data[0] == OBJECT:
         return stored(str(data[1:], "utf-8"), False)
     if data[:1] == b"j":
@@ -344,11 +350,61 @@ def given(value):
     return value
 
 
+# Classes that go by value. One is the same class in all that comes here, and has the
+# state that the call was made with: others may have come since.
+
+_states = weakref.WeakKeyDictionary()
+"""The states that classes have: what tells each from others, and its attributes."""
+_defined = None
+"""The classes, with their states, of the function that is being loaded."""
+_SET_STATE = "_class_setstate"
+
+
+def define(kind, state):
+    """Gives a class a state; pickles of clients refer to it so."""
+    if _defined is not None:
+        _defined.append((kind, state))
+    _give_state(kind, state)
+    return kind
+
+
+def _give_state(kind, state):
+    tag, attributes, bases = state
+    before = _states.get(kind, (None, ()))
+    if before[0] == tag:
+        return
+    for name in before[1]:
+        if name not in attributes[0] and name in vars(kind):
+            delattr(kind, name)
+    if kind.__bases__ != bases:
+        kind.__bases__ = bases
+    sys.modules["cloudpickle.cloudpickle"]._class_setstate(kind, attributes)
+    _states[kind] = tag, tuple(attributes[0])
+
+
+class _Unpickler(pickle.Unpickler):
+    """For what other workers have pickled: classes that are known here stay as they
+    are."""
+
+    def find_class(self, module, name):
+        found = super().find_class(module, name)
+        if name != _SET_STATE or module.partition(".")[0] != "cloudpickle":
+            return found
+        return lambda kind, state: kind if kind in _states else found(kind, state)
+
+
+def _loads(data, buffers=None):
+    """What a pickle says that a worker may have made."""
+    if _SET_STATE.encode() in bytes(data):
+        return _Unpickler(io.BytesIO(data), buffers=buffers).load()
+    return pickle.loads(data, buffers=buffers)
+
+
 def _importable():
     """Has arguments that refer to values of other calls find them here, also
     where Falkon's package is not installed."""
     module = types.ModuleType("falkon_taken")
-    for function in (taken, given, stored, staged, file, keep, settle):
+    for function in (taken, given, stored, staged, file, keep, settle, define):
         function.__module__ = module.__name__
         setattr(module, function.__name__, function)
     sys.modules[module.__name__] = module
@@ -419,17 +475,32 @@ class Functions:
     def __init__(self):
         self.known = {}
         self._defined = {}
+        self._with_classes = {}
         self._modules = {}
 
     def define(self, number, name, code):
         self.known.pop(number, None)
+        self._with_classes.pop(number, None)
         self._defined[number] = (name.decode(), code)
 
     def load(self, number):
-        """Finds a function the first time that it is called."""
+        """Finds a function the first time that it is called, and each time if classes
+        came with it."""
+        global _defined
+        known = self._with_classes.get(number)
+        if known is not None:
+            function, classes = known
+            for kind, state in classes:
+                _give_state(kind, state)
+            return function
         name, code = self._defined[number]
+        classes = []
         if code[:1] == b"p":
-            function = pickle.loads(code[1:])
+            _defined = classes
+            try:
+                function = pickle.loads(code[1:])
+            finally:
+                _defined = None
         else:
             module, _, path = name.partition(":")
             if not path:
@@ -449,7 +520,10 @@ class Functions:
                 "%s is a generator or asynchronous: a call runs nothing of it; write a function "
                 "that runs it, with list() or asyncio.run()" % name
             )
-        self.known[number] = function
+        if classes:
+            self._with_classes[number] = function, classes
+        else:
+            self.known[number] = function
         return function
 
     def _module_of(self, code):
@@ -1036,7 +1110,7 @@ def encode_raised(exception, form):
     try:
         data = _dump(exception)
         # Many exceptions are pickled and cannot be made from that.
-        pickle.loads(data)
+        _loads(data)
     except BaseException:
         return b""
     return b"p" + data

@@ -94,6 +94,44 @@ def f():
         steps = [lambda: change(2), lambda: change([3])]
         self.assertEqual(values_of(self.executor, function, *steps), [1, 2, [3]])
 
+    def test_classes_are_as_they_were_for_each_call_and_stay_as_they_are_here(self):
+        text = """
+class Config: rate = 1
+class Other: rate = 2
+class Base(Other): pass
+class Point(Base):
+    def __init__(self, x): self.x = x
+    def get(self): return self.x * Config.rate * self.rate
+def f(): return Config.rate, getattr(Config, 'extra', 0), Point.rate
+def make(x): return Point(x)
+def get(p): return p.get(), isinstance(p, Point)
+"""
+        found, _ = script(text)
+        expected, futures = [], []
+        for rate in (1, 2, 1, 3, 2, 1):
+            found.Config.rate = rate
+            if rate == 2:
+                found.Config.extra = 5
+            elif rate == 3:
+                del found.Config.extra
+            for bases in ((found.Other,), (found.Base,)):
+                found.Point.__bases__ = bases
+                found.Other.rate = rate if len(futures) % 4 else 2
+                expected.append(found.f())
+                futures.append(self.executor.submit(found.f))
+        self.assertEqual([one.result(60) for one in futures], expected)
+        # What comes back is of the class that is here, which stays as it is.
+        found.Other.rate, found.Config.rate = 2, 1
+        made = self.executor.submit(found.make, 10)
+        taken = self.executor.submit(found.get, made)
+        found.Other.rate, found.Config.rate = 3, 5
+        point = made.result(60)
+        self.assertIs(type(point), found.Point)
+        self.assertEqual((found.Other.rate, found.Config.rate, point.get()), (3, 5, 150))
+        self.assertEqual(taken.result(60), (20, True))
+        self.assertEqual(self.executor.submit(found.get, point).result(60), (150, True))
+        self.assertEqual(self.executor.submit(found.get, made).result(60), (150, True))
+
     def test_equal_callables_are_not_taken_for_each_other(self):
         class Adds:
             def __init__(self, number):
