@@ -11,12 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import types
 import unittest
 
 import falkon
 from falkon import _calls, _unchanged
-from services import Dispatcher
+from services import Dispatcher, wait_until
 
 
 def values_of(executor, function, *changes):
@@ -336,6 +338,24 @@ class Between(unittest.TestCase):
             self.value(release, fifo)
         self.executor.shutdown()
         self.assertEqual(self.written, [(1, b"in time\n"), (1, b"after\n")])
+
+    def test_what_a_thread_writes_between_calls_is_nobodys_output(self):
+        def leave(folder):
+            def late():
+                while not os.path.exists(folder + "/go"):
+                    time.sleep(0.001)
+                print("late", flush=True)
+                open(folder + "/written", "w").close()
+
+            threading.Thread(target=late, daemon=True).start()
+
+        with tempfile.TemporaryDirectory() as folder:
+            self.value(leave, folder)
+            open(folder + "/go", "w").close()
+            wait_until(lambda: os.path.exists(folder + "/written"))
+            self.value(print, "mine")
+        self.executor.shutdown()
+        self.assertEqual(self.written, [(1, b"mine\n")])
 
     def test_what_an_import_and_an_initializer_change_stays(self):
         with tempfile.TemporaryDirectory() as folder:
