@@ -10,6 +10,7 @@ mod mangler;
 mod peers;
 mod replay;
 mod scheduler;
+mod unread;
 mod value;
 
 use crate::fixture::{Access, Random, Running, Site};
