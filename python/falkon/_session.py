@@ -701,6 +701,8 @@ class Session:
         elif tag == UPSTREAM_FAILED:
             upstream = _dataflow.upstream(future)
             failed = [need for need in upstream if need._task == outcome[1]]
+            # One that was to be made again, and was not, has its number no more.
+            failed += [one for one in upstream if one.done() and not _dataflow.has_value(one)]
             error = _dataflow.failure_of(failed[0]) if failed else _error(outcome, detail)
             future._end(FINISHED, None, error)
         else:
