@@ -9,7 +9,6 @@ state of the class it needs; workers give the class that state for the call
 """
 
 import functools
-import hashlib
 import io
 import pickle
 import weakref
@@ -66,6 +65,8 @@ def _state_of(kind: type) -> bytes:
     known = _states.get(kind)
     if known is not None and known[0] is not None and known[0].hold(kind):
         return known[1]
+    import hashlib
+
     import cloudpickle
 
     facts = facts_of_class(kind)

@@ -11,7 +11,6 @@ hold. A function that refers to anything else has no facts, and is pickled each 
 
 import builtins
 import copyreg
-import dis
 import functools
 import sys
 import types
@@ -63,6 +62,8 @@ class _Changing(Exception):
 @functools.lru_cache(4096)
 def global_names(code: types.CodeType) -> FrozenSet[str]:
     """The names that code and the code within it look up among globals."""
+    import dis
+
     names: Set[str] = {one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
