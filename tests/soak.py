@@ -267,7 +267,11 @@ class Soak:
             start, length = result["stdout_at"]
             text = stdout[start:start + length]
             expected = f"{result['index'] + 1}\n".encode() + (b"y" * 150_000 if long else b"")
-            if text != expected:
+            cut = result.get("stdout_cut")
+            if cut and cut.get("why") and expected.startswith(text):
+                # Long output is on its executor, and goes with that.
+                self.count("outputs cut, with the reason")
+            elif text != expected:
                 self.fault(f"{out.name} task {result['index']}: {length} bytes that begin {text[:40]!r}")
         if seen != collections.Counter(range(count)):
             self.fault(f"{out.name}: {count} tasks, results {len(seen)}, twice {[k for k, v in seen.items() if v > 1]}")

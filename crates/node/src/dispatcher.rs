@@ -220,12 +220,15 @@ fn epochs(
     log: &Log,
 ) -> Result<Epochs, DispatcherError> {
     let opened = Epochs::open(dir, next.0, instances.iter().copied());
-    let (epochs, all_kept) = opened.map_err(DispatcherError::Epochs)?;
-    if !all_kept {
+    let opened = opened.map_err(DispatcherError::Epochs)?;
+    if let Some(error) = opened.not_written {
+        log(&format!("{error}; secrets of new instances follow from the last start's epoch"));
+    }
+    if !opened.all_kept {
         log("the journal has no epoch for some of its instances: their own access files do not \
              open them");
     }
-    Ok(epochs)
+    Ok(opened.epochs)
 }
 
 /// The clock of a dispatcher whose journal knows of `latest`: times in it are

@@ -96,7 +96,7 @@ fn output_beyond_memory_is_on_disk_and_complete_after_a_kill() {
 fn a_disk_that_is_full_delays_results_and_loses_none() {
     let site = Site::new();
     let Some(_small) = SmallDisk::mount(&site, "d", "180m") else { return };
-    let dispatcher = site.dispatcher("d", &[]);
+    let mut dispatcher = site.dispatcher("d", &[]);
     let _executor = dispatcher.executor("one", &["--slots", "4"]);
     let access = dispatcher.access();
     let instance = submit(&site, &access);
@@ -106,6 +106,16 @@ fn a_disk_that_is_full_delays_results_and_loses_none() {
     let count = |what: &str| said.lines().filter(|line| line.contains(what)).count();
     assert!((1..20).contains(&count("results stay in memory")), "{said}");
     assert!(count("compact") < 10, "{said}");
+    // It starts without a byte to write to, and answers. The first start removes
+    // pages that were not finished.
+    for filler in ["d/filler", "d/more"] {
+        dispatcher.kill();
+        assert!(std::fs::write(site.path(filler), vec![0; 180 << 20]).is_err(), "there is room");
+        dispatcher.start();
+        access.run("status", &[]).exits(0);
+    }
+    let said = dispatcher.service().said();
+    assert!(said.contains("last start's epoch"), "{said}");
     SmallDisk::resize(&site, "d", "1g");
     access.run("wait", &[&instance]).exits(0);
     judge(&access, &instance);

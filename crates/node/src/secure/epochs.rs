@@ -37,6 +37,17 @@ pub struct Epochs {
     all: Vec<Epoch>,
 }
 
+/// What [`Epochs::open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The epochs.
+    pub epochs: Epochs,
+    /// Whether all instances have kept theirs.
+    pub all_kept: bool,
+    /// Why there is no epoch of this start, if there is none.
+    pub not_written: Option<FileError>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Epoch {
     /// The first instance of it.
@@ -147,8 +158,8 @@ impl Epochs {
 
     /// Loads the epochs that are kept in a journal's `directory`, and adds one
     /// for the instances from `next` on, which is on stable storage when this
-    /// returns. `instances` are those that there are, in any order. The second
-    /// value is whether all of them have kept their epochs.
+    /// returns, unless there is no room for it. `instances` are those that there
+    /// are, in any order.
     ///
     /// # Errors
     /// [`EpochsError`]; a damaged file is never replaced.
@@ -156,7 +167,7 @@ impl Epochs {
         directory: &Path,
         next: u64,
         instances: impl IntoIterator<Item = u64>,
-    ) -> Result<(Epochs, bool), EpochsError> {
+    ) -> Result<Opened, EpochsError> {
         let path = directory.join(EPOCHS_FILE);
         let kept = match private_file::read(&path) {
             Ok(bytes) => Epochs::from_json(&bytes, &path)?,
@@ -169,10 +180,17 @@ impl Epochs {
         let all_kept = instances
             .first()
             .is_none_or(|first| kept.first().is_some_and(|epoch| epoch.first <= *first));
-        let all = with_next(kept, Epoch::draw(next)?, &instances);
+        let all = with_next(kept.clone(), Epoch::draw(next)?, &instances);
         let stored = Stored { format: EPOCHS_FORMAT, epochs: all.clone() };
-        private_file::write(&path, &to_json(&stored)).map_err(EpochsError::File)?;
-        Ok((Epochs { all }, all_kept))
+        let (all, not_written) = match private_file::write(&path, &to_json(&stored)) {
+            Ok(()) => (all, None),
+            // A full disk keeps nobody from the results that are there: without
+            // an epoch of its own, this start goes on with the last one, unless
+            // the journal has certainly forgotten instances of it.
+            Err(error) if kept.last().is_some_and(|last| last.first <= next) => (kept, Some(error)),
+            Err(error) => return Err(EpochsError::File(error)),
+        };
+        Ok(Opened { epochs: Epochs { all }, all_kept, not_written })
     }
 
     fn from_json(bytes: &[u8], path: &Path) -> Result<Vec<Epoch>, EpochsError> {
@@ -291,7 +309,7 @@ mod tests {
         #[test]
         fn a_restart_keeps_epochs_and_no_instance_ever_has_that_of_another(steps in steps()) {
             let dir = tempfile::tempdir().unwrap();
-            let (mut epochs, _) = Epochs::open(dir.path(), 0, []).unwrap();
+            let mut epochs = Epochs::open(dir.path(), 0, []).unwrap().epochs;
             let (mut next, mut living) = (0u64, Vec::<(u64, [u8; 16])>::new());
             let mut given = std::collections::BTreeSet::new();
             for step in steps {
@@ -311,9 +329,9 @@ mod tests {
                             living.retain(|(id, _)| *id < next);
                         }
                         let ids = living.iter().map(|(id, _)| *id);
-                        let (opened, all_kept) = Epochs::open(dir.path(), next, ids).unwrap();
-                        prop_assert!(all_kept);
-                        epochs = opened;
+                        let opened = Epochs::open(dir.path(), next, ids).unwrap();
+                        prop_assert!(opened.all_kept && opened.not_written.is_none());
+                        epochs = opened.epochs;
                     }
                 }
                 for (id, epoch) in &living {
@@ -347,8 +365,8 @@ mod tests {
         let stored = Stored { format: EPOCHS_FORMAT, epochs: all.collect() };
         private_file::write(&dir.path().join(EPOCHS_FILE), &to_json(&stored)).unwrap();
         let instances = (0..EPOCHS_MAX).map(first);
-        let (epochs, all_kept) = Epochs::open(dir.path(), u64::MAX, instances).unwrap();
-        assert_eq!((epochs.all, all_kept), (stored.epochs, true));
+        let opened = Epochs::open(dir.path(), u64::MAX, instances).unwrap();
+        assert_eq!((opened.epochs.all, opened.all_kept), (stored.epochs, true));
     }
 
     #[test]
@@ -375,7 +393,7 @@ mod tests {
     fn instances_from_before_the_first_epoch_are_noticed() {
         let dir = tempfile::tempdir().unwrap();
         let open = |next, instances: &[u64]| {
-            Epochs::open(dir.path(), next, instances.iter().copied()).unwrap().1
+            Epochs::open(dir.path(), next, instances.iter().copied()).unwrap().all_kept
         };
         assert!(!open(5, &[3]), "there was no file");
         assert!(!open(6, &[5, 3]));

@@ -120,7 +120,12 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
 
 /// Writes a file of mode 0600, whole or not at all: under another name first,
 /// to disk, then renamed. Directories that are missing are made with mode 0700.
+/// A file that is the same already is left: a dispatcher that is started again
+/// needs no room on a disk that may be full.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    if read(path).is_ok_and(|there| **there == *bytes) {
+        return Ok(());
+    }
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
