@@ -985,6 +985,7 @@ class Worker:
         arguments, record, size = ARGUMENTS, RECORD.pack, RECORD.size
         clock, lseek, getpid = time.monotonic_ns, os.lseek, os.getpid
         out, err = self.streams
+        system, changes, is_worn = sys, _undo, False
         pid = getpid()
         out.drop()
         err.drop()
@@ -1021,7 +1022,7 @@ class Worker:
                 # A child that the call made and did not end.
                 end_child(code if kind else 0, body if kind else "", self.streams)
             at = end
-            if sys.stdout is not out.text or sys.stderr is not err.text:
+            if system.stdout is not out.text or system.stderr is not err.text:
                 self.restore_streams()
             try:
                 out.text.flush()
@@ -1034,8 +1035,8 @@ class Worker:
                 kind = DETAILED
                 body = pack([code, value, text] + out.take() + err.take())
                 value = raised = None
-            if _undo:
-                self.undo()
+            if changes:
+                is_worn = self.is_worn = not self.undo()
             now = clock() // 1000
             end = used + size + len(body)
             if end > room:
@@ -1050,7 +1051,7 @@ class Worker:
                 buffer[head + used : head + end] = answer
                 words[0] = used = end
             started = now
-            if self.is_worn:
+            if is_worn:
                 break
         self.flush(True)
         return True
@@ -1068,12 +1069,12 @@ class Worker:
                 setattr(sys, name, stream.text)
 
     def undo(self):
-        """Makes the process what it was before the call."""
+        """Makes the process what it was before the call. ``False`` if that cannot be
+        done."""
         if _undo.pop("child", None) is not None:
             for stream in self.streams:
                 stream.renew()
-        if not undo():
-            self.is_worn = True
+        return undo()
 
 
 def end_child(code, text, streams):
