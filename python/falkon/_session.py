@@ -113,7 +113,7 @@ class Kind:
         # Whether its calls read or write data objects.
         self.has_data = False
         self._with_data: Optional["Kind"] = None
-        # What is called, the first of the arguments, if it is too large for code.
+        # The callable, the first of the arguments, if it is too large for code.
         self.function: Optional["Stored"] = None
         function = ["python", name.encode(), code]
         env = [[name.encode(), value.encode()] for name, value in environment]
@@ -581,7 +581,7 @@ class Session:
                 self._next_task = reason[1][1]
                 lost = self._take_lost(self._next_task)
             elif not is_final or not self._sent:
-                # Those behind it, if any, are refused for the gap.
+                # Submissions behind it, if any, are refused for the gap.
                 self._next_task = min(self._next_task, first)
             if is_final:
                 for _, _, future in calls:

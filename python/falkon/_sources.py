@@ -147,7 +147,7 @@ def _place(name: str) -> Tuple[Optional[str], Optional[List[str]]]:
     return file, None if folders is None else list(folders)
 
 
-# What is in files.
+# Contents of files.
 
 
 def _state(path: str) -> State:

@@ -70,7 +70,7 @@ class Refusals(InFolder):
             handler.emit = warnings.append
             logging.getLogger("falkon").addHandler(handler)
             self.addCleanup(logging.getLogger("falkon").removeHandler, handler)
-            # What is said again over each connection ends it: no request at all.
+            # A message repeated over each connection ends it: no request at all.
             again = connection._subscribe_again
 
             def poisoned(messages):

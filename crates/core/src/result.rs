@@ -241,7 +241,7 @@ pub struct Tries {
 }
 
 impl Tries {
-    /// Those of a task that was lost once more; `None` if that was once too
+    /// The tries of a task that was lost once more; `None` if that was once too
     /// often.
     #[must_use]
     pub fn lost(self) -> Option<Tries> {

@@ -1,4 +1,4 @@
-//! Which of those that have not proved who they are may go on: against a
+//! Handshakes that may go on, of peers that have not proved who they are: against a
 //! reference model that looks at all of them each time.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -284,7 +284,7 @@ pub async fn run(
     }
 }
 
-/// What is at each place that the driver may wait for, for the log.
+/// Names for the log of the places that the driver may wait for.
 fn places(options: &Options) -> impl Fn(Place) -> String + Send + 'static {
     let cache = options.cache.iter().flat_map(|setup| &setup.directories);
     let cache: Vec<String> = cache.map(|(path, _)| path.display().to_string()).collect();

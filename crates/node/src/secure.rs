@@ -93,7 +93,7 @@ pub const PREAMBLE_MS_MAX: u64 = 2_000;
 pub const STALLED_MS: u64 = 2_000;
 
 /// How long a peer waits for its handshake to begin, in milliseconds, before it
-/// is told that the dispatcher is busy.
+/// receives word that the dispatcher is busy.
 pub const PLACE_MS_MAX: u64 = HANDSHAKE_MS_MAX / 2;
 
 /// The usual size of a connection's read buffer, in bytes. It grows for larger

@@ -69,7 +69,7 @@ pub(crate) async fn run(args: &ComebackArgs) -> Result<Table, BenchError> {
     Ok(table)
 }
 
-/// What is compared.
+/// The measures, by name.
 const WHAT: [&str; 3] =
     ["reading the journal", "all come back: the dispatcher", "all come back: concentrators"];
 

@@ -116,7 +116,7 @@ fn nobody_is_kept_out(from: [u8; 4], first: &'static [u8], args: &[&str]) {
     gate.let_through(1);
     let results = access.results(&id);
     assert_eq!(results[0]["attempts"], 1, "{results:?}");
-    // Connections that were given up are counted, not told of one by one.
+    // Connections that were given up are counted, not logged one by one.
     let before = crowd.opened();
     poll("the crowd has been there once more", || crowd.opened() >= before + CROWD as u64);
     let opened = crowd.opened();

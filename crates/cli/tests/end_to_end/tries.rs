@@ -34,7 +34,7 @@ fn a_task_that_takes_executor_and_dispatcher_down_does_not_go_round_for_ever() {
         assert!(killed.was_killed() && executor.finish().was_killed());
         dispatcher.start();
     }
-    // Those behind it in the queue were not with anybody when it died.
+    // Tasks behind it in the queue were with no executor when it died.
     let rest = dispatcher.executor("last", &["--slots", "1"]);
     let results = access.results(&id);
     let said = |index: usize| (&results[index]["status"], &results[index]["attempts"]);

@@ -1,5 +1,5 @@
 //! How often tasks that have not ended were tried, and which executors have
-//! them: what the journal is told of that, and what it says after a restart.
+//! them: the journal's records of that, and how they are read after a restart.
 //!
 //! A running dispatcher has all of it in its queues and in its executors'
 //! books. Here are only the changes of this round and, from the first record
@@ -197,7 +197,7 @@ impl Ledger {
         self.had.keys().copied().collect()
     }
 
-    /// Which of these tasks an executor had when the dispatcher ended, or any
+    /// The tasks of these that an executor had when the dispatcher ended, or any
     /// executor, if nothing else became of them.
     pub(super) fn had_by(&self, incarnation: Option<u64>, id: InstanceId, of: &RunSet) -> RunSet {
         let mut had = RunSet::default();

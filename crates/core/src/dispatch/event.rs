@@ -301,13 +301,13 @@ pub enum Event {
         /// Which.
         executor: ExecutorId,
     },
-    /// So many more of the [`Action::Deliver`] for a connection have been
-    /// written to it, or are on their way by other means. Without this, results
+    /// More of the [`Action::Deliver`] for a connection have been written to
+    /// it, or are on their way by other means. Without this, results
     /// stop after [`UNWRITTEN_BYTES_MAX`](crate::limits::UNWRITTEN_BYTES_MAX).
     Written {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionId,
-        /// How many.
+        /// How many of them.
         messages: u64,
     },
     /// A connection is gone, whoever's it was.

@@ -12,7 +12,7 @@ use crate::limits::UNWRITTEN_BYTES_MAX;
 use crate::task::InstanceId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What is unwritten when results go on that have waited for room: half of the
+/// Unwritten bytes at which results go on that have waited for room: half of the
 /// bound, so that they do not wait again at once.
 const GO_ON_BYTES_MAX: u64 = UNWRITTEN_BYTES_MAX / 2;
 
@@ -63,7 +63,7 @@ impl Outflow {
         is_first
     }
 
-    /// So many messages were written.
+    /// The shell has written `messages` to a connection.
     pub(super) fn written(&mut self, connection: ConnectionId, messages: u64) -> Written {
         let Some(flow) = self.flows.get_mut(&connection) else { return Written::default() };
         let count = flow.messages.len().min(usize::try_from(messages).unwrap_or(usize::MAX));

@@ -50,7 +50,7 @@ fn object(number: u64, long: bool, size: Option<u64>) -> Object {
     Object { id: ObjectId(number.into()), url: url(number, long), version: version.into(), size }
 }
 
-/// Which objects a task reads or writes.
+/// Objects that a task reads or writes, by number.
 fn items() -> impl Strategy<Value = Vec<u32>> {
     vec(0..OBJECTS as u32, 0..5)
 }

@@ -113,8 +113,8 @@ impl Driver {
             }
             FromClient::Reach { request, instance, object, purpose } => {
                 let scope = permission::scope(peer.role, instance);
-                // What is put goes by what the request says, all else by what
-                // is known under the id.
+                // An object that is put goes by the request's own words, all others
+                // by those that are known under the id.
                 let wrong_id = (purpose == Purpose::Put).then(|| wrong_id([&object])).flatten();
                 let answer = match wrong_id {
                     Some(reason) => ToClient::Refused { request, reason },

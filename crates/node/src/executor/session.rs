@@ -71,7 +71,7 @@ impl Voice {
         let heartbeat = Update { number: *last, ..Update::default() };
         let heartbeat = FromExecutor::Update(heartbeat);
         if writer.queued_bytes() == 0 && writer.queue_with(|out| heartbeat.encode(out)).is_ok() {
-            // What is not sent now stays queued for the session's writer, which
+            // Bytes that are not sent now stay queued for the session's writer, which
             // also learns of a connection that has failed.
             let mut context = Context::from_waker(Waker::noop());
             let _ = pin!(writer.flush()).as_mut().poll(&mut context);

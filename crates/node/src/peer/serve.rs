@@ -202,7 +202,7 @@ async fn listen(listener: std::net::TcpListener, shared: Arc<Shared>) {
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
             let Ok((bare, visitor)) = shared.acceptor.accept(entrant, stream).await else { return };
-            // Whoever has proved nothing takes no place of those who have.
+            // A peer that has proved nothing takes no place of one that has.
             let Ok(_permit) = shared.connections.try_acquire() else { return };
             serve_connection(bare, visitor, &shared).await;
         });

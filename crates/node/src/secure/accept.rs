@@ -136,7 +136,7 @@ impl std::error::Error for AcceptError {
     }
 }
 
-/// Whose connection was refused, as far as the peer got.
+/// How far a peer got whose connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedKind {
     /// The peer sent no more than its preamble: anybody can come so far, and as
@@ -249,7 +249,7 @@ impl Acceptor {
     /// [`PREAMBLE_MS_MAX`](super::PREAMBLE_MS_MAX) to say what it speaks, waits
     /// for a place for [`PLACE_MS_MAX`](super::PLACE_MS_MAX) at most, and has
     /// [`HANDSHAKE_MS_MAX`](super::HANDSHAKE_MS_MAX) then. One for which there
-    /// is no place is told to come back. Whether an instance is known may take a
+    /// is no place is asked to come back. Whether an instance is known may take a
     /// moment to find out.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Which connections may go on with their handshakes: carries out what
+//! Admission of connections to their handshakes: carries out what
 //! [`Handshakes`] decides.
 
 use std::collections::HashMap;

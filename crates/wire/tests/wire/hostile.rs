@@ -237,7 +237,7 @@ fn announced_lengths_are_not_believed() {
     assert!(held <= HELD_BYTES_MIN + status.len(), "{held} bytes held");
 }
 
-/// Whoever cannot read a request answers it by its number.
+/// A dispatcher that cannot read a request answers it by its number.
 #[test]
 fn a_request_has_its_number_within_its_first_bytes() {
     let instance = InstanceId(u64::MAX);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::executor) struct Home {
     pub(super) language: String,
-    /// Whose calls: what calls leave behind in a worker, no other instance's meet.
+    /// The instance of its calls: no other's meet what they leave in a worker.
     /// `None` if the workers of this executor are shared.
     pub(in crate::executor) instance: Option<InstanceId>,
     pub(super) cwd: Option<Vec<u8>>,
