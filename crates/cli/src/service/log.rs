@@ -37,8 +37,10 @@ static LINES: Lines = Lines {
     written: Condvar::new(),
 };
 
-/// Has a line written soon.
+/// Has a line written soon. Names and reasons in it may be of a peer's choosing:
+/// they make no lines of their own, and a terminal acts upon nothing in them.
 pub(super) fn log(line: String) {
+    let line = escaped(line);
     let mut state = LINES.lock();
     if !state.has_thread {
         let thread = std::thread::Builder::new().name("falkon-log".to_owned());
@@ -51,6 +53,20 @@ pub(super) fn log(line: String) {
     }
     state.add(line);
     LINES.news.notify_one();
+}
+
+fn escaped(line: String) -> String {
+    if !line.contains(char::is_control) {
+        return line;
+    }
+    let mut escaped = String::with_capacity(line.len() + 16);
+    for char in line.chars() {
+        match char.is_control() {
+            true => escaped.extend(char.escape_default()),
+            false => escaped.push(char),
+        }
+    }
+    escaped
 }
 
 /// Waits until all lines are written, unless nobody takes them.
@@ -106,6 +122,14 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_makes_no_line_of_its_own() {
+        let name = "worker\n2026-01-01T00:00:00Z executor\u{1b}[2J\r";
+        let expected = "worker\\n2026-01-01T00:00:00Z executor\\u{1b}[2J\\r joined";
+        assert_eq!(escaped(format!("{name} joined")), expected);
+        assert_eq!(escaped("grüße → 1".to_owned()), "grüße → 1");
+    }
 
     #[test]
     fn lines_that_nobody_reads_are_dropped_and_counted() {

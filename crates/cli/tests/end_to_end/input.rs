@@ -37,7 +37,8 @@ fn commands_that_cannot_run_are_named_with_the_reason() {
         });
     };
     check(&["--", "no-such-command"], "no such command: no-such-command (check the spelling");
-    check(&["--", "./no-such-file"], "no such command: ./no-such-file");
+    check(&["--", "./no-such-file"], "no such command: ./no-such-file (there is no such file");
+    check(&["--", "/no/such/file"], "no such command: /no/such/file (there is no such file");
     check(&["--", &text], "it is not executable (chmod +x");
     check(&["--", "./folder"], "cannot run ./folder: it is a directory");
     check(&["--", &script], "its interpreter /no/such/shell is not there");

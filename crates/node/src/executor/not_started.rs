@@ -106,6 +106,13 @@ fn not_executed(program: &[u8], cwd: Option<&[u8]>, errno: i32, look: Option<&Lo
     });
     match errno {
         libc::ENOENT => match place.as_ref().map(|(place, _)| place) {
+            None if program.starts_with(b"/") => {
+                format!("no such command: {named} (there is no such file on the executor)")
+            }
+            None if program.contains(&b'/') => format!(
+                "no such command: {named} (there is no such file on the executor; the path begins \
+                 in the task's working directory)"
+            ),
             None => {
                 format!("no such command: {named} (check the spelling, and PATH on the executor)")
             }
