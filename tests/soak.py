@@ -39,6 +39,8 @@ SLOTS = 2
 # Fast enough to be no bound: what is tested is loss, not speed.
 BANDWIDTH = 125_000_000
 JOURNAL_DISK_BYTES = 256 << 20
+# Instances that have ended go after this time: campaigns to folders leave theirs.
+KEEP = "2m"
 # An executor is lost after 10 s of silence; some pauses are longer, some not.
 PAUSE_SECONDS_MAX = 14
 FULL_SECONDS_MAX = 6
@@ -137,7 +139,7 @@ class Soak:
         self.numbers = iter(range(1 << 60))
         self.dispatcher = Service(self, "dispatcher", "head", [
             self.falkon, "start", "--dir", str(self.directory), "--security", "authenticate", "--force",
-            "--listen", f"{machine.HEAD}:7000"])
+            "--listen", f"{machine.HEAD}:7000", "--keep", KEEP])
         self.executors = []
         for node in range(arguments.executors):
             scratch = WORK / f"scratch-{node}"

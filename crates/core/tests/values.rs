@@ -148,7 +148,8 @@ impl Trio {
                 Action::Journal(record) => self.journal.push(record),
                 Action::Reply { reply: Reply::Created(id), .. } => self.instance = id,
                 Action::Reply { reply: Reply::Refused(error), .. } => panic!("{error}"),
-                Action::Deliver { delivery, .. } => {
+                Action::Deliver { connection, delivery, .. } => {
+                    self.dispatcher.handle(Time(1), Event::Written { connection, messages: 1 });
                     self.received += delivery.results.iter().map(|run| run.count).sum::<u64>();
                     self.results.extend(delivery.results);
                 }

@@ -41,7 +41,7 @@ pub use read::Flaw;
 pub use replay::{Replay, SKIPS_LISTED_MAX, Skip, Skipped, Torn};
 pub use snapshot::{
     DISK_RESERVE_BYTES, DiskUse, FREE_BYTES_UNKNOWN, SNAPSHOT_AFTER_BYTES_MIN,
-    SNAPSHOT_AFTER_RATIO, Snapshot, SnapshotReport,
+    SNAPSHOT_AFTER_RATIO, SNAPSHOT_RESERVE_BYTES, Snapshot, SnapshotReport,
 };
 pub use sync::{SYNC_INTERVAL_MS, SyncWatch};
 

@@ -3,7 +3,7 @@
 
 use super::Log;
 use super::pieces::pieces;
-use crate::journal::{DISK_RESERVE_BYTES, Journal};
+use crate::journal::{Journal, SNAPSHOT_RESERVE_BYTES};
 use crate::pages::Written;
 use falkon_core::dispatch::{Dispatcher, Record};
 use falkon_wire::codec::Wire;
@@ -63,7 +63,7 @@ impl Compaction {
         if !disk.snapshot_due() || self.must_wait(now, disk.since_snapshot_bytes) {
             return;
         }
-        let needed = core.snapshot_bytes().saturating_add(DISK_RESERVE_BYTES);
+        let needed = core.snapshot_bytes().saturating_add(SNAPSHOT_RESERVE_BYTES);
         if let Some(free) = journal.free_bytes().filter(|free| *free < needed) {
             let pause = self.fail(now, disk.since_snapshot_bytes);
             log(&format!(

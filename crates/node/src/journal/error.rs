@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 use super::read::Flaw;
-use super::snapshot::DISK_RESERVE_BYTES;
+use super::snapshot::SNAPSHOT_RESERVE_BYTES;
 
 /// Why a journal was not opened.
 #[derive(Debug)]
@@ -343,7 +343,7 @@ impl fmt::Display for SnapshotError {
             SnapshotError::TooLong { bytes } => too_long_text(f, *bytes),
             SnapshotError::NoRoom { path, free_bytes } => write!(
                 f,
-                "no room for {}: {free_bytes} bytes are free, and {DISK_RESERVE_BYTES} are kept \
+                "no room for {}: {free_bytes} bytes are free, and {SNAPSHOT_RESERVE_BYTES} are kept \
                  for the journal; the journal is as it was, make room",
                 path.display()
             ),

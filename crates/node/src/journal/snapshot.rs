@@ -12,9 +12,15 @@ use super::segment::{Dir, Entry, Writer};
 /// Bytes that a snapshot gathers before it writes them.
 const SNAPSHOT_BUFFER_BYTES: usize = 1 << 20;
 
-/// Bytes that snapshots, and whatever else can wait, leave free on the journal's disk: what was
-/// accepted and what ends must have room.
+/// Bytes that pages of results, which can wait, leave free on the journal's disk: what was
+/// accepted and what ends must have room, and so must snapshots.
 pub const DISK_RESERVE_BYTES: u64 = 64 << 20;
+
+/// Bytes that a snapshot leaves free there, for what the journal takes while it is written. They
+/// are fewer, as a finished snapshot gives the room of the journal before it back.
+pub const SNAPSHOT_RESERVE_BYTES: u64 = 16 << 20;
+
+const _: () = assert!(SNAPSHOT_RESERVE_BYTES < DISK_RESERVE_BYTES);
 
 /// What counts as free where the system does not say.
 pub const FREE_BYTES_UNKNOWN: u64 = u64::MAX;
@@ -150,7 +156,7 @@ impl Snapshot {
 
     fn flush(&mut self) -> Result<(), SnapshotError> {
         let free_bytes = self.writer.free_bytes().unwrap_or(FREE_BYTES_UNKNOWN);
-        if free_bytes < DISK_RESERVE_BYTES {
+        if free_bytes < SNAPSHOT_RESERVE_BYTES {
             let path = self.writer.path.to_path_buf();
             return Err(SnapshotError::NoRoom { path, free_bytes });
         }
