@@ -8,6 +8,7 @@ import random
 import unittest
 
 import falkon
+from falkon import _program
 from services import Dispatcher
 
 MIB = 1 << 20
@@ -200,7 +201,7 @@ class Elsewhere(Sizes, unittest.TestCase):
         cls.dispatcher = Dispatcher()
         cls.dispatcher.__enter__()
         cls.addClassCleanup(cls.dispatcher.__exit__)
-        cls.dispatcher.executor()
+        cls.dispatcher.executor(PYTHONPATH=_program.module_path())
         cls.executor = falkon.Executor(cls.dispatcher.access)
         cls.addClassCleanup(cls.executor.shutdown)
         cls.executor.submit(abs, -1).result(60)

@@ -9,6 +9,7 @@ import time
 import unittest
 
 import falkon
+from falkon import _program
 from services import Dispatcher, wait_until
 
 SLOTS = 16
@@ -37,7 +38,7 @@ class Slots(unittest.TestCase):
         cls.addClassCleanup(cls.executor.shutdown)
         cls.none = cls.executor.max_workers
         for slots in (SLOTS - 4, 4):
-            cls.dispatcher.executor("--memory", "4GiB", slots=slots)
+            cls.dispatcher.executor("--memory", "4GiB", slots=slots, PYTHONPATH=_program.module_path())
         wait_until(lambda: cls.executor.max_workers == SLOTS)
 
     def test_as_many_as_executors_have_now(self):
@@ -53,7 +54,7 @@ class Slots(unittest.TestCase):
         # A callback is the receiving thread's.
         seen = []
         future = self.executor.submit(time.sleep, 0.1)
-        time.sleep(1.1)  # What is known of the slots is old then.
+        self.executor._shared.slots._asked = None  # The slots are asked for anew.
         future.add_done_callback(lambda _: seen.append(self.executor.max_workers))
         future.result(60)
         wait_until(lambda: seen == [SLOTS])
