@@ -38,7 +38,7 @@ WORK = machine.WORK
 SLOTS = 2
 # Fast enough to be no bound: what is tested is loss, not speed.
 BANDWIDTH = 125_000_000
-JOURNAL_DISK_BYTES = 256 << 20
+JOURNAL_DISK_BYTES = 1 << 30
 # Instances that have ended go after this time: campaigns to folders leave theirs.
 KEEP = "2m"
 # An executor is lost after 10 s of silence; some pauses are longer, some not.
