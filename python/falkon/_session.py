@@ -59,7 +59,7 @@ OUTCOMES = {
     UPSTREAM_FAILED: "a call that it depends on failed",
     UNSCHEDULABLE: "no executor offers what it needs",
     8: "an output that was promised is not there",
-    NO_INPUT: "an input could not be had",
+    NO_INPUT: "an input could not be fetched",
     10: "it has ended, but its result cannot be read",
 }
 MAX_COMPUTE_UTIL = [[3], 0, 900, 0]

@@ -56,7 +56,7 @@ pub enum Event {
     Order(Order),
     /// Started tasks have ended; `count` as in [`Action::Start`].
     Ended {
-        /// Which.
+        /// The key.
         key: TaskKey,
         /// How: exit, signal, or not run.
         outcome: Outcome,
@@ -94,7 +94,7 @@ pub enum Event {
     /// are in the stores where they are to go: their sizes, in the order in
     /// which its command names them. Before [`Event::Ended`].
     Wrote {
-        /// Which.
+        /// The key.
         key: TaskKey,
         /// Bytes of each.
         sizes: Vec<u64>,
@@ -162,7 +162,7 @@ pub enum Action {
     Start(Start),
     /// End a task: ask it to, and force it after `grace_micros`.
     Kill {
-        /// Which.
+        /// The key.
         key: TaskKey,
         /// Time it is given.
         grace_micros: u64,

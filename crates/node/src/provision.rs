@@ -66,7 +66,7 @@ pub struct Setup {
 pub enum SetupError {
     /// Its directory cannot be made.
     Directory {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
@@ -75,7 +75,7 @@ pub enum SetupError {
     Record(RecordError),
     /// A queue to begin with cannot be.
     Queue {
-        /// Which.
+        /// The name.
         name: String,
         /// Why.
         source: AskError,

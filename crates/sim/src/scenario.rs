@@ -121,7 +121,7 @@ pub struct Inputs {
     pub object_bytes: u64,
     /// How many a task reads, one after another.
     pub per_task: u32,
-    /// Which.
+    /// The choice.
     pub choice: Choice,
 }
 

@@ -139,7 +139,7 @@ pub enum FromClient {
         request: u64,
         /// Whose object it is.
         instance: Option<InstanceId>,
-        /// Which.
+        /// The object.
         object: Object,
         /// What for.
         purpose: Purpose,
@@ -151,7 +151,7 @@ pub enum FromClient {
         request: u64,
         /// Whose task.
         instance: InstanceId,
-        /// Which.
+        /// The task.
         task: TaskId,
         /// Which of its streams.
         stream: Stream,

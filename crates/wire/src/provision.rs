@@ -24,22 +24,22 @@ pub enum ProvisionAsk {
     },
     /// Ask nothing more of a queue.
     Pause {
-        /// Which.
+        /// The queue.
         queue: String,
     },
     /// Ask it again.
     Resume {
-        /// Which.
+        /// The queue.
         queue: String,
     },
     /// Give a queue up, with all its allocations.
     Remove {
-        /// Which.
+        /// The queue.
         queue: String,
     },
     /// Ask a queue for nodes now, whatever the demand.
     Once {
-        /// Which.
+        /// The queue.
         queue: String,
         /// How many.
         nodes: u64,
@@ -48,7 +48,7 @@ pub enum ProvisionAsk {
     },
     /// Give up one allocation.
     Drop {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
     },
 }

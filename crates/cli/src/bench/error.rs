@@ -20,7 +20,7 @@ pub(crate) enum BenchError {
     },
     /// A service that was started here has ended, or is not ready in time.
     Service {
-        /// Which.
+        /// The subject.
         what: &'static str,
         /// The end of what it logged.
         log: String,

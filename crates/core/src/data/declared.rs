@@ -195,7 +195,7 @@ pub struct Serving {
 /// An executor that serves what it caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Which.
+    /// The executor.
     pub executor: ExecutorId,
     /// Where.
     pub serves: Serving,

@@ -298,7 +298,7 @@ pub enum Event {
     /// An executor takes no more tasks, and leaves when those it has ended; the
     /// provisioner wants it so.
     Release {
-        /// Which.
+        /// The executor.
         executor: ExecutorId,
     },
     /// More of the [`Action::Deliver`] for a connection have been written to
@@ -312,7 +312,7 @@ pub enum Event {
     },
     /// A connection is gone, whoever's it was.
     Closed {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// The answer to [`Action::StorePage`].
@@ -342,7 +342,7 @@ pub enum RequestError {
     NoInstance(InstanceId),
     /// The instance has expired: nobody wanted it for too long.
     Expired {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
         /// When it was destroyed.
         at: Time,
@@ -484,7 +484,7 @@ pub enum Action {
     /// Report with [`Event::Written`] as soon as more of the results for a
     /// connection have been written: others wait for that.
     AwaitWritten {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// Tell a client that no more results come: another client has destroyed
@@ -492,12 +492,12 @@ pub enum Action {
     Gone {
         /// To whom.
         connection: ConnectionId,
-        /// Which.
+        /// The instance.
         instance: InstanceId,
     },
     /// An instance has expired and is destroyed.
     Expired {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
         /// Why.
         why: Expiry,
@@ -544,7 +544,7 @@ pub enum Action {
     },
     /// The peer broke the protocol or was replaced: close its connection.
     Close {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
         /// Why, for the log.
         reason: &'static str,

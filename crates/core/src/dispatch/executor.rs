@@ -23,7 +23,7 @@ pub(super) struct InFlight {
     pub(super) batch: BatchId,
     pub(super) class: u32,
     pub(super) need: NeedId,
-    /// As they were assigned: this attempt's name.
+    /// The tries of these tasks when they were assigned: they name the attempt.
     pub(super) tries: Tries,
     /// Attempts that began after this one, which had been taken for lost, and
     /// were lost before it came back.

@@ -50,7 +50,7 @@ pub struct ObjectStatus {
 /// An executor that holds an object, or to which it is on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HolderStatus {
-    /// Which.
+    /// The executor.
     pub executor: ExecutorId,
     /// Its name.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct HolderStatus {
 /// An object and where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundObject {
-    /// Which.
+    /// The object.
     pub object: ObjectStatus,
     /// Tasks that have not ended and read it, whether they are ready or not.
     pub readers: u64,
@@ -88,7 +88,7 @@ pub enum Purpose {
 /// An executor to go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
-    /// Which.
+    /// The executor.
     pub executor: ExecutorId,
     /// Its name.
     pub name: String,

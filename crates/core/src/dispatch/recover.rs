@@ -1,6 +1,6 @@
 //! What is journaled, and how a dispatcher comes back from it (ARCHITECTURE.md).
 //!
-//! What was with executors is ready again, and executors that come back within
+//! Tasks that executors had are ready again, and executors that come back within
 //! a grace keep what they have. What the others had is lost with them
 //! (`attempts.rs`).
 
@@ -41,7 +41,7 @@ pub enum Record {
     },
     /// An instance takes no more tasks.
     Sealed {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
     },
     /// Tasks ended.
@@ -69,12 +69,12 @@ pub enum Record {
     },
     /// An instance is gone.
     Destroyed {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
     },
     /// An instance has expired.
     Expired {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
         /// When.
         at: Time,
@@ -114,7 +114,7 @@ pub enum Record {
     Remade {
         /// Its instance.
         instance: InstanceId,
-        /// Which.
+        /// The task.
         task: TaskId,
         /// How often it has been run again, this time included.
         times: u32,
@@ -146,7 +146,7 @@ pub enum Record {
     /// submissions and the results that it holds. Several in a row, if there are many runs:
     /// their runs add up, the rest is the same in each.
     Restored {
-        /// Which.
+        /// The instance.
         instance: InstanceId,
         /// Tasks accepted in all.
         total: u64,

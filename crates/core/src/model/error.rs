@@ -13,21 +13,21 @@ pub enum ModelError {
     NoObjects,
     /// A value must be above 0.
     NotPositive {
-        /// Which.
+        /// The name.
         name: &'static str,
         /// What it is.
         value: f64,
     },
     /// A value must be 0 or above.
     Negative {
-        /// Which.
+        /// The name.
         name: &'static str,
         /// What it is.
         value: f64,
     },
     /// A share of accesses must be between 0 and 1.
     Share {
-        /// Which.
+        /// The name.
         name: &'static str,
         /// What it is.
         value: f64,

@@ -38,24 +38,24 @@ pub enum Verdict {
     },
     /// An allocation is cancelled.
     Cancel {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
     },
     /// An allocation was found that this provisioner did not ask for.
     Adopt {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
     },
     /// The LRM has started an allocation, or its first executor has joined.
     Started {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
         /// How long it took since it was asked for.
         delay_micros: u64,
     },
     /// An allocation is over.
     Ended {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
     },
     /// Nothing is asked of the queue until then.

@@ -243,25 +243,25 @@ pub enum Event {
     },
     /// A queue's options are others from now on; what it has stays.
     Change {
-        /// Which.
+        /// The queue.
         queue: QueueId,
         /// What it is like.
         options: Box<QueueOptions>,
     },
     /// Nothing more is asked of a queue; what it has stays until it is idle.
     Pause {
-        /// Which.
+        /// The queue.
         queue: QueueId,
     },
     /// A queue that was paused, by somebody or after refusals, is asked again.
     Resume {
-        /// Which.
+        /// The queue.
         queue: QueueId,
     },
     /// A queue is given up: its allocations are released, those that still
     /// wait are cancelled, and then it is [`Action::Removed`].
     Remove {
-        /// Which.
+        /// The queue.
         queue: QueueId,
     },
     /// Somebody wants nodes now, whatever the demand (static provisioning,
@@ -277,7 +277,7 @@ pub enum Event {
     },
     /// Somebody wants an allocation gone.
     Drop {
-        /// Which.
+        /// The allocation.
         allocation: AllocationId,
     },
     /// What dispatchers' queues hold: when it has changed, at a bounded rate.
@@ -295,19 +295,19 @@ pub enum Event {
     },
     /// An executor has had no task since then.
     ExecutorIdle {
-        /// Which.
+        /// The executor.
         executor: ExecutorId,
         /// Since when.
         since: Time,
     },
     /// An executor has tasks.
     ExecutorBusy {
-        /// Which.
+        /// The executor.
         executor: ExecutorId,
     },
     /// An executor is gone.
     ExecutorLeft {
-        /// Which.
+        /// The executor.
         executor: ExecutorId,
     },
     /// The answer to [`Action::Submit`].
@@ -424,7 +424,7 @@ pub enum Action {
     /// The executor takes no more tasks, and leaves when those it has ended:
     /// [`Event::Release`](crate::dispatch::Event::Release) for the dispatcher.
     Release {
-        /// Which.
+        /// The executor.
         executor: ExecutorId,
     },
     /// Ask the LRM how many nodes it could give now; answered by
@@ -435,7 +435,7 @@ pub enum Action {
     },
     /// A removed queue has no allocations any more: it is forgotten.
     Removed {
-        /// Which.
+        /// The queue.
         queue: QueueId,
     },
     /// For the log: what was decided and why.

@@ -70,7 +70,7 @@ pub enum CacheError {
     },
     /// The object is not there (any more), or is not what it was.
     Lost {
-        /// Which.
+        /// The object.
         object: ObjectId,
     },
     /// A file has not the length or the content that it must have.

@@ -71,7 +71,7 @@ pub enum LrmError {
     Answer(AnswerError),
     /// A file for the LRM cannot be written.
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,

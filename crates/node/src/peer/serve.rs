@@ -78,7 +78,7 @@ pub enum FromPeers {
     },
     /// A visitor wants an object to be dropped.
     Drop {
-        /// Which.
+        /// The object.
         object: ObjectId,
         /// How it ends.
         end: oneshot::Sender<VisitEnd>,

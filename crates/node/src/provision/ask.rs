@@ -40,7 +40,7 @@ pub enum AskError {
     TooMany,
     /// A queue's name or the text of its file is too long.
     TooLong {
-        /// Which.
+        /// The subject.
         what: &'static str,
         /// Its length.
         bytes: usize,

@@ -46,14 +46,14 @@ pub enum ScenarioError {
     },
     /// A value must be above 0.
     NotPositive {
-        /// Which.
+        /// The name.
         name: &'static str,
         /// What it is.
         value: f64,
     },
     /// A share must be between 0 and 1.
     Share {
-        /// Which.
+        /// The name.
         name: &'static str,
         /// What it is.
         value: f64,

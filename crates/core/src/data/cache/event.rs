@@ -39,7 +39,7 @@ pub struct CacheOptions {
 /// An object that was put out of the cache: its file is to be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Evicted {
-    /// Which.
+    /// The object.
     pub object: ObjectId,
     /// In which directory it was.
     pub tier: TierId,
@@ -66,7 +66,7 @@ pub struct Entry {
 /// they are equal in number, the order is that of the cache's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Recorded {
-    /// Which.
+    /// The object.
     pub object: ObjectId,
     /// In which directory it is.
     pub tier: TierId,

@@ -13,7 +13,7 @@ pub enum StageError {
     Room(RefusedError),
     /// Nobody gives the object.
     Unobtainable {
-        /// Which.
+        /// The object.
         object: ObjectId,
         /// Its URL.
         url: Arc<str>,

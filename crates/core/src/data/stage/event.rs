@@ -68,7 +68,7 @@ pub enum Event {
     /// waits for a slot: it may lose them again to one that does not wait
     /// ([`Action::Unready`]). A task that is here already is replaced.
     Want {
-        /// Which.
+        /// The task.
         task: TaskKey,
         /// What it reads.
         inputs: Vec<Input>,
@@ -140,14 +140,14 @@ pub enum Event {
     },
     /// A transfer is complete.
     Fetched {
-        /// Which.
+        /// The fetch.
         fetch: FetchId,
         /// How many bytes it brought.
         bytes: u64,
     },
     /// A transfer has failed.
     FetchFailed {
-        /// Which.
+        /// The fetch.
         fetch: FetchId,
         /// How many bytes it brought, and wrote, from its start without a gap.
         bytes: u64,
@@ -157,7 +157,7 @@ pub enum Event {
     /// An object is complete, checked against its hash if that is known, and
     /// in its place; or is not, and its file is gone.
     Sealed {
-        /// Which.
+        /// The partial.
         partial: PartialId,
         /// Whether it is.
         result: Result<(), WriteError>,
@@ -288,7 +288,7 @@ pub enum Action {
     /// All inputs of a task are in their places and stay there until
     /// [`Event::Ended`] or [`Action::Unready`].
     Ready {
-        /// Which.
+        /// The task.
         task: TaskKey,
         /// Its inputs, in the order in which it named them.
         inputs: Vec<Staged>,
@@ -300,7 +300,7 @@ pub enum Action {
     Unready(TaskKey),
     /// Inputs of a task cannot be staged; it is forgotten.
     Failed {
-        /// Which.
+        /// The task.
         task: TaskKey,
         /// Why.
         error: super::StageError,
@@ -364,14 +364,14 @@ pub enum Action {
     Kept {
         /// Whose.
         task: TaskKey,
-        /// Which.
+        /// The object.
         object: ObjectId,
     },
     /// An output is not held; its file is where it was.
     NotKept {
         /// Whose.
         task: TaskKey,
-        /// Which.
+        /// The object.
         object: ObjectId,
         /// Why.
         error: super::StageError,

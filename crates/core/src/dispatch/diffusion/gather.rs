@@ -142,7 +142,7 @@ impl Gathering {
         }
     }
 
-    /// An object could not be had by somebody.
+    /// An executor could not fetch an object.
     pub(super) fn failed(&mut self, index: &Index, object: ObjectNo) {
         for (at, near) in self.places.iter_mut().enumerate() {
             if !has(index, Place(at as u32), object) {
