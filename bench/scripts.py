@@ -1,0 +1,92 @@
+"""Short Python scripts as a whole, through Falkon and through a forking pool.
+
+    FALKON_BINARY=target/release/falkon PYTHONPATH=python python bench/scripts.py [--json]
+
+Each script of bench/scripts is started as a new process, in turns with either kind of
+executor, of two workers each: imports, start, calls and end count. A script's graph of
+100 to 1,500 calls is submitted as futures of futures with Falkon; with the standard
+library's ProcessPoolExecutor, whose workers are forked, it goes level by level, bags in
+chunks. Both print the same value, or the benchmark fails. The ratio of a script is that
+of the medians of its rounds. Needs numpy, scipy, pandas and scikit-learn. Libraries use
+one thread in each process (OMP_NUM_THREADS, OPENBLAS_NUM_THREADS).
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "scripts"
+SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "pair")
+KINDS = ("falkon", "pool")
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def run(name, kind):
+    """Seconds of a script's process, and what it printed."""
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, FOLDER / (name + ".py"), kind],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **ONE_THREAD},
+        check=True,
+        text=True,
+    )
+    return time.perf_counter() - start, done.stdout
+
+
+def rounds_of(name, rounds):
+    """Seconds of each round, by kind. A first round, which is dropped, fills caches."""
+    taken = {kind: [] for kind in KINDS}
+    for number in range(rounds + 1):
+        printed = set()
+        for kind in KINDS if number % 2 else reversed(KINDS):
+            seconds, text = run(name, kind)
+            printed.add(text)
+            if number:
+                taken[kind].append(seconds)
+        if len(printed) > 1:
+            sys.exit("%s: the values differ: %s" % (name, ", ".join(map(str.strip, printed))))
+    return taken
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("scripts", nargs="*", default=SCRIPTS)
+    options = parser.parse_args()
+    found = {
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "scripts": {},
+    }
+    if not options.json:
+        print("Python %(python)s, %(cpus)d CPUs, load %(load).1f, %(machine)s" % found)
+        print("%-18s %18s %18s %8s" % ("seconds", "falkon", "forking pool", "ratio"))
+    for name in options.scripts:
+        taken = rounds_of(name, options.rounds)
+        medians = {kind: statistics.median(taken[kind]) for kind in KINDS}
+        ratio = medians["falkon"] / medians["pool"]
+        found["scripts"][name] = {"seconds": taken, "median": medians, "ratio": ratio}
+        if not options.json:
+            texts = ["%.2f (%.2f-%.2f)" % (medians[k], min(taken[k]), max(taken[k])) for k in KINDS]
+            print("%-18s %18s %18s %8.2f" % (name, *texts, ratio), flush=True)
+    ratios = [one["ratio"] for one in found["scripts"].values()]
+    found["ratio"] = {"median": statistics.median(ratios), "largest": max(ratios)}
+    if options.json:
+        json.dump(found, sys.stdout, indent=2)
+        print()
+    else:
+        print("ratios: median %(median).2f, largest %(largest).2f" % found["ratio"])
+
+
+if __name__ == "__main__":
+    main()
