@@ -76,6 +76,10 @@ class Uses:
         self.inputs.append(wanted)
         return len(self.inputs) - 1
 
+    def waits_for_caches(self) -> bool:
+        """Whether an object of it is in no cache yet."""
+        return any(stored.waits for stored in self.stored)
+
     def mark(self) -> Tuple[int, int, int]:
         """How much is noted."""
         return len(self.stored), len(self.inputs), len(self.waits)
@@ -208,10 +212,19 @@ def with_given(
     return b"".join((GIVEN, head, *parts, payload))
 
 
+def places_given(payload: bytes) -> Sequence[int]:
+    """The places of the values that the client put in front of a payload."""
+    return _heads(payload)[::2] if payload[:1] == GIVEN else ()
+
+
 def without_given(payload: bytes) -> bytes:
     """A payload without the values that the client put in front."""
     if payload[:1] != GIVEN:
         return payload
+    heads = _heads(payload)
+    return payload[5 + 4 * len(heads) + sum(heads[1::2]) :]
+
+
+def _heads(payload: bytes) -> Tuple[int, ...]:
     (count,) = struct.unpack_from("<I", payload, 1)
-    heads = struct.unpack_from("<%dI" % (2 * count), payload, 5)
-    return payload[5 + 8 * count + sum(heads[1::2]) :]
+    return struct.unpack_from("<%dI" % (2 * count), payload, 5)

@@ -4,7 +4,7 @@ import json
 import os
 import posixpath
 import subprocess
-from typing import TYPE_CHECKING, Any, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from . import _dataflow
 from ._blake3 import digest
@@ -49,10 +49,12 @@ def held(session: "Session", url: str) -> Wire:
     return [bytes.fromhex(found["id"]), found["url"], found["version"], found["size"]]
 
 
-def asked(command: str, access: str, *words: str) -> Any:
-    """What ``falkon data`` says of an object."""
+def asked(command: str, access: str, *words: str, keep: Sequence[int] = ()) -> Any:
+    """What ``falkon data`` says of an object. ``keep`` are files that it finds open."""
     argv = [find(), "data", command, "--access", access, *words]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, pass_fds=keep
+    )
     if done.returncode:
         raise FalkonError(done.stderr.strip() or "falkon data %s failed" % command)
     return json.loads(done.stdout.splitlines()[0]) if done.stdout else None

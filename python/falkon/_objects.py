@@ -13,22 +13,21 @@ import pickle
 import struct
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from concurrent.futures import Future as StandardFuture
 from typing import (
     TYPE_CHECKING,
     Any,
     Callable,
-    Deque,
     Dict,
     List,
     Optional,
     Sequence,
-    Set,
     Tuple,
 )
 
 from . import _dataflow
+from ._caches import Caches, no_room
 from ._calls import PICKLED, dumps
 from ._classes import Unpickler
 from ._dataflow import pickled, pickled_with_uses
@@ -45,6 +44,7 @@ LARGE_BYTES = 1 << 20
 """Arguments whose pickle is longer are objects, as values are (worker.py)."""
 RECENT_BYTES = 256 << 20
 """Objects that no call needs are kept for the next calls up to this."""
+MAKING_LOCKS = 16
 PAYLOAD_BYTES = (16 << 20) - 4096
 """The longest arguments that travel with a call."""
 
@@ -71,13 +71,15 @@ def _pickled_aside(value: Any, dump: Callable[..., bytes] = dumps) -> "Pickled":
 class Stored:
     """An object, which is there as long as this is."""
 
-    __slots__ = ("name", "shared", "bytes", "value", "object", "__weakref__")
+    __slots__ = ("name", "shared", "bytes", "value", "object", "waits", "__weakref__")
 
     def __init__(self, name: str, shared: bool, length: int, value: Any):
         self.name = name
         self.shared = shared
         # What it is to executors elsewhere.
         self.object: Optional[List[Any]] = None
+        # Whether it is in no cache yet.
+        self.waits = False
         self.bytes = length
         # What it was made of, if that cannot change.
         self.value = value
@@ -167,14 +169,13 @@ class Objects:
             self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
             os.mkdir(self.folder, 0o700)
             self.overflow = self.folder + "-overflow"
-        self._put: Set[str] = set()
-        """URLs of what was put into caches."""
-        self._unneeded: Deque[Tuple[str, int]] = deque()
-        """Those of it that no call needs any more, and their bytes."""
+        self.caches = None if access is None else Caches(access, LARGE_BYTES)
         self._process = os.getpid()
         self.large: "weakref.WeakSet[Large]" = weakref.WeakSet()
         """Futures whose values are in caches."""
         self._lock = threading.RLock()
+        self._making = tuple(threading.RLock() for _ in range(MAKING_LOCKS))
+        """Each keeps threads apart that make objects of the same content."""
         self._numbers = itertools.count()
         self._by_content: "weakref.WeakValueDictionary[bytes, Stored]"
         self._by_content = weakref.WeakValueDictionary()
@@ -198,13 +199,8 @@ class Objects:
                 import shutil
 
                 shutil.rmtree(folder, ignore_errors=True)
-        if self._put and self._access:
-            from ._files import asked
-
-            try:
-                asked("rm", self._access, "--force", *sorted(self._put))
-            except FalkonError:
-                pass  # The executors may be gone, and their caches with them.
+        if self.caches is not None:
+            self.caches.close()
 
     def bring(self) -> None:
         """Has the values here that are in caches and may be asked for: the session
@@ -221,6 +217,9 @@ class Objects:
     def forget(self) -> None:
         """In a process that was forked: they are the other's."""
         self._lock = threading.RLock()
+        self._making = tuple(threading.RLock() for _ in self._making)
+        if self.caches is not None:
+            self.caches.forget()
 
     def store(self, made: "Pickled", shared: bool, value: Any = None) -> Stored:
         """The object that a pickle is. Calls of a worker have one that is
@@ -233,28 +232,33 @@ class Objects:
             content.update(b"%d " % len(part))
             content.update(part)
         digest = content.digest()
-        with self._lock:
+        with self._making[digest[0] % MAKING_LOCKS]:
             found = self._by_content.get(digest)
             if found is None:
                 # A number, as one of the same content may be about to go.
                 name = "%s-%d" % (digest[:16].hex(), next(self._numbers))
                 found = Stored(name, shared, made.length(), value)  # type: ignore[no-untyped-call]
-                if self._access is None:
-                    try:
-                        made.write(os.path.join(self.folder, name))  # type: ignore[no-untyped-call]
-                    except OSError as error:
-                        raise _no_room(found.bytes, self.folder, error) from error
-                    self._own(found)
-                else:
-                    self._make_room(self._access)
-                    found.object = self._put_into_cache(made, name, self._access)
-                    unneeded = (found.object[1], found.bytes)
-                    weakref.finalize(found, self._unneeded.append, unneeded).atexit = False
-                self._by_content[digest] = found
+                self._write(made, found)
+                with self._lock:
+                    self._by_content[digest] = found
+        with self._lock:
             if found.value is not None:
                 self._by_identity[id(found.value)] = found
             self._note_use(found)
-            return found
+        return found
+
+    def _write(self, made: "Pickled", stored: Stored) -> None:
+        """Writes an object, or puts it into a cache."""
+        if self.caches is not None:
+            self.caches.take_in(made, stored)
+            drop = weakref.finalize(stored, self.caches.let_go, stored.object, stored.bytes)
+            drop.atexit = False
+            return
+        try:
+            made.write(os.path.join(self.folder, stored.name))  # type: ignore[no-untyped-call]
+        except OSError as error:
+            raise no_room(stored.bytes, LARGE_BYTES, self.folder, error) from error
+        self._own(stored)
 
     def store_bytes(self, content: Any) -> Stored:
         """The object that these bytes are; a call finds them as a buffer."""
@@ -287,43 +291,6 @@ class Objects:
         function in common."""
         made = _pickled_aside(None, lambda value, into: code[len(PICKLED) :])
         return self.store(made, True)
-
-    def _make_room(self, access: str) -> None:
-        """Drops from caches what no call needs, if that is worth while."""
-        if sum(length for _, length in list(self._unneeded)) < RECENT_BYTES:
-            return
-        from ._files import asked
-
-        gone = [self._unneeded.popleft()[0] for _ in range(len(self._unneeded))]
-        try:
-            asked("rm", access, *gone)
-            self._put.difference_update(gone)
-        except FalkonError:
-            pass  # It is tried again in the end.
-
-    def _put_into_cache(self, made: "Pickled", name: str, access: str) -> List[Any]:
-        import tempfile
-
-        from ._files import asked
-
-        key = "%s-%s" % (name, os.urandom(8).hex())
-        with tempfile.TemporaryDirectory(prefix="falkon-object-") as folder:
-            path = os.path.join(folder, "object")
-            try:
-                made.write(path)  # type: ignore[no-untyped-call]
-            except OSError as error:
-                raise _no_room(made.length(), folder, error) from error  # type: ignore[no-untyped-call]
-            try:
-                put = asked("put", access, "--json", "--key", key, path)
-            except FalkonError as error:
-                raise NoRoom(
-                    "%d bytes, more than travel with a call (%d), could not be put into the "
-                    "cache of an executor: %s; there must be one whose --cache has room for it, "
-                    "or pass the name of a file that executors can read"
-                    % (made.length(), LARGE_BYTES, error)  # type: ignore[no-untyped-call]
-                ) from error
-        self._put.add(put["url"])
-        return [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
 
     def _own(self, found: Stored) -> Stored:
         """Has an object go when nobody refers to it."""
@@ -368,13 +335,6 @@ class Objects:
             if made.is_large():
                 found = self.store(made, False)
         return found
-
-
-def _no_room(length: int, folder: str, error: OSError) -> NoRoom:
-    return NoRoom(
-        "%d bytes, more than travel with a call (%d), could not be written to %s: %s; TMPDIR "
-        "names another place" % (length, LARGE_BYTES, folder, error)
-    )
 
 
 def _remove(path: str, process: int) -> None:

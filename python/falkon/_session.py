@@ -12,8 +12,20 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections import deque
+from concurrent.futures import CancelledError
 from operator import itemgetter
-from typing import Any, Callable, Deque, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import msgspec
 
@@ -81,6 +93,16 @@ BATCH_BYTES = 4 << 20
 """Payloads that are submitted together, beyond the last."""
 BATCHES_UNDER_WAY = 4
 """Batches that are not accepted yet, before more wait to become larger ones."""
+FEW_VALUES = 32
+"""Values that are known here and are put in front of a call while others wait; of more,
+or of one that is longer than ``SHORT_VALUE_BYTES``, an object may have to be made."""
+SHORT_VALUE_BYTES = _dataflow.GIVEN_BYTES_MAX // FEW_VALUES
+STATUS_EXECUTORS, STATUS_NEXT = 4, 6
+EXECUTOR_CONNECTED = 6
+"""Fields of a status, and of an executor in it (docs/protocol.md)."""
+EXECUTOR_SECONDS = (0.05, 1.0)
+"""First and longest pause before the dispatcher is asked again whether there is an
+executor."""
 WIDE_VALUES_HERE = 10
 """Values of at most 1 MiB, larger ones being objects, that may be too long together
 for one message (``ROW_WITH_VALUES_BYTES_MAX`` of the dispatcher)."""
@@ -122,6 +144,8 @@ class Kind:
 
     def with_data(self) -> "Kind":
         """The same, for calls that read or write data objects."""
+        if self.has_data:
+            return self
         if self._with_data is None:
             other = copy.copy(self)
             other.has_data = True
@@ -152,6 +176,8 @@ class Session:
             self.objects.close()
             raise
         self._lock = self.connection.lock
+        if self.objects.caches is not None:
+            self.objects.caches.has_executor = self._has_executor
         self._output = Output(output, self.objects.overflow)
         self._queue: Deque[Call] = deque()
         self._sent: Dict[int, List[Call]] = {}
@@ -165,7 +191,11 @@ class Session:
         """Calls whose values may be too much for one message together, and those
         that take theirs: they are made again with values that are objects."""
         self._again: Dict[Future[Any], Call] = {}
-        """Those of them that are about to be, in order."""
+        """Calls, in order, whose values or objects another thread makes ready: what
+        takes long must not hold the lock. Those that take their values are behind
+        them."""
+        self._long: "weakref.WeakSet[Future[Any]]" = weakref.WeakSet()
+        """Calls that returned more than ``SHORT_VALUE_BYTES``."""
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._next_task = 0
@@ -259,10 +289,7 @@ class Session:
                 if future._state != PENDING:
                     continue
                 if future._needs is not None or future._objects is not None:
-                    if self._again and self._takes_again(future):
-                        self._again[future] = call
-                        continue
-                    ready = self._with_values(call)
+                    ready = self._ready(call)
                     if ready is None:
                         continue
                     groups.add(ready)
@@ -277,28 +304,48 @@ class Session:
             for kind, calls in groups.all:
                 self._submit_group(kind, calls)
 
-    def _with_values(self, call: Call) -> Optional[Call]:
-        """A call that takes values, with those that the dispatcher may not know
-        any more; ``None`` if it cannot be made."""
+    def _ready(self, call: Call) -> Optional[Call]:
+        """A call as it is submitted: with the values that it takes and the dispatcher may
+        have forgotten. ``None`` if it cannot be made, or has to be made ready by another
+        thread first; the lock is held."""
         kind, payload, future = call
+        uses = future._objects
+        if (self._again and self._takes_again(future)) or (uses and uses.waits_for_caches()):
+            self._make_ready(call)
+            return None
         try:
             for need in _dataflow.upstream(future):
                 cause = need._exception or self._unsent.get(need)
                 if cause is not None or need.cancelled():
                     raise _dataflow.failure_of(need, cause)
-            known = [
-                (place, need)
-                for place, need in enumerate(future._needs or ())
-                if need._state == FINISHED and need._task not in self._pending
-            ]
-            if not known:
+            known = self._known(future)
+            places = [place for place, _ in known]
+            if not known or places == list(_dataflow.places_given(payload)):
                 return call
+            if len(known) > FEW_VALUES or any(need in self._long for _, need in known):
+                self._make_ready(call)
+                return None
+            payload = _dataflow.without_given(payload)
             payload = _dataflow.with_given(payload, known, future, self)
         except Exception as exception:
             self._unsent[future] = exception
             return None
-        uses = future._objects
-        return kind.with_data() if uses and uses.inputs else kind, payload, future
+        return _with_data(kind, future), payload, future
+
+    def _known(self, future: Future[Any]) -> List[Tuple[int, Future[Any]]]:
+        """The calls whose values a call takes, with their places, that have ended and
+        that the dispatcher may have forgotten; the lock is held."""
+        return [
+            (place, need)
+            for place, need in enumerate(future._needs or ())
+            if need._state == FINISHED and need._task not in self._pending
+        ]
+
+    def _make_ready(self, call: Call) -> None:
+        """Has another thread make a call ready; the lock is held."""
+        self._again[call[2]] = call
+        if len(self._again) == 1:
+            threading.Thread(target=self._submit_again, daemon=True, name="falkon").start()
 
     def _takes_again(self, future: Future[Any]) -> bool:
         """Whether it takes values of calls that are about to be made again; the
@@ -322,33 +369,29 @@ class Session:
                 return False
             self._pending.pop(future._task or 0, None)
             future._task = None
-            self._again[future] = call
-            if len(self._again) == 1:
-                self._start_again()
+            self._make_ready(call)
         return True
 
-    def _start_again(self) -> None:
-        # Not by the thread that receives: what is put into a cache takes a while.
-        threading.Thread(target=self._submit_again, daemon=True, name="falkon").start()
-
     def _submit_again(self) -> None:
-        """Submits calls that are made again."""
+        """Makes calls ready, and submits them."""
         while True:
             with self._lock:
                 if not self._again:
                     break
                 # It stays there until it is queued: others may take its value.
                 kind, payload, future = next(iter(self._again.values()))
+                needs = future._needs or ()
+                has_all = bool(needs) and all(map(_dataflow.has_value, needs))
+                known = list(enumerate(needs)) if has_all else self._known(future)
             error: Optional[BaseException] = None
             try:
-                needs = future._needs or ()
-                if needs and all(map(_dataflow.has_value, needs)):
-                    given = list(enumerate(needs))
+                if known:
                     payload = _dataflow.without_given(payload)
-                    payload = _dataflow.with_given(payload, given, future, self)
-                    future._needs = None
-                    uses = future._objects
-                    kind = kind.with_data() if uses and uses.inputs else kind
+                    payload = _dataflow.with_given(payload, known, future, self)
+                    if has_all:
+                        future._needs = None
+                self._place(future)
+                kind = _with_data(kind, future)
             except BaseException as raised:
                 error = raised
             with self._lock:
@@ -360,6 +403,41 @@ class Session:
                     self._queue.append((kind, payload, future))
                     self._submit_queued()
             self._end_unsent()
+
+    def _place(self, future: Future[Any]) -> None:
+        """Puts what a call reads into caches, if it is in none; waits for an executor."""
+        uses, caches = future._objects, self.objects.caches
+        if uses is None or caches is None:
+            return
+        pause = EXECUTOR_SECONDS[0]
+
+        def wait() -> None:
+            nonlocal pause
+            with self._lock:
+                self._check()
+                if future._state != PENDING:
+                    raise CancelledError
+                self._answered.wait(pause)
+            pause = min(2 * pause, EXECUTOR_SECONDS[1])
+
+        for stored in list(uses.stored):
+            caches.place(stored, wait)
+
+    def executors(self) -> Iterator[Message]:
+        """The executors that are connected (docs/protocol.md)."""
+        after: Optional[Message] = None
+        while True:
+            status = self.ask(STATUS, self.connection.instance, after)[2]
+            yield from (one for one in status[STATUS_EXECUTORS] if one[EXECUTOR_CONNECTED])
+            after = status[STATUS_NEXT]
+            if after is None:
+                return
+
+    def _has_executor(self) -> Optional[bool]:
+        """Whether an executor is connected; ``None`` if that cannot be asked now."""
+        if self.is_receiving() or self.connection.is_away:
+            return None
+        return next(self.executors(), None) is not None
 
     def _submit_group(self, kind: Kind, calls: List[Call]) -> None:
         first, count = self._next_task, len(calls)
@@ -421,6 +499,8 @@ class Session:
             task = future._task
             if task is not None and self.error is None and task in self._pending:
                 self._cancel_runs([[task, 1]])
+            if future in self._again:
+                self._answered.notify_all()
 
     def cancel_waiting(self, started: int) -> None:
         """Cancels every call that is not on its way to be made; the first
@@ -690,6 +770,8 @@ class Session:
         if tag == EXIT and outcome[1] == 0:
             try:
                 value = self._value_of(future, detail[3]) if detail is not None else None
+                if detail is not None and len(detail[3]) > SHORT_VALUE_BYTES:
+                    self._long.add(future)
             except BaseException as exception:
                 future._end(FINISHED, None, exception)
             else:
@@ -710,6 +792,12 @@ class Session:
             if isinstance(error, InitializerFailed):
                 self._lost("", error)
             future._end(FINISHED, None, error)
+
+
+def _with_data(kind: Kind, future: Future[Any]) -> Kind:
+    """The kind of a call that may have come to read objects."""
+    uses = future._objects
+    return kind.with_data() if uses and uses.inputs else kind
 
 
 def end_all(failed: Iterable[Tuple[Future[Any], Optional[BaseException]]]) -> None:

@@ -2,19 +2,16 @@
 
 import threading
 import time
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional
 
-from ._connection import STATUS
 from ._errors import FalkonError
 from ._session import Session
 
 KNOWN_SECONDS = 1.0
 """How long an answer of the dispatcher is taken for what is so now."""
 
-_INSTANCE_EXECUTORS, _NEXT = 4, 6
-"""Fields of a status (docs/protocol.md)."""
-_CAPACITY, _CONNECTED = 2, 6
-"""Fields of an executor in it."""
+_CAPACITY = 2
+"""A field of an executor in a status (docs/protocol.md)."""
 
 
 class Slots:
@@ -44,16 +41,7 @@ class Slots:
             return max(1, sum(_fit(task_class[1], capacity) for capacity in self._capacities))
 
     def _ask(self) -> List[Any]:
-        instance = self._session.connection.instance
-        found: List[Any] = []
-        after: Optional[Tuple[int, int]] = None
-        while True:
-            status = self._session.ask(STATUS, instance, after)[2]
-            executors = status[_INSTANCE_EXECUTORS]
-            found += [one[_CAPACITY] for one in executors if one[_CONNECTED]]
-            after = status[_NEXT]
-            if after is None:
-                return found
+        return [one[_CAPACITY] for one in self._session.executors()]
 
 
 def _fit(needs: List[Any], capacity: List[Any]) -> int:

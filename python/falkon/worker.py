@@ -229,13 +229,7 @@ class Pickled:
         part = path + ".part"
         try:
             with open(part, "xb") as file:
-                file.write(self.data)
-                places = []
-                for view in self.buffers:
-                    file.write(bytes(-file.tell() % BUFFER_ALIGNMENT))
-                    places.append(_PLACE.pack(file.tell(), view.nbytes))
-                    file.write(view)
-                file.write(b"".join(places) + _COUNT.pack(len(places)))
+                self.write_to(file)
             os.rename(part, path)
         except BaseException:
             try:
@@ -243,6 +237,16 @@ class Pickled:
             except OSError:
                 pass
             raise
+
+    def write_to(self, file):
+        """Writes an object to an empty file."""
+        file.write(self.data)
+        places = []
+        for view in self.buffers:
+            file.write(bytes(-file.tell() % BUFFER_ALIGNMENT))
+            places.append(_PLACE.pack(file.tell(), view.nbytes))
+            file.write(view)
+        file.write(b"".join(places) + _COUNT.pack(len(places)))
 
 
 def read_object(path, unpickler=None):

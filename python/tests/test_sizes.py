@@ -210,7 +210,7 @@ class Elsewhere(Sizes, unittest.TestCase):
         self.submit = self.executor.submit
 
     def put(self):
-        return len(self.executor._shared.session().objects._put)
+        return len(self.executor._shared.session().objects.caches.put)
 
 
 if __name__ == "__main__":
