@@ -96,8 +96,8 @@ class Functions:
 
     def chunk_code(self, function: Any, wrap: Optional[Callable[[Any], Any]] = None) -> bytes:
         """The code of a function that calls it for each tuple of a list."""
-        inner = function if wrap is None else wrap(function)
-        by_value = _ours_by_value(functools.partial(_remote.call_chunk, inner))
+        calls = functools.partial(_remote.call_chunk, function)
+        by_value = _ours_by_value(calls if wrap is None else wrap(calls))
         return PICKLED + _versions.code(by_value)
 
 

@@ -29,7 +29,7 @@ from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
 from ._errors import NoRoom
 from ._futures import Future
-from ._objects import LARGE_BYTES, Shared, arguments, use
+from ._objects import LARGE_BYTES, Objects, Shared, Stored, arguments, use
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
 from ._session import Kind, Session
@@ -43,7 +43,7 @@ KINDS_MAX = 1024
 LARGE_KINDS_MAX = 4
 """Those of them that are large."""
 CODE_BYTES = 8 << 20
-"""The longest code that travels with calls where there is no executor yet."""
+"""The longest code that travels with calls where it cannot be an object."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,8 +200,8 @@ class Executor(StandardExecutor):
             future = Future()
         try:
             kind = shared.kind(fn, of_class, inner)
-            if kind.function is not None:
-                args = (kind.function, *args)
+            if kind.before:
+                args = (*kind.before, *args)
             if args or kwargs or files[0] or files[1]:
                 session = shared.session()
                 data, future._needs, uses = arguments(session, args, kwargs, files=files)
@@ -270,8 +270,8 @@ class Executor(StandardExecutor):
             chunk: Tuple[Any, ...] = (list(itertools.islice(calls, chunksize)),)
             if not chunk[0]:
                 return
-            if kind.function is not None:
-                chunk = (kind.function, *chunk)
+            if kind.before:
+                chunk = (*kind.before, *chunk)
             future: Future[Any] = Future()
             data, future._needs, uses = arguments(session, chunk, {}, chunk=True)
             of_kind = use(uses, session, future, kind) if uses else kind
@@ -360,25 +360,34 @@ class _Wrap:
     def __init__(self, initializer: Callable[..., Any], arguments: Tuple[Any, ...]):
         self._initializer = (initializer, arguments)
         self._made: Optional[bytes] = None
+        self._lock = threading.RLock()
+        self.stored: Optional[Stored] = None
+        """The initializer as an object, if it is too large to travel with functions."""
 
-    @property
-    def made(self) -> bytes:
-        """The initializer and its arguments as they were for the first call."""
-        if self._made is None:
-            self._made = dumps(self._initializer)
-        return self._made
+    def make(self, objects: Objects) -> bytes:
+        """Returns the initializer and its arguments as they were for the first call."""
+        with self._lock:
+            if self._made is None:
+                made = dumps(self._initializer)
+                if len(made) > LARGE_BYTES:
+                    try:
+                        self.stored = objects.store_shared(made)
+                    except NoRoom:
+                        if len(made) > CODE_BYTES:
+                            raise
+                self._made = made
+            return self._made
 
     @property
     def key(self) -> str:
-        """What tells workers that have run it from others."""
+        """What tells workers that have run it from others; it has been made."""
         import hashlib
 
-        return hashlib.sha256(self.made).hexdigest()[:32]
+        return hashlib.sha256(self._made or b"").hexdigest()[:32]
 
     def __call__(self, function: Any) -> Any:
-        return _remote.Initialised(  # type: ignore[no-untyped-call]
-            function, self.made, self.key
-        )
+        made = self._made if self.stored is None else None
+        return _remote.Initialised(function, made, self.key)  # type: ignore[no-untyped-call]
 
 
 class _Both:
@@ -424,6 +433,7 @@ class _Shared:
         options."""
         if not callable(function):
             raise TypeError("%r is no function: it cannot be called" % (function,))
+        self._make_initializer()
         if inner is None:
             code = self._functions.code(function, self._wrap)
         else:
@@ -444,18 +454,26 @@ class _Shared:
                     self._kinds.pop(self._large_kinds.popleft(), None)
         return kind
 
+    def _make_initializer(self) -> None:
+        if self._wrap is not None:
+            self._wrap.make(self._session.objects)
+
     def _new_kind(self, function: Any, code: bytes, task_class: List[Any]) -> Kind:
         name = _name(function)
+        kind: Optional[Kind] = None
         if len(code) > LARGE_BYTES:
-            kind = Kind(name, applying(), task_class, self._environment)
             try:
-                kind.function = self._session.objects.code(code)
-                return kind
+                stored = self._session.objects.code(code)
+                kind = Kind(name, applying(), task_class, self._environment)
+                kind.before = (stored,)
             except NoRoom:
-                # There may be no executor yet that could take it.
                 if len(code) > CODE_BYTES:
                     raise
-        return Kind(name, code, task_class, self._environment)
+        if kind is None:
+            kind = Kind(name, code, task_class, self._environment)
+        if self._wrap is not None and self._wrap.stored is not None:
+            kind.before += (self._wrap.stored,)
+        return kind
 
     @property
     def _environment(self) -> List[Tuple[str, str]]:
@@ -464,6 +482,7 @@ class _Shared:
 
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""
+        self._make_initializer()
         code = self._functions.chunk_code(function, self._wrap)
         return self._new_kind(function, code, task_class)
 

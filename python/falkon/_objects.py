@@ -264,6 +264,10 @@ class Objects:
         """The object that these bytes are; a call finds them as a buffer."""
         return self.store(_pickled_aside(pickle.PickleBuffer(content)), False)
 
+    def store_shared(self, content: bytes) -> Stored:
+        """The object that these bytes are, which the calls of a worker have in common."""
+        return self.store(_pickled_aside(content), True)
+
     def join(self, made: "Pickled") -> Joined:
         """What a large pickle is where a call is made: each of its buffers is an
         object, so that other calls with the same ones have these in common."""
@@ -551,7 +555,6 @@ class _Split:
                 return self._objects.join(made)
             return self._objects.store(made, fixed, value if fixed else None)
         except NoRoom:
-            # There may be no executor yet that could take it.
             if made.length() > PAYLOAD_BYTES:  # type: ignore[no-untyped-call]
                 raise
             return value

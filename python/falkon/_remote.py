@@ -33,7 +33,8 @@ class Built:
 
 class Initialised:
     """A function that is called after an initializer, which runs once in each
-    worker. Workers that run another are others (``FALKON_WORKER_INITIALIZER``)."""
+    worker. Workers that run another are others (``FALKON_WORKER_INITIALIZER``). An
+    initializer that is too large to travel with the function is the first argument."""
 
     def __init__(self, function, initializer, key):
         self.function = function
@@ -43,14 +44,17 @@ class Initialised:
     def __call__(self, *args, **kwargs):
         import sys
 
+        initializer = self.initializer
+        if initializer is None:
+            initializer, *args = args
         done = sys.__dict__.setdefault("_falkon_initialised", set())
         if self.key not in done:
             import pickle
             import traceback
 
             try:
-                initializer, arguments = pickle.loads(self.initializer)
-                initializer(*arguments)
+                called, arguments = pickle.loads(initializer)
+                called(*arguments)
             except BaseException:
                 raise RuntimeError("falkon initializer\n" + traceback.format_exc()) from None
             done.add(self.key)

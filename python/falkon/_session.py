@@ -122,7 +122,7 @@ class Kind:
     """What calls have in common: a function and options, as the protocol has
     them."""
 
-    __slots__ = ("name", "template", "task_class", "has_data", "function", "_with_data")
+    __slots__ = ("name", "template", "task_class", "has_data", "before", "_with_data")
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class Kind:
         # Whether its calls read or write data objects.
         self.has_data = False
         self._with_data: Optional["Kind"] = None
-        # The callable, the first of the arguments, if it is too large for code.
-        self.function: Optional["Stored"] = None
+        # What its calls are passed before their arguments, as it is too large for code.
+        self.before: Tuple["Stored", ...] = ()
         function = ["python", name.encode(), code]
         env = [[name.encode(), value.encode()] for name, value in environment]
         self.template = _encode([2, [[], env, None, None, [], [], [function, b""]]])

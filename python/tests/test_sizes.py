@@ -139,6 +139,40 @@ class Sizes:
             found = self.executor.map(model.predict, range(40), chunksize=chunksize)
             self.assertEqual(list(found), wanted)
 
+    def test_initializers_with_much_about_them(self):
+        content = os.urandom(17 * MIB)
+
+        def keep(content, *more):
+            import sys
+
+            sys.kept = len(content), *more
+            sys.times = getattr(sys, "times", 0) + 1
+
+        def kept():
+            import os
+            import sys
+
+            return sys.kept, sys.times, os.getpid()
+
+        with self.executor_with(keep, content, 3) as executor:
+            objects = executor._shared.session().objects
+            stored = []
+            store = objects._write
+            objects._write = lambda made, one: (stored.append(one.bytes), store(made, one))
+            seen = {}
+            calls = [executor.submit(kept) for _ in range(6)]
+            calls += [executor.submit(lambda one, n=n: (kept(), n + one)[0], 1) for n in range(6)]
+            large = executor.submit(lambda: (kept(), len(GLOBAL)))
+            for one in calls:
+                what, times, process = one.result(60)
+                self.assertEqual((what, times), ((17 * MIB, 3), 1))
+                seen.setdefault(process, 0)
+            self.assertEqual(large.result(60)[0][0], (17 * MIB, 3))
+            self.assertEqual(large.result(60)[1], 18 * MIB)
+            self.assertEqual(list(executor.map(pow, range(40), [2] * 40)), [n * n for n in range(40)])
+            self.assertLessEqual(len(seen), 2)
+            self.assertEqual([size // MIB for size in stored if size < 18 * MIB], [17])
+
     def test_one_that_changes_is_another_one(self):
         content = bytearray(2 * MIB)
         first = lambda: content[0]
@@ -189,10 +223,9 @@ class Here(Sizes, unittest.TestCase):
     def put(self):
         return len(os.listdir(self.executor._shared.session().objects.folder))
 
-    def test_initializers_with_much_about_them(self):
-        content = bytes(17 * MIB)
-        with falkon.Executor(max_workers=1, initializer=len, initargs=(content,)) as executor:
-            self.assertEqual(executor.submit(abs, -1).result(60), 1)
+    def executor_with(self, *initializer):
+        function, *arguments = initializer
+        return falkon.Executor(max_workers=2, initializer=function, initargs=arguments)
 
 
 class Elsewhere(Sizes, unittest.TestCase):
@@ -211,6 +244,11 @@ class Elsewhere(Sizes, unittest.TestCase):
 
     def put(self):
         return len(self.executor._shared.session().objects.caches.put)
+
+    def executor_with(self, *initializer):
+        function, *arguments = initializer
+        access = self.dispatcher.access
+        return falkon.Executor(access, initializer=function, initargs=arguments)
 
 
 if __name__ == "__main__":
