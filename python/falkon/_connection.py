@@ -121,6 +121,7 @@ class Connection:
         it: what it asks is answered first."""
         self.is_away = False
         """The connection is lost: what is said now is said when there is another."""
+        self._away_since = 0.0
         self._hung_up = threading.Event()
         self._pause = PAUSES_SECONDS[0]
         self._since: Optional[float] = None
@@ -224,10 +225,12 @@ class Connection:
     def _resume(self, is_over: Callable[[], bool]) -> Optional[Iterator[Message]]:
         """Connects again after a connection was lost, and goes on from there.
         Returns what is said then; ``None`` if there will be no connection."""
+        now = monotonic()
         with self.lock:
+            if not self.is_away:
+                self._away_since = now
             self.is_away = True
             self._outgoing.clear()
-        now = monotonic()
         if now - self._connected >= STEADY_SECONDS:
             self._pause = PAUSES_SECONDS[0]
             self._since = None
@@ -292,6 +295,11 @@ class Connection:
             again = b"".join(map(framed, self._unanswered.values()))
             self._send(again)
         return True
+
+    def away_seconds(self) -> float:
+        """For how long there has been no connection."""
+        with self.lock:
+            return monotonic() - self._away_since if self.is_away else 0.0
 
     # Ending.
 

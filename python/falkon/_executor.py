@@ -496,7 +496,9 @@ class _Shared:
         if cancel:
             self._session.cancel_waiting(self.workers)
             self._session.close_when_done()
-        if wait:
+        if wait and cancel:
+            self._session.join_or_give_up()
+        elif wait:
             self._session.join()
 
 
@@ -516,7 +518,12 @@ def _at_exit() -> None:
     for shared in list(_open):
         shared._session.close_when_done()
     for shared in list(_open):
-        shared._session.join()
+        session = shared._session
+        count = session.join_or_give_up()
+        if count and sys.stderr is not None:
+            calls = "1 call is" if count == 1 else "%d calls are" % count
+            said = "falkon: %s given up: the dispatcher of %s is gone" % (calls, session.access)
+            print(said, file=sys.stderr)
 
 
 # Before threads are joined, as the standard executors do.

@@ -100,6 +100,11 @@ SHORT_VALUE_BYTES = _dataflow.GIVEN_BYTES_MAX // FEW_VALUES
 STATUS_EXECUTORS, STATUS_NEXT = 4, 6
 EXECUTOR_CONNECTED = 6
 """Fields of a status, and of an executor in it (docs/protocol.md)."""
+AWAY_LOOK_SECONDS = 0.1
+"""How often it is looked whether the dispatcher is gone that is to answer."""
+GIVE_UP_AWAY_SECONDS = 1.0
+"""How long a dispatcher may be away before its calls are given up by an interpreter that
+ends, or a shutdown that cancels."""
 EXECUTOR_SECONDS = (0.05, 1.0)
 """First and longest pause before the dispatcher is asked again whether there is an
 executor."""
@@ -223,8 +228,9 @@ class Session:
 
     # Saying.
 
-    def ask(self, tag: int, *fields: Any) -> Message:
-        """Makes a request and waits for its answer."""
+    def ask(self, tag: int, *fields: Any, may_wait: bool = True) -> Message:
+        """Makes a request and waits for its answer; for a dispatcher that is gone only
+        if it ``may_wait``."""
         with self._lock:
             self._check()
             answer: Deque[Message] = deque()
@@ -233,7 +239,13 @@ class Session:
             while not answer:
                 if self.error is not None:
                     raise self.error
-                self._answered.wait()
+                if may_wait:
+                    self._answered.wait()
+                    continue
+                if self.connection.is_away:
+                    del self._answers[request]
+                    raise SessionLost("the dispatcher is gone for now")
+                self._answered.wait(AWAY_LOOK_SECONDS)
             del self._answers[request]
         if answer[0][0] == REFUSED:
             raise TaskFailed("the dispatcher refused: %s" % refusal(answer[0]))
@@ -519,12 +531,22 @@ class Session:
             for future in pending:
                 future.cancel()
             return
+        try:
+            self._cancel_unstarted(tasks)
+        except SessionLost:
+            if self.connection.is_away:
+                # Nobody can say which of them are being made.
+                for future in pending:
+                    future.cancel()
+        except TaskFailed:
+            pass  # The instance is gone.
+
+    def _cancel_unstarted(self, tasks: List[int]) -> None:
+        """Cancels those of these calls that are not being made."""
         at = 0
         while at < len(tasks):
-            try:
-                answer = self.ask(TASKS, self.connection.instance, tasks[at], tasks[-1] - tasks[at] + 1)
-            except (SessionLost, TaskFailed):
-                return
+            count = tasks[-1] - tasks[at] + 1
+            answer = self.ask(TASKS, self.connection.instance, tasks[at], count, may_wait=False)
             infos = answer[2]
             if not infos:
                 return
@@ -571,6 +593,18 @@ class Session:
         """Ends, whatever is going on, and waits until nothing is left."""
         self.connection.hang_up()
         self.join()
+
+    def join_or_give_up(self) -> int:
+        """Waits until it has ended, but not for a dispatcher that is gone. Returns how many
+        calls are given up."""
+        while self._receiver.is_alive() and not self.is_receiving():
+            self._receiver.join(AWAY_LOOK_SECONDS)
+            if self.connection.away_seconds() > GIVE_UP_AWAY_SECONDS:
+                given_up = self.pending()
+                self.close()
+                return given_up
+        self.join()
+        return 0
 
     def join(self) -> None:
         """Waits until it has ended."""

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import falkon
 from falkon import _connection, _program, _session
@@ -71,6 +72,64 @@ class Reconnect(InFolder):
         self.assertEqual(set(self.ended), {*squares, *running, *taken})
         with open(notes) as file:
             self.assertEqual(sorted(int(line) for line in file), list(range(5000)))
+
+    def test_a_shutdown_that_cancels_does_not_wait_for_a_dispatcher_that_is_gone(self):
+        self.dispatcher.executor(PYTHONPATH=_program.module_path())
+        executor = falkon.Executor(self.dispatcher.access, reconnect=10_000)
+        self.addCleanup(executor._shared._session.close)
+        self.assertEqual(executor.submit(abs, -1).result(60), 1)
+        calls = [executor.submit(wait_for, self.path("never"), n) for n in range(10)]
+        session = executor._shared._session
+        wait_until(lambda: len(session._pending) == 10 and not session._sent)
+        request = session.connection.request
+
+        def last(tag, *words):
+            # The dispatcher goes when it is asked which calls have begun.
+            if tag == _connection.TASKS:
+                self.dispatcher.kill()
+            return request(tag, *words)
+
+        with mock.patch.object(session.connection, "request", last):
+            executor.shutdown(cancel_futures=True)
+        self.assertTrue(all(one.done() for one in calls))
+        for one in calls:
+            self.assertTrue(one.cancelled() or isinstance(one.exception(), falkon.SessionLost))
+
+    def test_a_shutdown_that_cancels_when_the_dispatcher_is_gone(self):
+        self.dispatcher.executor(PYTHONPATH=_program.module_path())
+        executor = falkon.Executor(self.dispatcher.access, reconnect=10_000)
+        self.addCleanup(executor._shared._session.close)
+        self.assertEqual(executor.submit(abs, -1).result(60), 1)
+        call = executor.submit(wait_for, self.path("never"), 1)
+        self.dispatcher.kill()
+        executor.shutdown(cancel_futures=True)
+        self.assertIsInstance(call.exception(0), falkon.SessionLost)
+
+    def test_an_interpreter_ends_although_its_dispatcher_is_gone(self):
+        self.dispatcher.executor(PYTHONPATH=_program.module_path())
+        script = """
+import falkon, os, sys, time
+executor = falkon.Executor(sys.argv[1], reconnect=10_000)
+executor.submit(abs, -1).result()
+call = executor.submit(time.sleep, 1_000_000)
+call.add_done_callback(lambda call: print(type(call.exception()).__name__, flush=True))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+        interpreter = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", script, self.dispatcher.access],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(interpreter.wait)
+        self.addCleanup(interpreter.kill)
+        self.assertEqual(interpreter.stdout.readline(), "ready\n")
+        self.dispatcher.kill()
+        out, err = interpreter.communicate("\n", timeout=60)
+        self.assertEqual(out, "SessionLost\n")
+        self.assertIn("falkon: 1 call is given up: the dispatcher of ", err)
 
     def test_an_owner_goes_on(self):
         self.calls_survive(self.dispatcher.access)
