@@ -111,3 +111,8 @@ if not TYPE_CHECKING:
 
     def __dir__():
         return sorted({*globals(), *__all__})
+
+if not TYPE_CHECKING:
+    from . import _early
+
+    _early.begin()

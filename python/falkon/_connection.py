@@ -97,13 +97,21 @@ class Connection:
     another if need be: with the ``access`` file of a dispatcher elsewhere, one
     that is lost is made again for ``away_seconds``."""
 
-    def __init__(self, options: List[str], access: Optional[str], away_seconds: float):
+    def __init__(
+        self,
+        options: List[str],
+        access: Optional[str],
+        away_seconds: float,
+        program: Optional[Program] = None,
+    ):
         self.access = access
         self._away_seconds = away_seconds
         # Taken again by the thread that has it if an executor is collected as
         # garbage at the wrong moment.
         self.lock = threading.RLock()
-        self.program = Program(options if access is None else ["--access", access, *options])
+        if access is not None:
+            options = ["--access", access, *options]
+        self.program = program or Program(options)
         self._socket = self.program.socket
         self._requests = itertools.count()
         self._unanswered: Dict[int, Message] = {}

@@ -24,11 +24,12 @@ from typing import (
     Union,
 )
 
-from . import _remote
+from . import _early, _remote
 from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
 from ._errors import NoRoom
 from ._futures import Future
+from ._imports import foreseen
 from ._objects import LARGE_BYTES, Objects, Shared, Stored, arguments, use
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
@@ -70,6 +71,9 @@ class Executor(StandardExecutor):
         What becomes of what calls write: by default it is written where this
         process writes. A function is given the number of the stream (1 or 2) and
         bytes; ``None`` drops it.
+    ``template``
+        Whether workers are copies of a process that has imported what this one has of
+        installed packages, where that is safe; with ``False`` each imports by itself.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Executor(StandardExecutor):
         preload: Sequence[str] = (),
         reconnect: float = AWAY_SECONDS,
         output: Optional[Callable[[int, bytes], None]] = write_output,
+        template: bool = True,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
         _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
@@ -102,6 +107,8 @@ class Executor(StandardExecutor):
         reconnect = seconds("reconnect", reconnect)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
+        imports = foreseen() if template else None
+        early = None
         options: List[str] = []
         if access is not None:
             if max_workers is not None or preload:
@@ -116,11 +123,18 @@ class Executor(StandardExecutor):
                 options += ["--jobs", str(max_workers)]
             for module in preload:
                 options += ["--preload", module]
+            if imports is None:
+                _early.forget()
+            else:
+                early = _early.take(options, imports)
+                _early.remember(options, imports)
+                imports = imports if early is None else early.imports
+                options += ["--foresee", imports]
         wrap = None
         if initializer is not None:
             wrap = _Wrap(initializer, tuple(initargs))
-        session = Session(options, output, access, reconnect)
-        self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1)
+        session = Session(options, output, access, reconnect, early)
+        self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1, imports)
         self._shared.reconnect = reconnect
         # As with the standard executors: one that nobody refers to any more
         # takes no calls, and ends when those it has have ended.
@@ -404,8 +418,11 @@ class _Both:
 class _Shared:
     """What an executor and those that differ from it in options have in common."""
 
-    def __init__(self, session: Session, wrap: Optional[_Wrap], workers: int):
+    def __init__(
+        self, session: Session, wrap: Optional[_Wrap], workers: int, imports: Optional[str]
+    ):
         self.workers = workers
+        self._imports = imports
         self.slots = Slots(session, workers)
         self.reconnect = AWAY_SECONDS
         self.finalizer: Any = None
@@ -478,7 +495,12 @@ class _Shared:
     @property
     def _environment(self) -> List[Tuple[str, str]]:
         """Variables of its workers."""
-        return [] if self._wrap is None else [("FALKON_WORKER_INITIALIZER", self._wrap.key)]
+        environment = []
+        if self._wrap is not None:
+            environment.append(("FALKON_WORKER_INITIALIZER", self._wrap.key))
+        if self._imports is not None:
+            environment.append(("FALKON_WORKER_IMPORTS", self._imports))
+        return environment
 
     def chunk_kind(self, function: Any, task_class: List[Any]) -> Kind:
         """The kind of calls of many tuples of arguments each."""

@@ -33,6 +33,7 @@ from ._classes import Unpickler
 from ._dataflow import pickled, pickled_with_uses
 from ._errors import FalkonError, NoRoom
 from ._futures import FINISHED, Future
+from ._program import new_folder, overflow_of
 from ._taken import given, staged, stored
 
 if TYPE_CHECKING:
@@ -159,16 +160,14 @@ class Objects:
     """The objects of a session: files of this machine, if its workers are here, or
     else objects in the caches of executors."""
 
-    def __init__(self, access: Optional[str]) -> None:
+    def __init__(self, access: Optional[str], folder: Optional[str] = None) -> None:
         self._access = access
         self.folder = ""
         self.overflow = ""
         """The folder of output of calls that is too long to be sent, if that is here."""
         if access is None:
-            place = os.environ.get("TMPDIR") or "/tmp"
-            self.folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
-            os.mkdir(self.folder, 0o700)
-            self.overflow = self.folder + "-overflow"
+            self.folder = folder or new_folder()
+            self.overflow = overflow_of(self.folder)
         self.caches = None if access is None else Caches(access, LARGE_BYTES)
         self._process = os.getpid()
         self.large: "weakref.WeakSet[Large]" = weakref.WeakSet()

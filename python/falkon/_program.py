@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from typing import List, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from ._errors import FalkonError
 
@@ -48,16 +48,39 @@ def module_path() -> str:
     return os.pathsep.join(found)
 
 
+def new_folder() -> str:
+    """A new folder for what is too large to travel with calls."""
+    place = os.environ.get("TMPDIR") or "/tmp"
+    folder = os.path.abspath("%s/falkon-objects-%s" % (place, os.urandom(8).hex()))
+    os.mkdir(folder, 0o700)
+    return folder
+
+
+def overflow_of(folder: str) -> str:
+    """The folder beside it for output of calls that is too long to be sent."""
+    return folder + "-overflow"
+
+
+def folder_options(folder: str) -> List[str]:
+    """Tells the program of these folders."""
+    return ["--objects", folder, "--overflow", overflow_of(folder)]
+
+
 class Program:
     """A running ``falkon pipe`` and this end of the connection to it. It ends
     when that is closed, also because this process was killed."""
 
-    def __init__(self, options: List[str], keep: Sequence[int] = ()):
+    def __init__(
+        self,
+        options: List[str],
+        keep: Sequence[int] = (),
+        environment: Optional[Mapping[str, str]] = None,
+    ):
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end in (self.socket, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._said = open(os.memfd_create("said"), "r+b", buffering=0)
-        environment = dict(os.environ, PYTHONPATH=module_path())
+        environment = dict(environment or os.environ, PYTHONPATH=module_path())
         command = [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
         try:
             # A session of its own: what the terminal tells this process

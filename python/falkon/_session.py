@@ -15,6 +15,7 @@ from collections import deque
 from concurrent.futures import CancelledError
 from operator import itemgetter
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     Deque,
@@ -60,7 +61,11 @@ from ._errors import (
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_named
 from ._output import Output, Show
+from ._program import folder_options
 from ._versions import mismatch
+
+if TYPE_CHECKING:
+    from ._early import Early
 
 # Outcomes.
 EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
@@ -167,16 +172,17 @@ class Session:
         output: Optional[Show],
         access: Optional[str] = None,
         away_seconds: float = 0.0,
+        early: Optional["Early"] = None,
     ):
         self.access = access
         """The access file of the dispatcher, if it is not of this session alone."""
-        self.objects = Objects(access)
+        self.objects = Objects(access, early and early.folder)
         """Arguments and values that are too large to travel with calls."""
         if access is None:
-            options = [*options, "--objects", self.objects.folder]
-            options += ["--overflow", self.objects.overflow]
+            options = [*options, *folder_options(self.objects.folder)]
         try:
-            self.connection = Connection(options, access, away_seconds)
+            started = early and early.program
+            self.connection = Connection(options, access, away_seconds, started)
         except BaseException:
             self.objects.close()
             raise

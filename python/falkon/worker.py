@@ -551,7 +551,8 @@ class Functions:
 # What calls write.
 
 _copy = os.dup2
-"""As it is before it is watched."""
+_fork = os.fork
+"""As they are before they are watched."""
 
 
 class Stream:
@@ -831,9 +832,13 @@ def _content(path):
 
 def _note_loaded(path):
     """A module is about to be read."""
-    if "/site-packages/" in path or "/dist-packages/" in path or path.startswith(_OF_PYTHON):
+    if path.startswith(_OF_PYTHON) and not is_installed(path):
         return
     try:
+        if is_installed(path):
+            if _installed is not None:
+                _installed[path] = _state(path)
+            return
         state = _state(path)
         is_racy = time.time_ns() - state[1] < RACY_NS
         _loaded[path] = [state, _content(path) if is_racy else None]
@@ -842,6 +847,13 @@ def _note_loaded(path):
 
 
 _OF_PYTHON = os.path.dirname(os.__file__) + os.sep
+_installed = None
+"""The files of modules that are installed, in a template."""
+
+
+def is_installed(path):
+    """Whether a module's file belongs to what is installed, beside Python itself."""
+    return "/site-packages/" in path or "/dist-packages/" in path
 
 
 def _watch_modules():
@@ -875,6 +887,154 @@ def have_modules_changed():
         except OSError:
             return True
     return False
+
+
+# Templates: processes that import what calls are expected to need, and of which workers are
+# copies (crates/node/src/process/copy.rs). A copy begins where a worker does that was started
+# as a program, with these modules loaded.
+
+UNFIT = 3
+"""The exit status of a template of which no copy may be made."""
+_PR_SET_PDEATHSIG = 1
+_PID = struct.Struct("=i")
+
+
+class Template:
+    """A process that is copied when the executor asks for it."""
+
+    def __init__(self):
+        import ctypes
+
+        self.libc = ctypes.CDLL(None)
+        self.host = os.getppid()
+        # Modules must not meet the orders on standard input.
+        self.orders = socket.socket(fileno=os.dup(0))
+        null = os.open(os.devnull, os.O_RDONLY)
+        _copy(null, 0)
+        os.close(null)
+        # The executor knows processes that calls leave behind by their tasks' keys, as the
+        # kernel shows them: where the environment was when the program was started.
+        self.key = 0
+        variables = ctypes.POINTER(ctypes.c_void_p).in_dll(self.libc, "environ")
+        for at in range(len(os.environ)):
+            if variables[at] and ctypes.string_at(variables[at]).startswith(b"FALKON_TASK_KEY="):
+                self.key = variables[at]
+
+    def load(self, names):
+        """Imports modules that are installed, as far as that can be done."""
+        global _installed
+        import gc
+
+        _installed = {}
+        gc.disable()
+        for name in names:
+            try:
+                found = machinery.PathFinder.find_spec(name.partition(".")[0])
+                if found is not None and is_installed(found.origin or ""):
+                    importlib.import_module(name)
+            except BaseException:
+                pass  # A worker that needs it says so.
+        settle()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Copies share what is there, and need not look through it for garbage.
+        gc.freeze()
+
+    def is_fit(self):
+        """Whether copies can be made: nothing was left that processes cannot share. Threads that
+        end when their process is forked, as those of OpenBLAS, do not count."""
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            child = _fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+        own = (0, 1, 2, self.orders.fileno())
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd not in own and os.path.exists("/proc/self/fd/%d" % fd):
+                return False
+        return self.is_alone() and self.key != 0
+
+    @staticmethod
+    def is_alone():
+        """Whether the process has one thread."""
+        return len(os.listdir("/proc/self/task")) == 1
+
+    def serve(self):
+        """Makes copies; returns in these."""
+        size = array.array("i").itemsize
+        while True:
+            fds = array.array("i")
+            data, ancillary, _, _ = self.orders.recvmsg(READ_BYTES, socket.CMSG_SPACE(3 * size))
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds.frombytes(content[: len(content) // size * size])
+            if not data or have_modules_changed() or self.have_installed_changed():
+                os._exit(0)
+            if len(fds) != 3 or not self.is_alone():
+                os._exit(UNFIT)
+            if self.copy(data, fds):
+                return
+            for fd in fds:
+                os.close(fd)
+
+    def have_installed_changed(self):
+        """Whether an interpreter that is started now would load other modules."""
+        try:
+            return any(_state(path) != state for path, state in _installed.items())
+        except OSError:
+            return True
+
+    def copy(self, settings, fds):
+        """Makes a copy; whether this is the copy."""
+        between = _fork()
+        if between:
+            os.waitpid(between, 0)
+            return False
+        between = os.getpid()
+        try:
+            if _fork():
+                os._exit(0)
+            # An orphan has the host as its parent.
+            while os.getppid() == between:
+                time.sleep(0.0001)
+            self.become(settings.split(b"\0")[:-1], *fds)
+        except BaseException:
+            os._exit(1)
+        return True
+
+    def become(self, settings, stdout, stderr, answer):
+        """Becomes a process as the host starts them."""
+        global _installed
+        import ctypes
+        import gc
+
+        self.libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        if os.getppid() != self.host:
+            os._exit(1)
+        os.setpgid(0, 0)
+        self.orders.close()
+        _copy(stdout, 1)
+        _copy(stderr, 2)
+        if len(ctypes.string_at(self.key)) != len(settings[0]):
+            os._exit(1)
+        ctypes.memmove(self.key, settings[0], len(settings[0]))
+        for setting in settings:
+            name, _, value = setting.partition(b"=")
+            os.environ[os.fsdecode(name)] = os.fsdecode(value)
+        _installed = None
+        importlib.invalidate_caches()
+        # Its generator is in the state that all copies would go on from.
+        random = sys.modules.get("numpy.random")
+        if random is not None:
+            random.seed()
+        settle()
+        gc.enable()
+        os.write(answer, _PID.pack(os.getpid()))
+        for fd in (stdout, stderr, answer):
+            os.close(fd)
 
 
 # The conversation.
@@ -1136,12 +1296,7 @@ def describe(exception):
 
 def main():
     global _objects
-    path = os.environ.pop("FALKON_WORKER_SOCKET")
-    token = os.environ.pop("FALKON_WORKER_TOKEN")
-    folder = os.environ.pop("FALKON_WORKER_OBJECTS", None)
-    os.environ.pop("FALKON_WORKER_INITIALIZER", None)  # It tells workers apart, no more.
-    if folder is not None:
-        _objects = Objects(folder)
+    foreseen = os.environ.pop("FALKON_WORKER_TEMPLATE", None)
     # As with `python -c`: modules are found in the working directory. (Run as
     # a file, the first entry is the file's folder.)
     sys.path[0:1] = [""]
@@ -1149,6 +1304,18 @@ def main():
     _importable()
     _watch_all()
     _watch_modules()
+    if foreseen is not None:
+        template = Template()
+        template.load(foreseen.split(","))
+        if not template.is_fit():
+            os._exit(UNFIT)
+        template.serve()
+    path = os.environ.pop("FALKON_WORKER_SOCKET")
+    token = os.environ.pop("FALKON_WORKER_TOKEN")
+    folder = os.environ.pop("FALKON_WORKER_OBJECTS", None)
+    os.environ.pop("FALKON_WORKER_INITIALIZER", None)  # It tells workers apart, no more.
+    if folder is not None:
+        _objects = Objects(folder)
     connection = Connection(path)
     connection.send(pack([HELLO, VERSION, token]))
     setup = connection.receive_setup()

@@ -52,6 +52,10 @@ pub(crate) struct PipeArgs {
     /// result calls number N is in N.stdout and N.stderr; it goes in the end
     #[arg(long, value_name = "DIR", requires = "here")]
     overflow: Option<PathBuf>,
+    /// Modules that the first calls of Python functions are expected to need,
+    /// separated by commas: workers that have them start at once
+    #[arg(long, value_name = "MODULES", requires = "here")]
+    foresee: Option<String>,
     #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
@@ -117,6 +121,7 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
     };
     let (capacity, mut workers) = (args.offer.capacity(), args.workers.options());
     workers.objects.clone_from(&args.objects);
+    workers.foreseen.clone_from(&args.foresee);
     let overflow = match &args.overflow {
         None => make_overflow(scratch.path()),
         Some(folder) => OverflowDirectory::make(folder.clone()).map_err(|error| {

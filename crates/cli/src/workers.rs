@@ -42,6 +42,7 @@ impl WorkerArgs {
             memory_bytes_max: self.worker_memory_max.unwrap_or(0),
             shared: self.share_workers,
             objects: None,
+            foreseen: None,
         }
     }
 }

@@ -26,6 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 mod capture;
+mod copy;
 mod environment;
 mod host;
 mod link;
@@ -98,6 +99,26 @@ pub struct Launch {
     /// Files that must be what they were when it was launched: it may come after a task that
     /// writes to them.
     pub unchanged: Vec<Unchanged>,
+    /// What becomes the process.
+    pub source: Source,
+}
+
+/// What becomes a launched process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Its program.
+    #[default]
+    Program,
+    /// Its program, which is a *template*: its standard input is a socket, over which the host
+    /// orders copies (see `process/copy.rs`).
+    Template,
+    /// A copy of a template that was launched before: forked there, with the environment, working
+    /// directory and program of the template. Of `env` it is sent the settings; `argv` is for
+    /// people.
+    Copy {
+        /// The template's key.
+        of: u64,
+    },
 }
 
 /// A file as it was.
@@ -187,12 +208,15 @@ pub enum Stage {
     /// A file is not what it was ([`Launch::unchanged`]; `ESTALE`). Before opening the file for
     /// its standard input.
     Changed = 7,
+    /// Copying a template: it has ended or refuses (`ESRCH`, `EPIPE`), does not answer in time
+    /// (`ETIMEDOUT`), or the copy was killed meanwhile (`ECANCELED`).
+    Copy = 8,
 }
 
 impl Stage {
     fn from_byte(byte: u8) -> Option<Stage> {
         use Stage::*;
-        [Waiting, Arguments, Stdin, Pipes, Fork, Chdir, Exec, Changed]
+        [Waiting, Arguments, Stdin, Pipes, Fork, Chdir, Exec, Changed, Copy]
             .get(usize::from(byte))
             .copied()
     }

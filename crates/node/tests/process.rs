@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
 mod process {
+    pub(crate) mod copies;
     pub(crate) mod ends;
     pub(crate) mod orphans;
     pub(crate) mod outputs;
@@ -47,6 +48,11 @@ fn main() -> ExitCode {
         ends::a_task_whose_file_the_one_before_it_changes_does_not_start,
         ends::an_end_is_told_while_a_long_task_runs_in_its_place,
         ends::a_key_in_use_is_refused_and_nothing_of_its_batch_runs,
+        copies::a_copy_is_a_task_like_any_other,
+        copies::a_copy_and_what_it_leaves_end_together,
+        copies::copies_go_on_without_their_template,
+        copies::a_template_that_refuses_ends_or_hangs_starts_nothing,
+        copies::a_killed_host_leaves_no_copy,
         outputs::both_streams_come_back_byte_for_byte,
         outputs::standard_input_is_a_file_or_empty,
         outputs::a_long_stream_is_cut_and_counted,

@@ -88,7 +88,7 @@ fn in_words(failure: &Failure, look: Option<&Look>) -> String {
         ),
         (Stage::Waiting, _) => "it was killed before it started".to_owned(),
         (Stage::Changed, _) => "a file that it reads was changed before it started".to_owned(),
-        (Stage::Pipes | Stage::Fork, _) => format!(
+        (Stage::Pipes | Stage::Fork | Stage::Copy, _) => format!(
             "cannot make a process for {named}: {reason} (check the limits on open files and \
              processes)"
         ),

@@ -17,6 +17,7 @@ mod end;
 mod outcome;
 mod program;
 mod protocol;
+mod template;
 mod worker;
 
 pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
@@ -24,7 +25,7 @@ pub(super) use connection::Heard;
 
 use super::outputs::Outputs;
 use crate::clock::Clock;
-use crate::process::Launch;
+use crate::process::{Launch, Source};
 use connection::{accept, converse};
 use falkon_core::execute::Event;
 use falkon_core::result::{Detail, Outcome};
@@ -38,6 +39,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use template::Templates;
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use worker::Worker;
@@ -87,6 +89,9 @@ pub struct WorkerOptions {
     /// A folder that the client of this executor reads and writes too: for
     /// arguments and values that are too large to travel with calls.
     pub objects: Option<PathBuf>,
+    /// Modules, separated by commas, that the first calls are expected to need: workers start
+    /// before there are calls.
+    pub foreseen: Option<String>,
 }
 
 /// Why no worker can be started.
@@ -169,6 +174,7 @@ pub(super) struct Workers {
     reception: Option<Reception>,
     workers: BTreeMap<u64, Worker>,
     next_worker: u64,
+    templates: Templates,
     bundles: HashMap<u64, Bundle>,
     next_bundle: u64,
     /// Bundles that wait for a worker.
@@ -190,7 +196,7 @@ pub(super) struct Workers {
 
 impl Workers {
     pub(super) fn new(options: &super::Options, outputs: Outputs) -> Workers {
-        Workers {
+        let mut workers = Workers {
             options: options.workers.clone(),
             outputs,
             capture_bytes_max: options.capture_bytes_max,
@@ -198,6 +204,7 @@ impl Workers {
             reception: None,
             workers: BTreeMap::new(),
             next_worker: WORKER_LAUNCHES,
+            templates: Templates::default(),
             bundles: HashMap::new(),
             next_bundle: 0,
             waiting: HashMap::new(),
@@ -208,7 +215,10 @@ impl Workers {
             events: VecDeque::new(),
             unseen: Vec::new(),
             heard: Vec::new(),
-        }
+        };
+        // What is wrong is found again, and said, with the first call.
+        let _ = workers.start_ahead();
+        workers
     }
 
     /// What the worker of an instance's command is made for, with `more` variables.
@@ -248,7 +258,8 @@ impl Workers {
         self.next_bundle += 1;
         let home = bundle.home.clone();
         self.bundles.insert(id, bundle);
-        if let Some(worker) = self.idle.get_mut(&home).and_then(Vec::pop) {
+        let idle = self.idle.get_mut(&home).and_then(Vec::pop);
+        if let Some(worker) = idle.or_else(|| self.take_ahead(&home, Worker::is_idle)) {
             self.assign(worker, id, clock);
             return;
         }
@@ -266,6 +277,7 @@ impl Workers {
         let starting =
             self.workers.values().filter(|one| one.is_starting() && one.home == home).count();
         if starting < waiting
+            && self.take_ahead(&home, Worker::is_starting).is_none()
             && let Err(error) = self.launch(&home)
         {
             self.fail_home(&home, &error.to_string(), clock);
@@ -280,19 +292,11 @@ impl Workers {
                 self.reception.insert(Reception::open()?)
             }
         };
-        let argv = reception
-            .folder
-            .command(&self.options, &home.language)
-            .ok_or_else(|| WorkerError::Language(home.language.clone()))?;
+        let argv = reception.folder.command(&self.options, &home.language);
+        let argv = argv.ok_or_else(|| WorkerError::Language(home.language.clone()))?;
         let folder = self.outputs.folder();
         let mut worker = Worker::new(home.clone(), program::token()?, argv.clone(), folder)?;
-        let mut env = home.env.clone();
-        let socket = program::bytes_of(&reception.folder.socket());
-        env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
-        env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.clone().into_bytes()));
-        if let Some(folder) = &self.options.objects {
-            env.push((b"FALKON_WORKER_OBJECTS".to_vec(), program::bytes_of(folder)));
-        }
+        worker.source = self.source(home, &argv);
         let key = self.next_worker;
         self.next_worker += 1;
         if self.workers.len() >= self.slots {
@@ -300,15 +304,35 @@ impl Workers {
         }
         worker.look_at = Some(Instant::now() + Duration::from_secs(START_SECONDS_MAX));
         self.workers.insert(key, worker);
-        self.launches.push(Launch {
-            key,
-            argv,
-            env,
-            cwd: home.cwd.clone(),
-            capture_bytes_max: START_CAPTURE_BYTES,
-            ..Launch::default()
-        });
+        let launch = self.order(key);
+        self.launches.extend(launch);
         Ok(())
+    }
+
+    /// What starts a worker.
+    fn order(&self, key: u64) -> Option<Launch> {
+        let (worker, reception) = (self.workers.get(&key)?, self.reception.as_ref()?);
+        let home = &worker.home;
+        // A copy has what its template has.
+        let (mut env, cwd) = match worker.source {
+            Source::Copy { .. } => (Vec::new(), None),
+            Source::Program | Source::Template => (home.env.clone(), home.cwd.clone()),
+        };
+        let socket = program::bytes_of(&reception.folder.socket());
+        env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
+        env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.clone().into_bytes()));
+        if let Some(folder) = &self.options.objects {
+            env.push((b"FALKON_WORKER_OBJECTS".to_vec(), program::bytes_of(folder)));
+        }
+        Some(Launch {
+            key,
+            argv: worker.command.clone(),
+            env,
+            cwd,
+            capture_bytes_max: START_CAPTURE_BYTES,
+            source: worker.source,
+            ..Launch::default()
+        })
     }
 
     /// Makes room for another worker.

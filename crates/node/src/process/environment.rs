@@ -54,6 +54,14 @@ impl Inherited {
     pub(super) fn key_prefix(&self) -> &[u8] {
         &self.key_prefix
     }
+
+    /// The setting of [`TASK_KEY_VARIABLE`] for a task, with a NUL.
+    pub(super) fn key_setting(&self, key: u64) -> Vec<u8> {
+        let mut setting = self.key_prefix.clone();
+        // Writing to a vector cannot fail.
+        let _ = write!(setting, "{key}\0");
+        setting
+    }
 }
 
 /// The arguments of `execve` for one task. The pointers lead into the task's record, into

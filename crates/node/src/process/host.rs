@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use rustix::event::EventfdFlags;
 
+use super::copy::{Copies, Templates};
 use super::environment::Inherited;
 use super::orphans::Janitor;
 use super::outbox::Outbox;
 use super::record::{self, ForHost, Garbled, Incoming};
 use super::start::Start;
-use super::{HUNG_SLOTS_MAX, Kill, RUNNING_TASKS_MAX, START_MS_MAX, slot};
+use super::{HUNG_SLOTS_MAX, Kill, RUNNING_TASKS_MAX, START_MS_MAX, Source, slot};
 
 /// How often the janitor looks whether tasks have left something behind.
 const JANITOR_PERIOD_MS: u64 = 1_000;
@@ -70,6 +71,7 @@ fn serve(instance: &OsStr, start_limit: Duration) -> io::Result<()> {
         inherited: Inherited::read(instance),
         open_files: raise_open_files(),
         pid: rustix::process::getpid().as_raw_nonzero().get(),
+        copies: Copies::default(),
     });
     // With one slot in any case, a launch that finds no new thread waits for one to be free.
     let seat = pool.new_slot()?;
@@ -152,6 +154,7 @@ pub(super) struct Pool {
     pub(super) open_files: Option<libc::rlimit>,
     /// The host's process number.
     pub(super) pid: libc::pid_t,
+    pub(super) copies: Copies,
 }
 
 #[derive(Debug, Default)]
@@ -170,6 +173,7 @@ struct State {
     hung: usize,
     /// Tasks given to slots so far; the number of each.
     starts: u64,
+    templates: Templates,
     closing: bool,
 }
 
@@ -232,7 +236,12 @@ impl Pool {
     fn take(self: &Arc<Self>, incoming: &mut Incoming) -> Result<(), Garbled> {
         while let Some(record) = incoming.next()? {
             match record::read_for_host(record)? {
-                ForHost::Launch { key, after } => self.launch(key, after, record.to_vec())?,
+                ForHost::Launch { key, after, source } => {
+                    if source == Source::Template {
+                        self.lock().templates.prepare(key);
+                    }
+                    self.launch(key, after, record.to_vec())?;
+                }
                 ForHost::Kill(kill) => self.kill(kill),
                 ForHost::TakeBack(key) => self.take_back(self.lock(), key),
             }
@@ -375,6 +384,7 @@ impl Pool {
         }
         state.running.remove(&key);
         state.held.remove(&key);
+        state.templates.ended(key);
         let follower = state.followers.remove(&key);
         match follower {
             Some(follower) => self.place(state, follower),
@@ -395,6 +405,7 @@ impl Pool {
         let mut state = self.lock();
         state.running.remove(&key);
         state.held.remove(&key);
+        state.templates.ended(key);
         let follower = state.followers.remove(&key)?;
         let followed = state.followers.contains_key(&follower.key);
         state.run(follower.key, Arc::clone(seat));
@@ -411,6 +422,21 @@ impl Pool {
         state.idle.push(Arc::clone(seat));
         drop(state);
         seat.take()
+    }
+
+    /// What becomes the standard input of a template.
+    pub(super) fn template_input(&self, key: u64) -> Option<OwnedFd> {
+        self.lock().templates.input(key)
+    }
+
+    /// Where a template takes orders.
+    pub(super) fn template(&self, key: u64) -> Option<Arc<OwnedFd>> {
+        self.lock().templates.socket(key)
+    }
+
+    /// Whether a task that runs is to end.
+    pub(super) fn is_to_end(&self, key: u64) -> bool {
+        self.lock().running.get(&key).is_some_and(|running| running.kill.is_some())
     }
 
     /// Whether any task is running.
@@ -503,6 +529,7 @@ mod tests {
             inherited: Inherited::read(OsStr::new("test")),
             open_files: None,
             pid: 1,
+            copies: Copies::default(),
         });
         for key in 1..=3 {
             pool.launch(key, None, vec![key as u8]).unwrap();

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
+use super::copy::Copies;
 use super::host::Pool;
 
 /// How long processes that have been killed may take to end before they are given up: one that
@@ -39,7 +40,7 @@ impl Janitor {
 
     /// Ends the processes whose task has ended. Costs one system call if there are none at all.
     pub(super) fn look(&mut self, pool: &Pool) {
-        if !reap_own_children() {
+        if !reap_own_children(&pool.copies) {
             self.strangers.clear();
             return;
         }
@@ -58,7 +59,7 @@ impl Janitor {
                 kill(pid);
             }
         }
-        reap_own_children();
+        reap_own_children(&pool.copies);
     }
 
     /// Ends everything, while the slots end their tasks.
@@ -68,7 +69,7 @@ impl Janitor {
             // A slot counts as busy before it starts its task, and a task that ends leaves its
             // children here before its slot is not busy any more.
             let busy = pool.busy();
-            let any = reap_own_children();
+            let any = reap_own_children(&pool.copies);
             if !busy && !any {
                 return;
             }
@@ -91,22 +92,29 @@ fn wait_child_ended() {
     }
 }
 
-/// Waits for all children of this thread that have ended; returns whether there are others.
-fn reap_own_children() -> bool {
-    loop {
-        // SAFETY: An all-zero siginfo_t is a valid value and a valid place for the result.
-        let (result, pid) = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let flags = libc::WEXITED | libc::WNOHANG | libc::__WNOTHREAD;
-            let result = libc::waitid(libc::P_ALL, 0, &mut info, flags);
-            (result, info.si_pid())
-        };
-        if result != 0 {
-            return false;
-        }
-        if pid == 0 {
-            return true;
-        }
+/// Waits for all children of this thread that have ended, but for copies, for which their slots
+/// wait; returns whether there are others.
+fn reap_own_children(copies: &Copies) -> bool {
+    if !has_children() {
+        return false;
+    }
+    let copies = copies.hold();
+    let mut others = false;
+    for pid in own_children().into_iter().filter(|pid| !copies.has(*pid)) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let reaped = rustix::process::waitid(WaitId::Pid(pid), options);
+        others |= matches!(reaped, Ok(None));
+    }
+    others
+}
+
+/// Whether this thread has children. The slots' own do not count.
+fn has_children() -> bool {
+    // SAFETY: An all-zero siginfo_t is a valid value and a valid place for the result.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WNOTHREAD;
+        libc::waitid(libc::P_ALL, 0, &mut info, flags) == 0
     }
 }
 

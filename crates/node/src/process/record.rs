@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::{CAPTURE_BYTES_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
 use super::{LAUNCH_BYTES_MAX, capture::Stream};
-use super::{Unchanged, Usage};
+use super::{Source, Unchanged, Usage};
 
 /// Longest record; a longer one means that the stream is garbled.
 pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
@@ -30,6 +30,10 @@ const KIND_READY: u8 = 4;
 const KIND_ENDED: u8 = 5;
 const KIND_TAKE_BACK: u8 = 6;
 
+const SOURCE_PROGRAM: u8 = 0;
+const SOURCE_TEMPLATE: u8 = 1;
+const SOURCE_COPY: u8 = 2;
+
 const OUTCOME_EXIT: u8 = 0;
 const OUTCOME_SIGNAL: u8 = 1;
 const OUTCOME_NOT_STARTED: u8 = 2;
@@ -42,7 +46,7 @@ pub(super) struct Garbled;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ForHost {
     /// A launch; the fields are read by [`Order::read`] in the slot that runs it.
-    Launch { key: u64, after: Option<u64> },
+    Launch { key: u64, after: Option<u64>, source: Source },
     /// End a task.
     Kill(Kill),
     /// Do not start the task with this key, if it has not started.
@@ -146,6 +150,7 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
         if let Some(after) = launch.after {
             put_u64(out, after);
         }
+        put_source(out, launch.source);
         put_u64(out, launch.capture_bytes_max.min(CAPTURE_BYTES_MAX));
         put_optional_terminated(out, launch.cwd.as_deref());
         put_optional_terminated(out, launch.stdin.as_deref());
@@ -172,6 +177,17 @@ pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
             out.push(0);
         }
     });
+}
+
+fn put_source(out: &mut Vec<u8>, source: Source) {
+    match source {
+        Source::Program => out.push(SOURCE_PROGRAM),
+        Source::Template => out.push(SOURCE_TEMPLATE),
+        Source::Copy { of } => {
+            out.push(SOURCE_COPY);
+            put_u64(out, of);
+        }
+    }
 }
 
 /// Appends an order to end a task.
@@ -232,9 +248,10 @@ pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2
 pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
     let mut fields = Fields(record);
     match fields.u8()? {
-        KIND_LAUNCH | KIND_REFUSED => {
+        kind @ (KIND_LAUNCH | KIND_REFUSED) => {
             let (key, after) = (fields.u64()?, fields.optional(Fields::u64)?);
-            Ok(ForHost::Launch { key, after })
+            let source = if kind == KIND_LAUNCH { fields.source()? } else { Source::Program };
+            Ok(ForHost::Launch { key, after, source })
         }
         KIND_KILL => {
             let (key, grace) = (fields.u64()?, Duration::from_micros(fields.u64()?));
@@ -301,6 +318,7 @@ fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) key: u64,
+    pub(super) source: Source,
     pub(super) capture_bytes_max: usize,
     pub(super) cwd: Option<&'a CStr>,
     pub(super) stdin: Option<&'a CStr>,
@@ -328,12 +346,13 @@ impl<'a> Order<'a> {
             let errno = fields.u32()? as i32;
             return fields.finish(Err(errno));
         }
+        let source = fields.source()?;
         let capture_bytes_max = fields.u64()?.min(CAPTURE_BYTES_MAX) as usize;
         let cwd = fields.optional(Fields::terminated)?;
         let stdin = fields.optional(Fields::terminated)?;
         let spill = fields.optional(Fields::bytes)?;
         let unchanged = fields.u32()?;
-        Ok(Ok(Order { key, capture_bytes_max, cwd, stdin, spill, unchanged, rest: fields }))
+        Ok(Ok(Order { key, source, capture_bytes_max, cwd, stdin, spill, unchanged, rest: fields }))
     }
 
     /// Reads the files that must be what they were.
@@ -391,6 +410,15 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Result<u64, Garbled> {
         Ok(u64::from_le_bytes(self.chunk()?))
+    }
+
+    fn source(&mut self) -> Result<Source, Garbled> {
+        match self.u8()? {
+            SOURCE_PROGRAM => Ok(Source::Program),
+            SOURCE_TEMPLATE => Ok(Source::Template),
+            SOURCE_COPY => Ok(Source::Copy { of: self.u64()? }),
+            _ => Err(Garbled),
+        }
     }
 
     fn bytes(&mut self) -> Result<&'a [u8], Garbled> {
@@ -481,7 +509,7 @@ mod tests {
         let env = vec((name, string()), 0..5);
         let option = || proptest::option::of(string());
         (
-            any::<(u64, Option<u64>)>(),
+            (any::<(u64, Option<u64>)>(), sources()),
             vec(string(), 1..5),
             env,
             option(),
@@ -491,7 +519,16 @@ mod tests {
             vec(unchanged(), 0..3),
         )
             .prop_map(
-                |((key, after), argv, env, cwd, stdin, capture_bytes_max, spill, unchanged)| {
+                |(
+                    ((key, after), source),
+                    argv,
+                    env,
+                    cwd,
+                    stdin,
+                    capture_bytes_max,
+                    spill,
+                    unchanged,
+                )| {
                     Launch {
                         key,
                         after,
@@ -502,9 +539,15 @@ mod tests {
                         capture_bytes_max,
                         spill,
                         unchanged,
+                        source,
                     }
                 },
             )
+    }
+
+    fn sources() -> impl Strategy<Value = Source> {
+        let copy = any::<u64>().prop_map(|of| Source::Copy { of });
+        prop_oneof![Just(Source::Program), Just(Source::Template), copy]
     }
 
     fn unchanged() -> impl Strategy<Value = Unchanged> {
@@ -528,6 +571,7 @@ mod tests {
             capture_bytes_max: order.capture_bytes_max as u64,
             spill: order.spill.map(<[u8]>::to_vec),
             unchanged,
+            source: order.source,
             ..Launch::default()
         };
         let (argv, env) = (&mut launch.argv, &mut launch.env);
@@ -564,7 +608,7 @@ mod tests {
                 rest = later;
                 while let Some(record) = incoming.next().unwrap() {
                     match read_for_host(record).unwrap() {
-                        ForHost::Launch { key, after } => {
+                        ForHost::Launch { key, after, .. } => {
                             arrived.push(Launch { after, ..read_launch(record) });
                             prop_assert_eq!(launch_key(record), key);
                         }
@@ -587,7 +631,7 @@ mod tests {
             numbers in any::<[u64; 6]>(),
             which in 0..3_u8,
             number in any::<i32>(),
-            stage in 0..7_u8,
+            stage in 0..9_u8,
             output in vec(any::<u8>(), 0..100),
             bound in 0..120_usize,
         ) {

@@ -12,12 +12,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
 use super::capture::Stream;
+use super::copy;
 use super::environment::Image;
 use super::host::{Assignment, Pool, Seat};
 use super::outbox::{HELD_TASK_US_MAX, HELD_US_MAX, Held};
-use super::record::{self, Order, Report};
+use super::record::{self, Order, Report, Variable};
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
-use super::{FileMark, Outcome, Stage, Usage};
+use super::{FileMark, Outcome, Source, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
 const READ_BYTES: usize = 64 << 10;
@@ -129,7 +130,7 @@ impl Slot {
                 // Nobody waits for it any more.
                 Ok((pipes, child)) => {
                     kill_group(&child, libc::SIGKILL);
-                    reap(&child);
+                    self.reap(&child);
                     self.done = Some((pipes, child));
                     return None;
                 }
@@ -175,19 +176,25 @@ impl Slot {
         let [stdout, stderr] = &mut self.streams;
         stdout.begin(head_bytes_max, order.spill, ".stdout");
         stderr.begin(head_bytes_max, order.spill, ".stderr");
-        progress.reach(Stage::Stdin);
-        let stdin = match order.stdin {
-            Some(path) => {
-                let open = open_stdin(cwd, path);
-                Some(open.map_err(|errno| NotSpawned::new(Stage::Stdin, errno))?)
-            }
-            None => None,
-        };
-        image.prepare(&self.pool.inherited, order).map_err(garbled)?;
         let pipes = match self.pipes.take() {
             Some(pipes) => pipes,
             None => new_pipes().map_err(|(stage, errno)| NotSpawned::new(stage, errno))?,
         };
+        if let Source::Copy { of } = order.source {
+            progress.reach(Stage::Copy);
+            let child = self.copy(order, of, &pipes);
+            return Ok((pipes, child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?));
+        }
+        progress.reach(Stage::Stdin);
+        let stdin = match (order.source, order.stdin) {
+            (Source::Template, _) => self.pool.template_input(order.key),
+            (_, Some(path)) => {
+                let open = open_stdin(cwd, path);
+                Some(open.map_err(|errno| NotSpawned::new(Stage::Stdin, errno))?)
+            }
+            _ => None,
+        };
+        image.prepare(&self.pool.inherited, order).map_err(garbled)?;
         let [stdout, stderr] = &pipes;
         let setup = Setup {
             cwd,
@@ -204,6 +211,51 @@ impl Slot {
         Ok((pipes, child))
     }
 
+    /// Has a template make a copy, and waits until it is there.
+    fn copy(&mut self, order: Order<'_>, of: u64, pipes: &[Pipe; 2]) -> Result<Child, i32> {
+        let key = order.key;
+        let template = self.pool.template(of).ok_or(libc::ESRCH)?;
+        let mut settings = self.pool.inherited.key_setting(key);
+        let setting = |variable: Variable<'_>| {
+            settings.extend_from_slice(variable.setting.to_bytes_with_nul());
+        };
+        order.strings(|_| {}, setting).map_err(|_| libc::EINVAL)?;
+        let (answer, reply) =
+            rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|errno| errno.raw_os_error())?;
+        let [stdout, stderr] = pipes;
+        copy::order(&template, &settings, [stdout.1.as_fd(), stderr.1.as_fd(), reply.as_fd()])?;
+        // Its end is seen when the template's is the only one, and closed.
+        drop((reply, template));
+        let deadline = now_us() + copy::ANSWER_MS_MAX * 1000;
+        let seat = Arc::clone(&self.seat);
+        let mut fds = [PollFd::new(&answer, PollFlags::IN), PollFd::new(&seat.wake, PollFlags::IN)];
+        loop {
+            let left = time_left(deadline.saturating_sub(now_us()));
+            let _ = rustix::event::poll(&mut fds, Some(&left));
+            if !fds[0].revents().is_empty() {
+                return self.pool.copies.adopt(copy::number(answer.as_fd())?);
+            }
+            if !fds[1].revents().is_empty() {
+                let _ = rustix::io::read(&seat.wake, &mut [0; 8]);
+                self.flush();
+            }
+            if self.pool.is_to_end(key) {
+                return Err(libc::ECANCELED);
+            }
+            if now_us() >= deadline {
+                return Err(libc::ETIMEDOUT);
+            }
+        }
+    }
+
+    /// Waits for a child that has ended.
+    fn reap(&self, child: &Child) -> (Outcome, Usage) {
+        match child.is_copy {
+            true => self.pool.copies.reap(child),
+            false => reap(child),
+        }
+    }
+
     /// Follows a task that runs until it has ended.
     fn follow_to_its_end(
         &mut self,
@@ -217,7 +269,7 @@ impl Slot {
         // While the task has not been waited for, its number and so its group's is not used
         // again. What it left in its group goes with it.
         kill_group(&child, libc::SIGKILL);
-        let (outcome, usage) = reap(&child);
+        let (outcome, usage) = self.reap(&child);
         self.done = Some((pipes, child));
         (outcome, usage, ended)
     }
@@ -329,7 +381,7 @@ fn kill_group(child: &Child, signal: i32) {
 }
 
 /// Waits for a child that has ended.
-fn reap(child: &Child) -> (Outcome, Usage) {
+pub(super) fn reap(child: &Child) -> (Outcome, Usage) {
     let mut status = 0;
     // SAFETY: An all-zero rusage is a valid value, and both are valid places for results. The
     // child is this thread's own and nobody else waits for it.

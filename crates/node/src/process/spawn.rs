@@ -121,6 +121,8 @@ impl NotSpawned {
 pub(super) struct Child {
     pub(super) pid: libc::pid_t,
     pub(super) pidfd: OwnedFd,
+    /// It is a copy of a template, and a child of the host's first thread.
+    pub(super) is_copy: bool,
 }
 
 /// All that the child reads, and what it leaves for the parent, in memory that both share.
@@ -209,7 +211,7 @@ pub(super) unsafe fn spawn(
     };
     image.executed((errno == 0).then_some(candidate));
     match (errno, pidfd) {
-        (0, Some(pidfd)) => Ok(Child { pid, pidfd }),
+        (0, Some(pidfd)) => Ok(Child { pid, pidfd, is_copy: false }),
         (errno, pidfd) => {
             // No pidfd and no error: a kernel older than 5.2, which ignores the flag.
             let errno = if pidfd.is_none() && errno == 0 { libc::ENOSYS } else { errno };

@@ -4,7 +4,7 @@
 use super::{Process, Tasks};
 use crate::executor::objects::SandboxError;
 use crate::executor::watchdog::Place;
-use crate::process::{Launch, Unchanged};
+use crate::process::{Launch, Source, Unchanged};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::execute::{Start, StartData};
 use falkon_core::result::Outcome;
@@ -123,6 +123,7 @@ impl Tasks {
             capture_bytes_max: self.capture_bytes_max,
             spill: Some(spill),
             unchanged,
+            source: Source::Program,
         });
     }
 

@@ -6,6 +6,7 @@ use falkon_core::task::{InstanceId, TaskId, Time};
 use falkon_wire::codec::{put_array, put_bytes};
 use falkon_wire::command::{Command, Function};
 use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,7 +19,28 @@ pub(in crate::executor) struct Home {
     pub(in crate::executor) instance: Option<InstanceId>,
     pub(super) cwd: Option<Vec<u8>>,
     pub(super) env: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) imports: Imports,
 }
+
+/// Names of modules that calls are expected to need, separated by commas, if their client says
+/// so. Homes that differ in nothing else are the same.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Imports(pub(super) Option<Vec<u8>>);
+
+impl PartialEq for Imports {
+    fn eq(&self, _: &Imports) -> bool {
+        true
+    }
+}
+
+impl Eq for Imports {}
+
+impl Hash for Imports {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// The variable with which a client names [`Imports`].
+const IMPORTS: &[u8] = b"FALKON_WORKER_IMPORTS";
 
 impl Home {
     /// What the worker of an instance's command is made for, with `more` variables.
@@ -33,8 +55,10 @@ impl Home {
         }
         let mut env = command.env.clone();
         env.extend(more);
+        let imports = env.iter().rposition(|(name, _)| name == IMPORTS);
+        let imports = Imports(imports.map(|at| env.remove(at).1));
         let (language, cwd) = (call.function.language.clone(), command.cwd.clone());
-        Ok(Home { language, instance, cwd, env })
+        Ok(Home { language, instance, cwd, env, imports })
     }
 }
 

@@ -130,6 +130,9 @@ impl Workers {
     /// A worker's process has ended.
     pub(in crate::executor) fn ended(&mut self, ended: Ended, clock: &Clock) {
         let key = ended.key;
+        if self.templates.ended(&ended) || self.start_uncopied(&ended) {
+            return;
+        }
         let Some(worker) = self.workers.get_mut(&key) else { return };
         worker.ended = Some(ended);
         if worker.closed || !worker.connected {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The Python worker.
 const PYTHON_PROGRAM: &str = include_str!("../../../../../python/falkon/worker.py");
 /// The language whose worker comes with Falkon.
-const PYTHON: &str = "python";
+pub(super) const PYTHON: &str = "python";
 /// What runs it, unless the user says otherwise.
 const PYTHON_COMMAND: &str = "python3";
 

@@ -3,7 +3,7 @@
 use super::WorkerError;
 use super::bundle::{Bundle, Home};
 use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, RECORD_HEAD_BYTES, function_frame};
-use crate::process::{Captured, Ended};
+use crate::process::{Captured, Ended, Source};
 use falkon_core::limits::BUNDLE_TASKS_MAX;
 use falkon_wire::command::Function;
 use rustix::fs::MemfdFlags;
@@ -42,6 +42,8 @@ pub(super) struct Worker {
     pub(super) token: String,
     /// What it was started with.
     pub(super) command: Vec<Vec<u8>>,
+    /// What becomes its process.
+    pub(super) source: Source,
     /// Where its messages go, once it has connected.
     pub(super) messages: Option<UnboundedSender<Vec<u8>>>,
     pub(super) pid: Option<i32>,
@@ -100,6 +102,7 @@ impl Worker {
             home,
             token,
             command,
+            source: Source::Program,
             messages: None,
             pid: None,
             connected: false,

@@ -1,3 +1,4 @@
+use super::super::bundle::Imports;
 use super::*;
 use crate::executor::workers::protocol::Answers;
 use std::os::fd::AsFd;
@@ -35,7 +36,13 @@ fn answer_all(buffer: impl AsFd, bundle: u64, calls: u32) {
 }
 
 fn worker(folder: &Path) -> Worker {
-    let home = Home { language: "test".to_owned(), instance: None, cwd: None, env: Vec::new() };
+    let home = Home {
+        language: "test".to_owned(),
+        instance: None,
+        cwd: None,
+        env: Vec::new(),
+        imports: Imports::default(),
+    };
     Worker::new(Arc::new(home), String::new(), Vec::new(), folder).unwrap()
 }
 

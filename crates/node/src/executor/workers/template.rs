@@ -1,0 +1,209 @@
+//! Templates: Python workers that have imported what calls are expected to need and make no calls
+//! themselves. Other workers are copies of them ([`crate::process::Source::Copy`]), and start in
+//! milliseconds.
+//!
+//! A template is for workers of one working directory and one set of variables, whatever the
+//! instance and the initializer: it runs neither calls nor initializers. A worker of which no copy
+//! can be made is started as if there were no templates.
+
+use super::bundle::{Home, Imports};
+use super::worker::Worker;
+use super::{START_CAPTURE_BYTES, WorkerError, Workers, program};
+use crate::process::{Ended, Launch, Outcome, Source, Stage};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Templates of an executor that are there at the same time.
+const TEMPLATES_MAX: usize = 4;
+/// Places that are remembered to have no template.
+const BASES_MAX: usize = 256;
+/// A template that was killed as often, or that crashes, is not started again.
+const DEATHS_MAX: u32 = 3;
+/// Workers that start before there are calls.
+const WORKERS_AHEAD_MAX: usize = 4;
+/// Tells workers with different initializers apart; templates run none.
+const INITIALIZER: &[u8] = b"FALKON_WORKER_INITIALIZER";
+
+/// What a template's workers have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Base {
+    cwd: Option<Vec<u8>>,
+    env: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Base {
+    fn of(home: &Home) -> Base {
+        let env = home.env.iter().filter(|(name, _)| name != INITIALIZER);
+        Base { cwd: home.cwd.clone(), env: env.cloned().collect() }
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    /// It runs, and was used for the last time as the so many-th.
+    Runs { key: u64, used: u64, deaths: u32 },
+    /// It has ended, and may be started again.
+    Ended { deaths: u32 },
+    /// No copy of it may be made.
+    Unfit,
+}
+
+/// The templates of an executor.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    states: HashMap<Base, State>,
+    uses: u64,
+}
+
+impl Templates {
+    /// The template for workers of this kind, if it runs; `Err` if it is to be started, with the
+    /// number of those that have died.
+    fn find(&mut self, base: &Base) -> Result<Option<u64>, u32> {
+        self.uses += 1;
+        match self.states.get_mut(base) {
+            Some(State::Runs { key, used, .. }) => {
+                *used = self.uses;
+                Ok(Some(*key))
+            }
+            Some(State::Ended { deaths }) => Err(*deaths),
+            Some(State::Unfit) => Ok(None),
+            None => Err(0),
+        }
+    }
+
+    /// A template is started; returns one that is to make room for it.
+    fn started(&mut self, base: Base, key: u64, deaths: u32) -> Option<u64> {
+        if self.states.len() >= BASES_MAX {
+            self.states.retain(|_, state| matches!(state, State::Runs { .. }));
+        }
+        self.states.insert(base, State::Runs { key, used: self.uses, deaths });
+        let running = self.states.values().filter_map(|state| match state {
+            State::Runs { key, used, .. } => Some((*used, *key)),
+            State::Ended { .. } | State::Unfit => None,
+        });
+        let running: Vec<_> = running.collect();
+        let oldest = running.iter().min().filter(|_| running.len() > TEMPLATES_MAX);
+        oldest.map(|(_, key)| *key)
+    }
+
+    fn state(&mut self, key: u64) -> Option<&mut State> {
+        self.states
+            .values_mut()
+            .find(|state| matches!(state, State::Runs { key: one, .. } if *one == key))
+    }
+
+    /// A process has ended; whether it was a template.
+    pub(super) fn ended(&mut self, ended: &Ended) -> bool {
+        let Some(state) = self.state(ended.key) else { return false };
+        let State::Runs { deaths, .. } = *state else { return false };
+        *state = match ended.outcome {
+            // A module that it had imported was edited, or it was to make room.
+            Outcome::Exit(0) => State::Ended { deaths },
+            Outcome::Signal(_) if deaths < DEATHS_MAX => State::Ended { deaths: deaths + 1 },
+            Outcome::NotStarted { .. } if deaths < DEATHS_MAX => {
+                State::Ended { deaths: deaths + 1 }
+            }
+            _ => State::Unfit,
+        };
+        true
+    }
+
+    /// Gives up a template that does not answer.
+    fn give_up(&mut self, key: u64) {
+        if let Some(state) = self.state(key) {
+            *state = State::Unfit;
+        }
+    }
+}
+
+impl Workers {
+    /// What becomes a worker of this home: a copy, if there is a template or is to be one.
+    pub(super) fn source(&mut self, home: &Home, argv: &[Vec<u8>]) -> Source {
+        if home.language != program::PYTHON {
+            return Source::Program;
+        }
+        let Some(imports) = &home.imports.0 else { return Source::Program };
+        let base = Base::of(home);
+        let deaths = match self.templates.find(&base) {
+            Ok(Some(of)) => return Source::Copy { of },
+            Ok(None) => return Source::Program,
+            Err(deaths) => deaths,
+        };
+        let key = self.next_worker;
+        self.next_worker += 1;
+        let mut env = base.env.clone();
+        env.push((b"FALKON_WORKER_TEMPLATE".to_vec(), imports.clone()));
+        self.launches.push(Launch {
+            key,
+            argv: argv.to_vec(),
+            env,
+            cwd: home.cwd.clone(),
+            capture_bytes_max: START_CAPTURE_BYTES,
+            source: Source::Template,
+            ..Launch::default()
+        });
+        if let Some(oldest) = self.templates.started(base, key, deaths) {
+            self.kills.push((oldest, Duration::ZERO));
+        }
+        Source::Copy { of: key }
+    }
+
+    /// A worker's process has ended: starts it as a program if it is one of which no copy could
+    /// be made, and returns whether it is.
+    pub(super) fn start_uncopied(&mut self, ended: &Ended) -> bool {
+        let Outcome::NotStarted { stage: Stage::Copy, errno } = ended.outcome else { return false };
+        let Some(worker) = self.workers.get_mut(&ended.key) else { return false };
+        let Source::Copy { of } = std::mem::take(&mut worker.source) else { return false };
+        if errno == libc::ETIMEDOUT {
+            self.templates.give_up(of);
+            self.kills.push((of, Duration::ZERO));
+        }
+        if worker.retired {
+            return false;
+        }
+        let launch = self.order(ended.key);
+        self.launches.extend(launch);
+        true
+    }
+
+    /// Starts workers before there are calls, as the client of this executor will make some.
+    pub(super) fn start_ahead(&mut self) -> Result<(), WorkerError> {
+        let Some(imports) = self.options.foreseen.clone() else { return Ok(()) };
+        let home = Arc::new(Home {
+            language: program::PYTHON.to_owned(),
+            instance: None,
+            cwd: None,
+            env: Vec::new(),
+            imports: Imports(Some(imports.into_bytes())),
+        });
+        for _ in 0..self.slots.min(WORKERS_AHEAD_MAX) {
+            self.launch(&home)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a worker that was started ahead to the calls of an instance; `is_fit` says which.
+    pub(super) fn take_ahead(
+        &mut self,
+        home: &Arc<Home>,
+        is_fit: impl Fn(&Worker) -> bool,
+    ) -> Option<u64> {
+        if self.options.shared || self.options.foreseen.is_none() {
+            return None;
+        }
+        let base = Base::of(home);
+        let is_ahead = |worker: &Worker| {
+            worker.home.instance.is_none()
+                && worker.home.language == home.language
+                && Base::of(&worker.home) == base
+                && is_fit(worker)
+        };
+        let (key, worker) = self.workers.iter_mut().find(|(_, worker)| is_ahead(worker))?;
+        let before = std::mem::replace(&mut worker.home, home.clone());
+        if let Some(idle) = self.idle.get_mut(&before) {
+            idle.retain(|one| one != key);
+        }
+        Some(*key)
+    }
+}

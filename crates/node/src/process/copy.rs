@@ -1,0 +1,136 @@
+//! Copies of processes that run.
+//!
+//! A *template* is a program that has done once what takes long, as imports of modules, and then
+//! waits for orders at a socket that is its standard input. An order is one packet: settings
+//! (`NAME=VALUE` and a NUL, for each), with three descriptors: what the copy writes to, twice, and
+//! a pipe for its number. The template forks twice, so that the copy becomes a child of the host's
+//! first thread, as all orphans of tasks do. Once that has happened the copy leads a process
+//! group, dies with its parent, has the first setting (the one of its task) in its environment in
+//! place of the template's, and writes its number to the pipe: 32 bits in the order of this
+//! machine. A template that has ended, or that drops an order, closes the pipe.
+//!
+//! From there on a copy is a task like any other: its slot waits for it, and only its slot.
+
+use std::collections::{HashMap, HashSet};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
+
+use super::slot::reap;
+use super::spawn::Child;
+use super::{Outcome, Usage};
+
+/// How long a template may take to answer an order; it does so when it has done what takes long.
+pub(super) const ANSWER_MS_MAX: u64 = 10_000;
+
+/// The templates that run, or are about to.
+#[derive(Debug, Default)]
+pub(super) struct Templates {
+    sockets: HashMap<u64, (Arc<OwnedFd>, Option<OwnedFd>)>,
+}
+
+impl Templates {
+    /// Makes the socket of a template before it is started: copies may be ordered from then on.
+    pub(super) fn prepare(&mut self, key: u64) {
+        let pair = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        // Without one the template ends at once, and its copies have none.
+        if let Ok((ours, theirs)) = pair {
+            self.sockets.insert(key, (Arc::new(ours), Some(theirs)));
+        }
+    }
+
+    /// What becomes the standard input of a template.
+    pub(super) fn input(&mut self, key: u64) -> Option<OwnedFd> {
+        self.sockets.get_mut(&key)?.1.take()
+    }
+
+    /// Where a template takes orders.
+    pub(super) fn socket(&self, key: u64) -> Option<Arc<OwnedFd>> {
+        self.sockets.get(&key).map(|(ours, _)| Arc::clone(ours))
+    }
+
+    /// A task has ended, which may have been a template.
+    pub(super) fn ended(&mut self, key: u64) {
+        self.sockets.remove(&key);
+    }
+}
+
+/// Orders a copy with these settings.
+pub(super) fn order(
+    template: &OwnedFd,
+    settings: &[u8],
+    fds: [BorrowedFd<'_>; 3],
+) -> Result<(), i32> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    // A template that is so far behind is not waited for.
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = rustix::net::sendmsg(template, &[IoSlice::new(settings)], &mut ancillary, flags);
+    sent.map(drop).map_err(rustix::io::Errno::raw_os_error)
+}
+
+/// The number of a copy, once its pipe has something to read.
+pub(super) fn number(answer: BorrowedFd<'_>) -> Result<Pid, i32> {
+    let mut number = [0; 4];
+    match rustix::io::read(answer, &mut number) {
+        Ok(4) => Pid::from_raw(i32::from_ne_bytes(number)).ok_or(libc::EPIPE),
+        _ => Err(libc::EPIPE),
+    }
+}
+
+/// The copies that slots wait for: the janitor leaves them alone.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    pids: Mutex<HashSet<libc::pid_t>>,
+}
+
+/// The copies, for as long as none is adopted or waited for.
+#[derive(Debug)]
+pub(super) struct Held<'a>(MutexGuard<'a, HashSet<libc::pid_t>>);
+
+impl Held<'_> {
+    /// Whether a slot waits for this process.
+    pub(super) fn has(&self, pid: Pid) -> bool {
+        self.0.contains(&pid.as_raw_nonzero().get())
+    }
+}
+
+impl Copies {
+    /// Keeps copies from being adopted or waited for.
+    pub(super) fn hold(&self) -> Held<'_> {
+        Held(self.pids.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes a copy over from the janitor, who may have waited for it if it has ended already.
+    pub(super) fn adopt(&self, pid: Pid) -> Result<Child, i32> {
+        let mut held = self.hold();
+        let errno = rustix::io::Errno::raw_os_error;
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(errno)?;
+        // A child of this process that nobody has waited for, and so the one that has answered.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), look).map_err(errno)?;
+        let pid = pid.as_raw_nonzero().get();
+        held.0.insert(pid);
+        Ok(Child { pid, pidfd, is_copy: true })
+    }
+
+    /// Waits for a copy that has ended, or is about to.
+    pub(super) fn reap(&self, child: &Child) -> (Outcome, Usage) {
+        let mut held = self.hold();
+        let reaped = reap(child);
+        held.0.remove(&child.pid);
+        reaped
+    }
+}
