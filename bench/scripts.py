@@ -8,7 +8,12 @@ executor, of two workers each: imports, start, calls and end count. A script's g
 library's ProcessPoolExecutor, whose workers are forked, it goes level by level, bags in
 chunks. Both print the same value, or the benchmark fails. The ratio of a script is that
 of the medians of its rounds. Needs numpy, scipy, pandas and scikit-learn. Libraries use
-one thread in each process (OMP_NUM_THREADS, OPENBLAS_NUM_THREADS).
+one thread in each process (OMP_NUM_THREADS, OPENBLAS_NUM_THREADS). A first round is
+dropped; after it Falkon knows the scripts (docs/python-start.md). With --first it knows
+none of them.
+
+Then, how long the first result takes with numpy and scipy loaded, from before the executor
+is made, beside what importing them takes.
 """
 
 import argparse
@@ -27,26 +32,42 @@ KINDS = ("falkon", "pool")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run(name, kind):
+FIRST = """
+import sys, time, multiprocessing, concurrent.futures, falkon
+falkon.Executor, concurrent.futures.ProcessPoolExecutor
+start = time.perf_counter()
+import numpy, scipy.linalg, scipy.optimize
+imported = time.perf_counter()
+if sys.argv[1] == "falkon":
+    pool = falkon.Executor(max_workers=2)
+else:
+    context = multiprocessing.get_context("fork")
+    pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=context)
+pool.submit(scipy.linalg.norm, [3, 4]).result()
+print(imported - start, time.perf_counter() - imported)
+"""
+
+
+def run(name, kind, variables):
     """Seconds of a script's process, and what it printed."""
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, FOLDER / (name + ".py"), kind],
         stdout=subprocess.PIPE,
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **ONE_THREAD, **variables},
         check=True,
         text=True,
     )
     return time.perf_counter() - start, done.stdout
 
 
-def rounds_of(name, rounds):
+def rounds_of(name, rounds, variables):
     """Seconds of each round, by kind. A first round, which is dropped, fills caches."""
     taken = {kind: [] for kind in KINDS}
     for number in range(rounds + 1):
         printed = set()
         for kind in KINDS if number % 2 else reversed(KINDS):
-            seconds, text = run(name, kind)
+            seconds, text = run(name, kind, variables)
             printed.add(text)
             if number:
                 taken[kind].append(seconds)
@@ -55,9 +76,25 @@ def rounds_of(name, rounds):
     return taken
 
 
+def first_results(rounds):
+    """Seconds that imports took, and first results after them, by kind."""
+    found = {kind: [] for kind in KINDS}
+    imports = []
+    for number in range(rounds + 1):
+        for kind in KINDS if number % 2 else reversed(KINDS):
+            command = [sys.executable, "-c", FIRST, kind]
+            text = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+            imported, first = map(float, text.split())
+            if number:
+                imports.append(imported)
+                found[kind].append(first)
+    return imports, found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--first", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("scripts", nargs="*", default=SCRIPTS)
     options = parser.parse_args()
@@ -71,8 +108,9 @@ def main():
     if not options.json:
         print("Python %(python)s, %(cpus)d CPUs, load %(load).1f, %(machine)s" % found)
         print("%-18s %18s %18s %8s" % ("seconds", "falkon", "forking pool", "ratio"))
+    variables = {"FALKON_START_AHEAD": "0"} if options.first else {}
     for name in options.scripts:
-        taken = rounds_of(name, options.rounds)
+        taken = rounds_of(name, options.rounds, variables)
         medians = {kind: statistics.median(taken[kind]) for kind in KINDS}
         ratio = medians["falkon"] / medians["pool"]
         found["scripts"][name] = {"seconds": taken, "median": medians, "ratio": ratio}
@@ -81,11 +119,15 @@ def main():
             print("%-18s %18s %18s %8.2f" % (name, *texts, ratio), flush=True)
     ratios = [one["ratio"] for one in found["scripts"].values()]
     found["ratio"] = {"median": statistics.median(ratios), "largest": max(ratios)}
+    imports, firsts = first_results(options.rounds)
+    found["import_seconds"], found["first_result_seconds"] = imports, firsts
     if options.json:
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
         print("ratios: median %(median).2f, largest %(largest).2f" % found["ratio"])
+        ms = [statistics.median(one) * 1e3 for one in (imports, *firsts.values())]
+        print("imports take %.0f ms; then first results: falkon %.0f ms, pool %.0f ms" % tuple(ms))
 
 
 if __name__ == "__main__":
