@@ -88,6 +88,7 @@ pub use event::{
 };
 pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
 pub use lifetime::{Expiry, Lifetime};
+pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use recover::{Record, RecoverError};
 pub use whereabouts::Whereabouts;

@@ -10,6 +10,7 @@ mod ahead;
 mod bundle;
 mod check;
 mod due;
+mod kept;
 mod leave;
 mod load;
 mod obey;
@@ -23,6 +24,7 @@ use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use ahead::Waits;
+use kept::Kept;
 use outbox::Outbox;
 use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -178,8 +180,9 @@ pub enum Action {
     VisitEnded(u64, VisitEnd),
     /// A task with data objects is over: its sandbox may go.
     Clear(TaskKey),
-    /// Output that was kept under these numbers is not needed any more.
-    Discard(Vec<u64>),
+    /// Output that was kept under these numbers is not needed any more: runs of
+    /// them, as (first, count).
+    Discard(Vec<(u64, u64)>),
     /// It has left: nothing runs and nothing is unreported.
     Left,
 }
@@ -291,6 +294,7 @@ pub struct Executor {
     /// The mean run time of processes here, the latest counting most.
     mean_micros: Option<u64>,
     outbox: Outbox,
+    kept: Kept,
     last_spoke: Time,
     startable: bool,
     /// The cache, and what tasks have to do with it.
@@ -332,6 +336,7 @@ impl Executor {
             asked_for: 0,
             mean_micros: None,
             outbox: Outbox::default(),
+            kept: Kept::default(),
             last_spoke: Time::default(),
             startable: false,
             data: None,
@@ -425,6 +430,7 @@ impl Executor {
         self.told_leaving = false;
         self.last_spoke = self.now;
         self.tell_data_anew();
+        self.kept.tell_anew();
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for template in std::mem::take(&mut self.batches).into_values() {
@@ -605,7 +611,10 @@ impl Executor {
         ended: Time,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(run) = self.vacate(key, Some(ended.min(self.now))) else { return };
+        let Some(run) = self.vacate(key, Some(ended.min(self.now))) else {
+            self.discard(detail.as_deref());
+            return;
+        };
         if run.class.kind == Kind::Function
             && outcome != Outcome::NotRun
             && let Some(prepared) = self.templates.get_mut(&run.template)
@@ -675,26 +684,6 @@ impl Executor {
             run.killed = Some(why);
             self.in_doubt += u64::from(run.is_in_doubt() && !in_doubt);
             self.actions.push_back(Action::Kill { key, grace_micros });
-        }
-    }
-
-    fn forget_template(&mut self, template: TemplateId) {
-        if let Some(prepared) = self.templates.get_mut(&template) {
-            prepared.forgotten = true;
-            if prepared.uses == 0 {
-                self.templates.remove(&template);
-                self.actions.push_back(Action::Forget(template));
-            }
-        }
-    }
-
-    fn release_template(&mut self, template: TemplateId) {
-        if let Some(prepared) = self.templates.get_mut(&template) {
-            prepared.uses -= 1;
-            if prepared.uses == 0 && prepared.forgotten {
-                self.templates.remove(&template);
-                self.actions.push_back(Action::Forget(template));
-            }
         }
     }
 }

@@ -249,8 +249,8 @@ pub const LEAVE_ALONE_MICROS_MAX: u64 = 10_000_000;
 /// Time between a task's SIGTERM and its SIGKILL.
 pub const KILL_GRACE_MICROS: u64 = 2_000_000;
 
-/// A run of tasks, as (first, count), in a record.
-const RUN_BYTES_MAX: u64 = 19;
+/// A run of tasks, or of other numbers, as (first, count).
+pub const RUN_BYTES_MAX: u64 = 19;
 /// How a run of tasks stands ([`Attempts`](crate::dispatch::Attempts)), in a
 /// record.
 const ATTEMPTS_BYTES_MAX: u64 = 48;
@@ -299,19 +299,23 @@ const _: () = {
     assert!((FOUND_EXECUTORS_MAX * access) as u64 <= MESSAGE_BYTES_MAX);
     let changes = CHANGES_OBJECTS_MAX as u64 * 28 + UPDATE_NAMED_BYTES_MAX;
     let returned = UPDATE_RUNS_MAX as u64 * HELD_BYTES_MAX;
-    assert!(UPDATE_BYTES_MAX + changes + returned + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    let told = returned + UPDATE_KEPT_RUNS_MAX as u64 * RUN_BYTES_MAX;
+    assert!(UPDATE_BYTES_MAX + changes + told + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
     assert!(ATTEMPTS_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);
 };
 /// Results whose output executors keep, in all instances; output of further
 /// ones is discarded beyond what was sent.
 pub const OUTPUT_TASKS_MAX: u64 = 1 << 20;
-/// Discarded outputs that wait for one executor's next orders; further ones go
-/// with the executor, or when they are old.
-pub const DISCARDED_NAMES_MAX: u64 = 1 << 17;
-/// Outputs that one order discards; further ones come with the next.
-pub const ORDER_DISCARDED_NAMES_MAX: u64 = 1 << 14;
-const _: () = assert!(ORDER_DISCARDED_NAMES_MAX <= DISCARDED_NAMES_MAX);
+/// Runs of discarded outputs that wait for one executor's next orders; further
+/// ones are discarded when it connects again.
+pub const DISCARDED_RUNS_MAX: usize = 1 << 17;
+/// Runs of outputs that one order discards; further ones come with the next.
+pub const ORDER_DISCARDED_RUNS_MAX: usize = 1 << 14;
+/// Runs of outputs in one message in which an executor says what it keeps;
+/// further ones come with the next.
+pub const UPDATE_KEPT_RUNS_MAX: usize = 1 << 14;
+const _: () = assert!(ORDER_DISCARDED_RUNS_MAX <= DISCARDED_RUNS_MAX);
 /// Holders of an object that an executor is told of.
 pub const HINT_HOLDERS_MAX: usize = 4;
 /// Objects on their way to an executor before no more are sent ahead of tasks.

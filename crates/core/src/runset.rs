@@ -132,6 +132,11 @@ impl RunSet {
         self.runs.iter().map(|(start, end)| (*start, end - start))
     }
 
+    /// As [`RunSet::iter`] from the first run on that begins at `from` or later.
+    pub fn iter_from(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.runs.range(from..).map(|(start, end)| (*start, end - start))
+    }
+
     fn overlapping(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
         if first >= end {
             return Vec::new();

@@ -492,7 +492,7 @@ impl Driver {
                     objects.clear(key);
                 }
             }
-            Action::Discard(numbers) => self.tasks.outputs().discard(&numbers),
+            Action::Discard(runs) => self.tasks.outputs().discard(&runs),
             Action::Left => self.left = true,
         }
     }

@@ -11,7 +11,7 @@
 //! A file goes when the result that it belongs to is forgotten, when it is
 //! [`AGE_S_MAX`] old, and with the process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -75,7 +75,7 @@ struct Inner {
 /// The files that there are.
 #[derive(Debug, Default)]
 struct Files {
-    by_number: HashMap<(u64, Stream), Kept>,
+    by_number: BTreeMap<(u64, Stream), Kept>,
     by_id: HashMap<ObjectId, (u64, Stream)>,
 }
 
@@ -227,11 +227,16 @@ impl OverflowDirectory {
         Some(OwnFile::new(self.file(number, stream)))
     }
 
-    /// Output that nobody needs any more. Its files are removed by a thread of
-    /// their own: to remove a long one takes its time.
-    pub fn discard(&self, numbers: &[u64]) {
-        for &number in numbers {
-            for stream in Stream::BOTH {
+    /// Output that nobody needs any more, as runs of numbers: (first, count). Its
+    /// files are removed by a thread of their own: to remove a long one takes
+    /// its time.
+    pub fn discard(&self, runs: &[(u64, u64)]) {
+        for &(first, count) in runs {
+            let until = first.saturating_add(count);
+            let of_run = (first, Stream::Stdout)..(until, Stream::Stdout);
+            let found: Vec<(u64, Stream)> =
+                self.files().by_number.range(of_run).map(|(at, _)| *at).collect();
+            for (number, stream) in found {
                 if self.files().take(number, stream).is_some() {
                     self.inner.remove_file(self.file(number, stream));
                 }
@@ -243,6 +248,13 @@ impl OverflowDirectory {
     /// disk was full.
     pub(crate) fn drop_file(&self, number: u64, stream: Stream) {
         self.inner.remove_file(self.file(number, stream));
+    }
+
+    /// Removes what a worker wrote and nobody can use, if it is here.
+    pub(crate) fn drop_given(&self, path: PathBuf) {
+        if path.parent() == Some(self.path()) {
+            self.inner.remove_file(path);
+        }
     }
 
     /// Removes the directory with all that is in it.
@@ -473,13 +485,13 @@ mod tests {
         let (number, id) = kept(&directory, b"long");
         let own = directory.take(number, Stream::Stdout).unwrap();
         assert!(directory.open(id).is_none() && directory.take(number, Stream::Stdout).is_none());
-        directory.discard(&[number]);
+        directory.discard(&[(number, 1)]);
         assert_eq!(fs::read(own.path()).unwrap(), b"long", "it is the taker's");
         let path = own.path().to_owned();
         drop(own);
         assert!(!path.exists());
         let (number, id) = kept(&directory, b"longer");
-        directory.discard(&[number, 99]);
+        directory.discard(&[(number, 1), (99, u64::MAX)]);
         assert!(directory.open(id).is_none());
         let path = directory.path().to_owned();
         directory.close();

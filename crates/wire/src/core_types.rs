@@ -12,8 +12,8 @@ use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, Prepare, Purpose,
-    Record, RequestError, Selection, StoredPage, Update,
+    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, PagedOutput, Prepare,
+    Purpose, Record, RequestError, Selection, StoredPage, Update,
 };
 use falkon_core::result::{
     Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
@@ -146,13 +146,14 @@ wire_struct!(Order {
     leave,
 });
 wire_struct!(Lease { allocation, leaves_in_micros });
-wire_struct!(Update { number, reports, returned, recalled, leaving, cache });
+wire_struct!(Update { number, reports, returned, recalled, leaving, kept, cache });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });
 wire_struct!(PagePlace { file, offset, bytes });
 wire_struct!(StoredPage { from, count, tasks, place });
 wire_struct!(Page { results, executors });
+wire_struct!(PagedOutput { position, task, stdout, stderr });
 wire_enum!(Record {
     0 => Created { instance, created, options },
     1 => Submitted { instance, first, queued, client, submission },
@@ -171,6 +172,7 @@ wire_enum!(Record {
     14 => Heard { instance, at },
     15 => Submitters { instance, client, runs },
     16 => Attempts { runs },
+    17 => Outputs { instance, outputs },
 });
 wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
@@ -195,6 +197,7 @@ wire_list!(
     Report,
     Finished,
     StoredPage,
+    PagedOutput,
     Assigned,
     Attempts,
     Prepare,

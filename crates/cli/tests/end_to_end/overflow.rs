@@ -11,7 +11,7 @@ use falkon_node::secure::{AccessFile, Role, Session};
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToExecutor};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -184,6 +184,55 @@ fn kept_output_goes_with_its_instance_and_with_its_executor() {
     next.signal(Signal::TERM);
     next.finish().exits(0);
     assert_eq!(kept(&scratch).len(), 0, "it goes with its executor");
+}
+
+#[test]
+fn output_goes_whose_discarding_a_dispatcher_has_forgotten() {
+    let site = Site::new();
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let scratch = site.path("s");
+    let executor = dispatcher.executor("worker", &["--scratch", scratch.to_str().unwrap()]);
+    let [kept_one, one, other] = ['a', 'b', 'c'].map(|letter| submit(&access, &[], letter));
+    for instance in [&kept_one, &one, &other] {
+        access.run("wait", &[instance]).exits(0);
+    }
+    assert_eq!(kept(&scratch).len(), 3);
+    // A dispatcher that is started anew waits for nobody, as nothing runs.
+    dispatcher.kill();
+    executor.signal(Signal::STOP);
+    dispatcher.start();
+    access.run("destroy", &[&one]).exits(0);
+    dispatcher.kill();
+    dispatcher.start();
+    access.run("destroy", &[&other]).exits(0);
+    executor.signal(Signal::CONT);
+    poll("the output of instances that are gone goes", || kept(&scratch).len() == 1);
+    assert!(is_all(access.run("results", &[&kept_one]).exits(0).text(), 'a'));
+}
+
+#[test]
+fn output_goes_that_was_written_when_its_process_host_was_killed() {
+    let site = Site::new();
+    let dispatcher = site.dispatcher("d", &[]);
+    let access = dispatcher.access();
+    let scratch = site.path("s");
+    let mut started = site.signals("started");
+    let mut gate = site.gate("gate");
+    let executor =
+        dispatcher.executor("worker", &["--slots", "1", "--scratch", scratch.to_str().unwrap()]);
+    let [_, _, write] = long('a');
+    let script = format!("{write}; echo on > {}; read line < {}", started.path(), gate.path());
+    let id = access.submit(&["--", "sh", "-c", &script]);
+    started.take(1);
+    poll("it is written", || kept(&scratch).len() == 1);
+    kill_process(site.left().host_of(&executor), Signal::KILL).unwrap();
+    started.take(1);
+    gate.let_through(1);
+    assert!(is_all(access.run("results", &[&id]).exits(0).text(), 'a'));
+    poll("what the first attempt wrote goes", || kept(&scratch).len() == 1);
+    access.run("destroy", &[&id]).exits(0);
+    poll("what the second one wrote goes", || kept(&scratch).is_empty());
 }
 
 /// An instance of one task that writes to both streams, and its results.

@@ -136,8 +136,9 @@ pub struct Order {
     /// Templates that no assigned task needs any more.
     pub forget: Vec<BatchId>,
     /// Output that the executor keeps ([`Overflow`](crate::result::Overflow))
-    /// and that nobody will ask for any more, by its numbers.
-    pub discard: Vec<u64>,
+    /// and that nobody will ask for any more: runs of its numbers, as (first,
+    /// count).
+    pub discard: Vec<(u64, u64)>,
     /// What there is to know about data besides.
     pub data: Option<Box<DataOrder>>,
     /// Hand back what has not started, finish what has, then go.
@@ -158,6 +159,10 @@ pub struct Update {
     /// The executor is about to leave: it gives back what it has not started
     /// and takes no more.
     pub leaving: bool,
+    /// Output that it keeps of reports that were acknowledged, in other
+    /// sessions as well: runs of its numbers, as (first, count). It says so
+    /// once in each session, in parts.
+    pub kept: Vec<(u64, u64)>,
     /// What has changed in its cache.
     pub cache: Option<Box<Changes>>,
 }
@@ -170,6 +175,7 @@ impl Update {
             && self.returned.is_empty()
             && !self.recalled
             && !self.leaving
+            && self.kept.is_empty()
             && self.cache.is_none()
     }
 }

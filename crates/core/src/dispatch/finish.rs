@@ -256,6 +256,9 @@ impl Dispatcher {
             self.report(id, report);
             self.outputs.settle(report);
         }
+        if !update.kept.is_empty() {
+            self.settle_kept(id, &update.kept);
+        }
         self.unobtainable.clear();
         if update.leaving || (!update.reports.is_empty() && self.is_leaving(id)) {
             self.prepare_leaving(id);

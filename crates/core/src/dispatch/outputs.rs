@@ -1,9 +1,13 @@
 //! Output that executors keep because it was too long to be sent: which results
 //! it belongs to, and what the executors are to discard.
 
-use super::Dispatcher;
-use crate::limits::{DISCARDED_NAMES_MAX, ORDER_DISCARDED_NAMES_MAX, OUTPUT_TASKS_MAX};
+use super::instance::Instance;
+use super::{Dispatcher, Record, RecoverError};
+use crate::limits::{
+    DISCARDED_RUNS_MAX, ORDER_DISCARDED_RUNS_MAX, OUTPUT_TASKS_MAX, RECORD_RUNS_MAX,
+};
 use crate::result::{Detail, Finished, Overflow, Report, Stream};
+use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +20,19 @@ struct Output {
     streams: [Option<Overflow>; 2],
 }
 
+/// The output of a task whose result is in a page, as a snapshot has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PagedOutput {
+    /// The position of the result.
+    pub position: u64,
+    /// The task.
+    pub task: TaskId,
+    /// What its executor keeps of standard output.
+    pub stdout: Option<Overflow>,
+    /// What its executor keeps of standard error.
+    pub stderr: Option<Overflow>,
+}
+
 /// What executors keep of results that are held, and what they need not keep
 /// any more.
 #[derive(Debug, Default)]
@@ -23,8 +40,10 @@ pub(super) struct Outputs {
     by_task: BTreeMap<(InstanceId, u64), Output>,
     /// From the position of each result to its task.
     by_position: BTreeMap<(InstanceId, u64), u64>,
+    /// By incarnation, the numbers of what these results refer to.
+    held: BTreeMap<u64, RunSet>,
     /// By incarnation, the numbers of what is to be discarded there.
-    discards: BTreeMap<u64, Vec<u64>>,
+    discards: BTreeMap<u64, RunSet>,
     /// Incarnations for which something was added to these.
     pending: BTreeSet<u64>,
 }
@@ -33,13 +52,24 @@ impl Outputs {
     /// A result is held from now on, at `position` among those of its instance.
     pub(super) fn hold(&mut self, instance: InstanceId, position: u64, finished: &Finished) {
         let Some(detail) = &finished.detail else { return };
-        let streams = detail.overflows();
+        self.hold_streams(instance, position, finished.first.0, detail.overflows());
+    }
+
+    fn hold_streams(
+        &mut self,
+        instance: InstanceId,
+        position: u64,
+        task: u64,
+        streams: [Option<Overflow>; 2],
+    ) {
         if streams == [None, None] || self.by_task.len() as u64 >= OUTPUT_TASKS_MAX {
             return;
         }
-        let task = finished.first.0;
         self.by_position.insert((instance, position), task);
         self.by_task.insert((instance, task), Output { position, streams });
+        for overflow in streams.into_iter().flatten() {
+            self.held.entry(overflow.incarnation).or_default().insert(overflow.number, 1);
+        }
     }
 
     /// The results of an instance before position `upto` are forgotten.
@@ -49,6 +79,7 @@ impl Outputs {
         {
             self.by_position.remove(&(instance, position));
             if let Some(output) = self.by_task.remove(&(instance, task)) {
+                self.let_go(output.streams);
                 self.discard(output.streams);
             }
         }
@@ -79,22 +110,50 @@ impl Outputs {
         }
     }
 
-    fn discard(&mut self, streams: [Option<Overflow>; 2]) {
+    /// Has everything discarded of what an executor says that it keeps that
+    /// belongs to no result.
+    fn settle_kept(&mut self, incarnation: u64, kept: &[(u64, u64)]) {
+        for &(first, count) in kept {
+            let unheld = match self.held.get(&incarnation) {
+                Some(held) => held.gaps(first, count),
+                None => vec![(first, count)],
+            };
+            unheld.into_iter().for_each(|run| self.discard_run(incarnation, run));
+        }
+    }
+
+    fn let_go(&mut self, streams: [Option<Overflow>; 2]) {
         for overflow in streams.into_iter().flatten() {
-            let numbers = self.discards.entry(overflow.incarnation).or_default();
-            // What is too much goes with its executor, or when it is old.
-            if (numbers.len() as u64) < DISCARDED_NAMES_MAX {
-                numbers.push(overflow.number);
-                self.pending.insert(overflow.incarnation);
+            if let Some(held) = self.held.get_mut(&overflow.incarnation) {
+                held.remove(overflow.number, 1);
+                if held.is_empty() {
+                    self.held.remove(&overflow.incarnation);
+                }
             }
         }
     }
 
+    fn discard(&mut self, streams: [Option<Overflow>; 2]) {
+        for overflow in streams.into_iter().flatten() {
+            self.discard_run(overflow.incarnation, (overflow.number, 1));
+        }
+    }
+
+    fn discard_run(&mut self, incarnation: u64, (first, count): (u64, u64)) {
+        let numbers = self.discards.entry(incarnation).or_default();
+        if numbers.run_count() < DISCARDED_RUNS_MAX {
+            numbers.insert(first, count);
+            self.pending.insert(incarnation);
+        }
+    }
+
     /// What an executor is to discard, as far as it goes into one order.
-    pub(super) fn take_discards(&mut self, incarnation: u64) -> Vec<u64> {
+    pub(super) fn take_discards(&mut self, incarnation: u64) -> Vec<(u64, u64)> {
         let Some(numbers) = self.discards.get_mut(&incarnation) else { return Vec::new() };
-        let rest = numbers.split_off(numbers.len().min(ORDER_DISCARDED_NAMES_MAX as usize));
-        let now = std::mem::replace(numbers, rest);
+        let now: Vec<(u64, u64)> = numbers.iter().take(ORDER_DISCARDED_RUNS_MAX).collect();
+        for (first, count) in &now {
+            numbers.remove(*first, *count);
+        }
         if numbers.is_empty() {
             self.discards.remove(&incarnation);
         } else {
@@ -103,7 +162,7 @@ impl Outputs {
         now
     }
 
-    /// An executor process is gone, with what it kept.
+    /// An executor process was given up. If it comes back it says what it keeps.
     pub(super) fn executor_gone(&mut self, incarnation: u64) {
         self.discards.remove(&incarnation);
         self.pending.remove(&incarnation);
@@ -125,7 +184,26 @@ impl Outputs {
         let wrong = self.by_position.iter().find(|entry| !is_right(*entry));
         let unequal =
             || (self.by_position.len() != self.by_task.len()).then_some((InstanceId(0), 0));
-        wrong.map(|(at, _)| *at).or_else(unequal)
+        let is_held = |overflow: &Overflow| {
+            self.held.get(&overflow.incarnation).is_some_and(|held| held.contains(overflow.number))
+        };
+        let unheld = || {
+            let mut outputs = self.by_task.iter();
+            let is_wrong = |output: &Output| !output.streams.iter().flatten().all(is_held);
+            outputs
+                .find(|(_, output)| is_wrong(output))
+                .map(|((id, _), found)| (*id, found.position))
+        };
+        wrong.map(|(at, _)| *at).or_else(unequal).or_else(unheld)
+    }
+
+    /// Those of an instance's results before a position.
+    fn before(&self, instance: InstanceId, until: u64) -> impl Iterator<Item = PagedOutput> + '_ {
+        let found = self.by_position.range((instance, 0)..(instance, until));
+        found.filter_map(move |(&(_, position), &task)| {
+            let [stdout, stderr] = self.by_task.get(&(instance, task))?.streams;
+            Some(PagedOutput { position, task: TaskId(task), stdout, stderr })
+        })
     }
 
     /// The positions at which results of an instance have such output.
@@ -141,6 +219,45 @@ impl Outputs {
 }
 
 impl Dispatcher {
+    /// An executor says what it keeps of reports that were acknowledged.
+    pub(super) fn settle_kept(&mut self, id: ExecutorId, kept: &[(u64, u64)]) {
+        if let Some(executor) = self.executors.find(&id) {
+            self.outputs.settle_kept(executor.incarnation, kept);
+        }
+    }
+
+    /// For a snapshot: what executors keep of an instance's results that are in
+    /// pages.
+    pub(super) fn snapshot_outputs(&self, instance: &Instance, records: &mut Vec<Record>) {
+        let id = instance.id;
+        let mut outputs = self.outputs.before(id, instance.results.memory_start());
+        loop {
+            let part: Vec<PagedOutput> = outputs.by_ref().take(RECORD_RUNS_MAX).collect();
+            if part.is_empty() {
+                return;
+            }
+            records.push(Record::Outputs { instance: id, outputs: part });
+        }
+    }
+
+    /// What executors keep of an instance's results in pages.
+    pub(super) fn recover_outputs(
+        &mut self,
+        id: InstanceId,
+        outputs: &[PagedOutput],
+    ) -> Result<(), RecoverError> {
+        let results = &self.recovering(id)?.results;
+        let (start, end) = (results.start(), results.end());
+        for PagedOutput { position, task, stdout, stderr } in outputs {
+            if !(start..end).contains(position) {
+                let (expected, found) = (end, *position);
+                return Err(RecoverError::Results { instance: id, expected, found });
+            }
+            self.outputs.hold_streams(id, *position, task.0, [*stdout, *stderr]);
+        }
+        Ok(())
+    }
+
     /// Has executors told what they need not keep any more. They wait for
     /// nothing, so that goes with the next order or after a moment.
     pub(super) fn tell_discards(&mut self) {
@@ -232,13 +349,13 @@ mod tests {
         }
         assert_eq!(outputs.take_discards(7), []);
         outputs.forget(INSTANCE, 12);
-        assert_eq!(outputs.take_discards(7), [100, 101]);
+        assert_eq!(outputs.take_discards(7), [(100, 2)]);
         let kept = Some(Overflow { incarnation: 7, number: 102 });
         assert_eq!(outputs.find(INSTANCE, TaskId(2), Stream::Stdout), kept);
         assert_eq!(outputs.find(INSTANCE, TaskId(2), Stream::Stderr), None);
         assert_eq!(outputs.find(INSTANCE, TaskId(1), Stream::Stdout), None);
         outputs.forget_all(INSTANCE);
-        assert_eq!((outputs.take_discards(7), outputs.len()), (vec![102], 0));
+        assert_eq!((outputs.take_discards(7), outputs.len()), (vec![(102, 1)], 0));
         assert_eq!(outputs.check(), None);
     }
 
@@ -250,23 +367,38 @@ mod tests {
         for (task, number) in [(5, 1), (5, 2), (6, 3)] {
             outputs.settle(&report(task, 1, 7, number));
         }
-        assert_eq!(outputs.take_discards(7), [2, 3]);
+        assert_eq!(outputs.take_discards(7), [(2, 2)]);
     }
 
     #[test]
     fn an_order_has_a_bounded_number_of_discards() {
         let mut outputs = Outputs::default();
-        for number in 0..ORDER_DISCARDED_NAMES_MAX + 5 {
-            outputs.settle(&report(number, 1, 7, number));
+        for number in 0..ORDER_DISCARDED_RUNS_MAX as u64 + 5 {
+            outputs.settle(&report(number, 1, 7, 2 * number));
         }
-        assert_eq!(outputs.take_discards(7).len() as u64, ORDER_DISCARDED_NAMES_MAX);
+        assert_eq!(outputs.take_discards(7).len(), ORDER_DISCARDED_RUNS_MAX);
         assert_eq!(outputs.take_discards(7).len(), 5);
-        for number in 0..DISCARDED_NAMES_MAX + 5 {
-            outputs.settle(&report(number, 1, 8, number));
+        for number in 0..DISCARDED_RUNS_MAX as u64 + 5 {
+            outputs.settle(&report(number, 1, 8, 2 * number));
         }
-        assert_eq!(outputs.discards[&8].len() as u64, DISCARDED_NAMES_MAX);
+        assert_eq!(outputs.discards[&8].run_count(), DISCARDED_RUNS_MAX);
         outputs.executor_gone(8);
         assert_eq!(outputs.take_discards(8), []);
+    }
+
+    #[test]
+    fn what_an_executor_keeps_without_a_result_is_discarded() {
+        let mut outputs = Outputs::default();
+        for task in [0, 1, 4] {
+            outputs.hold(INSTANCE, 10 + task, &finished(task, 7, 100 + task));
+        }
+        outputs.settle_kept(7, &[(90, 2), (100, 7)]);
+        assert_eq!(outputs.take_discards(7), [(90, 2), (102, 2), (105, 2)]);
+        outputs.settle_kept(8, &[(1, u64::MAX)]);
+        assert_eq!(outputs.take_discards(8), [(1, u64::MAX - 1)]);
+        outputs.forget(INSTANCE, 11);
+        outputs.settle_kept(7, &[(100, 1)]);
+        assert_eq!((outputs.take_discards(7), outputs.check()), (vec![(100, 1)], None));
     }
 
     #[test]

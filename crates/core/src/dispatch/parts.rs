@@ -6,7 +6,7 @@ use crate::encoded::{
     ASSIGNED_BYTES_MAX, Encoded, HELD_BYTES_MAX, ID_BYTES_MAX, OBJECT_COUNT_BYTES_MAX,
     data_bytes_max, located_bytes_max, peer_bytes_max, rows_bytes_max,
 };
-use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX};
+use crate::limits::{ENVELOPE_BYTES_MAX, ORDER_BYTES_MAX, RUN_BYTES_MAX};
 
 impl Order {
     /// The most bytes that the order takes in a message.
@@ -16,7 +16,8 @@ impl Order {
         ENVELOPE_BYTES_MAX
             + self.prepare.iter().map(Prepare::bytes).sum::<u64>()
             + self.assign.iter().map(Assigned::bytes).sum::<u64>()
-            + (self.forget.len() + self.discard.len()) as u64 * ID_BYTES_MAX
+            + self.forget.len() as u64 * ID_BYTES_MAX
+            + self.discard.len() as u64 * RUN_BYTES_MAX
             + held
             + self.data.as_ref().map_or(0, |data| data.bytes())
     }
@@ -50,8 +51,8 @@ impl Order {
         for batch in self.forget {
             parts.next(ID_BYTES_MAX).forget.push(batch);
         }
-        for number in self.discard {
-            parts.next(ID_BYTES_MAX).discard.push(number);
+        for run in self.discard {
+            parts.next(RUN_BYTES_MAX).discard.push(run);
         }
         let last = parts.next(0);
         last.recall = self.recall;
@@ -194,7 +195,7 @@ mod tests {
             cancel: (0..cancel).map(held).collect(),
             disown: (0..disown).map(held).collect(),
             forget: (0..forget).map(BatchId).collect(),
-            discard: (0..forget).collect(),
+            discard: (0..forget).map(|number| (2 * number, 1)).collect(),
             data: Some(Box::new(DataOrder {
                 peers: (0..peers).map(peer).collect(),
                 fetch: (0..fetch).map(located).collect(),

@@ -6,6 +6,7 @@
 
 use super::cancel::records_of;
 use super::instance::Instance;
+use super::outputs::PagedOutput;
 use super::pages::StoredPage;
 use super::{Attempts, Dispatcher, InstanceOptions};
 use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
@@ -141,6 +142,14 @@ pub enum Record {
         instance: InstanceId,
         /// Where they are, in the order of delivery.
         pages: Vec<StoredPage>,
+    },
+    /// In a snapshot, after [`Record::Paged`]: what executors keep of results in
+    /// pages.
+    Outputs {
+        /// Whose results.
+        instance: InstanceId,
+        /// In the order of delivery.
+        outputs: Vec<PagedOutput>,
     },
     /// In a snapshot: what is known of an instance beyond its live
     /// submissions and the results that it holds. Several in a row, if there are many runs:
@@ -292,6 +301,7 @@ impl Dispatcher {
             }
             Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
+            Record::Outputs { instance, outputs } => self.recover_outputs(instance, &outputs)?,
             Record::Values { instance, tasks, values } => {
                 self.recovering(instance)?.recover_values(&tasks, &values);
             }
@@ -569,6 +579,7 @@ impl Dispatcher {
         for pages in page_parts(instance.results.pages()) {
             records.push(Record::Paged { instance: id, pages });
         }
+        self.snapshot_outputs(instance, records);
         let mut from = instance.results.memory_start();
         while from < instance.results.end() {
             let results = instance.results.batch(from);

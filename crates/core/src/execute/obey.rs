@@ -16,7 +16,9 @@ impl Executor {
         if !self.connected {
             return;
         }
-        self.outbox.acknowledged(order.acknowledged);
+        for report in self.outbox.acknowledged(order.acknowledged) {
+            self.kept.acknowledged(&report);
+        }
         for prepare in order.prepare {
             let template = TemplateId(self.next_template);
             self.next_template += 1;
@@ -56,6 +58,7 @@ impl Executor {
             }
         }
         if !order.discard.is_empty() {
+            self.kept.discard(&order.discard);
             self.actions.push_back(Action::Discard(order.discard));
         }
         if order.leave {
@@ -208,9 +211,9 @@ impl Executor {
     /// Nobody hears of what a task wrote.
     pub(super) fn discard(&mut self, detail: Option<&Detail>) {
         let kept = detail.into_iter().flat_map(Detail::overflows).flatten();
-        let numbers: Vec<u64> = kept.map(|overflow| overflow.number).collect();
-        if !numbers.is_empty() {
-            self.actions.push_back(Action::Discard(numbers));
+        let runs: Vec<(u64, u64)> = kept.map(|overflow| (overflow.number, 1)).collect();
+        if !runs.is_empty() {
+            self.actions.push_back(Action::Discard(runs));
         }
     }
 
@@ -228,6 +231,26 @@ impl Executor {
             .collect();
         for key in keys {
             self.kill(key, why, grace_micros);
+        }
+    }
+
+    pub(super) fn forget_template(&mut self, template: TemplateId) {
+        if let Some(prepared) = self.templates.get_mut(&template) {
+            prepared.forgotten = true;
+            if prepared.uses == 0 {
+                self.templates.remove(&template);
+                self.actions.push_back(Action::Forget(template));
+            }
+        }
+    }
+
+    pub(super) fn release_template(&mut self, template: TemplateId) {
+        if let Some(prepared) = self.templates.get_mut(&template) {
+            prepared.uses -= 1;
+            if prepared.uses == 0 && prepared.forgotten {
+                self.templates.remove(&template);
+                self.actions.push_back(Action::Forget(template));
+            }
         }
     }
 }

@@ -19,7 +19,8 @@ impl Executor {
             return None;
         }
         let changes = self.cache_changes();
-        self.outbox.next_update(changes)
+        let kept = self.kept.next();
+        self.outbox.next_update(changes, kept)
     }
 
     /// Until when reports wait for those that follow them, if they do. The
@@ -35,6 +36,7 @@ impl Executor {
             && self.free.cpus_milli == 0
             && !self.queue.is_empty()
             && !self.outbox.is_full()
+            && !self.kept.is_telling()
             && self.outbox.has_only_reports();
         held.then_some(until)
     }
@@ -110,8 +112,13 @@ impl Outbox {
     }
 
     /// The next message, if there is anything to say.
-    pub(super) fn next_update(&mut self, cache: Option<Box<Changes>>) -> Option<Update> {
+    pub(super) fn next_update(
+        &mut self,
+        cache: Option<Box<Changes>>,
+        kept: Vec<(u64, u64)>,
+    ) -> Option<Update> {
         if cache.is_none()
+            && kept.is_empty()
             && self.pending.is_empty()
             && self.returned.is_empty()
             && !self.recalled
@@ -123,7 +130,8 @@ impl Outbox {
         let returned = self.returned.len().min(UPDATE_RUNS_MAX);
         let returned: Vec<Held> = self.returned.drain(..returned).collect();
         let gives_back_more = !self.returned.is_empty();
-        let reports = self.take_pending(cache.is_none() && returned.is_empty());
+        let alone = cache.is_none() && kept.is_empty() && returned.is_empty();
+        let reports = self.take_pending(alone);
         self.next_number += 1;
         if !reports.is_empty() {
             self.sent.push_back((self.next_number, reports.clone()));
@@ -131,6 +139,7 @@ impl Outbox {
         self.heartbeat = false;
         Some(Update {
             cache,
+            kept,
             number: self.next_number,
             reports,
             returned,
@@ -157,14 +166,22 @@ impl Outbox {
         reports
     }
 
-    pub(super) fn acknowledged(&mut self, number: u64) {
-        while let Some((sent, reports)) = self.sent.front() {
+    /// The dispatcher has taken in the updates up to this number. Gives their
+    /// reports.
+    pub(super) fn acknowledged(&mut self, number: u64) -> Vec<Report> {
+        let mut acknowledged = Vec::new();
+        while let Some((sent, reports)) = self.sent.front_mut() {
             if *sent > number {
                 break;
             }
             self.bytes -= reports.iter().map(size).sum::<u64>();
+            match acknowledged.is_empty() {
+                true => std::mem::swap(&mut acknowledged, reports),
+                false => acknowledged.append(reports),
+            }
             self.sent.pop_front();
         }
+        acknowledged
     }
 
     /// What is held adds up.

@@ -4,10 +4,10 @@
 use crate::rng::Rng;
 use crate::workload::{Op, Plan};
 use falkon_core::dispatch::{ConnectionId, Delivery, Event, Reply, RequestError, Selection};
-use falkon_core::result::{Counts, Outcome};
+use falkon_core::result::{Counts, Outcome, Overflow};
 use falkon_core::runset::RunSet;
 use falkon_core::task::{InstanceId, Submission, TaskId, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -21,6 +21,8 @@ pub(crate) struct Client {
     was_subscribed: bool,
     /// Results by position: task, outcome, attempts.
     pub(crate) log: Vec<(u64, Outcome, u32)>,
+    /// What executors keep of these results.
+    outputs: BTreeSet<Overflow>,
     pub(crate) ended: RunSet,
     pub(crate) accepted: u64,
     /// Tasks it asked to be cancelled.
@@ -44,6 +46,7 @@ impl Client {
             wake_at: Some(Time(0)),
             was_subscribed: false,
             log: Vec::new(),
+            outputs: BTreeSet::new(),
             ended: RunSet::default(),
             accepted: 0,
             cancelled: RunSet::default(),
@@ -55,6 +58,13 @@ impl Client {
 
     pub(crate) fn is_done(&self) -> bool {
         self.destroyed || (self.complete && self.ops.is_empty() && self.awaiting.is_none())
+    }
+
+    /// What executors keep of its results that its instance still has, now that
+    /// it has taken in all of them.
+    pub(crate) fn kept_outputs(&self) -> impl Iterator<Item = &Overflow> {
+        let has_results = self.plan.options.keep_results && !self.destroyed;
+        self.outputs.iter().filter(move |_| has_results)
     }
 
     /// The next request, if it is time for one.
@@ -160,6 +170,8 @@ impl Client {
                 let named = delivery.executors.iter().any(|(id, _)| *id == executor);
                 assert!(named, "executor {executor} has no name");
             }
+            let outputs = run.detail.iter().flat_map(|detail| detail.overflows());
+            self.outputs.extend(outputs.flatten());
             for task in run.first.0..run.first.0 + run.count {
                 let result = (task, run.outcome, run.attempts);
                 if let Some(before) = self.log.get(at) {

@@ -217,10 +217,11 @@ fn event() -> impl Strategy<Value = Event> {
                 connection,
                 join: Join { lease: Lease::default(), serves: None, incarnation, name, capacity, held, reports },
             }),
-        8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8)
-            .prop_map(|(connection, number, reports, returned, bits)| Event::Update {
+        8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8, runs())
+            .prop_map(|(connection, number, reports, returned, bits, kept)| Event::Update {
                 connection,
                 update: Update { cache: None,
+                    kept,
                     number,
                     reports,
                     returned,
@@ -230,6 +231,11 @@ fn event() -> impl Strategy<Value = Event> {
             }),
         1 => connection.prop_map(|connection| Event::Closed { connection }),
     ]
+}
+
+/// Runs of any numbers.
+fn runs() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    vec((any_number(), any_number()), 0..4)
 }
 
 fn order() -> impl Strategy<Value = Order> {
@@ -257,19 +263,22 @@ fn order() -> impl Strategy<Value = Order> {
         vec(held(), 0..3),
         vec(held(), 0..3),
         vec(batch, 0..2),
+        runs(),
     )
-        .prop_map(|(acknowledged, prepare, assign, recall, cancel, disown, forget)| Order {
-            data: None,
-            acknowledged,
-            prepare,
-            assign,
-            recall,
-            cancel,
-            disown,
-            forget,
-            discard: Vec::new(),
-            leave: acknowledged % 2 == 1,
-        })
+        .prop_map(
+            |(acknowledged, prepare, assign, recall, cancel, disown, forget, discard)| Order {
+                data: None,
+                acknowledged,
+                prepare,
+                assign,
+                recall,
+                cancel,
+                disown,
+                forget,
+                discard,
+                leave: acknowledged % 2 == 1,
+            },
+        )
 }
 
 /// Whether nothing in it is longer than it may be.

@@ -2,7 +2,7 @@
 
 use crate::workload::is_row_of;
 use falkon_core::execute::{Action, Event, Executor, Start, TaskKey, TemplateId};
-use falkon_core::result::Outcome;
+use falkon_core::result::{Outcome, Overflow};
 use falkon_core::task::{Kind, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,10 @@ pub(crate) struct Process {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) machine: Executor,
+    pub(crate) incarnation: u64,
+    /// The numbers of output that it keeps because it was too long.
+    pub(crate) kept: BTreeSet<u64>,
+    next_output: u64,
     pub(crate) capacity: Resources,
     pub(crate) alive: bool,
     pub(crate) left: bool,
@@ -39,6 +43,9 @@ impl Node {
         let name = format!("node-{incarnation}");
         Node {
             machine: Executor::new(incarnation, name, capacity.clone()),
+            incarnation,
+            kept: BTreeSet::new(),
+            next_output: 1,
             capacity,
             alive: true,
             left: false,
@@ -188,6 +195,20 @@ impl Node {
         self.ends.remove(&(at, key));
         let process = self.processes.remove(&key)?;
         Some((key, process))
+    }
+
+    /// A task has written more than can be sent.
+    pub(crate) fn keep(&mut self) -> Option<Overflow> {
+        let number = self.next_output;
+        self.next_output += 1;
+        self.kept.insert(number);
+        Some(Overflow { incarnation: self.incarnation, number })
+    }
+
+    pub(crate) fn discard(&mut self, runs: &[(u64, u64)]) {
+        for (first, count) in runs {
+            self.kept.retain(|number| *number < *first || number - first >= *count);
+        }
     }
 
     pub(crate) fn handle(&mut self, now: Time, event: Event) {

@@ -18,7 +18,7 @@ use falkon_core::execute;
 use falkon_core::limits::PREFETCH_TASKS_MAX;
 use falkon_core::result::{Detail, Outcome, Status};
 use falkon_core::task::{InstanceId, Kind, Resources, Rows, Time};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,6 +96,10 @@ pub(crate) struct World {
     journal: Vec<Record>,
     /// For pages of results.
     disk: Option<Disk>,
+    /// Which tasks write more than can be sent; `None`: none.
+    lengths: Option<Rng>,
+    /// All instances are destroyed.
+    is_over: bool,
     crash: Option<Crash>,
     links: BTreeMap<u64, Link>,
     next_connection: u64,
@@ -138,6 +142,8 @@ impl World {
             dispatcher: Dispatcher::new(),
             journal: Vec::new(),
             disk: None,
+            lengths: None,
+            is_over: false,
             crash: None,
             links: BTreeMap::new(),
             next_connection: 0,
@@ -155,7 +161,8 @@ impl World {
         }
     }
 
-    /// As [`World::new`]; most of them have a disk for pages of results.
+    /// As [`World::new`]; most of them have a disk for pages of results, and
+    /// some tasks write more than can be sent.
     pub(crate) fn with_disk(
         seed: u64,
         capacities: Vec<Resources>,
@@ -164,7 +171,8 @@ impl World {
     ) -> World {
         let disk = Disk::random(seed);
         let dispatcher = new_dispatcher(disk.as_ref());
-        World { dispatcher, disk, ..World::new(seed, capacities, plans, faults) }
+        let lengths = Some(Rng::new(seed ^ 0x1043));
+        World { dispatcher, disk, lengths, ..World::new(seed, capacities, plans, faults) }
     }
 
     /// Goes on until all clients are done; panics if they are not by `limit`.
@@ -582,7 +590,7 @@ impl World {
                 outcome: process.outcome,
                 started: process.started,
                 ended: process.ends,
-                detail: self.detail(client, key.task.0, &process),
+                detail: self.detail(index, client, key.task.0, &process),
             };
             self.nodes[index].handle(self.now, ended);
         }
@@ -630,8 +638,8 @@ impl World {
                 execute::Action::Stage(_)
                 | execute::Action::Peers(_)
                 | execute::Action::VisitEnded(..)
-                | execute::Action::Discard(_)
                 | execute::Action::Clear(_) => panic!("no task has data here"),
+                execute::Action::Discard(runs) => self.nodes[index].discard(&runs),
                 execute::Action::Left => {
                     self.nodes[index].left = true;
                     self.end_node(index);
@@ -688,12 +696,29 @@ impl World {
         self.nodes[index].spawn(start, now, micros, outcome);
     }
 
-    /// What is said of a task that has ended: its value.
-    fn detail(&self, client: usize, task: u64, process: &Process) -> Option<Arc<Detail>> {
+    /// What is said of a task that has ended: its value, and what its node
+    /// keeps of what it wrote.
+    fn detail(
+        &mut self,
+        node: usize,
+        client: usize,
+        task: u64,
+        process: &Process,
+    ) -> Option<Arc<Detail>> {
         let plan = &self.clients[client].plan.tasks[task as usize];
-        let value = value_of(plan, task);
-        let says = process.outcome == Outcome::Exit(0) && !value.is_empty();
-        says.then(|| Arc::new(Detail { value, ..Detail::default() }))
+        let mut detail = Detail::default();
+        if process.outcome == Outcome::Exit(0) {
+            detail.value = value_of(plan, task);
+        }
+        let is_long = self.lengths.as_mut().is_some_and(|lengths| lengths.percent(40));
+        if is_long && process.start.class.kind == Kind::Process {
+            detail.stdout.total_bytes = 1 << 20;
+            detail.stdout.overflow = self.nodes[node].keep();
+            if process.ends.0.is_multiple_of(3) {
+                detail.stderr = detail.stdout.clone();
+            }
+        }
+        (detail != Detail::default()).then(|| Arc::new(detail))
     }
 
     /// A task starts with the values that it was submitted to take.
@@ -932,6 +957,21 @@ impl World {
         }
     }
 
+    /// At rest, executors keep exactly what the results refer to that the
+    /// dispatcher holds.
+    fn judge_outputs(&self) {
+        let of_clients = self.clients.iter().flat_map(Client::kept_outputs);
+        let of_clients = of_clients.filter(|_| !self.is_over);
+        let mut held: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+        for overflow in of_clients {
+            held.entry(overflow.incarnation).or_default().insert(overflow.number);
+        }
+        for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
+            let held = held.remove(&node.incarnation).unwrap_or_default();
+            assert_eq!(node.kept, held, "node {index} keeps what no result refers to, or less");
+        }
+    }
+
     /// All instances are destroyed and all nodes leave; nothing is left over.
     pub(crate) fn wind_up(&mut self) {
         self.run_for(30_000_000);
@@ -942,6 +982,7 @@ impl World {
             let live = self.clients.iter().filter(|client| !client.is_done()).count();
             assert!(kept == 0 || live > 0, "node {index} keeps {kept} templates");
         }
+        self.judge_outputs();
         let ids: Vec<InstanceId> = self.dispatcher.instance_views().map(|view| view.id()).collect();
         for (request, instance) in ids.into_iter().enumerate() {
             let connection = ConnectionId(u64::MAX);
@@ -949,6 +990,9 @@ impl World {
             self.dispatcher.handle(self.now, Event::Destroy { connection, request, instance });
         }
         self.drain();
+        self.is_over = true;
+        self.run_for(1_000_000);
+        self.judge_outputs();
         for index in 0..self.nodes.len() {
             if self.nodes[index].alive {
                 self.leave(index);

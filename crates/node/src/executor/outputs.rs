@@ -67,6 +67,13 @@ impl Outputs {
         Captured { head, total_bytes, overflow }
     }
 
+    /// Nobody reports what has been written under this number.
+    pub(super) fn drop_unreported(&self, number: u64) {
+        for stream in Stream::BOTH {
+            self.directory.drop_file(number, stream);
+        }
+    }
+
     /// As [`Outputs::captured`] for what a worker captured: it gives away the
     /// file that holds all of it, which must be in the folder that it was told
     /// to write to.
@@ -89,6 +96,7 @@ impl Outputs {
                 Some(Overflow { incarnation: self.incarnation, number })
             }
             Err(reason) => {
+                self.directory.drop_given(given);
                 cut(stream, &reason, error);
                 None
             }
@@ -118,10 +126,10 @@ impl Outputs {
             .map_err(|error| error.to_string())
     }
 
-    /// Nobody needs these any more.
-    pub(super) fn discard(&self, numbers: &[u64]) {
+    /// Nobody needs these any more: runs of numbers, as (first, count).
+    pub(super) fn discard(&self, runs: &[(u64, u64)]) {
         let _at = self.position.at(Place::Overflow);
-        self.directory.discard(numbers);
+        self.directory.discard(runs);
     }
 }
 

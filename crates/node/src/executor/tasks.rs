@@ -540,6 +540,7 @@ impl Tasks {
             }
             let Some(process) = self.processes.remove(&key) else { continue };
             self.forget_launch(&process, key);
+            self.outputs.drop_unreported(process.output);
             self.launched -= 1;
             if process.after.is_some_and(|after| gone.keys.binary_search(&after).is_ok()) {
                 self.events.push_back(Event::TakenBack(process.key));

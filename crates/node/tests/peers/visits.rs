@@ -172,7 +172,7 @@ fn a_ticket_for_output_opens_that_output_and_nothing_else() {
             let foreign = visitor(level, VisitPurpose::Output, elsewhere);
             assert!(matches!(got(&foreign, &peer, elsewhere).await, Err(PeerError::Gone)));
             // What is discarded is gone.
-            rig.overflow.discard(&[1]);
+            rig.overflow.discard(&[(1, 1)]);
             let output = visitor(level, VisitPurpose::Output, one);
             assert!(matches!(got(&output, &peer, one).await, Err(PeerError::Gone)));
         });

@@ -43,7 +43,10 @@ pub(crate) fn seeds() -> Vec<examples::Example> {
         // ToExecutor::Order that prepares 4 thousand million templates.
         ("order_lie", b"\x92\x01\x99\x00\xdd\xff\xff\xff\xf0\x93\x00\xc4\x00\x90"),
         // FromExecutor::Update with a cache of 4 thousand million objects.
-        ("cache_lie", b"\x92\x01\x96\x01\x90\x90\xc2\xc2\x93\xc3\xdd\xff\xff\xff\xf0\x92\xc4\x10"),
+        (
+            "cache_lie",
+            b"\x92\x01\x97\x01\x90\x90\xc2\xc2\x90\x96\xc3\xdd\xff\xff\xff\xf0\x92\xc4\x10",
+        ),
         // A column of numbers that is no multiple of four bytes.
         (
             "numbers_lie",

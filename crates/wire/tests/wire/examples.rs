@@ -16,8 +16,8 @@ use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{Changes, Count, Usage};
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
-    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Order, Prepare,
-    Record, Selection, Update,
+    Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Order,
+    PagedOutput, Prepare, Record, Selection, Update,
 };
 use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
 use falkon_core::task::{
@@ -500,6 +500,7 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
         returned: held(),
         recalled: true,
         leaving: false,
+        kept: vec![(9, 1), (300, 70_000)],
     };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),
@@ -552,7 +553,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         cancel: held(),
         disown: held(),
         forget: vec![BatchId(4)],
-        discard: vec![9, 300],
+        discard: vec![(9, 1), (300, 70_000)],
         leave: true,
     };
     vec![

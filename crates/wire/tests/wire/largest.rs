@@ -9,8 +9,8 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
 use falkon_core::dispatch::{
     Access, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
-    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, PagePlace, Prepare, Purpose, Record,
-    Selection, StoredPage, Update,
+    InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, PagePlace, PagedOutput, Prepare,
+    Purpose, Record, Selection, StoredPage, Update,
 };
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
@@ -295,6 +295,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         returned: held(UPDATE_RUNS_MAX),
         recalled: true,
         leaving: true,
+        kept: runs(UPDATE_KEPT_RUNS_MAX),
         cache: Some(Box::new(changes)),
     };
     let all = [FromExecutor::Join(join), FromExecutor::Update(update)];
@@ -319,7 +320,7 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
         rows: Rows::Packed(row),
         data: None,
     };
-    let discard = vec![NUMBER; ORDER_DISCARDED_NAMES_MAX as usize];
+    let discard = runs(ORDER_DISCARDED_RUNS_MAX);
     let prepare = Prepare { batch: BatchId(NUMBER), template, classes };
     let all = [
         ToExecutor::Welcome { now: TIME, peer_secret: Some([7; 32]) },
@@ -342,6 +343,8 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             ends: Arc::new(vec![bytes as u32; count]),
         },
     };
+    let overflow = Some(Overflow { incarnation, number: NUMBER });
+    let output = PagedOutput { position: NUMBER, task: TASK, stdout: overflow, stderr: overflow };
     let place = PagePlace { file: NUMBER, offset: NUMBER, bytes: u32::MAX.into() };
     let page =
         |runs_of: usize| StoredPage { from: NUMBER, count: NUMBER, tasks: runs(runs_of), place };
@@ -383,6 +386,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             instance,
             pages: vec![page(PAGE_RUNS_MAX); RECORD_RUNS_MAX / PAGE_RUNS_MAX],
         },
+        Record::Outputs { instance, outputs: vec![output; RECORD_RUNS_MAX] },
         restored(runs(RECORD_RUNS_MAX), Vec::new()),
         restored(Vec::new(), runs(RECORD_RUNS_MAX)),
     ];

@@ -283,7 +283,7 @@ pub(crate) fn order() -> impl Strategy<Value = Order> {
         vec(held(), 0..3),
         vec(held(), 0..3),
         vec(batch(), 0..20),
-        vec(number(), 0..5),
+        vec((number(), number()), 0..5),
         option::of(data_order()),
     )
         .prop_map(
@@ -485,13 +485,15 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
     );
     let flags = (any::<bool>(), any::<bool>());
     let tasks = (vec(report(), 0..20), vec(held(), 0..5));
-    let update = (number(), tasks, flags, option::of(changes())).prop_map(
-        |(number, (reports, returned), (recalled, leaving), cache)| Update {
+    let kept = vec((number(), number()), 0..5);
+    let update = (number(), tasks, flags, kept, option::of(changes())).prop_map(
+        |(number, (reports, returned), (recalled, leaving), kept, cache)| Update {
             number,
             reports,
             returned,
             recalled,
             leaving,
+            kept,
             cache,
         },
     );

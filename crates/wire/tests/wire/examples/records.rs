@@ -38,6 +38,18 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ),
         ("paged", Paged { instance, pages: vec![pages::stored_page()] }),
         (
+            "outputs",
+            Outputs {
+                instance,
+                outputs: vec![PagedOutput {
+                    position: 300,
+                    task: TaskId(7),
+                    stdout: Some(Overflow { incarnation, number: 9 }),
+                    stderr: None,
+                }],
+            },
+        ),
+        (
             "attempts",
             Attempts {
                 runs: vec![

@@ -4,7 +4,8 @@ use super::{
     counts, executor, finished, instance, number, options, packed, small, submission, task, text,
     time, tries,
 };
-use falkon_core::dispatch::{Attempts, PagePlace, Record, StoredPage};
+use falkon_core::dispatch::{Attempts, PagePlace, PagedOutput, Record, StoredPage};
+use falkon_core::result::Overflow;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -53,6 +54,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             .prop_map(|(instance, tasks, values)| Record::Values { instance, tasks, values }),
         (instance(), vec(stored_page(), 0..4))
             .prop_map(|(instance, pages)| Record::Paged { instance, pages }),
+        (instance(), vec(paged_output(), 0..4))
+            .prop_map(|(instance, outputs)| Record::Outputs { instance, outputs }),
         (instance(), number(), number(), runs(), runs(), counts()).prop_map(
             |(instance, total, forgotten, finished, failed, ended)| Record::Restored {
                 instance,
@@ -76,6 +79,15 @@ fn attempts() -> impl Strategy<Value = Attempts> {
             executor,
         },
     )
+}
+
+fn paged_output() -> impl Strategy<Value = PagedOutput> {
+    let overflow = || {
+        let fields = (number(), number());
+        option::of(fields.prop_map(|(incarnation, number)| Overflow { incarnation, number }))
+    };
+    (number(), task(), overflow(), overflow())
+        .prop_map(|(position, task, stdout, stderr)| PagedOutput { position, task, stdout, stderr })
 }
 
 fn stored_page() -> impl Strategy<Value = StoredPage> {
