@@ -34,13 +34,15 @@ if ! "$home/bin/python" -c 'import joblib, dask, pandas, parsl, snakemake' 2>/de
     "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 joblib dask pandas parsl snakemake ||
         echo "skipped: some of Parsl, Snakemake, joblib, Dask and pandas (they cannot be installed)"
 fi
-# What the examples run.
+# What the examples run, and test_libraries.py.
 examples="rdkit meeko gemmi scipy nibabel astropy openmm"
+# Libraries that make calls through an executor; sklearn is scikit-learn's module.
+libraries="adaptive anyio cubed emcee optuna pydra sklearn trio"
 has_all='import importlib.util as find, sys; sys.exit(not all(map(find.find_spec, sys.argv[1:])))'
-if ! "$home/bin/python" -c "$has_all" $examples; then
-    echo "installing $examples"
+if ! "$home/bin/python" -c "$has_all" $examples $libraries; then
+    echo "installing $examples $libraries"
     # Each alone: where one cannot be installed the others can.
-    for package in $examples; do
+    for package in $examples ${libraries/sklearn/scikit-learn}; do
         "$home/bin/pip" install --quiet --disable-pip-version-check --retries 1 "$package" || true
     done
 fi

@@ -18,6 +18,15 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
+def side_by_side(folder, wanted):
+    """Waits until so many processes make calls at once; how many there were."""
+    open(os.path.join(folder, str(os.getpid())), "w").close()
+    deadline = time.monotonic() + 60
+    while len(os.listdir(folder)) < wanted and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return len(os.listdir(folder))
+
+
 class InFolder(unittest.TestCase):
     """Tests that have a folder each."""
 

@@ -10,22 +10,17 @@ import unittest
 
 import falkon
 from falkon import _program
-from services import Dispatcher, wait_until
+from services import Dispatcher, side_by_side, wait_until
 
 SLOTS = 16
 
 
-def side_by_side(folder, wanted):
-    """Waits until so many calls are made at once."""
-    open(os.path.join(folder, str(os.getpid())), "w").close()
-    deadline = time.monotonic() + 60
-    while len(os.listdir(folder)) < wanted and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return len(os.listdir(folder))
-
-
 def through(executor, number):
     return executor.submit(abs, -number).result(60), executor.max_workers
+
+
+def from_within(executor, folder, wanted):
+    return list(executor.map(side_by_side, [folder] * wanted, [wanted] * wanted))
 
 
 class Slots(unittest.TestCase):
@@ -94,6 +89,9 @@ class Slots(unittest.TestCase):
         again = pickle.loads(pickle.dumps(whole.options(cpus=2)))
         self.assertEqual(again.submit(abs, -2).result(60), 2)
         self.assertEqual(again.max_workers, SLOTS // 2)
+        with tempfile.TemporaryDirectory() as folder:
+            found = whole.submit(from_within, whole, folder, SLOTS - 2).result(120)
+        self.assertEqual(found, [SLOTS - 2] * (SLOTS - 2))
         # Their instances end with them.
         del again
         wait_until(lambda: instances() == before)
@@ -122,6 +120,10 @@ class Slots(unittest.TestCase):
             values.close()
             self.assertLess(len(read), 60)
         self.assertEqual(list(self.executor.map(abs, numbers(), buffersize=7)), list(range(100)))
+        with tempfile.TemporaryDirectory() as folder:
+            calls = [folder] * 50, [SLOTS] * 50
+            found = self.executor.map(side_by_side, *calls, buffersize=SLOTS)
+            self.assertEqual(list(found), [SLOTS] * 50)
         found = self.executor.map(pow, range(50), [2] * 50, buffersize=2, chunksize=7)
         self.assertEqual(list(found), [n * n for n in range(50)])
         with self.assertRaises(ZeroDivisionError):
