@@ -31,6 +31,23 @@ class Built:
         return self.function(*args)()
 
 
+class Batch(Built):
+    """Joblib's class of batches. Calls in them may name the backend, if this package
+    is here."""
+
+    def __call__(self, *args):
+        from joblib.parallel import BACKENDS, register_parallel_backend
+
+        def backend(**options):
+            from falkon.joblib import FalkonBackend
+
+            return FalkonBackend(**options)
+
+        if "falkon" not in BACKENDS:
+            register_parallel_backend("falkon", backend)
+        return super().__call__(*args)
+
+
 class Initialised:
     """A function that is called after an initializer, which runs once in each
     worker. Workers that run another are others (``FALKON_WORKER_INITIALIZER``). An

@@ -72,10 +72,16 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         self._executor: Optional[Executor] = None
         self._pending: Set[Any] = set()
 
+    @property
+    def _is_nested(self) -> bool:
+        """Whether it is used within a call, and not told of a dispatcher: workers of
+        its own would be more than the machine has processors."""
+        return self._access is None and self._given is None and bool(self.nesting_level)
+
     def effective_n_jobs(self, n_jobs: Optional[int]) -> int:
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
-        if n_jobs is None:
+        if n_jobs is None or self._is_nested:
             return 1
         if n_jobs < 0:
             executor = self._given
@@ -109,7 +115,7 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
         if isinstance(func, BatchedCalls) and not executor._large:
             # Its parts are arguments, so that those that are large travel once.
             _, made_of = func.__reduce__()
-            batch = (BatchedCalls, _remote.Built, executor._class, made_of, {})
+            batch = (BatchedCalls, _remote.Batch, executor._class, made_of, {})
             future = executor._call(*batch, files=executor._files)
         else:
             future = executor.submit(func)

@@ -78,6 +78,15 @@ class Parsl(unittest.TestCase):
             where(parsl_resource_specification={"gpus": 1000}).result(60)
 
 
+def _nested(number):
+    import joblib
+
+    squares = joblib.Parallel(2, "falkon")(joblib.delayed(pow)(n, 2) for n in (number, 2))
+    with joblib.parallel_config("falkon", n_jobs=2):
+        pids = joblib.Parallel()(joblib.delayed(os.getpid)() for _ in range(4))
+    return squares, set(pids), os.getpid()
+
+
 @needs("joblib")
 class Joblib(unittest.TestCase):
     def test_parallel(self):
@@ -101,6 +110,17 @@ class Joblib(unittest.TestCase):
         with falkon.Executor(max_workers=1) as executor:
             with joblib.parallel_config("falkon", n_jobs=2, executor=executor):
                 self.assertEqual(joblib.Parallel()(calls[:3]), [0, 1, 4])
+
+    def test_the_backend_within_a_call(self):
+        import falkon.joblib
+        import joblib
+
+        falkon.joblib.register()
+        with joblib.parallel_config("falkon", n_jobs=2):
+            found = joblib.Parallel()(joblib.delayed(_nested)(n) for n in range(4))
+        # One after another, in the worker itself.
+        self.assertEqual([squares for squares, _, _ in found], [[n * n, 4] for n in range(4)])
+        self.assertTrue(all(pids == {pid} for _, pids, pid in found))
 
     def test_what_many_batches_have_travels_once(self):
         import falkon.joblib
