@@ -13,6 +13,8 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 from snakemake_interface_executor_plugins.settings import CommonSettings, ExecutorSettingsBase
 
+from . import _shell
+
 CHECK_SECONDS = 1.0
 """Jobs are looked at when one has ended, and at least so often."""
 CLOSING_SECONDS = 0.05
@@ -40,6 +42,15 @@ class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
             "required": False,
         },
     )
+    whole_jobs: bool = field(
+        default=False,
+        metadata={
+            "help": "Start Snakemake for each job, also for those that are a shell command "
+            "and nothing else.",
+            "env_var": False,
+            "required": False,
+        },
+    )
 
 
 common_settings = CommonSettings(
@@ -55,7 +66,8 @@ common_settings = CommonSettings(
 
 
 class Executor(RemoteExecutor):  # type: ignore[misc]
-    """Each job is a task: a command that runs Snakemake for this job alone."""
+    """Each job is a task: its shell command, or one that runs Snakemake for this job
+    alone."""
 
     def __init__(self, workflow: Any, logger: Any) -> None:
         # The thread that looks at jobs is started before what follows is there.
@@ -71,13 +83,29 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
 
     def run_job(self, job: Any) -> None:
         kind = CommandKind(self._falkon, retries=self._settings.retries, **self._options(job))
-        row = command_row(["/bin/sh", "-c", self.format_job_exec(job)], cwd=os.getcwd())
+        row = self._command(job)
         future = submit_row(self._falkon, kind, row)
         self._numbers += 1
         self.report_job_submission(
             SubmittedJobInfo(job, external_jobid=str(self._numbers), aux={"future": future})
         )
         future.add_done_callback(lambda _: self._ended.set())
+
+    def _command(self, job: Any) -> bytes:
+        direct = None
+        # With fewer threads than it asks for, what a rule says is evaluated anew.
+        has_threads = self._settings.access is not None or job.threads <= (os.cpu_count() or 1)
+        if has_threads and not self._settings.whole_jobs:
+            try:
+                direct = _shell.command(self.workflow, job, self.envvars())
+            except AttributeError as error:
+                # It uses more of Snakemake than the interface of executors.
+                self.logger.debug("Snakemake is started for job %s: %s" % (job.jobid, error))
+        if direct is None:
+            return command_row(["/bin/sh", "-c", self.format_job_exec(job)], cwd=os.getcwd())
+        self.workflow.async_run(_shell.prepare(job))
+        argv, variables = direct
+        return command_row(argv, env=variables, cwd=os.getcwd())
 
     def _options(self, job: Any) -> Dict[str, Any]:
         """What a job needs, of what its rule says."""

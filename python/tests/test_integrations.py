@@ -154,25 +154,67 @@ class Dask(unittest.TestCase):
 
 SNAKEFILE = """
     rule all:
-        input: "sum"
+        input: "sum", "whole"
 
     rule one:
         output: "part-{n}"
-        threads: 1000
+        threads: lambda wildcards: 1000 if wildcards.n == "2" else 1
         resources: mem_mb=10
         shell: "echo $(({wildcards.n} * {wildcards.n})) > {output}"
 
     rule sum:
         input: expand("part-{n}", n=range(1, 3))
         output: "sum"
-        shell: "cat {input} > {output}"
+        log: "log/sum"
+        threads: 1
+        shell: "cat {input} > {output}; echo $OMP_NUM_THREADS > {log}; tr '\\\\0' ' ' < /proc/$PPID/cmdline >> {log}"
+
+    rule whole:
+        input: "sum"
+        output: temp("whole")
+        benchmark: "bench"
+        shell: "tr '\\\\0' ' ' < /proc/$PPID/cmdline > {output}; grep -q snakemake {output}"
+    """
+
+
+SHELL_RULES = """
+    envvars: "JOB_SECRET"
+    shell.prefix("set -eu; PREFIX=it; ")
+
+    rule all:
+        input: "all", "touched"
+        default_target: True
+
+    rule quoted:
+        output: temp("quoted"), directory("deep/er")
+        params: text="$HOME"
+        shell: r'''echo "${{PREFIX}}'s" '{params.text}' > {output[0]}; mkdir -p {output[1]}'''
+
+    rule kept:
+        input: "quoted"
+        output: protected("kept")
+        shell: "cat {input} > {output}; echo $JOB_SECRET >> {output}"
+
+    rule old:
+        output: "old"
+        shell: "[ ! -e {output} ] && echo new > {output}"
+
+    rule touched:
+        output: touch("touched")
+        shell: "true"
+
+    rule joined:
+        input: "kept", "old"
+        output: "all", temp("attempts")
+        shell: "[ ! -e {output[1]} ]; touch {output[1]}; echo attempt >> log; [ $(wc -l < log) = 2 ]; cat {input} > {output[0]}"
     """
 
 
 @needs("snakemake")
 class Snakemake(unittest.TestCase):
-    def run_snakemake(self, folder, *options):
-        environment = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(falkon.__file__)))
+    def run_snakemake(self, folder, *options, **variables):
+        package = os.path.dirname(os.path.dirname(falkon.__file__))
+        environment = dict(os.environ, PYTHONPATH=package, **variables)
         return subprocess.run(
             [sys.executable, "-m", "snakemake", "--executor", "falkon", "--jobs", "2", *options],
             cwd=folder,
@@ -190,15 +232,43 @@ class Snakemake(unittest.TestCase):
             self.assertEqual(ran.returncode, 0, ran.stderr)
             with open(os.path.join(folder, "sum")) as total:
                 self.assertEqual(sum(map(int, total.read().split())), 5)
+            # A shell command alone needs no Snakemake, what is timed does.
+            with open(os.path.join(folder, "log", "sum")) as log:
+                threads, parent = log.read().split("\n")
+            self.assertEqual(threads, "1")
+            self.assertNotIn("snakemake", parent)
+            self.assertTrue(os.path.exists(os.path.join(folder, "bench")))
 
-    def test_a_job_that_fails(self):
+    def test_what_a_shell_command_may_have(self):
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "Snakefile"), "w") as snakefile:
-                snakefile.write('rule all:\n    output: "x"\n    shell: "echo why >&2; exit 3"\n')
-            ran = self.run_snakemake(folder)
-            self.assertNotEqual(ran.returncode, 0)
-            self.assertIn("why", ran.stderr)
-            self.assertIn("Falkon: it exited with code 1", ran.stderr)
+                snakefile.write(textwrap.dedent(SHELL_RULES))
+            # From an earlier version, so that it is made again.
+            with open(os.path.join(folder, "old"), "w") as old:
+                old.write("old")
+            options = ("--forceall", "--falkon-retries", "1")
+            ran = self.run_snakemake(folder, *options, JOB_SECRET="whisper")
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            left = set(os.listdir(folder)) - {".snakemake", "Snakefile"}
+            self.assertEqual(left, {"old", "kept", "touched", "deep", "all", "log"})
+            with open(os.path.join(folder, "all")) as all_:
+                self.assertEqual(all_.read().split(), ["it's", "$HOME", "whisper", "new"])
+            self.assertEqual(os.stat(os.path.join(folder, "kept")).st_mode & 0o222, 0)
+            again = self.run_snakemake(folder, JOB_SECRET="whisper")
+            self.assertIn("Nothing to be done", again.stderr)
+
+    def test_a_job_that_fails(self):
+        for options, code in ((), 3), (("--falkon-whole-jobs",), 1):
+            with self.subTest(options=options), tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "Snakefile"), "w") as snakefile:
+                    snakefile.write(
+                        'rule all:\n    output: "x"\n    shell: "touch x; echo why >&2; exit 3"\n'
+                    )
+                ran = self.run_snakemake(folder, *options)
+                self.assertNotEqual(ran.returncode, 0)
+                self.assertIn("why", ran.stderr)
+                self.assertIn("Falkon: it exited with code %d" % code, ran.stderr)
+                self.assertFalse(os.path.exists(os.path.join(folder, "x")))
 
 
 if __name__ == "__main__":
