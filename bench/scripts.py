@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -49,7 +50,9 @@ print(imported - start, time.perf_counter() - imported)
 
 
 def run(name, kind, variables):
-    """Seconds of a script's process, and what it printed."""
+    """Seconds of a script's process, those of processors with all that it started, and
+    what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, FOLDER / (name + ".py"), kind],
@@ -58,22 +61,28 @@ def run(name, kind, variables):
         check=True,
         text=True,
     )
-    return time.perf_counter() - start, done.stdout
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, used, done.stdout
 
 
 def rounds_of(name, rounds, variables):
-    """Seconds of each round, by kind. A first round, which is dropped, fills caches."""
+    """Seconds of each round, by kind, and those of processors. A first round, which is
+    dropped, fills caches."""
     taken = {kind: [] for kind in KINDS}
+    used = {kind: [] for kind in KINDS}
     for number in range(rounds + 1):
         printed = set()
         for kind in KINDS if number % 2 else reversed(KINDS):
-            seconds, text = run(name, kind, variables)
+            seconds, of_processors, text = run(name, kind, variables)
             printed.add(text)
             if number:
                 taken[kind].append(seconds)
+                used[kind].append(of_processors)
         if len(printed) > 1:
             sys.exit("%s: the values differ: %s" % (name, ", ".join(map(str.strip, printed))))
-    return taken
+    return taken, used
 
 
 def first_results(rounds):
@@ -107,16 +116,26 @@ def main():
     }
     if not options.json:
         print("Python %(python)s, %(cpus)d CPUs, load %(load).1f, %(machine)s" % found)
-        print("%-18s %18s %18s %8s" % ("seconds", "falkon", "forking pool", "ratio"))
+        print("%-18s %18s %18s %8s %10s"
+            % ("seconds", "falkon", "forking pool", "ratio", "processors"))
     variables = {"FALKON_START_AHEAD": "0"} if options.first else {}
     for name in options.scripts:
-        taken = rounds_of(name, options.rounds, variables)
+        taken, used = rounds_of(name, options.rounds, variables)
         medians = {kind: statistics.median(taken[kind]) for kind in KINDS}
         ratio = medians["falkon"] / medians["pool"]
-        found["scripts"][name] = {"seconds": taken, "median": medians, "ratio": ratio}
+        # The least is what it takes without what others do to caches.
+        of_processors = min(used["falkon"]) / min(used["pool"])
+        found["scripts"][name] = {
+            "seconds": taken,
+            "median": medians,
+            "ratio": ratio,
+            "processor_seconds": used,
+            "processor_ratio": of_processors,
+        }
         if not options.json:
             texts = ["%.2f (%.2f-%.2f)" % (medians[k], min(taken[k]), max(taken[k])) for k in KINDS]
-            print("%-18s %18s %18s %8.2f" % (name, *texts, ratio), flush=True)
+            row = (name, *texts, ratio, of_processors)
+            print("%-18s %18s %18s %8.2f %10.2f" % row, flush=True)
     ratios = [one["ratio"] for one in found["scripts"].values()]
     found["ratio"] = {"median": statistics.median(ratios), "largest": max(ratios)}
     imports, firsts = first_results(options.rounds)

@@ -979,6 +979,16 @@ class Template:
                 return
             for fd in fds:
                 os.close(fd)
+            self.reap()
+
+    @staticmethod
+    def reap():
+        """Waits for the processes between it and copies, as far as they have ended."""
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
 
     def have_installed_changed(self):
         """Whether an interpreter that is started now would load other modules."""
@@ -989,9 +999,7 @@ class Template:
 
     def copy(self, settings, fds):
         """Makes a copy; whether this is the copy."""
-        between = _fork()
-        if between:
-            os.waitpid(between, 0)
+        if _fork():
             return False
         between = os.getpid()
         try:

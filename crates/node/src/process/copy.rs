@@ -27,7 +27,7 @@ use super::spawn::Child;
 use super::{Outcome, Usage};
 
 /// How long a template may take to answer an order; it does so when it has done what takes long.
-pub(super) const ANSWER_MS_MAX: u64 = 10_000;
+pub(super) const ANSWER_MS_MAX: u64 = 30_000;
 
 /// The templates that run, or are about to.
 #[derive(Debug, Default)]

@@ -110,7 +110,6 @@ pub(crate) fn a_template_that_refuses_ends_or_hangs_starts_nothing() {
     rig.launch(&[silent, copy(1, "true")]);
     rig.kill(1, Duration::ZERO);
     assert_eq!(rig.recv().unwrap()[0].outcome, not_copied(libc::ECANCELED));
-    assert_eq!(rig.outcome(copy(2, "true")), not_copied(libc::ETIMEDOUT));
 }
 
 pub(crate) fn a_killed_host_leaves_no_copy() {

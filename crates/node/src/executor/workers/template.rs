@@ -207,3 +207,62 @@ impl Workers {
         Some(*key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::{Captured, Usage};
+
+    fn base(name: u32) -> Base {
+        Base { cwd: Some(name.to_string().into_bytes()), env: Vec::new() }
+    }
+
+    fn ended(key: u64, outcome: Outcome) -> Ended {
+        let (stdout, stderr) = (Captured::default(), Captured::default());
+        Ended { key, outcome, started: 0, ended: 0, stdout, stderr, usage: Usage::default() }
+    }
+
+    #[test]
+    fn a_template_is_started_again_unless_it_is_unfit_or_dies_again_and_again() {
+        let mut templates = Templates::default();
+        assert_eq!(templates.find(&base(0)), Err(0));
+        assert_eq!(templates.started(base(0), 7, 0), None);
+        assert_eq!(templates.find(&base(0)), Ok(Some(7)));
+        assert!(!templates.ended(&ended(8, Outcome::Exit(0))), "it is no template");
+        // A module was edited: that is no death.
+        assert!(templates.ended(&ended(7, Outcome::Exit(0))));
+        assert!(!templates.ended(&ended(7, Outcome::Exit(0))), "it has ended before");
+        assert_eq!(templates.find(&base(0)), Err(0));
+        for deaths in 0..=DEATHS_MAX {
+            assert_eq!(templates.find(&base(0)), Err(deaths));
+            templates.started(base(0), 10 + u64::from(deaths), deaths);
+            let died = ended(10 + u64::from(deaths), Outcome::Signal(libc::SIGKILL));
+            assert!(templates.ended(&died));
+        }
+        assert_eq!(templates.find(&base(0)), Ok(None));
+        templates.started(base(1), 20, 0);
+        assert!(templates.ended(&ended(20, Outcome::Exit(3))));
+        assert_eq!(templates.find(&base(1)), Ok(None), "no copy of it may be made");
+        templates.started(base(2), 21, 0);
+        templates.give_up(21);
+        assert_eq!(templates.find(&base(2)), Ok(None));
+    }
+
+    #[test]
+    fn the_one_used_longest_ago_makes_room_and_places_are_forgotten() {
+        let mut templates = Templates::default();
+        for name in 0..TEMPLATES_MAX as u32 {
+            assert_eq!(templates.find(&base(name)), Err(0));
+            assert_eq!(templates.started(base(name), u64::from(name), 0), None);
+        }
+        assert_eq!(templates.find(&base(0)), Ok(Some(0)));
+        assert_eq!(templates.find(&base(99)), Err(0));
+        assert_eq!(templates.started(base(99), 99, 0), Some(1));
+        for name in 100..100 + 2 * BASES_MAX as u32 {
+            templates.started(base(name), u64::from(name), 0);
+            templates.give_up(u64::from(name));
+            assert!(templates.states.len() <= BASES_MAX);
+        }
+        assert_eq!(templates.find(&base(99)), Ok(Some(99)), "those that run are kept");
+    }
+}
