@@ -174,8 +174,8 @@ def _place() -> "Tuple[Optional[str], str]":
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if not os.path.isabs(cache):
         return None, ""
-    name = ("%s\n%s" % (script, sys.executable)).encode("utf-8", "surrogateescape")
-    name = "%08x%08x" % (zlib.crc32(name), zlib.adler32(name))
+    both = ("%s\n%s" % (script, sys.executable)).encode("utf-8", "surrogateescape")
+    name = "%08x%08x" % (zlib.crc32(both), zlib.adler32(both))
     return os.path.join(cache, "falkon", "starts", name), script
 
 

@@ -176,12 +176,12 @@ class Session:
     ):
         self.access = access
         """The access file of the dispatcher, if it is not of this session alone."""
-        self.objects = Objects(access, early and early.folder)
+        self.objects = Objects(access, early.folder if early else None)
         """Arguments and values that are too large to travel with calls."""
         if access is None:
             options = [*options, *folder_options(self.objects.folder)]
         try:
-            started = early and early.program
+            started = early.program if early else None
             self.connection = Connection(options, access, away_seconds, started)
         except BaseException:
             self.objects.close()
