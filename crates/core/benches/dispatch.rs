@@ -36,8 +36,21 @@ struct Case {
     micros: u64,
     /// One report each task, as processes give, rather than one each run.
     singly: bool,
-    /// Each task needs memory of its own size.
-    sizes: bool,
+    /// What memory tasks ask for.
+    sizes: Sizes,
+}
+
+/// Memory that tasks ask for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sizes {
+    /// All the same, in one class.
+    Alike,
+    /// All the same, with a class each.
+    AlikeEach,
+    /// Each a size of its own, ascending.
+    Each,
+    /// Each a size of its own, over nine octaves in turn.
+    Spread,
 }
 
 fn submission(case: &Case) -> Submission {
@@ -50,11 +63,19 @@ fn submission(case: &Case) -> Submission {
     } else {
         Rows::Computed { factors: vec![Range { start: 0, step: 1, count: case.queued }], offset: 0 }
     };
-    let classes = if case.sizes { case.queued } else { 1 };
-    let class = |number: u64| TaskClass {
-        kind: case.kind,
-        resources: Resources { memory_bytes: number, ..Resources::cpus(1) },
-        ..TaskClass::default()
+    let classes = if case.sizes == Sizes::Alike { 1 } else { case.queued };
+    let class = |number: u64| {
+        let octave = 1 << (20 + number % 9);
+        let memory_bytes = match case.sizes {
+            Sizes::Each => (1 << 20) + number,
+            Sizes::Spread => octave + octave / classes.div_ceil(9) * (number / 9),
+            Sizes::Alike | Sizes::AlikeEach => 1 << 20,
+        };
+        TaskClass {
+            kind: case.kind,
+            resources: Resources { memory_bytes, ..Resources::cpus(1) },
+            ..TaskClass::default()
+        }
     };
     Submission {
         data: None,
@@ -196,11 +217,10 @@ fn main() {
         executors,
         slots,
         singly: true,
-        sizes: false,
+        sizes: Sizes::Alike,
     };
-    let sizes =
-        |name, kind| Case { kind, sizes: true, ..distinct(name, ALL / 10, ALL / 10, 2, 8, 100) };
-    let alike = |name, kind| Case { sizes: false, ..sizes(name, kind) };
+    let sized =
+        |name, kind, sizes| Case { kind, sizes, ..distinct(name, ALL / 10, ALL / 10, 2, 8, 100) };
     let cases = [
         Case {
             name: "noop array",
@@ -212,7 +232,7 @@ fn main() {
             slots: 1,
             micros: 0,
             singly: false,
-            sizes: false,
+            sizes: Sizes::Alike,
         },
         distinct("distinct", ALL, ALL, 64, 128, 1_000),
         distinct("distinct, long", ALL, ALL, 64, 128, LONG),
@@ -224,20 +244,24 @@ fn main() {
         distinct("10^5 queued", 100_000, 100_000, 64, 16, 1_000),
         distinct("10^6 queued", ALL, ALL, 64, 16, 1_000),
         distinct("10^7 queued", 10 * ALL, ALL, 64, 16, 1_000),
-        alike("one size", Kind::Process),
-        sizes("10^5 sizes", Kind::Process),
-        alike("noop, one size", Kind::Noop),
-        sizes("noop, 10^5 sizes", Kind::Noop),
+        sized("one size", Kind::Process, Sizes::Alike),
+        sized("10^5 classes", Kind::Process, Sizes::AlikeEach),
+        sized("10^5 sizes", Kind::Process, Sizes::Each),
+        sized("10^5 sizes, spread", Kind::Process, Sizes::Spread),
+        sized("noop, one size", Kind::Noop, Sizes::Alike),
+        sized("noop, 10^5 classes", Kind::Noop, Sizes::AlikeEach),
+        sized("noop, 10^5 sizes", Kind::Noop, Sizes::Each),
+        sized("noop, spread", Kind::Noop, Sizes::Spread),
     ];
     println!(
-        "{:<18} {:>14} {:>9} {:>8} {:>16}",
+        "{:<19} {:>14} {:>9} {:>8} {:>16}",
         "case", "queued", "executors", "ns/task", "tasks/s"
     );
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     for case in cases.iter().filter(|case| wanted.as_deref().is_none_or(|name| case.name == name)) {
         let nanos = measure(case);
         println!(
-            "{:<18} {:>14} {:>9} {:>8.4} {:>16.0}",
+            "{:<19} {:>14} {:>9} {:>8.4} {:>16.0}",
             case.name,
             case.queued,
             case.executors,

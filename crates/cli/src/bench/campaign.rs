@@ -44,8 +44,11 @@ pub(crate) enum Memory {
     /// None in particular.
     #[default]
     Any,
-    /// All the same.
+    /// All the same: one class of tasks.
     Alike,
+    /// All the same, said of each task: a class for each, of which nothing says
+    /// that it is like others.
+    AlikeEach,
     /// Each a size of its own.
     Different,
 }
@@ -74,7 +77,7 @@ impl Load {
         };
         let memory_bytes = match self.memory {
             Memory::Any => 0,
-            Memory::Alike => MEMORY_BYTES_MIN,
+            Memory::Alike | Memory::AlikeEach => MEMORY_BYTES_MIN,
             Memory::Different => MEMORY_BYTES_MIN + task,
         };
         let resources = Resources { memory_bytes, ..Resources::cpus(1) };
@@ -98,7 +101,7 @@ impl Load {
             (template, Rows::Computed { factors: vec![values], offset: first })
         };
         let (classes, class_runs) = match self.memory {
-            Memory::Different => (
+            Memory::Different | Memory::AlikeEach => (
                 (first..first + count).map(|task| self.class(task)).collect(),
                 (0..count as u32).map(|class| (1, class)).collect(),
             ),

@@ -9,10 +9,15 @@ use clap::Args;
 
 /// Slots of the executor that the tasks go to; no-op tasks need none.
 const SLOTS: u32 = 2;
-const SIZES: [(&str, Memory); 2] =
-    [("one size of memory", Memory::Alike), ("each its own size", Memory::Different)];
-/// Tasks that take no time: of one size they travel as one run; and tasks that
-/// are started one by one.
+/// Tasks of one class travel as runs of a thousand, which says how much there is
+/// to gain from tasks that are alike. Tasks with a class each travel one by one:
+/// what sizes of their own add to that is what they cost.
+const SIZES: [(&str, Memory); 3] = [
+    ("one size of memory", Memory::Alike),
+    ("one size, a class each", Memory::AlikeEach),
+    ("each its own size", Memory::Different),
+];
+/// Tasks that take no time, and tasks that are started one by one.
 const PROGRAMS: [(&str, &str); 2] = [("no-op", "@noop"), ("started one by one", "@sleep 0")];
 
 /// `falkon bench needs`
@@ -78,13 +83,15 @@ pub(crate) async fn run(args: &NeedsArgs) -> Result<Table, BenchError> {
             table.add(&format!("{kind}: the dispatcher, {size}"), "ns/task", each);
         }
     }
-    let (alike, _) = SIZES[0];
+    let [(alike, _), (alike_each, _), (different, _)] = SIZES;
     for (kind, _) in PROGRAMS {
         for what in [", queued:", ":", ": the dispatcher,"] {
-            table.ratio_of(
-                &format!("{kind}{what} {}", SIZES[1].0),
-                &format!("{kind}{what} {alike}"),
-            );
+            for peer in [alike_each, alike] {
+                table.ratio_of(
+                    &format!("{kind}{what} {different}"),
+                    &format!("{kind}{what} {peer}"),
+                );
+            }
         }
     }
     Ok(table)
