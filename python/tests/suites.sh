@@ -5,24 +5,27 @@
 #   python/tests/suites.sh target/wheels/falkon-*.whl [SUITE...]
 #
 # With a wheel (`pip wheel --no-deps -w target/wheels .`), that is installed and
-# nothing of this folder is used. Suites: parsl, joblib, snakemake, wfcommons; all
-# of them by default. What they need is installed from PyPI into SUITES_HOME
-# [~/.cache/falkon-suites]. Prints a line for each; what it stands for is in
-# docs/python-integrations.md.
+# nothing of this folder is used. Suites: parsl, joblib, snakemake, cubed, pydra,
+# wfcommons; all of them by default. What they need is installed from PyPI into
+# SUITES_HOME [~/.cache/falkon-suites]. Prints a line for each; what it stands for is
+# in docs/python-integrations.md.
 set -Eeuo pipefail
 here=$(realpath "$(dirname "$0")")
 subject=$(realpath "$1")
 shift
-suites=${*:-parsl joblib snakemake wfcommons}
+suites=${*:-parsl joblib snakemake cubed pydra wfcommons}
 home=${SUITES_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/falkon-suites}
 export PYTHONWARNINGS=ignore
 [[ -x $home/bin/python ]] || python3 -m venv "$home"
 python=$home/bin/python
 "$home/bin/pip" install --quiet --disable-pip-version-check cloudpickle msgspec \
     'pytest<8' pytest-random-order numpy pandas parsl joblib snakemake
-if [[ " $suites " == *" wfcommons "* ]]; then
-    "$home/bin/pip" install --quiet --disable-pip-version-check wfcommons
-fi
+for suite in $suites; do
+    case $suite in
+    wfcommons | pydra) "$home/bin/pip" install --quiet --disable-pip-version-check "$suite" ;;
+    cubed) "$home/bin/pip" install --quiet --disable-pip-version-check 'cubed[diagnostics]' pytest-mock ;;
+    esac
+done
 if [[ $subject == *.whl ]]; then
     "$home/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$subject"
     unset FALKON_BINARY
@@ -47,6 +50,14 @@ joblib() {
 snakemake() {
     "$python" -m pytest -q -p no:cacheprovider --basetemp "$scratch/snakemake" \
         "$here/suites/test_snakemake.py"
+}
+cubed() {
+    "$python" -m pytest -q -p no:cacheprovider -p cubed_executors \
+        "$site/cubed/tests/test_executor_features.py"
+}
+pydra() {
+    "$python" -m pytest -q -p no:cacheprovider -p pydra_workers -o addopts= \
+        "$site/pydra/engine/tests/test_node_task.py"
 }
 wfcommons() { "$python" "$here/suites/wfcommons_graphs.py"; }
 
