@@ -276,6 +276,8 @@ class Libraries(InFolder):
         from falkon.pydra import FalkonWorker
         from pydra import Submitter, Workflow, mark
 
+        # Pydra leaves this process in a directory of the workflow's.
+        self.addCleanup(os.chdir, os.getcwd())
         folder = self.path("met")
         os.mkdir(folder)
         power = mark.task(_power)
