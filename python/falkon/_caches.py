@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
 from collections import deque
 from typing import (
     IO,
@@ -44,6 +45,8 @@ class Caches:
 
     def __init__(self, access: str, limit: int):
         self._access = access
+        self.instance = 0
+        """What is under its number goes with it, also if this process is killed."""
         self._limit = limit
         self.has_executor: Callable[[], Optional[bool]] = lambda: None
         """Whether an executor is connected; ``None`` if this thread cannot ask."""
@@ -59,7 +62,7 @@ class Caches:
         :meth:`place` does so. Nothing of it has a name here: it goes with this process,
         however that ends."""
         self._make_room()
-        key = "%s-%s" % (stored.name, os.urandom(8).hex())
+        key = "instances/%d/%s-%s" % (self.instance, stored.name, os.urandom(8).hex())
         # Nobody has its id until it is in a cache; until then it is told by its key.
         stored.object = [key.encode(), "cache:" + key, None, made.length()]  # type: ignore[no-untyped-call]
         can_put = self.has_executor()
@@ -72,6 +75,19 @@ class Caches:
                     stored.waits = True
         except OSError as error:
             raise no_room(stored.bytes, self._limit, tempfile.gettempdir(), error) from error
+        self._watch(stored)
+
+    def adopt(self, stored: "Stored") -> None:
+        """Takes over an object that an executor has put into its cache."""
+        assert stored.object is not None
+        with self._lock:
+            self.put.add(stored.object[1])
+        self._watch(stored)
+
+    def _watch(self, stored: "Stored") -> None:
+        assert stored.object is not None
+        drop = weakref.finalize(stored, self._let_go, stored.object, stored.bytes)
+        drop.atexit = False
 
     def place(self, stored: "Stored", wait: Callable[[], None]) -> None:
         """Puts an object into a cache that was kept here; calls ``wait`` as long as
@@ -116,7 +132,7 @@ class Caches:
         stored.object[:] = [bytes.fromhex(put["id"]), put["url"], put["version"], put["size"]]
         return True
 
-    def let_go(self, wire: List[Any], length: int) -> None:
+    def _let_go(self, wire: List[Any], length: int) -> None:
         """No call needs an object any more. Takes no lock: an object may be collected
         as garbage anywhere."""
         self._unneeded.append((wire, length))

@@ -179,10 +179,10 @@ class Executor(StandardExecutor):
         function that is passed one of the ``outputs`` is given the path to write
         to. Both are for one call: the next one writes other files.
 
-        ``large_result=True``: calls that are submitted may return more than 8 MB
-        also where a dispatcher is between. The value stays in the cache of the
-        executor that made the call, calls that take it get it from there, and it is
-        brought here when ``result()`` is asked for.
+        ``large_result=True``: where a dispatcher is between, the values of calls that
+        are submitted stay in the cache of the executor that made the call. Calls that
+        take one get it from there; it is brought here when ``result()`` is asked for,
+        and made again if it is lost.
         """
         inputs, outputs = (listed(name, options.pop(name, ())) for name in ("inputs", "outputs"))
         large = options.pop("large_result", False)

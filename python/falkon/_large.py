@@ -47,14 +47,14 @@ class Large(Future[Any]):
             if self._is_here:
                 return
             try:
-                self._result = _fetched(self._in_session, self._file.url)
+                self._result = fetched(self._in_session, self._file.url)
             except FalkonError:
                 executor = self._executor
                 if executor is None or not may_make_again:
                     raise
                 # Nobody holds it any more: a call that reads it has it made again.
                 executor.submit(os.fspath, self._file).result()
-                self._result = _fetched(self._in_session, self._file.url)
+                self._result = fetched(self._in_session, self._file.url)
             self._is_here = True
             self._executor = None
 
@@ -87,7 +87,8 @@ def submit(
     return future
 
 
-def _fetched(session: "Session", url: str) -> Any:
+def fetched(session: "Session", url: str) -> Any:
+    """The value that an object in a cache is."""
     connection = session.connection
     access = session.access or ""
     own = access_of_instance(access, connection.instance or 0, connection.secret)
@@ -99,17 +100,19 @@ def _fetched(session: "Session", url: str) -> Any:
             os.fchmod(keep[0], 0o600)
             os.write(keep[0], own)
             access = "/proc/self/fd/%d" % keep[0]
-        with tempfile.TemporaryDirectory(prefix="falkon-object-") as folder:
-            path = os.path.join(folder, "value")
+        # A file without a name: nothing of it is left, however this process ends.
+        with tempfile.TemporaryFile() as value:
             done = subprocess.run(
-                [find(), "data", "get", "--access", access, url, path],
+                [find(), "data", "get", "--access", access, url],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=value,
+                stderr=subprocess.PIPE,
                 text=True,
                 pass_fds=keep,
             )
             if done.returncode:
                 raise FalkonError(done.stderr.strip() or "%s cannot be had" % url)
+            path = "/proc/self/fd/%d" % value.fileno()
             return read_object(path, Unpickler)  # type: ignore[no-untyped-call]
     finally:
         for file in keep:

@@ -51,6 +51,8 @@ PAYLOAD_BYTES = (16 << 20) - 4096
 
 _NAMED = b"o"
 """The first byte of values that are the name of an object."""
+_IN_CACHE = b"c"
+"""The first byte of values that are objects in caches."""
 _NEVER_LARGE = frozenset((bool, int, float, complex, type(None)))
 BUFFERS_MAX = 16
 """Buffers of one value that are objects of their own, so that what else has them
@@ -250,8 +252,6 @@ class Objects:
         """Writes an object, or puts it into a cache."""
         if self.caches is not None:
             self.caches.take_in(made, stored)
-            drop = weakref.finalize(stored, self.caches.let_go, stored.object, stored.bytes)
-            drop.atexit = False
             return
         try:
             made.write(os.path.join(self.folder, stored.name))  # type: ignore[no-untyped-call]
@@ -325,6 +325,19 @@ class Objects:
         self._results[future] = self._own(Stored(name, False, 0, None))
         return read_object(path, Unpickler)  # type: ignore[no-untyped-call]
 
+    def returned_in_cache(self, future: Future[Any], value: bytes) -> Stored:
+        """The object in a cache that a call returned, which stays there as long as its
+        future does."""
+        import msgspec
+
+        wire = msgspec.msgpack.decode(value[1:])
+        stored = Stored(wire[1], False, wire[3], None)
+        stored.object = wire
+        if self.caches is not None:
+            self.caches.adopt(stored)
+        self._results[future] = stored
+        return stored
+
     def returned(self, future: Future[Any]) -> Optional[Stored]:
         """The object that a call returned, if it is one."""
         return self._results.get(future) if self._results else None
@@ -346,6 +359,11 @@ def _remove(path: str, process: int) -> None:
             os.unlink(path)
         except OSError:
             pass  # The folder may be gone.
+
+
+def is_in_cache(value: bytes) -> bool:
+    """Whether a value is an object in the cache of an executor."""
+    return value[:1] == _IN_CACHE
 
 
 def is_named(value: bytes) -> bool:

@@ -31,6 +31,7 @@ from typing import (
 import msgspec
 
 from . import _dataflow, _futures
+from ._arriving import Arriving
 from ._calls import exception_of, value_of
 from ._connection import (
     CANCEL,
@@ -59,7 +60,7 @@ from ._errors import (
     refusal,
 )
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
-from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_named
+from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_in_cache, is_named
 from ._output import Output, Show
 from ._program import folder_options
 from ._versions import mismatch
@@ -116,8 +117,8 @@ executor."""
 WIDE_VALUES_HERE = 10
 """Values of at most 1 MiB, larger ones being objects, that may be too long together
 for one message (``ROW_WITH_VALUES_BYTES_MAX`` of the dispatcher)."""
-WIDE_VALUES = 2
-"""Values of at most 8 MiB that may be."""
+WIDE_VALUES = 1
+"""With a dispatcher between, one may be: what is longer than 8 MiB is in a cache."""
 BUSY_SECONDS = (0.05, 2.0)
 """First and longest pause before submissions that were not taken are made again."""
 
@@ -207,6 +208,8 @@ class Session:
         them."""
         self._long: "weakref.WeakSet[Future[Any]]" = weakref.WeakSet()
         """Calls that returned more than ``SHORT_VALUE_BYTES``."""
+        self._arriving = Arriving(self._fetch, self._look_whether_done)
+        """Calls whose values are in caches, and are fetched."""
         self._answers: Dict[int, Deque[Message]] = {}
         self._answered = threading.Condition(self._lock)
         self._next_task = 0
@@ -226,6 +229,8 @@ class Session:
         try:
             created = self.ask(CREATE, instance_options(access, away_seconds))
             self.connection.has_instance(created[2], created[3])
+            if self.objects.caches is not None:
+                self.objects.caches.instance = created[2]
             self.connection.resumes = self._resumes
             self.ask(SUBSCRIBE, created[2], 0)
         except BaseException:
@@ -356,8 +361,13 @@ class Session:
         return [
             (place, need)
             for place, need in enumerate(future._needs or ())
-            if need._state == FINISHED and need._task not in self._pending
+            if (need._state == FINISHED or need in self._arriving)
+            and need._task not in self._pending
         ]
+
+    def _has_value(self, future: Future[Any]) -> bool:
+        """Whether the value of a call is known, if only as an object."""
+        return _dataflow.has_value(future) or future in self._arriving
 
     def _make_ready(self, call: Call) -> None:
         """Has another thread make a call ready; the lock is held."""
@@ -380,7 +390,7 @@ class Session:
                 return False
             if outcome[0] == NO_INPUT:
                 needs = future._needs or ()
-                if not needs or not all(map(_dataflow.has_value, needs)):
+                if not needs or not all(map(self._has_value, needs)):
                     return False
             elif any(need.done() and not _dataflow.has_value(need)
                      for need in _dataflow.upstream(future)):  # fmt: skip
@@ -399,7 +409,7 @@ class Session:
                 # It stays there until it is queued: others may take its value.
                 kind, payload, future = next(iter(self._again.values()))
                 needs = future._needs or ()
-                has_all = bool(needs) and all(map(_dataflow.has_value, needs))
+                has_all = bool(needs) and all(map(self._has_value, needs))
                 known = list(enumerate(needs)) if has_all else self._known(future)
             error: Optional[BaseException] = None
             try:
@@ -497,6 +507,9 @@ class Session:
         """Ends the futures of calls that cannot be made; the lock is not held."""
         while self._unsent:
             end_all([self._unsent.popitem() for _ in range(len(self._unsent))])
+        self._look_whether_done()
+
+    def _look_whether_done(self) -> None:
         with self._lock:
             done = self._closing and self._is_idle()
         if done:
@@ -508,7 +521,12 @@ class Session:
 
     def _is_idle(self) -> bool:
         return not (
-            self._pending or self._queue or self._returned or self._unsent or self._again
+            self._pending
+            or self._queue
+            or self._returned
+            or self._unsent
+            or self._again
+            or self._arriving
         )
 
     def cancel(self, future: Future[Any]) -> None:
@@ -574,7 +592,8 @@ class Session:
         """Calls that have not ended."""
         with self._lock:
             returned = sum(len(calls) for _, calls in self._returned)
-            return len(self._pending) + len(self._queue) + returned + len(self._again)
+            waiting = len(self._queue) + returned + len(self._again) + len(self._arriving)
+            return len(self._pending) + waiting
 
     def close_when_done(self) -> None:
         """Takes no more calls, and ends when those there are have ended."""
@@ -635,6 +654,7 @@ class Session:
             ended += [call[2] for _, calls in self._returned for call in calls]
             ended += self._unsent
             ended += self._again
+            ended += self._arriving.give_up()
             self._again.clear()
             self._wide.clear()
             self._pending.clear()
@@ -797,6 +817,11 @@ class Session:
         if done:
             self._leave()
 
+    def _fetch(self, url: str) -> Any:
+        from ._large import fetched
+
+        return fetched(self, url)
+
     def _value_of(self, future: Future[Any], data: bytes) -> Any:
         if self.access is None and is_named(data):
             return self.objects.take(future, data)
@@ -808,6 +833,9 @@ class Session:
             self._output.of_call(detail)
         tag = outcome[0]
         if tag == EXIT and outcome[1] == 0:
+            if detail is not None and self.access is not None and is_in_cache(detail[3]):
+                self._arriving.add(future, self.objects.returned_in_cache(future, detail[3]))
+                return
             try:
                 value = self._value_of(future, detail[3]) if detail is not None else None
                 if detail is not None and len(detail[3]) > SHORT_VALUE_BYTES:

@@ -35,6 +35,8 @@ HELLO, READY, ANSWERS = 0, 1, 2
 
 # How a call ended: it returned and wrote nothing, or there is more to say.
 RETURNED, DETAILED = 0, 1
+LEFT = 2
+"""Within this program: it returned what is in a file."""
 
 RECORD = struct.Struct("<IIBqq")
 """In front of an answer: bytes that follow, index, how it ended, start, end."""
@@ -458,15 +460,50 @@ def _dump(value, into=None):
     return cloudpickle.dumps(value, buffer_callback=into and into.start())
 
 
+VALUE_BYTES_MAX = 8 << 20
+"""A longer value is left in a file, of which the executor makes an object."""
+
+
+class Left:
+    """A value that is in a file."""
+
+    def __init__(self, pickled):
+        global _left
+        _left += 1
+        self.path = "%s.%d" % (_left_prefix, _left)
+        try:
+            pickled.write(self.path)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                "it returned %d bytes, which could not be written for the executor's cache: %s"
+                % (pickled.length(), error.strerror),
+                self.path,
+            ) from None
+
+
+_left, _left_prefix = 0, ""
+"""Values that were left in files, and how the files' names begin."""
+
+
+def _value(value):
+    """What a call returned, where no folder is shared with its caller: a pickle, or a
+    file if that is too long to be sent."""
+    pickled = Pickled(value, _dump)
+    if pickled.length() > VALUE_BYTES_MAX:
+        return Left(pickled)
+    return b"p" + (_dump(value) if pickled.buffers else pickled.data)
+
+
 NEVER_LARGE = frozenset((bool, int, float, complex, type(None)))
 
 
 def encode_value(value, form):
     """What a call with a payload of this form returned, as bytes."""
     if form == PICKLED:
-        if _objects is not None and type(value) not in NEVER_LARGE:
-            return _objects.encode(value)
-        return b"p" + _dump(value)
+        if type(value) in NEVER_LARGE:
+            return b"p" + _dump(value)
+        return _value(value) if _objects is None else _objects.encode(value)
     try:
         return b"j" + json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except Exception:
@@ -1106,6 +1143,8 @@ class Worker:
             Stream(1, sys.stdout, os.fsdecode(stdout), capture_bytes),
             Stream(2, sys.stderr, os.fsdecode(stderr), capture_bytes),
         )
+        global _left_prefix
+        _left_prefix = os.fsdecode(stdout) + ".value"
         self.bundle = 0
         # Its state cannot be made what it was, so that it makes no more calls.
         self.is_worn = False
@@ -1193,6 +1232,8 @@ class Worker:
             if getpid() != pid:
                 # A child that the call made and did not end.
                 end_child(code if kind else 0, body if kind else "", self.streams)
+            if type(body) is Left:
+                kind = LEFT
             at = end
             if system.stdout is not out.text or system.stderr is not err.text:
                 self.restore_streams()
@@ -1202,10 +1243,13 @@ class Worker:
             except (ValueError, OSError):
                 _flush(self.streams)
             if kind or lseek(out.fd, 0, 2) or lseek(err.fd, 0, 2):
-                text, value = (body, raised) if kind else ("", body)
-                code = code if kind else 0
+                text, value = (body, raised) if kind == DETAILED else ("", body)
+                code = code if kind == DETAILED else 0
+                left = []
+                if kind == LEFT:
+                    value, left = b"", [os.fsencode(body.path)]
                 kind = DETAILED
-                body = pack([code, value, text] + out.take() + err.take())
+                body = pack([code, value, text] + out.take() + err.take() + left)
                 value = raised = None
             if changes:
                 is_worn = self.is_worn = not self.undo()

@@ -264,11 +264,16 @@ class Loss(InFolder):
 
     def lose_five_of_ten(self, executor):
         first = [executor.submit(abs, -n) for n in range(5)]
-        accepted = executor._shared._session
-        wait_until(lambda: not accepted._sent)
+        session = executor._shared._session
+
+        def accepted():
+            with session._lock:
+                return not session._sent and not session._queue
+
+        wait_until(accepted)
         sizes = self.sizes()
         lost = [executor.submit(abs, -n) for n in range(5, 10)]
-        wait_until(lambda: not accepted._sent and not accepted._queue)
+        wait_until(accepted)
         with self.assertLogs("falkon", "WARNING") as told:
             self.dispatcher.kill()
             wait_until(lambda: told.records)

@@ -52,7 +52,7 @@ def summed(value):
 class Sizes:
     """The same here and elsewhere."""
 
-    near = [MIB, 2 * MIB, 4 * MIB, 8 * MIB - 20_000]
+    near = [MIB, 2 * MIB, 4 * MIB, 8 * MIB - 20_000, 8 * MIB, 11 * MIB, 16 * MIB - 4096, 16 * MIB]
     """Where values begin to travel otherwise, or messages end."""
 
     def size(self, draw):
@@ -213,8 +213,6 @@ class Sizes:
 
 
 class Here(Sizes, unittest.TestCase):
-    near = [*Sizes.near, 8 * MIB, 11 * MIB, 16 * MIB - 4096, 16 * MIB]
-
     def setUp(self):
         self.executor = falkon.Executor(max_workers=2)
         self.addCleanup(self.executor.shutdown)

@@ -7,7 +7,8 @@ use falkon_core::data::declared::{Declared, Lists, Serving};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{self, CacheState, Changes, StageOptions, WriteError};
 use falkon_core::dispatch::{
-    AccessError, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Purpose, Scope, Update,
+    AccessError, Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Purpose, Scope,
+    Update,
 };
 use falkon_core::execute::{self, Executor, Visit, VisitEnd, visit_of};
 use falkon_core::limits::LISTED_OBJECTS_MAX;
@@ -36,12 +37,19 @@ struct World {
     dispatcher: Dispatcher,
     updates: Vec<u64>,
     instances: u64,
+    /// What executors were told that they need not keep.
+    released: Vec<ObjectId>,
 }
 
 impl World {
     /// A dispatcher with so many executors, named `e0` and so on.
     fn new(executors: u64) -> World {
-        let mut world = World { dispatcher: Dispatcher::new(), updates: Vec::new(), instances: 0 };
+        let mut world = World {
+            dispatcher: Dispatcher::new(),
+            updates: Vec::new(),
+            instances: 0,
+            released: Vec::new(),
+        };
         for number in 0..executors {
             let serves = Serving { address: format!("e{number}:1"), fingerprint: Vec::new() };
             let join = Join {
@@ -63,7 +71,11 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         self.dispatcher.handle(Time(1), event);
-        while self.dispatcher.poll_action().is_some() {}
+        while let Some(action) = self.dispatcher.poll_action() {
+            if let Action::Order { order, .. } = action {
+                self.released.extend(order.data.into_iter().flat_map(|data| data.release));
+            }
+        }
         self.dispatcher.check().unwrap();
     }
 
@@ -432,4 +444,24 @@ fn what_is_put_is_held_told_by_name_and_dropped_unless_in_use() {
     node.core = Executor::new(1, "bare".to_owned(), Resources::cpus(1));
     let (_, actions) = node.visit(Visit::Drop(one.id));
     assert!(refused(Node::ends(&actions)));
+}
+
+#[test]
+fn what_was_put_for_an_instance_goes_with_it() {
+    let mut world = World::new(2);
+    let instances: Vec<InstanceId> =
+        (0..12).map(|_| world.submit(vec![object(0, "/input")], true)).collect();
+    let of =
+        |instance: u64, number| object(number, &format!("cache:instances/{instance}/{number}"));
+    let placed = [of(1, 1), of(1, 2), of(11, 3), object(4, "cache:instances/1"), of(7, 5)];
+    world.add(0, &placed[..4], true);
+    world.add(1, &placed[3..], true);
+    let destroy = |instance| Event::Destroy { connection: CLIENT, request: 3, instance };
+    world.handle(destroy(instances[1]));
+    assert_eq!(world.released, [placed[0].id, placed[1].id]);
+    world.handle(destroy(instances[11]));
+    assert_eq!(world.released[2..], [placed[2].id]);
+    // What comes when the instance is gone, or never was here, is not kept either.
+    world.add(1, &[of(1, 6), of(99, 7), of(2, 8)], true);
+    assert_eq!(world.released[3..], [of(1, 6).id, of(99, 7).id]);
 }

@@ -296,6 +296,20 @@ fn what_does_not_fit_fails_those_who_take_it() {
 }
 
 #[test]
+fn a_value_in_a_cache_is_not_handed_on() {
+    let mut trio = Trio::new();
+    trio.submit(submission(&[(b"a", &[]), (b"b", &[0]), (b"c", &[1])]));
+    trio.done(0, value(b"c and the name of an object"));
+    let (outcome, error) = trio.why(1);
+    assert_eq!(outcome, Outcome::NoInput);
+    assert!(error.contains("in the cache of an executor"), "{error}");
+    assert_eq!(trio.why(2).0, Outcome::UpstreamFailed(TaskId(1)));
+    // Also of those that are submitted later.
+    trio.submit(submission(&[(b"d", &[0])]));
+    assert_eq!(trio.why(3).0, Outcome::NoInput);
+}
+
+#[test]
 fn rows_however_long_go_to_free_slots_in_messages_of_bounded_length() {
     let mut trio = Trio::new();
     let lengths = [3900, 15_900, 1, 5000, 5000, 200, 5000, 3000, 3000, 3000];

@@ -181,6 +181,32 @@ impl DiskCache {
         object: &Object,
         output: &Path,
     ) -> Result<(), CacheError> {
+        self.adopt_as(tier, partial, object, output, false)
+    }
+
+    /// As [`DiskCache::adopt`], of an object that is nowhere else, as with
+    /// [`DiskCache::seal_only_here`].
+    ///
+    /// # Errors
+    /// [`CacheError`]; the output is then where it was.
+    pub fn adopt_only_here(
+        &self,
+        tier: TierId,
+        partial: PartialId,
+        object: &Object,
+        output: &Path,
+    ) -> Result<(), CacheError> {
+        self.adopt_as(tier, partial, object, output, true)
+    }
+
+    fn adopt_as(
+        &self,
+        tier: TierId,
+        partial: PartialId,
+        object: &Object,
+        output: &Path,
+        only_here: bool,
+    ) -> Result<(), CacheError> {
         let of = self.tier(tier)?;
         let part = of.part(partial);
         let failed = |error| of.failed("read", output, error);
@@ -200,7 +226,7 @@ impl DiskCache {
         if is_alone {
             match fs::rename(output, &part) {
                 Ok(()) => {
-                    let result = self.settle(tier, &part, object, size, false);
+                    let result = self.settle(tier, &part, object, size, only_here);
                     if result.is_err() {
                         // What can be done to give it back has been done.
                         let _ = fs::set_permissions(&part, now.permissions());
@@ -222,7 +248,7 @@ impl DiskCache {
                 CopyError::Stopped => failed(io::ErrorKind::Interrupted.into()),
             });
         }
-        self.seal(tier, partial, object, size)?;
+        self.seal_as(tier, partial, object, size, only_here)?;
         // The copy counts; what is left of the output goes with its sandbox.
         let _ = fs::remove_file(output);
         Ok(())

@@ -10,6 +10,7 @@ mod outputs;
 mod sandboxes;
 mod session;
 mod tasks;
+mod values;
 mod visits;
 mod watchdog;
 mod workers;

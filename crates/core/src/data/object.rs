@@ -44,6 +44,9 @@ pub struct Object {
 
 /// What the URL of an object begins with that lives in caches alone.
 const CACHE_PREFIX: &str = "cache:";
+/// What the URLs begin with of objects that are put into caches for an instance and
+/// go with it; its number and a slash follow.
+pub const INSTANCES_PREFIX: &str = "cache:instances/";
 
 /// What the version of an object begins with that is known by its content.
 pub const CONTENT_PREFIX: &str = "blake3:";
@@ -76,6 +79,13 @@ impl Object {
         let hash = self.version.strip_prefix(CONTENT_PREFIX);
         key.is_some_and(|key| !key.is_empty())
             && hash.is_some_and(|hash| hash.len() == CONTENT_DIGITS && hash.bytes().all(is_digit))
+    }
+
+    /// The instance with which it goes, if it is under its number in caches.
+    #[must_use]
+    pub fn owner(&self) -> Option<u64> {
+        let key = self.url.strip_prefix(INSTANCES_PREFIX)?;
+        key.split_once('/')?.0.parse().ok()
     }
 
     /// Its persistent store: scheme and authority of its URL, or nothing for a

@@ -7,7 +7,7 @@
 
 use super::{Dispatcher, InstanceId};
 use crate::data::declared::Declared;
-use crate::data::object::{Object, ObjectId};
+use crate::data::object::{INSTANCES_PREFIX, Object, ObjectId};
 use crate::limits::{CATALOG_OBJECTS_MIN, URL_BYTES_MAX, VERSION_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,6 +64,13 @@ impl Catalog {
         found.filter_map(|(_, id)| Some((*id, self.named.get(id)?)))
     }
 
+    /// The objects that were put into caches for an instance.
+    fn placed_for(&self, instance: InstanceId) -> impl Iterator<Item = ObjectId> {
+        let prefix: Arc<str> = format!("{INSTANCES_PREFIX}{}/", instance.0).into();
+        let found = self.at.range((prefix.clone(), ObjectId(0))..);
+        found.take_while(move |(url, _)| url.starts_with(&*prefix)).map(|(_, id)| *id)
+    }
+
     fn name(&mut self, object: &Object, is_placed: bool) {
         if !self.named.contains_key(&object.id) {
             self.at.insert((object.url.clone(), object.id));
@@ -96,8 +103,17 @@ impl Dispatcher {
         };
         for object in objects.iter().filter(is_short) {
             self.catalog.name(object, true);
+            let owner = object.owner().map(InstanceId);
+            if owner.is_some_and(|owner| !self.instances.contains_key(&owner)) {
+                self.released.push(object.id);
+            }
         }
         self.sweep_catalog();
+    }
+
+    /// An instance is gone: what was put into caches for it need not be kept.
+    pub(super) fn release_placed(&mut self, instance: InstanceId) {
+        self.released.extend(self.catalog.placed_for(instance));
     }
 
     fn sweep_catalog(&mut self) {

@@ -333,6 +333,7 @@ impl Dispatcher {
             }
         }
         self.forget_kept(&instance);
+        self.release_placed(id);
         self.readership.forget(&instance);
         self.outputs.forget_all(id);
         for (batch, told) in &instance.told {

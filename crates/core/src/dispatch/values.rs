@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// The first byte of a row with values in front.
 const WITH_VALUES: u8 = b'v';
+/// The first byte of a value that is the name of an object in a cache: a task that
+/// takes it needs the object, which only its client can declare.
+const IN_CACHE: u8 = b'c';
 
 /// What has become of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +126,12 @@ impl Values {
         let mut bytes = row_bytes;
         for task in taken {
             let error = match self.wanted.get(&task.0).map(|wanted| &wanted.value) {
+                Some(Value::Held(Some(detail))) if detail.value.first() == Some(&IN_CACHE) => {
+                    format!(
+                        "the value of task {task} is too long to be handed on: it is an object in \
+                         the cache of an executor"
+                    )
+                }
                 Some(Value::Held(_)) => {
                     bytes += 4 + self.bytes_of(*task).len() as u64;
                     continue;

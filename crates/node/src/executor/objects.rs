@@ -4,6 +4,7 @@
 use super::Log;
 use super::mend::Mender;
 use super::sandboxes::{MakeError, Sandboxes};
+use super::values;
 use super::visits::Visits;
 use super::watchdog::{Place, Position};
 use crate::cache::{CacheError, DiskCache, OpenError, Reused};
@@ -81,6 +82,13 @@ pub(super) enum FromObjects {
         key: TaskKey,
         /// Why not.
         result: Result<(), String>,
+    },
+    /// What a call returned is in the cache, or cannot be there.
+    Value {
+        /// Whose.
+        key: TaskKey,
+        /// The object that it is, or why it is none.
+        result: Result<Object, String>,
     },
     /// A peer wants something.
     Peers(FromPeers),
@@ -552,6 +560,15 @@ impl Objects {
         false
     }
 
+    /// Has what a call has left in a file become an object.
+    pub(super) fn take_in(&self, key: TaskKey, file: PathBuf, url: String) {
+        let (mender, ask, say) = (self.mender.clone(), self.ask.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let result = values::take_in(mender, ask, file, url).await;
+            let _ = say.send(FromObjects::Value { key, result });
+        });
+    }
+
     /// A task is over.
     pub(super) fn clear(&mut self, key: TaskKey) {
         let of_task = (key, ObjectId(0))..=(key, ObjectId(u128::MAX));
@@ -668,7 +685,7 @@ fn peer_error(error: PeerError) -> FetchError {
     }
 }
 
-fn write_error(error: CacheError) -> WriteError {
+pub(super) fn write_error(error: CacheError) -> WriteError {
     match error {
         CacheError::Full { .. } => WriteError::Full,
         CacheError::Wrong { reason, .. } => WriteError::Wrong(reason),

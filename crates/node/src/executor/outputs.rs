@@ -126,6 +126,15 @@ impl Outputs {
             .map_err(|error| error.to_string())
     }
 
+    /// Whether a worker may have left a value in a file: it must be in the folder that the
+    /// worker was told to write to. Returns what tells this executor from others.
+    pub(super) fn left(&self, given: &Path) -> Result<u64, String> {
+        if given.parent() != Some(self.directory.path()) {
+            return Err(format!("its worker left a value elsewhere: {}", given.display()));
+        }
+        Ok(self.incarnation)
+    }
+
     /// Nobody needs these any more: runs of numbers, as (first, count).
     pub(super) fn discard(&self, runs: &[(u64, u64)]) {
         let _at = self.position.at(Place::Overflow);

@@ -9,6 +9,7 @@ use super::gpus::Gpus;
 use super::not_started::Failure;
 use super::objects::{FromObjects, Objects};
 use super::outputs::Outputs;
+use super::values::LongValues;
 use super::watchdog::{Place, Position};
 use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use super::{Log, Options};
@@ -99,6 +100,7 @@ pub(super) struct Tasks {
     /// Tasks that have ended and whose outputs are on their way to stores:
     /// their sizes, and what the core is to hear then.
     putting: BTreeMap<TaskKey, (Vec<u64>, Event)>,
+    values: LongValues,
 }
 
 impl Tasks {
@@ -133,6 +135,7 @@ impl Tasks {
             log: options.log.clone(),
             position,
             putting: BTreeMap::new(),
+            values: LongValues::default(),
         }
     }
 
@@ -162,6 +165,10 @@ impl Tasks {
             FromObjects::Stage(event) => Some(Event::Stage(event)),
             FromObjects::Peers(from) => {
                 self.objects.as_mut().and_then(|objects| objects.asked(now, from))
+            }
+            FromObjects::Value { key, result } => {
+                self.value_left(key, result);
+                None
             }
             FromObjects::Put { key, result } => {
                 let (sizes, mut event) = self.putting.remove(&key)?;
@@ -207,6 +214,9 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
+        for left in std::mem::take(&mut self.workers.left) {
+            self.leave(left);
+        }
         for (event, outputs) in std::mem::take(&mut self.workers.unseen) {
             self.see_outputs(event, "it returned", outputs, Vec::new());
         }

@@ -24,6 +24,7 @@ pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
 pub(super) use connection::Heard;
 
 use super::outputs::Outputs;
+use super::values::Left;
 use crate::clock::Clock;
 use crate::process::{Launch, Source};
 use connection::{accept, converse};
@@ -190,6 +191,8 @@ pub(super) struct Workers {
     pub(super) events: VecDeque<Event>,
     /// Calls that have returned, with the files that must be there.
     pub(super) unseen: Vec<(Event, Vec<PathBuf>)>,
+    /// Calls that have returned, and what they returned is in a file.
+    pub(super) left: Vec<Left>,
     /// What was heard and not acted upon.
     heard: Vec<Heard>,
 }
@@ -214,6 +217,7 @@ impl Workers {
             kills: Vec::new(),
             events: VecDeque::new(),
             unseen: Vec::new(),
+            left: Vec::new(),
             heard: Vec::new(),
         };
         // What is wrong is found again, and said, with the first call.
@@ -515,7 +519,7 @@ impl Workers {
             match answer {
                 Ok(answer) if answer.index < bundle.answered => {}
                 Ok(answer) if answer.index >= most => break,
-                Ok(answer) if answer.index == bundle.answered && answer.index < bundle.live => {
+                Ok(mut answer) if answer.index == bundle.answered && answer.index < bundle.live => {
                     let (monotonic, time) = *times.get_or_insert_with(|| {
                         (answer.started, clock.at_monotonic(answer.started).0)
                     });
@@ -523,12 +527,16 @@ impl Workers {
                     let (started, ended) = (time(answer.started), time(answer.ended));
                     let answer_index = answer.index;
                     let capture = self.capture_bytes_max;
+                    let left = answer.left.take();
                     let event =
                         ended_call(bundle, answer, (started, ended), &self.outputs, capture);
                     let outputs = bundle.outputs(answer_index);
                     let ended_well =
                         matches!(event, Event::Ended { outcome: Outcome::Exit(0), .. });
-                    if ended_well && !outputs.is_empty() {
+                    if let (true, Some(value)) = (ended_well, left) {
+                        let (value, outputs) = (program::path_of(value), outputs.to_vec());
+                        self.left.push(Left { event, value, outputs });
+                    } else if ended_well && !outputs.is_empty() {
                         self.unseen.push((event, outputs.to_vec()));
                     } else {
                         self.events.push_back(event);

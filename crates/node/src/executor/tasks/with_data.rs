@@ -5,6 +5,7 @@
 use super::prepare::{NotStarted, names_of};
 use super::{Bundle, Call, Tasks, Written, in_directory, texts_payload};
 use crate::clock::Clock;
+use crate::executor::values::{Left, url_of};
 use falkon_core::data::object::Object;
 use falkon_core::execute::{Event, Start, StartData, TaskKey};
 use falkon_core::result::Outcome;
@@ -60,6 +61,32 @@ impl Tasks {
                 Some(event)
             }
             _ => Some(event),
+        }
+    }
+
+    /// A call has returned more than can be sent: it ends when that is in the cache.
+    pub(super) fn leave(&mut self, left: Left) {
+        let Event::Ended { key, .. } = &left.event else { return };
+        let (key, value) = (*key, left.value.clone());
+        let number = self.values.add(key, left);
+        let found = self.outputs.left(&value);
+        match (found, &self.objects) {
+            (Ok(incarnation), Some(objects)) => {
+                objects.take_in(key, value, url_of(key, incarnation, number));
+            }
+            (Ok(_), None) => self.value_left(key, Err("this executor has no cache".to_owned())),
+            (Err(error), _) => self.value_left(key, Err(error)),
+        }
+    }
+
+    /// What a call returned is in the cache, or cannot be there.
+    pub(super) fn value_left(&mut self, key: TaskKey, result: Result<Object, String>) {
+        let is_there = result.is_ok();
+        let Some((event, outputs)) = self.values.end(key, result) else { return };
+        if is_there && !outputs.is_empty() {
+            self.workers.unseen.push((event, outputs));
+        } else {
+            self.workers.events.push_back(event);
         }
     }
 

@@ -53,7 +53,7 @@ pub(super) fn ended_call(
         outcome = Outcome::Exit(1);
         error = format!(
             "it returned {} bytes, and at most {VALUE_BYTES_MAX} can be sent: write large results \
-             to a file (from Python, large_result=True does so)",
+             to a file",
             value.len()
         );
         value = Vec::new();

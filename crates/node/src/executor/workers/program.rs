@@ -61,6 +61,12 @@ impl Drop for Folder {
     }
 }
 
+/// The path that bytes are.
+pub(super) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
 /// A path as bytes.
 pub(super) fn bytes_of(path: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;

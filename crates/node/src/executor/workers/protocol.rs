@@ -142,6 +142,8 @@ pub(super) struct Answer {
     pub(super) error: String,
     pub(super) stdout: Captured,
     pub(super) stderr: Captured,
+    /// The file that has what it returned, if that is too long to be sent.
+    pub(super) left: Option<Vec<u8>>,
 }
 
 /// Answers, one after another.
@@ -189,17 +191,24 @@ fn take_answer(rest: &mut &[u8]) -> Result<Answer, DecodeError> {
         error: String::new(),
         stdout: Captured::default(),
         stderr: Captured::default(),
+        left: None,
     };
     match head[8] {
         0 => answer.value = body.to_vec(),
         1 => {
             let mut from = Decoder::new(body);
-            from.array_of(9, "an answer")?;
+            let fields = from.array()?;
+            if !matches!(fields, 9 | 10) {
+                return Err(DecodeError::Invalid("an answer"));
+            }
             answer.code = i32::try_from(from.uint()?).map_err(|_| DecodeError::Invalid("code"))?;
             answer.value = from.bytes()?.to_vec();
             answer.error = String::decode(&mut from)?;
             answer.stdout = take_stream(&mut from)?;
             answer.stderr = take_stream(&mut from)?;
+            if fields == 10 {
+                answer.left = Some(from.bytes()?.to_vec());
+            }
             if from.remaining() > 0 {
                 return Err(DecodeError::Trailing(from.remaining()));
             }

@@ -15,8 +15,9 @@ fn stream() -> impl Strategy<Value = Captured> {
 fn answer() -> impl Strategy<Value = Answer> {
     let plain =
         (any::<u32>(), any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..40));
-    (plain, 0..256i32, ".{0,20}", stream(), stream()).prop_map(
-        |((index, started, ended, value), code, error, stdout, stderr)| Answer {
+    let left = prop::option::of(prop::collection::vec(any::<u8>(), 0..40));
+    (plain, 0..256i32, ".{0,20}", stream(), stream(), left).prop_map(
+        |((index, started, ended, value), code, error, stdout, stderr, left)| Answer {
             index,
             started,
             ended,
@@ -25,13 +26,15 @@ fn answer() -> impl Strategy<Value = Answer> {
             error,
             stdout,
             stderr,
+            left,
         },
     )
 }
 
 /// An answer's record, as `docs/workers.md` describes it.
 fn put_record(answer: &Answer, out: &mut Vec<u8>) {
-    let plain = answer.code == 0
+    let plain = answer.left.is_none()
+        && answer.code == 0
         && answer.error.is_empty()
         && answer.stdout == Captured::default()
         && answer.stderr == Captured::default();
@@ -39,7 +42,7 @@ fn put_record(answer: &Answer, out: &mut Vec<u8>) {
     if plain {
         body.extend_from_slice(&answer.value);
     } else {
-        put_array(&mut body, 9);
+        put_array(&mut body, 9 + usize::from(answer.left.is_some()));
         put_uint(&mut body, answer.code as u64);
         put_bytes(&mut body, &answer.value);
         answer.error.encode(&mut body);
@@ -47,6 +50,9 @@ fn put_record(answer: &Answer, out: &mut Vec<u8>) {
             put_bytes(&mut body, &stream.head);
             put_uint(&mut body, stream.total_bytes);
             put_bytes(&mut body, stream.spill.as_deref().unwrap_or_default());
+        }
+        if let Some(left) = &answer.left {
+            put_bytes(&mut body, left);
         }
     }
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
