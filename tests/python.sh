@@ -81,3 +81,31 @@ if has_standard_tests; then
 else
     echo "skipped: CPython's tests of concurrent.futures (libpython$version-testsuite is not installed)"
 fi
+
+# The same of the other Pythons that are here.
+interpreter_of() {
+    local candidate
+    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if "$candidate" -c 'import venv, ensurepip, test.test_concurrent_futures' 2>/dev/null; then
+            echo "$candidate"
+            return
+        fi
+    done
+}
+for other in 3.10 3.11 3.12 3.13 3.14; do
+    [[ $other == "$version" ]] && continue
+    python=$(interpreter_of "$other")
+    if [[ -z $python ]]; then
+        echo "skipped: CPython's tests of concurrent.futures with Python $other (it is not here, or without its tests)"
+        continue
+    fi
+    if ! "$home-$other/bin/python" -c 'import msgspec, cloudpickle' 2>/dev/null; then
+        "$python" -m venv --clear "$home-$other"
+        if ! "$home-$other/bin/pip" install --quiet --disable-pip-version-check --retries 1 msgspec cloudpickle; then
+            echo "skipped: CPython's tests of concurrent.futures with Python $other (msgspec and cloudpickle cannot be installed)"
+            continue
+        fi
+    fi
+    echo "CPython's tests of concurrent.futures with Python $other"
+    "$home-$other/bin/python" -W ignore python/tests/standard_executor.py
+done

@@ -183,6 +183,7 @@ LARGE_BYTES = 1 << 20
 OBJECT = ord("o")
 """The first byte of values that are the name of an object."""
 BUFFER_ALIGNMENT = 64
+COMPARED_BYTES = 1 << 18
 _PLACE = struct.Struct("<QQ")
 _COUNT = struct.Struct("<Q")
 SHARED_OBJECTS_MAX = 8
@@ -239,6 +240,26 @@ class Pickled:
             except OSError:
                 pass
             raise
+
+    def is_in(self, file):
+        """Whether a file begins with what :meth:`write_to` writes of this."""
+        chunk = bytearray(COMPARED_BYTES)
+        at = 0
+        for part in (self.data, *self.buffers):
+            if at:
+                at += -at % BUFFER_ALIGNMENT
+                file.seek(at)
+            view = memoryview(part)
+            for begin in range(0, len(view), COMPARED_BYTES):
+                wanted = view[begin : begin + COMPARED_BYTES]
+                if len(wanted) < len(chunk):
+                    chunk = bytearray(len(wanted))
+                # Compared as memory is; two views would be item by item.
+                if file.readinto(chunk) != len(chunk) or chunk != wanted:
+                    return False
+            at += len(view)
+            chunk = bytearray(COMPARED_BYTES)
+        return True
 
     def write_to(self, file):
         """Writes an object to an empty file."""

@@ -9,6 +9,7 @@ import gc
 import glob
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,29 @@ class Objects(unittest.TestCase):
         again[0] = 9  # Another one from now on.
         self.assertEqual(self.submit(max, again).result(60), 9)
         self.assertEqual(len(self.objects()), 3)
+
+    def test_one_that_differs_anywhere_is_another(self):
+        def digest(*args):
+            import hashlib
+
+            return [hashlib.sha256(bytes(one)).digest() for one in args]
+
+        seed = random.randrange(1 << 32)
+        draw = random.Random(seed)
+        buffers = [bytearray(draw.randrange(MIB, 4 * MIB) + 1) for _ in range(3)]
+        values = [buffers[0], Table(buffers[1]), [buffers[2], Table(buffers[0])]]
+        bytes_of = lambda one: bytes(getattr(one, "buffer", one))
+        calls, wanted = [], []
+        for _ in range(30):
+            changed = draw.choice(buffers)
+            for _ in range(draw.randrange(2)):
+                changed[draw.randrange(len(changed))] ^= 1
+            one, two, (three, four) = values
+            flat = [one, two.buffer, three, four.buffer]
+            calls.append(self.submit(lambda a, b, c: digest(a, b.buffer, c[0], c[1].buffer), *values))
+            wanted.append(digest(*map(bytes_of, flat)))
+        for number, call in enumerate(calls):
+            self.assertEqual(call.result(60), wanted[number], "seed %d: call %d" % (seed, number))
 
     def test_calls_have_what_is_theirs(self):
         for value in [list(range(MIB)), bytearray(3 * MIB), Table(bytearray(3 * MIB))]:
