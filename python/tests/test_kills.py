@@ -81,6 +81,15 @@ def left(folder):
             and not re.fullmatch(r"falkon-[0-9]+-[0-9]+", name)]
 
 
+def goes_on(executor):
+    """Whether a call is made. One that a worker is started for that was killed meanwhile
+    may fail; the next ones are made."""
+    try:
+        return executor.submit(abs, -1).result(100) == 1
+    except falkon.TaskFailed:
+        return False
+
+
 class Graph:
     """Random calls, some of which take what others return."""
 
@@ -134,8 +143,7 @@ class Kills(unittest.TestCase):
                     for worker in some(draw, workers(program), 2):
                         kill(worker)
                 graph.check(self, said)
-                # It goes on.
-                self.assertEqual(executor.submit(abs, -1).result(100), 1, said)
+                wait_until(lambda: goes_on(executor))
 
     def test_the_program_here(self):
         for said, draw in self.rounds():
@@ -213,7 +221,7 @@ sys.stdin.readline()
                                 for worker in some(draw, workers(one.pid), 1):
                                     kill(worker)
                     graph.check(self, said)
-                    self.assertEqual(executor.submit(abs, -1).result(100), 1, said)
+                    wait_until(lambda: goes_on(executor))
 
 
 if __name__ == "__main__":
