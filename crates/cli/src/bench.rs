@@ -24,6 +24,7 @@ mod report;
 mod services;
 mod sleeps;
 mod spawn;
+mod start;
 mod sweep;
 mod wire_floor;
 
@@ -63,6 +64,8 @@ enum What {
     Needs(needs::NeedsArgs),
     /// Process tasks per second, beside a bare spawn loop and xargs
     Spawn(spawn::SpawnArgs),
+    /// A few short tasks with `falkon run`, its start and its end included
+    Start(start::StartArgs),
     /// What an input in the cache adds to a task
     Hits(hits::HitsArgs),
     /// Time from submission to result of one task on an idle system
@@ -113,6 +116,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Depth(args) => args.round.json,
         What::Needs(args) => args.round.json,
         What::Spawn(args) => args.round.json,
+        What::Start(args) => args.round.json,
         What::Hits(args) => args.round.json,
         What::Latency(args) => args.round.json,
         What::Memory(args) => args.json,
@@ -145,6 +149,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Depth(args) => show(sweep::depth(&args).await?),
             What::Needs(args) => show(needs::run(&args).await?),
             What::Spawn(args) => show(spawn::run(&args).await?),
+            What::Start(args) => show(start::run(&args)?),
             What::Hits(args) => show(hits::run(&args)?),
             What::Latency(args) => show(latency::run(&args).await?),
             What::Memory(args) => show(memory::run(&args).await?),
@@ -179,6 +184,7 @@ async fn all(
     show(sweep::depth(&sweep::DepthArgs::usual(&round, args.quick)).await?)?;
     show(needs::run(&needs::NeedsArgs::usual(&round, args.quick)).await?)?;
     show(spawn::run(&spawn::SpawnArgs::usual(&round, args.quick)).await?)?;
+    show(start::run(&start::StartArgs::usual(&round, args.quick))?)?;
     show(hits::run(&hits::HitsArgs::usual(&round, args.quick))?)?;
     show(latency::run(&latency::LatencyArgs::usual(&round, args.quick)).await?)?;
     show(memory::run(&memory::MemoryArgs::usual(args.quick)).await?)

@@ -34,6 +34,9 @@ pub(crate) struct Load {
     /// The program, or a builtin, and the arguments in front of those that
     /// distinct tasks have of their own.
     pub(crate) program: &'static str,
+    /// Tasks that are not distinct have their number as an argument; otherwise
+    /// they have none.
+    pub(crate) numbered: bool,
     /// Memory that tasks ask for.
     pub(crate) memory: Memory,
 }
@@ -63,6 +66,7 @@ impl Default for Load {
             bundle: BUNDLE_TASKS_MAX,
             distinct: true,
             program: "@noop",
+            numbered: true,
             memory: Memory::Any,
         }
     }
@@ -91,13 +95,12 @@ impl Load {
             (Template::Each, Rows::Packed(self.commands(first, count)))
         } else {
             let values = Range { start: 0, step: 1, count: self.tasks };
-            let template = Template::Command(CommandTemplate {
-                argv: vec![
-                    vec![Piece::Literal(self.program.into())],
-                    vec![Piece::Value { source: 0, form: Form::Whole }],
-                ],
-                ..CommandTemplate::default()
-            });
+            let mut argv = vec![vec![Piece::Literal(self.program.into())]];
+            if self.numbered {
+                argv.push(vec![Piece::Value { source: 0, form: Form::Whole }]);
+            }
+            let template =
+                Template::Command(CommandTemplate { argv, ..CommandTemplate::default() });
             (template, Rows::Computed { factors: vec![values], offset: first })
         };
         let (classes, class_runs) = match self.memory {

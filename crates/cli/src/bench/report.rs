@@ -104,6 +104,14 @@ impl Table {
         self.rows.push(Row { name, unit: "x", rounds: ratios });
     }
 
+    /// Adds a row: how much the row `name` is above the row `of`, round by round.
+    pub(crate) fn above(&mut self, name: &str, of: &str) {
+        let (Some(row), Some(base)) = (self.row(name), self.row(of)) else { return };
+        let above = row.rounds.iter().zip(&base.rounds).map(|(one, base)| one - base).collect();
+        let (name, unit) = (format!("{name}, above {of}"), row.unit);
+        self.rows.push(Row { name, unit, rounds: above });
+    }
+
     /// Adds a remark.
     pub(crate) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());

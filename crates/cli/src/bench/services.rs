@@ -7,6 +7,7 @@ use crate::service::start::SecurityLevel;
 use clap::ValueEnum;
 use falkon_node::client::{Client, Deliveries};
 use falkon_node::concentrator::CONCENTRATOR_ARGUMENT;
+use falkon_node::process::HOST_ARGUMENT;
 use falkon_node::secure::AccessFile;
 use rustix::process::{Pid, Signal};
 use std::ffi::OsString;
@@ -232,14 +233,14 @@ impl Services {
 
     /// The processes that hold connections for the dispatcher.
     pub(crate) fn concentrator_pids(&self) -> Vec<u32> {
-        let pid = self.dispatcher_pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.unwrap_or_default();
-        let is_one = |pid: &u32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).nth(1) == Some(CONCENTRATOR_ARGUMENT.as_bytes())
-        };
-        children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_one).collect()
+        children_of(self.dispatcher_pid(), CONCENTRATOR_ARGUMENT)
+    }
+
+    /// Processor time of the executors' process hosts, in nanoseconds. Tasks
+    /// do not count.
+    pub(crate) fn hosts_nanos(&self) -> u64 {
+        let hosts = self.executor_pids().flat_map(|pid| children_of(pid, HOST_ARGUMENT));
+        hosts.map(processor_nanos).sum()
     }
 
     /// Processor time of all executors, in nanoseconds.
@@ -311,6 +312,18 @@ fn spawn(
         });
     }
     command.spawn().map_err(BenchError::system("start a service"))
+}
+
+/// The children that the first thread of a process has started by executing
+/// this program again with `argument`.
+fn children_of(pid: u32, argument: &str) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let is_one = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(argument.as_bytes())
+    };
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(is_one).collect()
 }
 
 fn has_ended(children: &mut [(&'static str, Child)]) -> bool {

@@ -3,16 +3,20 @@
 
 use super::error::BenchError;
 use super::services::Scratch;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::fs::File;
 use std::io::{Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes per read and write, a usual bundle.
 const PIECE_BYTES: usize = 256 << 10;
 /// Bytes of a message that goes there and back.
 const PING_BYTES: usize = 64;
+/// How long a thread that waits awake looks for a message before it sleeps.
+const AWAKE_MICROS: u64 = 200;
 
 fn pair() -> Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -92,38 +96,74 @@ fn take(
     Ok(())
 }
 
-/// A message's way from here through a relay to an echo and back: blocking
-/// reads and writes in three threads.
+/// How a thread waits for the next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It sleeps until the message is there.
+    Asleep,
+    /// It looks for the message again and again, offering the processor to
+    /// others in between, and sleeps after [`AWAKE_MICROS`]: as the dispatcher
+    /// and the executor do where answers come soon.
+    Awake,
+}
+
+impl Wait {
+    fn read(self, from: &mut TcpStream, message: &mut [u8]) -> Result<()> {
+        let start = Instant::now();
+        let mut read = 0;
+        while self == Wait::Awake && start.elapsed() < Duration::from_micros(AWAKE_MICROS) {
+            match recv(&*from, &mut message[read..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok((count, _)) => read += count,
+                Err(Errno::WOULDBLOCK | Errno::INTR) => thread::yield_now(),
+                Err(error) => return Err(error.into()),
+            }
+            if read == message.len() {
+                return Ok(());
+            }
+        }
+        from.read_exact(&mut message[read..])
+    }
+}
+
+/// A message's way from here through a relay to a far end and back: three
+/// threads.
 pub(crate) struct TwoHops {
     near: TcpStream,
+    wait: Wait,
     threads: Vec<thread::JoinHandle<Result<()>>>,
 }
 
 impl TwoHops {
-    pub(crate) fn new() -> std::result::Result<TwoHops, BenchError> {
-        TwoHops::set_up().map_err(BenchError::system("make connections over loopback"))
+    /// The far end does `work` for each message before it answers.
+    pub(crate) fn new(
+        wait: Wait,
+        work: fn() -> Result<()>,
+    ) -> std::result::Result<TwoHops, BenchError> {
+        TwoHops::set_up(wait, work).map_err(BenchError::system("make connections over loopback"))
     }
 
-    fn set_up() -> Result<TwoHops> {
+    fn set_up(wait: Wait, work: fn() -> Result<()>) -> Result<TwoHops> {
         let (near, mut relay_near) = pair()?;
         let (mut relay_far, mut far) = pair()?;
         let relay = move || -> Result<()> {
             let mut message = [0; PING_BYTES];
             loop {
-                relay_near.read_exact(&mut message)?;
+                wait.read(&mut relay_near, &mut message)?;
                 relay_far.write_all(&message)?;
-                relay_far.read_exact(&mut message)?;
+                wait.read(&mut relay_far, &mut message)?;
                 relay_near.write_all(&message)?;
             }
         };
-        let echo = move || -> Result<()> {
+        let end = move || -> Result<()> {
             let mut message = [0; PING_BYTES];
             loop {
-                far.read_exact(&mut message)?;
+                wait.read(&mut far, &mut message)?;
+                work()?;
                 far.write_all(&message)?;
             }
         };
-        Ok(TwoHops { near, threads: vec![thread::spawn(relay), thread::spawn(echo)] })
+        Ok(TwoHops { near, wait, threads: vec![thread::spawn(relay), thread::spawn(end)] })
     }
 
     /// Seconds that one message takes there and back.
@@ -132,7 +172,7 @@ impl TwoHops {
         let mut message = [1; PING_BYTES];
         self.near
             .write_all(&message)
-            .and_then(|()| self.near.read_exact(&mut message))
+            .and_then(|()| self.wait.read(&mut self.near, &mut message))
             .map_err(BenchError::system("send a message over loopback"))?;
         Ok(start.elapsed().as_secs_f64())
     }
