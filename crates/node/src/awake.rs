@@ -79,16 +79,18 @@ impl Vigil {
     /// long as that may last. Does not end.
     pub(crate) async fn keep(&mut self) {
         if let Some(until) = self.until {
-            let mut now = Instant::now();
-            while now < until {
+            loop {
+                // First others of this thread: what is to be answered may not have been sent yet.
+                tokio::task::yield_now().await;
+                let now = Instant::now();
+                if now >= until {
+                    break;
+                }
                 std::thread::yield_now();
-                let offered = std::mem::replace(&mut now, Instant::now());
-                if now - offered > Duration::from_micros(TAKEN_MICROS) {
+                if now.elapsed() > Duration::from_micros(TAKEN_MICROS) {
                     self.taken = true;
                     break;
                 }
-                tokio::task::yield_now().await;
-                now = Instant::now();
             }
         }
         std::future::pending().await

@@ -2,7 +2,8 @@
 //!
 //! An executor does not run its tasks itself. It starts one small child process, the *process
 //! host*, by executing its own binary again with the argument [`HOST_ARGUMENT`], and sends it
-//! batches of [`Launch`] over a socket; batches of [`Ended`] come back. This buys three things:
+//! batches of [`Launch`] over a socket; batches of [`Ended`] come back over another. This buys
+//! three things:
 //!
 //! - **Speed.** The host is small and shares its memory with a new task until the task's program
 //!   is executed (`clone(CLONE_VM | CLONE_VFORK)`), so a start costs the same however much memory
@@ -29,6 +30,7 @@ mod capture;
 mod copy;
 mod environment;
 mod host;
+mod inbox;
 mod link;
 mod orphans;
 mod outbox;

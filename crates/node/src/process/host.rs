@@ -1,16 +1,18 @@
 //! The process host: takes launches from the executor, runs each in a slot, sends back the ends.
 //!
-//! Its threads: one reads the socket and hands each launch to a slot (a thread that stands by, or
-//! a new one); the slots run the tasks; the first one, the janitor, waits for the executor to go
-//! away and looks after what tasks leave behind. A slot's thread lives as long as the host, as
+//! Its threads: slots, which run the tasks, and the first one, the janitor, which waits for the
+//! executor to go away and looks after what tasks leave behind. Slots without a task read what the
+//! executor sends ([`Inbox`]); before the last one of them takes a task, it makes another, so that
+//! kills are read whatever runs. A slot's thread lives as long as the host, as
 //! the kernel kills a task when the thread that started it ends. The janitor starts no tasks, and
 //! what tasks leave behind becomes a child of the first thread, so it can wait for its own
 //! children without taking the end of a task away from a slot.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
-use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,16 +22,26 @@ use rustix::event::EventfdFlags;
 
 use super::copy::{Copies, Templates};
 use super::environment::Inherited;
+use super::inbox::{Inbox, Rest};
 use super::orphans::Janitor;
 use super::outbox::Outbox;
-use super::record::{self, ForHost, Garbled, Incoming};
+use super::record::{self, ForHost, Garbled};
 use super::start::Start;
 use super::{HUNG_SLOTS_MAX, Kill, RUNNING_TASKS_MAX, START_MS_MAX, Source, slot};
 
 /// How often the janitor looks whether tasks have left something behind.
 const JANITOR_PERIOD_MS: u64 = 1_000;
 
-/// Stack of the reader and of each slot, which hold their buffers on the heap.
+/// Slots that there are from the start: one that runs a task, and one that reads meanwhile.
+const FIRST_SLOTS: usize = 2;
+
+/// Most slots: as many as tasks run, and one that reads.
+const SLOTS_MAX: usize = RUNNING_TASKS_MAX + 1;
+
+/// Slots that keep the pipes for a task's output ready; others save the descriptors.
+const READY_SLOTS_MAX: usize = 64;
+
+/// Stack of each slot, which holds its buffers on the heap.
 const THREAD_STACK_BYTES: usize = 256 << 10;
 
 /// The process host's `main`: to be called, before anything else is done, by a program whose
@@ -63,28 +75,24 @@ fn serve(instance: &OsStr, start_limit: Duration) -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::thread::set_name(c"falkon-host")?;
-    let socket = take_socket()?;
+    let launches = take_socket(0, &File::open("/dev/null")?)?;
+    let ends = take_socket(1, &File::options().write(true).open("/dev/null")?)?;
     let pool = Arc::new(Pool {
         state: Mutex::default(),
         closed: Condvar::new(),
-        outbox: Outbox::new(socket.try_clone()?),
+        inbox: Inbox::new(launches)?,
+        outbox: Outbox::new(ends),
         inherited: Inherited::read(instance),
         open_files: raise_open_files(),
         pid: rustix::process::getpid().as_raw_nonzero().get(),
         copies: Copies::default(),
     });
-    // With one slot in any case, a launch that finds no new thread waits for one to be free.
-    let seat = pool.new_slot()?;
     {
         let mut state = pool.lock();
-        state.idle.push(seat);
-        state.slots = 1;
+        for _ in 0..FIRST_SLOTS {
+            pool.add_slot(&mut state)?;
+        }
     }
-    let reading = Arc::clone(&pool);
-    std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(move || {
-        reading.read(socket);
-        reading.close();
-    })?;
     pool.outbox.send(record::put_ready);
 
     let mut janitor = Janitor::new();
@@ -117,13 +125,14 @@ fn reset_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Takes the socket from standard input and puts `/dev/null` there, for tasks to inherit.
-fn take_socket() -> io::Result<UnixStream> {
-    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-    let null = std::fs::File::open("/dev/null")?;
-    // SAFETY: Puts one open descriptor in the place of another; that of standard input is used by
-    // nothing in the host.
-    if unsafe { libc::dup2(null.as_raw_fd(), 0) } < 0 {
+/// Takes a socket from where it was inherited and puts `null` there, for tasks to inherit.
+fn take_socket(from: i32, null: &File) -> io::Result<UnixStream> {
+    // SAFETY: The executor has put sockets at standard input and output, which nothing in the host
+    // closes or uses otherwise.
+    let inherited = unsafe { BorrowedFd::borrow_raw(from) };
+    let socket = rustix::io::fcntl_dupfd_cloexec(inherited, 3)?;
+    // SAFETY: Puts one open descriptor in the place of another, whose owner is nobody.
+    if unsafe { libc::dup2(null.as_raw_fd(), from) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(UnixStream::from(socket))
@@ -148,6 +157,7 @@ fn raise_open_files() -> Option<libc::rlimit> {
 pub(super) struct Pool {
     state: Mutex<State>,
     closed: Condvar,
+    pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
     pub(super) inherited: Inherited,
     /// The limit on open files that tasks get, if it is not the host's own.
@@ -159,8 +169,8 @@ pub(super) struct Pool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Slots without a task, the last one used at the end.
-    idle: Vec<Arc<Seat>>,
+    /// Slots without a task.
+    idle: usize,
     running: HashMap<u64, Running>,
     /// What waits for a slot.
     waiting: VecDeque<Waiting>,
@@ -189,13 +199,13 @@ struct Running {
 struct Waiting {
     key: u64,
     assignment: Assignment,
+    /// An order to end it that came before a slot took it.
+    kill: Option<Duration>,
 }
 
-/// Where a slot waits for its next task, and is woken during one.
+/// How a slot is reached while it runs a task.
 #[derive(Debug)]
 pub(super) struct Seat {
-    next: Mutex<Option<Assignment>>,
-    bell: Condvar,
     pub(super) start: Start,
     /// An eventfd: look for an order to end the task, and send what is held back.
     pub(super) wake: OwnedFd,
@@ -216,104 +226,110 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads records until the executor is gone or says what makes no sense.
-    fn read(self: &Arc<Self>, mut socket: UnixStream) {
-        let mut incoming = Incoming::default();
-        loop {
-            match socket.read(incoming.room()) {
-                Ok(0) => return,
-                Ok(count) => incoming.filled(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
-            }
-            if let Err(Garbled) = self.take(&mut incoming) {
+    /// Reads what the executor has sent, for a slot that was woken by it.
+    pub(super) fn read(self: &Arc<Self>) {
+        match self.inbox.read(|record| self.take(record)) {
+            Ok(Rest::More) => self.inbox.watch(),
+            Ok(Rest::End) => self.close(),
+            Err(Garbled) => {
                 eprintln!("falkon: the task host got a garbled message and stops");
-                return;
+                self.close();
             }
         }
     }
 
-    fn take(self: &Arc<Self>, incoming: &mut Incoming) -> Result<(), Garbled> {
-        while let Some(record) = incoming.next()? {
-            match record::read_for_host(record)? {
-                ForHost::Launch { key, after, source } => {
-                    if source == Source::Template {
-                        self.lock().templates.prepare(key);
-                    }
-                    self.launch(key, after, record.to_vec())?;
+    fn take(&self, record: &[u8]) -> Result<(), Garbled> {
+        match record::read_for_host(record)? {
+            ForHost::Launch { key, after, source } => {
+                if source == Source::Template {
+                    self.lock().templates.prepare(key);
                 }
-                ForHost::Kill(kill) => self.kill(kill),
-                ForHost::TakeBack(key) => self.take_back(self.lock(), key),
+                self.launch(key, after, record.to_vec())?;
             }
+            ForHost::Kill(kill) => self.kill(kill),
+            ForHost::TakeBack(key) => self.take_back(self.lock(), key),
         }
         Ok(())
     }
 
-    fn launch(
-        self: &Arc<Self>,
-        key: u64,
-        after: Option<u64>,
-        order: Vec<u8>,
-    ) -> Result<(), Garbled> {
+    fn launch(&self, key: u64, after: Option<u64>, order: Vec<u8>) -> Result<(), Garbled> {
         let mut state = self.lock();
         if !state.held.insert(key) {
             return Err(Garbled);
         }
-        let one = Waiting { key, assignment: Assignment { order, killed: false } };
+        let one = Waiting { key, assignment: Assignment { order, killed: false }, kill: None };
         match after {
             Some(after) if after != key && state.held.contains(&after) => {
                 let last = state.last_follower(after);
                 state.followers.insert(last, one);
             }
-            _ => self.place(state, one),
+            // The slot that reads this takes it, or the first that has nothing to do.
+            _ => state.waiting.push_back(one),
         }
         Ok(())
     }
 
-    /// Gives a task to a slot that is free or new; if there can be none, it waits for one.
-    fn place(self: &Arc<Self>, mut state: MutexGuard<'_, State>, one: Waiting) {
-        let mut seat = state.idle.pop();
-        if seat.is_none() && state.slots < RUNNING_TASKS_MAX {
-            seat = self.new_slot().ok();
-            state.slots += usize::from(seat.is_some());
-        }
-        match seat {
-            Some(seat) => {
-                state.run(one.key, Arc::clone(&seat));
-                drop(state);
-                seat.give(one.assignment);
-            }
-            None => state.waiting.push_back(one),
-        }
-    }
-
-    fn new_slot(self: &Arc<Self>) -> io::Result<Arc<Seat>> {
+    /// Makes a slot, which begins idle.
+    fn add_slot(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let seat = Arc::new(Seat::new(wake));
-        let slot = slot::Slot::new(Arc::clone(self), Arc::clone(&seat))?;
+        let is_ready = state.slots < READY_SLOTS_MAX;
+        let slot = slot::Slot::new(Arc::clone(self), Arc::new(Seat::new(wake)), is_ready)?;
         std::thread::Builder::new().stack_size(THREAD_STACK_BYTES).spawn(move || slot.run())?;
-        Ok(seat)
+        state.slots += 1;
+        state.idle += 1;
+        Ok(())
     }
 
-    fn kill(self: &Arc<Self>, Kill { key, grace }: Kill) {
+    /// A task that waits, for the idle slot of `seat`, unless nobody would be left to read. Then a
+    /// slot takes it that has ended a task.
+    pub(super) fn begin(self: &Arc<Self>, seat: &Arc<Seat>) -> Option<Assignment> {
+        let mut state = self.lock();
+        if state.waiting.is_empty() {
+            return None;
+        }
+        let is_last = state.idle < 2;
+        if is_last && (state.slots >= SLOTS_MAX || self.add_slot(&mut state).is_err()) {
+            return None;
+        }
+        let one = state.waiting.pop_front()?;
+        state.idle -= 1;
+        state.run(one.key, Arc::clone(seat));
+        if let (Some(kill), Some(running)) = (one.kill, state.running.get_mut(&one.key)) {
+            running.kill.get_or_insert(kill);
+            seat.wake();
+        }
+        let more = !state.waiting.is_empty();
+        drop(state);
+        if more {
+            self.inbox.ring();
+        }
+        Some(one.assignment)
+    }
+
+    fn kill(&self, Kill { key, grace }: Kill) {
         let mut state = self.lock();
         if let Some(running) = state.running.get_mut(&key) {
             running.kill = Some(running.kill.map_or(grace, |earlier| earlier.min(grace)));
             running.seat.wake();
-        } else {
-            self.take_back(state, key);
+            return;
+        }
+        // One that a slot is about to take starts, as it would have if that had been sooner.
+        let is_taken = state.slots < SLOTS_MAX;
+        match state.waiting.iter_mut().find(|one| is_taken && one.key == key) {
+            Some(one) => one.kill = Some(one.kill.map_or(grace, |earlier| earlier.min(grace))),
+            None => self.take_back(state, key),
         }
     }
 
     /// A task that waits will not start; one that has started is left alone. In any case the
     /// executor wants to know where its tasks are: what is held back is sent.
-    fn take_back(self: &Arc<Self>, mut state: MutexGuard<'_, State>, key: u64) {
+    fn take_back(&self, mut state: MutexGuard<'_, State>, key: u64) {
         if let Some(waiting) = state.waiting.iter_mut().find(|one| one.key == key) {
             waiting.assignment.killed = true;
         } else if let Some(mut follower) = state.take_follower(key) {
             // Only slots send, so one of them gets it to send it back.
             follower.assignment.killed = true;
-            self.place(state, follower);
+            state.waiting.push_back(follower);
         } else if let Some(running) = state.running.values().next() {
             running.seat.wake();
         }
@@ -345,7 +361,7 @@ impl Pool {
 
     /// Looks at starts that take long: those of tasks that are to end are killed, and those that
     /// hang for longer than `limit` are given up, with the file system that they hang in.
-    fn watch_starts(self: &Arc<Self>, limit: Duration) {
+    fn watch_starts(&self, limit: Duration) {
         let now = slot::now_us();
         let mut hanging = Vec::new();
         {
@@ -367,7 +383,7 @@ impl Pool {
         }
     }
 
-    fn give_up(self: &Arc<Self>, key: u64, seat: &Arc<Seat>) {
+    fn give_up(&self, key: u64, seat: &Arc<Seat>) {
         let mut state = self.lock();
         // A slot that has come back since has a task of its own to end.
         let is_its = state.running.get(&key).is_some_and(|one| Arc::ptr_eq(&one.seat, seat));
@@ -386,9 +402,11 @@ impl Pool {
         state.held.remove(&key);
         state.templates.ended(key);
         let follower = state.followers.remove(&key);
-        match follower {
-            Some(follower) => self.place(state, follower),
-            None => drop(state),
+        let follows = follower.is_some();
+        state.waiting.extend(follower);
+        drop(state);
+        if follows {
+            self.inbox.ring();
         }
         self.outbox.send(|out| slot::put_given_up(out, key, stage, since));
     }
@@ -412,16 +430,9 @@ impl Pool {
         Some((follower.assignment, followed))
     }
 
-    /// Waits for the next task for a slot.
-    pub(super) fn next(&self, seat: &Arc<Seat>) -> Assignment {
-        let mut state = self.lock();
-        if let Some(one) = state.waiting.pop_front() {
-            state.run(one.key, Arc::clone(seat));
-            return one.assignment;
-        }
-        state.idle.push(Arc::clone(seat));
-        drop(state);
-        seat.take()
+    /// The slot that ended a task has no other.
+    pub(super) fn rest(&self) {
+        self.lock().idle += 1;
     }
 
     /// What becomes the standard input of a template.
@@ -489,28 +500,12 @@ impl State {
 
 impl Seat {
     fn new(wake: OwnedFd) -> Seat {
-        Seat { next: Mutex::default(), bell: Condvar::new(), start: Start::new(), wake }
+        Seat { start: Start::new(), wake }
     }
 
     fn wake(&self) {
         // Only a counter at its end, which is as good as woken, makes this fail.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    fn give(&self, assignment: Assignment) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(assignment);
-        self.bell.notify_one();
-    }
-
-    /// Waits for the task that the reader gives to this slot.
-    pub(super) fn take(&self) -> Assignment {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match next.take() {
-                Some(assignment) => return assignment,
-                None => next = self.bell.wait(next).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
     }
 }
 
@@ -520,12 +515,15 @@ mod tests {
 
     #[test]
     fn without_a_free_slot_tasks_wait_in_order_and_can_be_killed() {
-        let (socket, _other) = UnixStream::pair().unwrap();
-        let full = State { slots: RUNNING_TASKS_MAX, ..State::default() };
+        let (launches, _executor) = UnixStream::pair().unwrap();
+        let (ends, _executor) = UnixStream::pair().unwrap();
+        // One slot runs a task that is none of these, the other reads.
+        let full = State { slots: SLOTS_MAX, idle: 1, ..State::default() };
         let pool = Arc::new(Pool {
             state: Mutex::new(full),
             closed: Condvar::new(),
-            outbox: Outbox::new(socket),
+            inbox: Inbox::new(launches).unwrap(),
+            outbox: Outbox::new(ends),
             inherited: Inherited::read(OsStr::new("test")),
             open_files: None,
             pid: 1,
@@ -546,14 +544,17 @@ mod tests {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let seat = Arc::new(Seat::new(wake));
         let assignment = |key: u64, killed| Assignment { order: vec![key as u8], killed };
-        assert_eq!(pool.next(&seat), assignment(1, false));
+        assert_eq!(pool.begin(&seat), None, "nobody would read");
+        pool.rest();
+        assert_eq!(pool.begin(&seat), Some(assignment(1, false)));
         pool.take_back(pool.lock(), 1);
         assert_eq!(pool.kill_order(1), None, "a task that runs is not taken back");
         assert_eq!(pool.ended(1, &seat), Some((assignment(4, false), true)));
         assert_eq!(pool.ended(4, &seat), Some((assignment(6, false), false)));
         assert_eq!(pool.ended(6, &seat), None);
         for (key, killed) in [(2, true), (3, false), (5, true)] {
-            assert_eq!(pool.next(&seat), assignment(key, killed));
+            pool.rest();
+            assert_eq!(pool.begin(&seat), Some(assignment(key, killed)));
             assert_eq!(pool.ended(key, &seat), None);
         }
         assert!(!pool.busy());

@@ -2,18 +2,17 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as BlockingStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::Shutdown;
 use rustix::process::{Pid, Signal};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 
 use super::record::{self, BUFFER_KEPT_BYTES_MAX, ForExecutor, Garbled, Incoming};
@@ -25,12 +24,22 @@ use super::{
 /// How long a new host may take until it answers.
 const HOST_READY_MS_MAX: u64 = 10_000;
 
+/// Pause before a full socket is tried again that the event loop cannot watch.
+const FULL_RETRY: Duration = Duration::from_millis(10);
+
 /// How long a host may take to end all tasks and itself before it is killed.
 const HOST_STOP_MS_MAX: u64 = 10_000;
 
 /// An executor's process host, see the [module](super).
 #[derive(Debug)]
 pub struct Host;
+
+/// Our end of a socket, which does not block, and the host's.
+fn socket_pair() -> Result<(BlockingStream, BlockingStream), HostError> {
+    let (ours, theirs) = BlockingStream::pair().map_err(HostError::Prepare)?;
+    ours.set_nonblocking(true).map_err(HostError::Prepare)?;
+    Ok((ours, theirs))
+}
 
 impl Host {
     /// Starts a process host for this process: a child that executes this program again.
@@ -54,15 +63,19 @@ impl Host {
         let own = rustix::process::getpid();
         rustix::process::set_child_subreaper(Some(own))
             .map_err(|error| HostError::Prepare(error.into()))?;
-        let (ours, theirs) = BlockingStream::pair().map_err(HostError::Prepare)?;
-        let control = OwnedFd::from(ours.try_clone().map_err(HostError::Prepare)?);
-        ours.set_nonblocking(true).map_err(HostError::Prepare)?;
-        let stream = UnixStream::from_std(ours).map_err(HostError::Prepare)?;
+        // One socket for each direction: whoever reads from one that is used for both wakes
+        // whoever waits at its other end, for there is room again to write.
+        let (write, launches) = socket_pair()?;
+        let (read, ends) = socket_pair()?;
+        let control = [&write, &read].map(BlockingStream::try_clone);
+        let [launching, ending] = control.map(|socket| socket.map_err(HostError::Prepare));
+        let control = [OwnedFd::from(ending?), OwnedFd::from(launching?)];
+        let read = UnixStream::from_std(read).map_err(HostError::Prepare)?;
 
         let child = Command::new("/proc/self/exe")
             .args([HOST_ARGUMENT, &instance, &limit.as_millis().to_string()])
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
+            .stdin(OwnedFd::from(launches))
+            .stdout(OwnedFd::from(ends))
             .spawn()
             .map_err(HostError::Spawn)?;
         let pid = Pid::from_child(&child);
@@ -73,7 +86,6 @@ impl Host {
             in_flight: Mutex::default(),
             stopped: Mutex::default(),
         });
-        let (read, write) = stream.into_split();
         let sender = HostSender { shared: Arc::clone(&shared), write, unsent: Vec::new(), sent: 0 };
         let mut receiver = HostReceiver {
             shared,
@@ -94,8 +106,9 @@ impl Host {
 #[derive(Debug)]
 struct Shared {
     pid: Pid,
-    /// The socket, to shut it down whatever the halves are doing.
-    control: OwnedFd,
+    /// The sockets, to shut them down whatever the halves are doing: first the one that ends come
+    /// over, as the host ends all tasks when the other one is closed.
+    control: [OwnedFd; 2],
     key_prefix: Vec<u8>,
     in_flight: Mutex<HashSet<u64>>,
     /// The host has ended, nothing of it is left, and it has been waited for.
@@ -114,7 +127,9 @@ impl Shared {
             return;
         }
         // The host takes the end of the stream as the word to stop.
-        let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
+        for socket in &self.control {
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        }
         let within = |ms| Instant::now() + Duration::from_millis(ms);
         if !orphans::wait_ended(self.pid, within(HOST_STOP_MS_MAX)) {
             let _ = rustix::process::kill_process(self.pid, Signal::KILL);
@@ -130,7 +145,9 @@ impl Shared {
 #[derive(Debug)]
 pub struct HostSender {
     shared: Arc<Shared>,
-    write: OwnedWriteHalf,
+    /// The event loop knows of it only while it is full, or it would wake this process for each
+    /// launch that the host reads.
+    write: BlockingStream,
     /// Whole records; `sent` bytes of them have gone out.
     unsent: Vec<u8>,
     sent: usize,
@@ -183,9 +200,16 @@ impl HostSender {
 
     async fn flush(&mut self) {
         while self.sent < self.unsent.len() {
-            match self.write.write(&self.unsent[self.sent..]).await {
+            match (&self.write).write(&self.unsent[self.sent..]) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match self.write.try_clone().and_then(UnixStream::from_std) {
+                        Ok(full) => drop(full.writable().await),
+                        // There is no descriptor or no memory to wait with.
+                        Err(_) => tokio::time::sleep(FULL_RETRY).await,
+                    }
+                }
                 // The host is gone; the receiver sees it too.
                 Err(_) => break,
             }
@@ -206,7 +230,7 @@ impl Drop for HostSender {
 #[derive(Debug)]
 pub struct HostReceiver {
     shared: Arc<Shared>,
-    read: OwnedReadHalf,
+    read: UnixStream,
     incoming: Incoming,
     closed: bool,
     /// What the host left is being killed.

@@ -95,7 +95,10 @@ impl Outbox {
         while !state.bytes.is_empty() {
             let bytes = std::mem::take(&mut state.bytes);
             drop(state);
-            self.room.notify_all();
+            // Slots wait only for that much; otherwise it would be a system call for nobody.
+            if bytes.len() > OUTBOX_BYTES_MAX {
+                self.room.notify_all();
+            }
             // If the executor is gone, the reader has seen it too and nobody wants the results.
             let _ = (&self.socket).write_all(&bytes);
             state = self.lock();

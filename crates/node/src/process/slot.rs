@@ -15,6 +15,7 @@ use super::capture::Stream;
 use super::copy;
 use super::environment::Image;
 use super::host::{Assignment, Pool, Seat};
+use super::inbox::Woken;
 use super::outbox::{HELD_TASK_US_MAX, HELD_US_MAX, Held};
 use super::record::{self, Order, Report, Variable};
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
@@ -22,6 +23,9 @@ use super::{FileMark, Outcome, Source, Stage, Usage};
 
 /// Most that is read from a stream at once; what a pipe holds unless its size was changed.
 const READ_BYTES: usize = 64 << 10;
+
+/// How long a slot that has no task leaves what the last one left.
+const TIDY_MS: u64 = 10;
 
 const US_PER_S: u64 = 1_000_000;
 
@@ -33,10 +37,13 @@ pub(super) struct Slot {
     stack: Stack,
     streams: [Stream; 2],
     buffer: Vec<u8>,
-    /// The pipes for the next task's output, made while there is none to wait for it.
+    /// It makes pipes for a task's output before there is one.
+    is_ready: bool,
     pipes: Option<[Pipe; 2]>,
     /// What the last task leaves to be closed.
     done: Option<([Pipe; 2], Child)>,
+    /// It has not tidied up since its last task.
+    is_untidy: bool,
     /// When this slot sees to it that what is held back is sent.
     flush_due: Option<u64>,
 }
@@ -49,7 +56,7 @@ type Pipe = (OwnedFd, OwnedFd);
 type NotStarted = (Stage, i32);
 
 impl Slot {
-    pub(super) fn new(pool: Arc<Pool>, seat: Arc<Seat>) -> io::Result<Slot> {
+    pub(super) fn new(pool: Arc<Pool>, seat: Arc<Seat>, is_ready: bool) -> io::Result<Slot> {
         let (stack, buffer) = (Stack::new()?, vec![0; READ_BYTES]);
         Ok(Slot {
             pool,
@@ -57,8 +64,10 @@ impl Slot {
             stack,
             streams: Default::default(),
             buffer,
+            is_ready,
             pipes: None,
             done: None,
+            is_untidy: true,
             flush_due: None,
         })
     }
@@ -66,7 +75,7 @@ impl Slot {
     /// Runs the tasks that come to this slot's seat, without end.
     pub(super) fn run(mut self) {
         let mut image = Image::default();
-        let mut assignment = self.seat.take();
+        let mut assignment = self.wait();
         loop {
             let report = self.run_task(&mut image, &assignment);
             let mut next = None;
@@ -77,13 +86,39 @@ impl Slot {
             } else {
                 self.pool.came_back();
             }
-            // While the executor thinks about what is next, there is time for this.
-            self.done = None;
-            self.pipes = self.pipes.take().or_else(|| new_pipes().ok());
             assignment = match next {
                 Some((next, _)) => next,
-                None => self.pool.next(&self.seat),
+                None => {
+                    self.pool.rest();
+                    self.wait()
+                }
             };
+        }
+    }
+
+    /// Waits for a task, and reads what the executor sends.
+    fn wait(&mut self) -> Assignment {
+        loop {
+            if let Some(assignment) = self.pool.begin(&self.seat) {
+                return assignment;
+            }
+            let limit = self.is_untidy.then_some(Duration::from_millis(TIDY_MS));
+            match self.pool.inbox.wait(limit) {
+                Woken::Sent => self.pool.read(),
+                Woken::Rung => {}
+                Woken::Late => self.tidy(),
+            }
+        }
+    }
+
+    /// Closes what the last task has left and makes pipes for the next one. Whoever waits for the
+    /// end of a task, or for a start, does not wait for this: there is time while the next task
+    /// runs, or when none has come.
+    fn tidy(&mut self) {
+        self.is_untidy = false;
+        self.done = None;
+        if self.is_ready && self.pipes.is_none() {
+            self.pipes = new_pipes().ok();
         }
     }
 
@@ -263,6 +298,8 @@ impl Slot {
         pipes: [Pipe; 2],
         child: Child,
     ) -> (Outcome, Usage, u64) {
+        self.tidy();
+        self.is_untidy = true;
         let [stdout, stderr] = &pipes;
         self.follow(key, &child, [stdout.0.as_fd(), stderr.0.as_fd()]);
         let ended = now_us();
