@@ -88,21 +88,29 @@ impl Start {
     /// Kills the child, if there is one that has not executed its program.
     pub(super) fn kill(&self) {
         let state = self.lock();
+        if matches!(*state, State::Starting(_)) {
+            self.kill_child();
+        }
+    }
+
+    /// Kills the child of a start that is not over, for whoever holds the state.
+    fn kill_child(&self) {
         let pid = self.progress.pid.load(Ordering::Relaxed);
-        if matches!(*state, State::Starting(_)) && pid > 0 {
+        if pid > 0 {
             // SAFETY: A system call on plain values. The child has not been waited for, as its
-            // slot does that after `end`, which waits for `state`.
+            // slot does that after `end`, which waits for the state.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
 
-    /// Gives a start up that hangs; returns since when and at which step, or
-    /// `None` if it is over.
+    /// Gives a start up that hangs, and kills its child; returns since when and at which step, or
+    /// `None` if it is over. The slot of a child that can be killed finds the start given up.
     pub(super) fn give_up(&self) -> Option<(u64, Stage)> {
-        self.kill();
         let mut state = self.lock();
         let State::Starting(since) = *state else { return None };
         *state = State::GivenUp;
-        Some((since, self.progress.stage()))
+        let stage = self.progress.stage();
+        self.kill_child();
+        Some((since, stage))
     }
 }
