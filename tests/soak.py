@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An hour of everything that goes wrong, on real processes.
 
-    tests/soak.py [--seconds 3600] [--executors 20] [--seed N] [--json FILE]
+    tests/soak.py [--seconds 3600] [--executors 20] [--disk-mib 1024] [--seed N] [--json FILE]
 
 A dispatcher, its executors (each in a network namespace of its own) and clients
 of both kinds (`falkon submit` and Python) run side by side, while one after the
@@ -38,7 +38,6 @@ WORK = machine.WORK
 SLOTS = 2
 # Fast enough to be no bound: what is tested is loss, not speed.
 BANDWIDTH = 125_000_000
-JOURNAL_DISK_BYTES = 1 << 30
 # Instances that have ended go after this time: campaigns to folders leave theirs.
 KEEP = "2m"
 # An executor is lost after 10 s of silence; some pauses are longer, some not.
@@ -130,7 +129,7 @@ class Soak:
         self.cluster = Cluster(arguments.executors, BANDWIDTH, BANDWIDTH)
         self.directory = WORK / "d"
         self.directory.mkdir()
-        machine.sh("mount", "-t", "tmpfs", "-o", f"size={JOURNAL_DISK_BYTES}", "tmpfs", str(self.directory))
+        machine.sh("mount", "-t", "tmpfs", "-o", f"size={arguments.disk_mib}m", "tmpfs", str(self.directory))
         self.access = str(self.directory / "access.json")
         self.acts, self.ends = collections.Counter(), collections.Counter()
         self.faults, self.course = [], []
@@ -476,6 +475,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=3600)
     parser.add_argument("--executors", type=int, default=20)
+    parser.add_argument("--disk-mib", type=int, default=1024, help="the size of the disk of the journal")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "big"))
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()

@@ -80,7 +80,7 @@ class RemoteTraceback(Exception):
 
 # Refusals, and those of them that the dispatcher's logic gives (docs/protocol.md).
 REQUEST, NOT_ALLOWED, JOURNAL, ACCESS, PROVISION, UNREAD, LONG_ANSWER, UNREADABLE = range(8)
-GAP, SUBMISSION, BUSY, FORGOTTEN, EXPIRED = 2, 3, 4, 5, 10
+GAP, SUBMISSION, BUSY, FORGOTTEN, EXPIRED, NO_ROOM = 2, 3, 4, 5, 10, 11
 _REASONS = {
     NOT_ALLOWED: "this access file does not allow it",
     JOURNAL: "it cannot write its journal: {1}",
@@ -96,6 +96,8 @@ _OF_LOGIC = {
     FORGOTTEN: "results before number {1} were delivered and forgotten",
     6: "there are too many different needs of resources in one instance",
     9: "there are {1} instances already",
+    NO_ROOM: "the dispatcher has no room for more: its disk at {1} has {2} bytes free, and {3} are "
+    "wanted; make room there, read results, or destroy instances that are over",
 }
 _PARTS = (
     "rows", "classed tasks", "names", "row column", "class run", "name column",

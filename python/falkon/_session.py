@@ -9,6 +9,7 @@ import logging
 import os
 import struct
 import threading
+import time
 import weakref
 from bisect import bisect_left
 from collections import deque
@@ -50,6 +51,8 @@ from ._connection import (
 from ._errors import (
     BUSY,
     GAP,
+    NO_ROOM,
+    REQUEST,
     CallLost,
     CallTimeout,
     InitializerFailed,
@@ -217,6 +220,7 @@ class Session:
         self._client = int.from_bytes(os.urandom(8), "little") or 1
         """What tells calls that are submitted again from another client's."""
         self._pause = BUSY_SECONDS[0]
+        self._said_no_room = False
         self._batch_calls = BATCH_CALLS
         """Calls that are submitted together now: fewer while one is looked for for
         which a submission was refused."""
@@ -227,7 +231,7 @@ class Session:
         _sessions.add(self)
         self._receiver.start()
         try:
-            created = self.ask(CREATE, instance_options(access, away_seconds))
+            created = self._create(instance_options(access, away_seconds))
             self.connection.has_instance(created[2], created[3])
             if self.objects.caches is not None:
                 self.objects.caches.instance = created[2]
@@ -242,6 +246,13 @@ class Session:
     def ask(self, tag: int, *fields: Any, may_wait: bool = True) -> Message:
         """Makes a request and waits for its answer; for a dispatcher that is gone only
         if it ``may_wait``."""
+        answer = self._answer(tag, fields, may_wait)
+        if answer[0] == REFUSED:
+            raise TaskFailed("the dispatcher refused: %s" % refusal(answer))
+        return answer
+
+    def _answer(self, tag: int, fields: Sequence[Any], may_wait: bool = True) -> Message:
+        """As :meth:`ask`, with refusals as answers."""
         with self._lock:
             self._check()
             answer: Deque[Message] = deque()
@@ -258,9 +269,25 @@ class Session:
                     raise SessionLost("the dispatcher is gone for now")
                 self._answered.wait(AWAY_LOOK_SECONDS)
             del self._answers[request]
-        if answer[0][0] == REFUSED:
-            raise TaskFailed("the dispatcher refused: %s" % refusal(answer[0]))
         return answer[0]
+
+    def _create(self, options: List[Any]) -> Message:
+        """Creates an instance, as soon as the dispatcher has room for one."""
+        pause = BUSY_SECONDS[0]
+        while True:
+            answer = self._answer(CREATE, (options,))
+            if answer[0] != REFUSED:
+                return answer
+            if answer[2][0] != REQUEST or answer[2][1][0] != NO_ROOM:
+                raise TaskFailed("the dispatcher refused: %s" % refusal(answer))
+            self._waits_for_room(answer)
+            time.sleep(pause)
+            pause = min(2 * pause, BUSY_SECONDS[1])
+
+    def _waits_for_room(self, answer: Message) -> None:
+        if not self._said_no_room:
+            self._said_no_room = True
+            LOG.warning("waiting: %s", refusal(answer))
 
     def is_receiving(self) -> bool:
         """Whether this thread is the one that receives: an answer that it waits for
@@ -705,7 +732,9 @@ class Session:
         one of its calls, the others are submitted without it."""
         reason = message[2]
         kind = reason[1][0] if reason[0] == 0 else None
-        is_final = kind not in (BUSY, GAP)
+        is_final = kind not in (BUSY, GAP, NO_ROOM)
+        if kind == NO_ROOM:
+            self._waits_for_room(message)
         lost: List[Future[Any]] = []
         with self._lock:
             calls = self._sent.pop(message[1])

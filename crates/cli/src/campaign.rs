@@ -11,7 +11,7 @@ use crate::results::staged;
 use crate::results::terminal::end_of_stream;
 use crate::results::{Sink, SinkError, TaskResult, Times};
 use falkon_core::data::stage::Usage;
-use falkon_core::dispatch::{Delivery, RequestError};
+use falkon_core::dispatch::{Delivery, InstanceOptions, RequestError};
 use falkon_core::metrics::{Observed, TaskTimes};
 use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, TaskId, Time};
@@ -23,13 +23,62 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Submissions on their way at once.
 const SUBMISSIONS_UNDER_WAY_MAX: usize = 64;
-/// Pause before a full queue is tried again.
-const BUSY_MS: u64 = 100;
+/// Pause before a dispatcher that takes nothing more for now is asked again;
+/// each time in a row doubles it.
+const BUSY_MS_MIN: u64 = 100;
+/// The longest such pause.
+const BUSY_MS_MAX: u64 = 5_000;
 /// Failures that are described in the end.
 const FAILURES_SHOWN_MAX: usize = 10;
 /// Bytes and lines of the end of standard error shown per failure.
 const STDERR_SHOWN_BYTES_MAX: u64 = 400;
 const STDERR_SHOWN_LINES_MAX: usize = 4;
+
+/// Waits for a dispatcher that takes nothing more for now, and says so once.
+pub(crate) struct Waiting {
+    pause: Duration,
+    quiet: bool,
+}
+
+impl Waiting {
+    pub(crate) fn new(quiet: bool) -> Waiting {
+        Waiting { pause: Duration::from_millis(BUSY_MS_MIN), quiet }
+    }
+
+    /// Waits before what was refused is asked for again.
+    ///
+    /// # Errors
+    /// `error`, if asking again is no use.
+    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+        let ClientError::Refused(Refusal::Request(reason)) = &error else { return Err(error) };
+        match reason {
+            RequestError::Busy { .. } => {}
+            RequestError::NoRoom { .. } => {
+                if !std::mem::replace(&mut self.quiet, true) {
+                    say(format_args!("waiting: {reason}"));
+                }
+            }
+            _ => return Err(error),
+        }
+        tokio::time::sleep(self.pause).await;
+        self.pause = (2 * self.pause).min(Duration::from_millis(BUSY_MS_MAX));
+        Ok(())
+    }
+
+    /// Creates an instance as soon as the dispatcher has room for one.
+    pub(crate) async fn create(
+        &mut self,
+        client: &Client,
+        options: &InstanceOptions,
+    ) -> Result<(InstanceId, Vec<u8>), ClientError> {
+        loop {
+            match client.create(options.clone()).await {
+                Ok(created) => return Ok(created),
+                Err(error) => self.wait(error).await?,
+            }
+        }
+    }
+}
 
 /// Submits the tasks of `plan` from position `accepted` on, then seals the
 /// instance. `accepted` tells how many have been accepted, also when this
@@ -39,13 +88,17 @@ pub(crate) async fn submit(
     instance: InstanceId,
     plan: &Plan,
     accepted: &mut u64,
+    waiting: &mut Waiting,
 ) -> Result<(), ClientError> {
     loop {
+        let before = *accepted;
         match submit_once(client, instance, plan, accepted).await {
-            Err(ClientError::Refused(Refusal::Request(RequestError::Busy { .. }))) => {
-                tokio::time::sleep(Duration::from_millis(BUSY_MS)).await;
+            Err(error) => {
+                if *accepted > before {
+                    waiting.pause = Duration::from_millis(BUSY_MS_MIN);
+                }
+                waiting.wait(error).await?;
             }
-            Err(error) => return Err(error),
             Ok(()) => return client.seal(instance).await,
         }
     }

@@ -205,7 +205,7 @@ async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<b
         ));
     }
     if found.clogged {
-        say("no more tasks start until results have been fetched");
+        say("no more tasks start until results have been fetched or the dispatcher has room");
     }
     let waits = !found.unschedulable.is_empty();
     for line in show::coming(&status.coming).iter().filter(|_| waits) {

@@ -440,7 +440,10 @@ async fn drive(
         return Ending::Client(error);
     }
     let mut accepted = 0;
-    let mut submission = std::pin::pin!(campaign::submit(&client, instance, plan, &mut accepted));
+    // It has no journal, and so no disk without room.
+    let mut waiting = campaign::Waiting::new(true);
+    let submission = campaign::submit(&client, instance, plan, &mut accepted, &mut waiting);
+    let mut submission = std::pin::pin!(submission);
     let mut submitted = false;
     let mut cancelled = false;
     let mut interrupts = Interrupts::new();

@@ -150,7 +150,9 @@ async fn create_and_submit(
     };
     let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
     plan.set_held(held_versions(&client, plan.held()).await?);
-    let (instance, secret) = client.create(options).await.map_err(Exit::client)?;
+    let mut waiting = campaign::Waiting::new(args.output.quiet);
+    let created = waiting.create(&client, &options).await;
+    let (instance, secret) = created.map_err(Exit::client)?;
     let secret: [u8; 32] = secret
         .try_into()
         .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
@@ -162,7 +164,7 @@ async fn create_and_submit(
     let mut client = client;
     let mut reconnect = Reconnect::new(args.output.quiet);
     loop {
-        match campaign::submit(&client, instance, plan, &mut accepted).await {
+        match campaign::submit(&client, instance, plan, &mut accepted, &mut waiting).await {
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
                 (client, _) =

@@ -43,6 +43,7 @@ mod recall;
 mod recover;
 mod remake;
 mod replicate;
+mod room;
 mod roster;
 mod shelf;
 mod standstill;
@@ -73,6 +74,7 @@ use outflow::Outflow;
 use pages::Paging;
 use readership::Readership;
 use replicate::Copies;
+use room::Room;
 use roster::Roster;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subscriptions::Subscriptions;
@@ -91,6 +93,7 @@ pub use lifetime::{Expiry, Lifetime};
 pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
 pub use recover::{Record, RecoverError};
+pub use room::{Compaction, Disk, JournalSize};
 pub use whereabouts::Whereabouts;
 
 /// A dispatcher's whole state.
@@ -147,6 +150,8 @@ pub struct Dispatcher {
     to_deliver: BTreeSet<InstanceId>,
     /// Results in memory, and pages of results on disk.
     paging: Paging,
+    /// Room on the journal's disk.
+    room: Room,
     actions: VecDeque<Action>,
     /// Some tasks have had data objects.
     knows_data: bool,
@@ -254,6 +259,7 @@ impl Dispatcher {
             }
             Event::PageStored { instance, from, place } => self.page_stored(instance, from, place),
             Event::PageLoaded { instance, from, page } => self.page_loaded(instance, from, page),
+            Event::DiskMeasured(disk) => self.disk_measured(disk),
         }
     }
 

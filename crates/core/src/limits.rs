@@ -36,6 +36,28 @@ pub const VERSION_BYTES_MAX: usize = 1 << 10;
 pub const RANGES_BYTES_MAX: u64 = 64 << 10;
 /// Runs of tasks in one record of the journal.
 pub const RECORD_RUNS_MAX: usize = 65_536;
+/// Least growth of the journal since the last snapshot that makes another worth
+/// while, where the disk has room.
+pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
+/// The same in sizes of the last snapshot.
+pub const SNAPSHOT_AFTER_RATIO: u64 = 2;
+/// Bytes that a snapshot leaves free on the journal's disk, for what the journal
+/// takes while it is written; with less than a snapshot and these no task is
+/// dispatched.
+pub const SNAPSHOT_RESERVE_BYTES: u64 = 16 << 20;
+/// Bytes free beyond those with which submissions are accepted: room for the
+/// results of tasks that were.
+pub const SUBMISSION_RESERVE_BYTES: u64 = 16 << 20;
+/// Bytes that pages of results leave free on the journal's disk at least.
+pub const PAGES_RESERVE_BYTES: u64 = 64 << 20;
+/// What a new instance takes in the journal at most, about.
+pub const INSTANCE_BYTES: u64 = 4 << 10;
+/// Bytes that are set aside on the journal's disk: records that free room have
+/// half of them, and the snapshot after them the rest.
+pub const BALLAST_BYTES: u64 = 16 << 20;
+/// What a snapshot may give back, or what was written since the last one, that
+/// makes it worth while on a disk that is short of room.
+pub const COMPACTION_GAIN_BYTES_MIN: u64 = 4 << 20;
 
 /// Connections of a process whose peers have sent nothing yet.
 pub const SILENT_CONNECTIONS_MAX: usize = 4096;
@@ -276,6 +298,10 @@ const _: () = {
     );
     assert!(PAGE_RETRY_MICROS_MIN < PAGE_RETRY_MICROS_MAX);
     assert!(SUBMISSION_TASKS_MAX < INSTANCE_TASKS_MAX);
+    assert!(SNAPSHOT_RESERVE_BYTES + SUBMISSION_RESERVE_BYTES < PAGES_RESERVE_BYTES);
+    assert!(COMPACTION_GAIN_BYTES_MIN < SUBMISSION_RESERVE_BYTES / 2);
+    assert!(COMPACTION_GAIN_BYTES_MIN <= BALLAST_BYTES / 2);
+    assert!(COMPACTION_GAIN_BYTES_MIN < SNAPSHOT_AFTER_BYTES_MIN);
     assert!(MESSAGE_BYTES_MAX < RECORD_BYTES_MAX);
     assert!(SUBMISSION_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(TASK_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);

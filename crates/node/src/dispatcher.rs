@@ -21,6 +21,7 @@ mod pieces;
 mod reached;
 mod refusals;
 mod requests;
+mod room;
 mod settle;
 mod store;
 
@@ -37,6 +38,8 @@ use falkon_core::task::{InstanceId, Time};
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
 use hold::Held;
 use refusals::Refusals;
+use room::Gauge;
+use settle::Settled;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -45,6 +48,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use store::Store;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 pub use crew::Concentrators;
 pub use handle::{CONNECTIONS_MAX, Handle};
@@ -201,7 +205,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         log: options.log,
         stopping: None,
         provision: None,
-        deferred: Vec::new(),
+        retry_at: None,
     };
     tokio::spawn(async move {
         let how = driver.run(messages).await;
@@ -291,8 +295,8 @@ struct Driver {
     log: Log,
     stopping: Option<(ConnectionId, u64)>,
     provision: Option<Provision>,
-    /// What came while the journal could not be written.
-    deferred: Vec<Inbound>,
+    /// While the journal cannot be written: when that is tried again.
+    retry_at: Option<Instant>,
 }
 
 /// The next answer of a scheduler; waits for ever if there is no provisioner.
@@ -311,31 +315,41 @@ async fn moved(pages: &mut Option<Pages>) -> Event {
     }
 }
 
+/// The next measurement of the journal's disk; waits for ever without one.
+async fn measured(gauge: Option<&Gauge>) {
+    match gauge {
+        Some(gauge) => gauge.measured().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Driver {
     async fn run(mut self, mut inbox: mpsc::Receiver<Inbound>) -> Stopped {
         let mut batches = Vec::new();
         let mut awaited = None;
         let mut alarm = Alarm::new();
+        self.measure();
         loop {
+            let takes_in = self.takes_in();
             let own = self.core.poll_timeout().map(|(at, _)| at);
             let due = own.into_iter().chain(self.provision.as_ref().and_then(Provision::due));
             let due = due.min().map(|at| self.clock.instant(at).into());
-            let due = due.into_iter().chain(self.held.due()).min();
+            let held = self.held.due().filter(|_| self.retry_at.is_none());
+            let due = due.into_iter().chain(held).chain(self.retry_at).min();
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             let mut answer = None;
             let mut page = None;
-            batches.append(&mut self.deferred);
             tokio::select! {
                 biased;
-                () = std::future::ready(()), if !batches.is_empty() => {}
-                count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX) => {
+                count = inbox.recv_many(&mut batches, ROUND_BATCHES_MAX), if takes_in => {
                     if count == 0 {
                         return Stopped::Asked;
                     }
                 }
                 heard = heard(&mut self.provision) => answer = Some(heard),
                 moved = moved(&mut self.pages) => page = Some(moved),
+                () = measured(self.store.as_ref().map(Store::gauge)) => {}
                 () = alarm.wait(due) => {}
                 () = vigil.keep() => {}
             }
@@ -346,8 +360,13 @@ impl Driver {
             let mut stop = false;
             let busy = !batches.is_empty();
             self.take_answers(now, answer, page);
+            self.take_measured();
+            let unsettled = self.outgoing.len();
             for inbound in batches.drain(..) {
-                stop |= self.take(now, inbound);
+                stop |= match self.retry_at {
+                    None => self.take(now, inbound),
+                    Some(_) => self.take_unsettled(now, inbound),
+                };
             }
             let overdue = self.core.poll_timeout().filter(|(at, _)| *at <= now);
             if let Some((at, _)) = overdue {
@@ -358,8 +377,18 @@ impl Driver {
             }
             self.act();
             self.provide(busy);
-            if !self.settle(&mut inbox).await {
-                return Stopped::JournalFailed;
+            match self.settle() {
+                Settled::Written => {}
+                Settled::Failed => return Stopped::JournalFailed,
+                Settled::Waits => {
+                    self.send_refusals(unsettled);
+                    if !stop && self.stopping.is_none() {
+                        continue;
+                    }
+                    // Nobody was told of what the journal does not have.
+                    self.outgoing.clear();
+                    self.unneeded.clear();
+                }
             }
             if let Some(pages) = self.pages.as_ref().filter(|_| !self.unneeded.is_empty()) {
                 pages.forget(std::mem::take(&mut self.unneeded));

@@ -11,8 +11,8 @@
 //! off and reported; any other damage is an error, or, with salvage, is skipped and reported.
 //!
 //! An owner's order: [`Journal::open`], [`Replay::next_record`] until `None`, then any number of
-//! [`Journal::append`] and [`Journal::commit`]; from time to time, when
-//! [`DiskUse::snapshot_due`], a [`Journal::begin_snapshot`].
+//! [`Journal::append`] and [`Journal::commit`]; from time to time a
+//! [`Journal::begin_snapshot`].
 
 use std::fmt;
 use std::fs::File;
@@ -39,10 +39,7 @@ pub use error::{
 pub use format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 pub use read::Flaw;
 pub use replay::{Replay, SKIPS_LISTED_MAX, Skip, Skipped, Torn};
-pub use snapshot::{
-    DISK_RESERVE_BYTES, DiskUse, FREE_BYTES_UNKNOWN, SNAPSHOT_AFTER_BYTES_MIN,
-    SNAPSHOT_AFTER_RATIO, SNAPSHOT_RESERVE_BYTES, Snapshot, SnapshotReport,
-};
+pub use snapshot::{DiskUse, FREE_BYTES_UNKNOWN, Snapshot, SnapshotReport};
 pub use sync::{SYNC_INTERVAL_MS, SyncWatch};
 
 use format::{
@@ -50,6 +47,7 @@ use format::{
 };
 use lock::{Lock, LockError};
 use recover::{Judgement, Recovered, recover};
+pub(crate) use segment::free_bytes;
 use segment::{Dir, Entry, Writer};
 use snapshot::{Ledger, lock_ledger};
 use sync::{SyncFile, Syncer};
@@ -245,16 +243,37 @@ impl Journal {
 
     /// Begins a snapshot: the records appended to it replace everything that was appended to the
     /// journal before this call. What is appended to the journal after this call comes after it.
-    pub fn begin_snapshot(&mut self) -> Result<Snapshot, SnapshotError> {
+    /// It fails rather than leave less than `leave_bytes` free on the disk.
+    pub fn begin_snapshot(&mut self, leave_bytes: u64) -> Result<Snapshot, SnapshotError> {
         if lock_ledger(&self.ledger).running {
             return Err(SnapshotError::AlreadyRunning);
         }
         self.commit().map_err(SnapshotError::Commit)?;
+        self.snapshot_behind(leave_bytes)
+    }
+
+    /// As [`Journal::begin_snapshot`], where what was appended cannot be committed for want of
+    /// room: the snapshot replaces it as well. Until the snapshot has finished or was dropped, the
+    /// owner appends and commits nothing; if it has finished, [`Journal::discard_appended`] is next.
+    pub fn begin_snapshot_of_appended(&mut self) -> Result<Snapshot, SnapshotError> {
+        if lock_ledger(&self.ledger).running {
+            return Err(SnapshotError::AlreadyRunning);
+        }
+        self.snapshot_behind(0)
+    }
+
+    /// Forgets what was appended and not committed.
+    pub fn discard_appended(&mut self) {
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_KEPT_BYTES);
+    }
+
+    fn snapshot_behind(&mut self, leave_bytes: u64) -> Result<Snapshot, SnapshotError> {
         if self.writer.end > FILE_HEADER_BYTES as u64 {
             self.roll_over().map_err(SnapshotError::Commit)?;
         }
         let base = self.writer.number;
-        Snapshot::begin(base, self.dir.clone(), self.ledger.clone(), self.lock.clone())
+        Snapshot::begin(base, leave_bytes, self.dir.clone(), self.ledger.clone(), self.lock.clone())
     }
 
     fn position(&self) -> Position {

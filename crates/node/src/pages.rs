@@ -6,8 +6,9 @@
 //! A file goes when none of its pages is needed. Whoever dies leaves files
 //! behind; the next owner keeps those that its journal knows.
 
-use crate::journal::{DISK_RESERVE_BYTES, FREE_BYTES_UNKNOWN};
+use crate::journal::FREE_BYTES_UNKNOWN;
 use falkon_core::dispatch::{Event, Page, PagePlace};
+use falkon_core::limits::PAGES_RESERVE_BYTES;
 use falkon_core::task::InstanceId;
 use falkon_wire::codec::{DecodeError, Wire};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,6 +17,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -45,6 +47,8 @@ pub enum PageError {
         path: PathBuf,
         /// Bytes free.
         free_bytes: u64,
+        /// Bytes that pages leave to the journal.
+        leave_bytes: u64,
     },
     /// Another dispatcher has its pages there.
     Locked {
@@ -73,12 +77,11 @@ impl fmt::Display for PageError {
             PageError::Io { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }
-            PageError::NoRoom { path, free_bytes } => write!(
+            PageError::NoRoom { path, free_bytes, leave_bytes } => write!(
                 f,
-                "no room for results in {}: {free_bytes} bytes are free, and {} are kept for the \
-                 journal; make room",
-                path.display(),
-                DISK_RESERVE_BYTES
+                "no room for results in {}: {free_bytes} bytes are free, and {leave_bytes} are \
+                 kept for the journal; make room",
+                path.display()
             ),
             PageError::Locked { path } => {
                 write!(f, "another dispatcher keeps its results in {}", path.display())
@@ -114,6 +117,8 @@ pub struct PageFiles {
 pub struct Written {
     dir: PathBuf,
     files: Mutex<BTreeSet<u64>>,
+    /// Bytes that are left free on the disk.
+    leave_bytes: AtomicU64,
 }
 
 fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> PageError + 'a {
@@ -155,7 +160,11 @@ impl PageFiles {
             return Err(PageError::Locked { path: dir.to_owned() });
         }
         let last = numbers(dir).map_err(failed("list", dir))?.last().copied().unwrap_or(0);
-        let written = Written { dir: dir.to_owned(), files: Mutex::default() };
+        let written = Written {
+            dir: dir.to_owned(),
+            files: Mutex::default(),
+            leave_bytes: AtomicU64::new(PAGES_RESERVE_BYTES),
+        };
         Ok(PageFiles {
             dir: dir.to_owned(),
             current: None,
@@ -205,8 +214,9 @@ impl PageFiles {
         let bytes = encode(instance, from, page);
         let length = bytes.len() as u64;
         let free_bytes = free_bytes(&self.dir);
-        if free_bytes < DISK_RESERVE_BYTES + length {
-            return Err(PageError::NoRoom { path: self.dir.clone(), free_bytes });
+        let leave_bytes = self.written.leave_bytes.load(Ordering::Relaxed);
+        if free_bytes < leave_bytes.saturating_add(length) {
+            return Err(PageError::NoRoom { path: self.dir.clone(), free_bytes, leave_bytes });
         }
         let (file, number, end) = self.writable()?;
         let place = PagePlace { file: *number, offset: *end, bytes: length };
@@ -275,6 +285,12 @@ fn free_bytes(dir: &Path) -> u64 {
 }
 
 impl Written {
+    /// Leaves so many bytes free on the disk, for the journal, if that is more
+    /// than is left anyway.
+    pub fn leave(&self, bytes: u64) {
+        self.leave_bytes.store(bytes.max(PAGES_RESERVE_BYTES), Ordering::Relaxed);
+    }
+
     /// Puts all pages that were written on stable storage. This waits for the
     /// disk.
     ///

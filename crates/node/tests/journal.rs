@@ -193,7 +193,7 @@ impl Subject {
                 self.model.pending.push(body);
             }
             Op::Commit => self.commit(),
-            Op::SnapshotBegin => match (self.journal().begin_snapshot(), &self.snapshot) {
+            Op::SnapshotBegin => match (self.journal().begin_snapshot(0), &self.snapshot) {
                 (Err(SnapshotError::AlreadyRunning), Some(_)) => {}
                 (Ok(snapshot), None) => {
                     self.snapshot = Some(snapshot);
@@ -365,7 +365,7 @@ fn every_flipped_bit_is_found() {
     let records = numbered(9, 14);
     let (mut journal, _) = open(dir.path(), segments_of(150)).unwrap();
     commit_together(&mut journal, &records[..4]);
-    let mut snapshot = journal.begin_snapshot().unwrap();
+    let mut snapshot = journal.begin_snapshot(0).unwrap();
     records[..4].iter().for_each(|record| snapshot.append(&[record]).unwrap());
     snapshot.finish().unwrap();
     commit_together(&mut journal, &records[4..7]);
@@ -432,7 +432,7 @@ fn damage_in_the_middle_names_file_and_place_and_can_be_salvaged() {
     assert_eq!((found.skipped.places, found.skipped.bytes), (1, 62));
     assert_eq!(found.skipped.listed[0].offset, second);
     // A snapshot replaces the damaged file, and salvage is needed no more.
-    let mut snapshot = journal.begin_snapshot().unwrap();
+    let mut snapshot = journal.begin_snapshot(0).unwrap();
     left.iter().for_each(|record| snapshot.append(&[record]).unwrap());
     snapshot.finish().unwrap();
     drop(journal);
@@ -492,7 +492,7 @@ fn salvage_keeps_what_a_damaged_snapshot_was_to_replace() {
     let (mut journal, _) = open(dir.path(), Options::default()).unwrap();
     commit_each(&mut journal, &numbered(3, 50));
     let before = copy_dir(dir.path());
-    journal.begin_snapshot().unwrap().finish().unwrap();
+    journal.begin_snapshot(0).unwrap().finish().unwrap();
     commit_each(&mut journal, &[b"later".to_vec()]);
     drop(journal);
     fs::copy(before.path().join("00000001.log"), dir.path().join("00000001.log")).unwrap();
@@ -610,7 +610,7 @@ fn an_interrupted_snapshot_leaves_the_old_state_and_a_renamed_one_the_new() {
     let records = numbered(6, 30);
     let (mut journal, _) = open(dir.path(), segments_of(100)).unwrap();
     commit_each(&mut journal, &records[..4]);
-    let mut snapshot = journal.begin_snapshot().unwrap();
+    let mut snapshot = journal.begin_snapshot(0).unwrap();
     snapshot.append(&[b"four in one"]).unwrap();
     commit_each(&mut journal, &records[4..]);
     let before = copy_dir(dir.path());
@@ -648,7 +648,7 @@ fn a_finished_snapshot_that_lost_its_end_is_an_error() {
     let dir = temp();
     let (mut journal, _) = open(dir.path(), Options::default()).unwrap();
     commit_each(&mut journal, &numbered(3, 30));
-    let mut snapshot = journal.begin_snapshot().unwrap();
+    let mut snapshot = journal.begin_snapshot(0).unwrap();
     snapshot.append(&[&[1; 30]]).unwrap();
     snapshot.append(&[&[2; 30]]).unwrap();
     snapshot.finish().unwrap();
@@ -667,7 +667,7 @@ fn a_snapshot_is_written_on_another_thread_while_the_journal_goes_on() {
     let (mut journal, _) = open(dir.path(), segments_of(10_000)).unwrap();
     commit_each(&mut journal, &numbered(200, 100));
     assert!(journal.disk_use().total_bytes > 20_000);
-    let snapshot = journal.begin_snapshot().unwrap();
+    let snapshot = journal.begin_snapshot(0).unwrap();
     assert!(journal.disk_use().snapshot_running);
     let writing = std::thread::spawn(move || {
         let mut snapshot = snapshot;
@@ -683,7 +683,7 @@ fn a_snapshot_is_written_on_another_thread_while_the_journal_goes_on() {
     assert!(report.replaced_bytes > 20_000);
     let disk_use = journal.disk_use();
     assert_eq!(disk_use.snapshot_bytes, report.bytes);
-    assert!(!disk_use.snapshot_running && !disk_use.snapshot_due());
+    assert!(!disk_use.snapshot_running);
     drop(journal);
     let found = read(dir.path()).unwrap().records;
     assert_eq!(found[..10_000], vec![vec![9; 200]; 10_000]);
@@ -710,7 +710,7 @@ fn files_are_private_to_their_owner() {
     let dir = parent.path().join("a/b");
     let (mut journal, _) = open(&dir, segments_of(100)).unwrap();
     commit_each(&mut journal, &numbered(3, 60));
-    journal.begin_snapshot().unwrap().finish().unwrap();
+    journal.begin_snapshot(0).unwrap().finish().unwrap();
     for path in files(&dir).into_iter().chain([dir.join("journal.lock")]) {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", path.display());

@@ -79,7 +79,7 @@ fn child_appends() {
         say("ack ", next);
         match round % 16 {
             3 => {
-                let mut begun = journal.begin_snapshot().unwrap();
+                let mut begun = journal.begin_snapshot(0).unwrap();
                 begun.append(&[b"up to", &next.to_le_bytes()]).unwrap();
                 snapshot = Some(begun);
             }

@@ -187,6 +187,7 @@ wire_enum!(RequestError {
     8 => LongName { bytes },
     9 => TooManyInstances { instances },
     10 => Expired { instance, at },
+    11 => NoRoom { directory, free_bytes, wanted_bytes },
 });
 wire_list!(
     TaskId,

@@ -28,6 +28,7 @@ mod overflow;
 mod provision;
 mod results;
 mod resume;
+mod room;
 mod run;
 mod security;
 mod services;

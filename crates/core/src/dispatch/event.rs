@@ -2,6 +2,7 @@
 
 use super::diffusion::{PolicyError, PolicyOptions};
 use super::pages::{Page, PagePlace};
+use super::room::Disk;
 use super::{Expiry, JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
@@ -339,6 +340,8 @@ pub enum Event {
         /// The results, or why they cannot be read.
         page: Result<Page, String>,
     },
+    /// How much room there is on the journal's disk, as often as that changes.
+    DiskMeasured(Disk),
 }
 
 /// Why a request is refused.
@@ -388,6 +391,16 @@ pub enum RequestError {
         /// How many there are.
         instances: u64,
     },
+    /// The disk of the dispatcher's journal has too little room; ask again
+    /// later.
+    NoRoom {
+        /// The journal's directory.
+        directory: Arc<str>,
+        /// Bytes free there.
+        free_bytes: u64,
+        /// Bytes that must be.
+        wanted_bytes: u64,
+    },
 }
 
 impl fmt::Display for RequestError {
@@ -421,6 +434,12 @@ impl fmt::Display for RequestError {
                 f,
                 "there are {instances} instances, and a dispatcher keeps no more than \
                  {INSTANCES_MAX}: destroy some that are over, then try again"
+            ),
+            RequestError::NoRoom { directory, free_bytes, wanted_bytes } => write!(
+                f,
+                "the dispatcher has no room for more: its disk at {directory} has {free_bytes} \
+                 bytes free, and {wanted_bytes} are wanted; make room there, read results, or \
+                 destroy instances that are over"
             ),
             RequestError::TooManyNeeds => {
                 write!(f, "there are too many different combinations of resources and priority")

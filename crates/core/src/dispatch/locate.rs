@@ -279,7 +279,7 @@ impl Dispatcher {
         let load = self.utilization();
         let lasts_micros = self.user_estimate(id, key);
         let need = &self.needs[key.1];
-        if self.paging.is_full() {
+        if self.holds_dispatch() {
             return None;
         }
         let instance = self.instances.get_mut(&id).filter(|found| !found.is_clogged())?;

@@ -270,7 +270,12 @@ impl Dispatcher {
     /// Whether results that are held keep an instance's tasks from being
     /// dispatched.
     pub(super) fn is_clogged(&self, instance: &Instance) -> bool {
-        self.paging.is_full() || instance.is_clogged()
+        self.holds_dispatch() || instance.is_clogged()
+    }
+
+    /// Whether no task of any instance is dispatched for want of room.
+    pub(super) fn holds_dispatch(&self) -> bool {
+        self.paging.is_full() || self.room.holds_dispatch()
     }
 
     /// The next page to write, if results in memory are too many. The shell
@@ -327,10 +332,15 @@ impl Dispatcher {
     pub(super) fn weigh(&mut self, id: InstanceId) {
         let bytes = self.instances.get(&id).map_or(0, |instance| instance.results.bytes());
         if self.paging.weigh(id, bytes) {
-            let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.refresh_hungry(id));
-            self.unplaced = true;
+            self.refresh_all_hungry();
         }
+    }
+
+    /// What holds dispatch up for all instances has begun or ended.
+    pub(super) fn refresh_all_hungry(&mut self) {
+        let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.refresh_hungry(id));
+        self.unplaced = true;
     }
 
     /// Has pages read that clients or values wait for.

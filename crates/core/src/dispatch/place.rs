@@ -534,7 +534,7 @@ impl Dispatcher {
 
     /// Puts an instance where it belongs among those with ready tasks.
     fn list_hungry(&mut self, id: InstanceId) {
-        let is_full = self.paging.is_full();
+        let is_full = self.holds_dispatch();
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let key =
             (instance.ready > 0 && !is_full && !instance.is_clogged()).then_some(instance.usage);

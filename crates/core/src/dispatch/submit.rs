@@ -7,8 +7,8 @@ use super::needs::{Need, NeedId, Needs};
 use super::{Action, BatchId, ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
 use crate::data::index::Index;
 use crate::limits::{
-    INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX, QUEUED_BYTES_MAX,
-    SUBMISSION_TASKS_MAX,
+    INSTANCE_BYTES, INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX,
+    QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
 };
 use crate::result::Outcome;
 use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
@@ -24,6 +24,7 @@ impl Dispatcher {
             let instances = self.instances.len() as u64;
             return Err(RequestError::TooManyInstances { instances });
         }
+        self.room.accept(INSTANCE_BYTES)?;
         let id = InstanceId(self.next_instance);
         let created = self.now;
         self.journal(Record::Created { instance: id, created, options: options.clone() });
@@ -83,6 +84,7 @@ impl Dispatcher {
         if instance.queues.is_beyond(submission.classes.len()) {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
+        self.room.accept(submission.bytes())?;
         let queued = self.now;
         self.journal(Record::Submitted {
             instance: id,

@@ -1,11 +1,13 @@
-//! When the journal is replaced by a snapshot, and when that waits: it must not
-//! take the disk's last space, nor be tried in each round after it has failed.
+//! The snapshots that replace the journal: begun when the core says so and there
+//! is room, written by a thread of their own, and tried again with pauses.
 
 use super::Log;
 use super::pieces::pieces;
-use crate::journal::{Journal, SNAPSHOT_RESERVE_BYTES};
+use super::room::Gauge;
+use crate::journal::{Journal, Snapshot, SnapshotError};
 use crate::pages::Written;
-use falkon_core::dispatch::{Dispatcher, Record};
+use falkon_core::dispatch::{Compaction as Why, Dispatcher, JournalSize, Record};
+use falkon_core::limits::SNAPSHOT_RESERVE_BYTES;
 use falkon_wire::codec::Wire;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -16,75 +18,153 @@ const RETRY_MS_MIN: u64 = 10_000;
 /// The longest such pause.
 const RETRY_MS_MAX: u64 = 600_000;
 /// Growth of the journal after which a snapshot that failed is tried again,
-/// unless the longest pause has passed, in bytes.
+/// unless the longest pause has passed, or room is short, in bytes.
 const RETRY_AFTER_BYTES: u64 = 8 << 20;
+/// Least time between snapshots for want of room, and how many times as long as
+/// the last one took.
+const APART_MS_MIN: u64 = 1000;
+const APART_RATIO: u32 = 10;
+/// Pause before it is looked again whether there is room for a snapshot.
+const LOOK_MS: u64 = 100;
+/// Bytes that a snapshot leaves to the journal where room is short: it gives
+/// back more than it takes.
+const SHORT_RESERVE_BYTES: u64 = 1 << 20;
 
 /// The snapshots of one journal.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
-    /// How the one that was begun last has ended, once it has.
-    outcome: Option<Receiver<bool>>,
+    running: Option<Running>,
     waits: Option<Wait>,
     /// Failures in a row.
     failures: u32,
+    /// It was said that there is no room for a snapshot.
+    complained: bool,
 }
 
-/// The pause after a failure.
+/// A snapshot that is being written.
+#[derive(Debug)]
+struct Running {
+    begun: Instant,
+    why: Why,
+    outcome: Receiver<bool>,
+}
+
+/// Until when no snapshot is begun.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
-    since: Instant,
-    pause: Duration,
-    /// What had been written then since the last snapshot.
+    until: Instant,
+    /// What must have been written then since the last snapshot, unless room is
+    /// short.
     bytes: u64,
 }
 
+/// What a snapshot is made of.
+pub(super) struct Parts<'a> {
+    pub(super) journal: &'a mut Journal,
+    pub(super) gauge: &'a Gauge,
+    pub(super) pages: Option<Arc<Written>>,
+    pub(super) core: &'a Dispatcher,
+    pub(super) log: &'a Log,
+    /// What was appended cannot be committed: the snapshot replaces it too.
+    pub(super) is_blocked: bool,
+}
+
 impl Compaction {
-    /// Begins a snapshot if one is due and there is room for it. It is written
-    /// by a thread of its own.
-    pub(super) fn begin_if_due(
+    /// How the snapshot that was being written has ended, if it just has.
+    pub(super) fn ended(&mut self, journal: &Journal, gauge: &Gauge) -> Option<bool> {
+        let running = self.running.as_ref()?;
+        let ended = match running.outcome.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Ok(ended) => ended,
+            Err(TryRecvError::Disconnected) => false,
+        };
+        gauge.take_back();
+        gauge.ask();
+        let now = Instant::now();
+        if ended {
+            self.failures = 0;
+            let apart = APART_RATIO * now.duration_since(running.begun);
+            let apart = apart.max(Duration::from_millis(APART_MS_MIN));
+            self.waits = match running.why {
+                Why::Grown => None,
+                Why::Tight | Why::Short => Some(Wait { until: now + apart, bytes: 0 }),
+            };
+        } else {
+            self.fail(now, journal.disk_use().since_snapshot_bytes);
+        }
+        self.running = None;
+        Some(ended)
+    }
+
+    /// Begins a snapshot if one is due and there is room for it. Returns whether
+    /// it was begun.
+    pub(super) fn begin_if_due(&mut self, parts: Parts<'_>) -> bool {
+        let Parts { journal, gauge, pages, core, log, is_blocked } = parts;
+        let disk = journal.disk_use();
+        let size = JournalSize {
+            snapshot_bytes: disk.snapshot_bytes,
+            since_snapshot_bytes: disk.since_snapshot_bytes,
+        };
+        let now = Instant::now();
+        if self.running.is_some() || disk.snapshot_running {
+            return false;
+        }
+        let Some(why) = core.compaction(size) else {
+            self.complained = false;
+            return false;
+        };
+        if self.must_wait(now, why, size.since_snapshot_bytes) {
+            return false;
+        }
+        let measured = gauge.last();
+        let needed = core.snapshot_bytes();
+        let (leave, room) = match why {
+            Why::Short => {
+                (SHORT_RESERVE_BYTES, measured.free_bytes.saturating_add(measured.ballast_bytes))
+            }
+            Why::Tight | Why::Grown => (SNAPSHOT_RESERVE_BYTES, measured.free_bytes),
+        };
+        let wanted = needed.saturating_add(leave);
+        if room < wanted {
+            if !std::mem::replace(&mut self.complained, true) {
+                log(&format!(
+                    "the journal is not compacted for now: that may need {wanted} bytes, and \
+                     {room} are free; make room, or destroy instances that are over"
+                ));
+            }
+            let until = now + Duration::from_millis(LOOK_MS);
+            self.waits = Some(Wait { until, bytes: 0 });
+            return false;
+        }
+        self.complained = false;
+        if measured.free_bytes < needed.saturating_add(SNAPSHOT_RESERVE_BYTES) {
+            gauge.lend();
+        }
+        let begun = match is_blocked {
+            true => journal.begin_snapshot_of_appended(),
+            false => journal.begin_snapshot(leave),
+        };
+        match begun {
+            Ok(snapshot) => self.write(snapshot, why, core.snapshot(), pages, log),
+            Err(error) => {
+                gauge.take_back();
+                self.put_off(now, size.since_snapshot_bytes, &error, log);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn write(
         &mut self,
-        journal: &mut Journal,
+        snapshot: Snapshot,
+        why: Why,
+        records: Vec<Record>,
         pages: Option<Arc<Written>>,
-        core: &Dispatcher,
         log: &Log,
     ) {
-        let disk = journal.disk_use();
-        let now = Instant::now();
-        if let Some(outcome) = &self.outcome {
-            match outcome.try_recv() {
-                Err(TryRecvError::Empty) => return,
-                Ok(true) => self.failures = 0,
-                Ok(false) | Err(TryRecvError::Disconnected) => {
-                    self.fail(now, disk.since_snapshot_bytes);
-                }
-            }
-            self.outcome = None;
-        }
-        if !disk.snapshot_due() || self.must_wait(now, disk.since_snapshot_bytes) {
-            return;
-        }
-        let needed = core.snapshot_bytes().saturating_add(SNAPSHOT_RESERVE_BYTES);
-        if let Some(free) = journal.free_bytes().filter(|free| *free < needed) {
-            let pause = self.fail(now, disk.since_snapshot_bytes);
-            log(&format!(
-                "the journal is not compacted for now: that may need {needed} bytes, and {free} \
-                 are free; trying again in {} s",
-                pause.as_secs()
-            ));
-            return;
-        }
-        let snapshot = match journal.begin_snapshot() {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                let pause = self.fail(now, disk.since_snapshot_bytes);
-                let seconds = pause.as_secs();
-                log(&format!("cannot compact the journal, again in {seconds} s: {error}"));
-                return;
-            }
-        };
         let (ended, outcome) = channel();
-        self.outcome = Some(outcome);
-        let records = core.snapshot();
+        self.running = Some(Running { begun: Instant::now(), why, outcome });
         let log = log.clone();
         std::thread::spawn(move || {
             let outcome = write(snapshot, records, pages.as_deref());
@@ -96,23 +176,28 @@ impl Compaction {
         });
     }
 
-    fn must_wait(&mut self, now: Instant, bytes: u64) -> bool {
+    fn must_wait(&mut self, now: Instant, why: Why, bytes: u64) -> bool {
         let Some(wait) = self.waits else { return false };
-        let waited = now.duration_since(wait.since);
-        let has_grown = bytes >= wait.bytes.saturating_add(RETRY_AFTER_BYTES);
-        let is_over =
-            waited >= Duration::from_millis(RETRY_MS_MAX) || (waited >= wait.pause && has_grown);
+        let longest = Duration::from_millis(RETRY_MS_MAX);
+        let has_grown = bytes >= wait.bytes || why == Why::Short;
+        let is_over = now >= wait.until && (has_grown || now >= wait.until + longest);
         if is_over {
             self.waits = None;
         }
         !is_over
     }
 
-    fn fail(&mut self, since: Instant, bytes: u64) -> Duration {
+    fn put_off(&mut self, now: Instant, bytes: u64, error: &SnapshotError, log: &Log) {
+        let seconds = self.fail(now, bytes).as_secs();
+        log(&format!("cannot compact the journal, again in {seconds} s: {error}"));
+    }
+
+    fn fail(&mut self, now: Instant, bytes: u64) -> Duration {
         let millis = (RETRY_MS_MIN << self.failures.min(16)).min(RETRY_MS_MAX);
         self.failures += 1;
         let pause = Duration::from_millis(millis);
-        self.waits = Some(Wait { since, pause, bytes });
+        let bytes = bytes.saturating_add(RETRY_AFTER_BYTES);
+        self.waits = Some(Wait { until: now + pause, bytes });
         pause
     }
 }
@@ -120,7 +205,7 @@ impl Compaction {
 /// Writes a snapshot; the pages that it refers to are on stable storage before
 /// it counts.
 fn write(
-    mut snapshot: crate::journal::Snapshot,
+    mut snapshot: Snapshot,
     records: Vec<Record>,
     pages: Option<&Written>,
 ) -> Result<(), Box<dyn std::error::Error>> {

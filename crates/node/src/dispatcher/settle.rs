@@ -1,106 +1,156 @@
-//! The end of a round: its records in the journal, and what goes on while the
-//! journal's disk is full.
+//! The end of a round: its records in the journal, and what goes on while they
+//! cannot be written.
 
 use super::Driver;
-use super::connection::{Inbound, Message};
-use crate::pages::Pages;
-use falkon_core::dispatch::ConnectionId;
-use falkon_wire::message::FromClient;
+use super::answers::is_question;
+use super::connection::{Inbound, Message, Outgoing};
+use falkon_core::dispatch::{Disk, Event};
+use falkon_core::task::Time;
+use falkon_wire::message::ToClient;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Pause before a journal that could not be written is tried again.
 const JOURNAL_RETRY_MS: u64 = 500;
-/// Batches that wait while the journal cannot be written; more wait at their
-/// senders.
-const DEFERRED_BATCHES_MAX: usize = 1024;
+/// Messages that wait for the journal before nothing more is taken in.
+const UNSETTLED_MESSAGES_MAX: usize = 1 << 20;
 
-/// Whether a message changes nothing, so that its answer need not wait.
-fn is_question(message: &Message) -> bool {
-    use FromClient::{Find, Objects, Status, Tasks};
-    matches!(message, Message::Client(Status { .. } | Tasks { .. } | Objects { .. } | Find { .. }))
+/// How a round has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// What it wants sent may be sent.
+    Written,
+    /// Nothing that depends on its records may be sent yet.
+    Waits,
+    /// The journal can never be written again.
+    Failed,
 }
 
 impl Driver {
-    /// Writes the journal, however long that takes: while its disk is full
-    /// nothing is acknowledged and nothing more is taken in. Returns false if
-    /// it can never be written again.
-    pub(super) async fn settle(&mut self, inbox: &mut mpsc::Receiver<Inbound>) -> bool {
-        let mut complained = false;
-        loop {
-            let Some(store) = &mut self.store else { return true };
-            match store.commit() {
-                Ok(()) => break,
-                Err(error) if error.is_final() => {
-                    (self.log)(&format!("the journal has failed, ending: {error}"));
-                    return false;
+    /// Writes the journal. While that cannot be done, nothing is acknowledged
+    /// and no task is dispatched, and everything else goes on: what ends
+    /// instances, so that a snapshot without them finds room, and reports and
+    /// heartbeats.
+    pub(super) fn settle(&mut self) -> Settled {
+        let Some(store) = &mut self.store else { return Settled::Written };
+        if self.retry_at.is_some_and(|at| at > Instant::now()) {
+            return Settled::Waits;
+        }
+        let pages = self.pages.as_ref().map(crate::pages::Pages::written);
+        match store.commit() {
+            Ok(()) => {
+                let took_ballast = store.took_ballast();
+                let was_blocked = self.retry_at.take().is_some();
+                if was_blocked {
+                    (self.log)("the journal can be written again");
                 }
-                Err(error) => {
-                    if !complained {
-                        (self.log)(&format!("waiting until the journal can be written: {error}"));
-                        complained = true;
-                    }
+                if took_ballast || was_blocked {
+                    self.measure();
                 }
             }
-            let pause = Duration::from_millis(JOURNAL_RETRY_MS);
-            // It never ends by itself: answering is all there is to do meanwhile.
-            let _ = tokio::time::timeout(pause, self.answer_only(inbox)).await;
+            Err(error) if error.is_final() => {
+                (self.log)(&format!("the journal has failed, ending: {error}"));
+                return Settled::Failed;
+            }
+            Err(error) => {
+                let at = Instant::now() + Duration::from_millis(JOURNAL_RETRY_MS);
+                if self.retry_at.replace(at).is_none() {
+                    (self.log)(&format!("waiting until the journal can be written: {error}"));
+                    self.measure();
+                }
+            }
         }
-        if complained {
-            (self.log)("the journal can be written again");
-        }
+        let is_blocked = self.retry_at.is_some();
         if let Some(store) = &mut self.store {
-            let pages = self.pages.as_ref().map(Pages::written);
-            store.compact_if_due(&self.core, pages, &self.log);
+            store.compact_if_due(&self.core, pages, is_blocked, &self.log);
         }
-        true
+        if is_blocked { Settled::Waits } else { Settled::Written }
     }
 
-    /// Answers who asks how things are, and puts off everything else.
-    async fn answer_only(&mut self, inbox: &mut mpsc::Receiver<Inbound>) {
-        while self.deferred.len() < DEFERRED_BATCHES_MAX {
-            let Some(inbound) = inbox.recv().await else { break };
-            self.answer_or_defer(inbound);
+    /// Takes in what was measured of the journal's disk since the last round.
+    pub(super) fn take_measured(&mut self) {
+        if !self.store.as_ref().is_some_and(|store| store.gauge().is_new()) {
+            return;
         }
-        std::future::pending().await
+        // There may be room.
+        self.retry_at = self.retry_at.map(|_| Instant::now());
+        self.measure();
     }
 
-    fn answer_or_defer(&mut self, inbound: Inbound) {
-        let now = self.clock.now();
+    /// Passes on what was measured of the journal's disk.
+    pub(super) fn measure(&mut self) {
+        let Some(store) = &self.store else { return };
+        let measured = store.gauge().last();
+        let lacked_room = self.core.lacks_room();
+        let disk = Disk {
+            directory: store.directory(),
+            free_bytes: measured.free_bytes,
+            missing_bytes: measured.missing_bytes(),
+            is_blocked: self.retry_at.is_some(),
+        };
+        self.core.handle(self.clock.now(), Event::DiskMeasured(disk));
+        let (lacks_room, wanted) = (self.core.lacks_room(), self.core.reserved_bytes());
+        if lacks_room != lacked_room {
+            (self.log)(&match lacks_room {
+                true => format!(
+                    "{} has {} bytes free, and {wanted} are wanted: nothing more is accepted \
+                     until there is room, or instances have ended",
+                    store.directory(),
+                    measured.free_bytes
+                ),
+                false => "there is room again: submissions are accepted".to_owned(),
+            });
+        }
+        store.gauge().watch(lacks_room);
+        if let Some(pages) = &self.pages {
+            pages.written().leave(wanted);
+        }
+    }
+
+    /// Whether messages are taken in: not beyond what may wait for the journal.
+    pub(super) fn takes_in(&self) -> bool {
+        self.retry_at.is_none() || self.outgoing.len() < UNSETTLED_MESSAGES_MAX
+    }
+
+    /// Takes one batch in while the journal cannot be written. Who asks how
+    /// things are is answered at once. Returns whether to stop.
+    pub(super) fn take_unsettled(&mut self, now: Time, inbound: Inbound) -> bool {
+        let asks = |message: &Message| matches!(message, Message::Client(one) if is_question(one));
         match inbound {
-            Inbound::Opened { .. } => {
-                self.take(now, inbound);
-            }
             Inbound::Bundle(bundle) => {
+                let mut stop = false;
                 for inbound in bundle {
-                    self.answer_or_defer(inbound);
+                    stop |= self.take_unsettled(now, inbound);
                 }
+                stop
             }
-            Inbound::Messages { connection, messages }
-                if messages.iter().all(is_question) && !self.defers(connection) =>
-            {
-                // What the round wants sent stays until the journal has it.
+            Inbound::Messages { connection, messages } if messages.iter().all(asks) => {
+                // What waits for the journal stays where it is.
                 let outgoing = std::mem::take(&mut self.outgoing);
-                self.take(now, Inbound::Messages { connection, messages });
+                let refused = std::mem::take(&mut self.refused);
+                let stop = self.take(now, Inbound::Messages { connection, messages });
                 self.send();
-                self.outgoing = outgoing;
+                (self.outgoing, self.refused) = (outgoing, refused);
+                stop
             }
-            inbound => self.deferred.push(inbound),
+            inbound => self.take(now, inbound),
         }
     }
 
-    /// Whether something that a peer said before has been put off.
-    fn defers(&self, asker: ConnectionId) -> bool {
-        self.deferred.iter().any(|batch| match batch {
-            Inbound::Messages { connection, .. } | Inbound::Closed { connection, .. } => {
-                *connection == asker
-            }
-            // Bundles are unpacked before they are put off.
-            Inbound::Opened { .. }
-            | Inbound::Written { .. }
-            | Inbound::Bundle(_)
-            | Inbound::Provision { .. }
-            | Inbound::Stop => false,
-        })
+    /// Sends the refusals among what was added from `from` on: they depend on no
+    /// record, and whoever is refused tries again later.
+    pub(super) fn send_refusals(&mut self, from: usize) {
+        let is_refusal =
+            |message: &Outgoing| matches!(message, Outgoing::Client(ToClient::Refused { .. }));
+        let added = self.outgoing.split_off(from.min(self.outgoing.len()));
+        let (refusals, others): (Vec<_>, Vec<_>) =
+            added.into_iter().partition(|(_, message)| is_refusal(message));
+        self.outgoing.extend(others);
+        if !refusals.is_empty() {
+            let outgoing = std::mem::replace(&mut self.outgoing, refusals);
+            let refused = std::mem::take(&mut self.refused);
+            self.send();
+            (self.outgoing, self.refused) = (outgoing, refused);
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The dispatcher's journal: records in, state back, compaction.
 
 use super::Log;
-use super::compaction::Compaction;
+use super::compaction::{Compaction, Parts};
 use super::pieces::{Joined, pieces};
+use super::room::Gauge;
 use crate::journal::{
     AppendError, CommitError, FORMAT_VERSION, Journal, OpenError, Options as JournalOptions,
     ReplayError,
@@ -13,8 +14,10 @@ use falkon_core::task::Time;
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::message::PROTOCOL_VERSION;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 const _: () = assert!(
     FORMAT_VERSION == PROTOCOL_VERSION as u32,
@@ -46,6 +49,8 @@ pub enum StoreError {
     Recover(RecoverError),
     /// There is no place for results beside it.
     Pages(PageError),
+    /// The room on its disk cannot be measured.
+    Gauge(io::Error),
 }
 
 impl fmt::Display for StoreError {
@@ -59,6 +64,9 @@ impl fmt::Display for StoreError {
                  written by another release: start that one, or use another directory"
             ),
             StoreError::Pages(error) => write!(f, "{error}"),
+            StoreError::Gauge(error) => {
+                write!(f, "cannot measure the room on the journal's disk: {error}")
+            }
             StoreError::Recover(error) => {
                 write!(f, "the journal contradicts itself: {error}; use another directory")
             }
@@ -74,6 +82,7 @@ impl std::error::Error for StoreError {
             StoreError::Record(error) => Some(error),
             StoreError::Recover(error) => Some(error),
             StoreError::Pages(error) => Some(error),
+            StoreError::Gauge(error) => Some(error),
         }
     }
 }
@@ -83,6 +92,8 @@ impl std::error::Error for StoreError {
 pub(super) enum SettleError {
     Append(AppendError),
     Commit(CommitError),
+    /// A snapshot is being written that replaces what could not be.
+    Replacing,
 }
 
 impl SettleError {
@@ -90,7 +101,7 @@ impl SettleError {
     pub(super) fn is_final(&self) -> bool {
         match self {
             // What is longer than a record goes in pieces.
-            SettleError::Append(_) => false,
+            SettleError::Append(_) | SettleError::Replacing => false,
             SettleError::Commit(error) => matches!(error, CommitError::Poisoned(_)),
         }
     }
@@ -101,6 +112,7 @@ impl fmt::Display for SettleError {
         match self {
             SettleError::Append(error) => write!(f, "{error}"),
             SettleError::Commit(error) => write!(f, "{error}"),
+            SettleError::Replacing => write!(f, "a snapshot is being written in its place"),
         }
     }
 }
@@ -135,15 +147,29 @@ fn store_pages(core: &mut Dispatcher, pages: &mut PageFiles, now: Time, log: &Lo
 /// the processor still has them in its caches.
 const EARLY_WRITE_BYTES: usize = 256 << 10;
 
+/// Pause before a dispatcher that ends looks again whether its last snapshot is
+/// finished.
+const REPLACED_LOOK_MS: u64 = 10;
+
 /// Where pages of results are in a journal's directory.
 const PAGES: &str = "pages";
 
 pub(super) struct Store {
     journal: Journal,
+    /// Its directory, as people know it.
+    directory: Arc<str>,
+    gauge: Gauge,
     compaction: Compaction,
     machine_durable: bool,
     /// Records of this round that are not in the journal's buffer yet.
     waiting: Vec<Vec<u8>>,
+    /// While a snapshot is written in the place of records that could not be:
+    /// those of them that are not in the journal's buffer.
+    replaced: Option<Vec<Vec<u8>>>,
+    /// The last commit has failed.
+    is_blocked: bool,
+    /// The journal has just taken of its ballast.
+    is_on_ballast: bool,
 }
 
 impl Store {
@@ -193,24 +219,57 @@ impl Store {
         if records > 0 {
             log(&format!("recovered from {records} journal records"));
         }
-        let machine_durable = options.machine_durable;
-        let compaction = Compaction::default();
-        Ok((Store { journal, compaction, machine_durable, waiting: Vec::new() }, pages))
+        let gauge = Gauge::start(&options.dir).map_err(StoreError::Gauge)?;
+        let store = Store {
+            journal,
+            directory: options.dir.display().to_string().into(),
+            gauge,
+            compaction: Compaction::default(),
+            machine_durable: options.machine_durable,
+            waiting: Vec::new(),
+            replaced: None,
+            is_blocked: false,
+            is_on_ballast: false,
+        };
+        Ok((store, pages))
+    }
+
+    /// Whether the journal has taken of its ballast since this was last asked.
+    pub(super) fn took_ballast(&mut self) -> bool {
+        std::mem::take(&mut self.is_on_ballast)
+    }
+
+    /// What measures the disk.
+    pub(super) fn gauge(&self) -> &Gauge {
+        &self.gauge
+    }
+
+    pub(super) fn directory(&self) -> Arc<str> {
+        self.directory.clone()
     }
 
     /// Takes a record; it counts once [`Store::commit`] has succeeded.
     pub(super) fn append(&mut self, record: &Record) {
         let encode = |buffer: &mut Vec<u8>| record.encode(buffer);
-        if !self.waiting.is_empty() || self.journal.append_with(encode).is_err() {
+        let must_wait = self.replaced.is_some() || !self.waiting.is_empty();
+        if must_wait || self.journal.append_with(encode).is_err() {
             self.waiting.extend(pieces(record.to_bytes()));
-        } else if self.journal.waiting_bytes() >= EARLY_WRITE_BYTES {
+        } else if self.journal.waiting_bytes() >= EARLY_WRITE_BYTES && !self.is_blocked {
             // What fails here is tried again, and told, at the round's end.
+            let bytes = self.journal.waiting_bytes() as u64;
             let _ = self.journal.commit();
+            self.gauge.wrote(bytes);
         }
     }
 
     /// Writes all records taken.
     pub(super) fn commit(&mut self) -> Result<(), SettleError> {
+        let done = self.end_replacing().and_then(|()| self.commit_all());
+        self.is_blocked = done.is_err();
+        done
+    }
+
+    fn commit_all(&mut self) -> Result<(), SettleError> {
         self.commit_buffer()?;
         while !self.waiting.is_empty() {
             let mut taken = 0;
@@ -227,23 +286,67 @@ impl Store {
         Ok(())
     }
 
-    fn commit_buffer(&mut self) -> Result<(), SettleError> {
-        let done = if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
-        done.map(|_| ()).map_err(SettleError::Commit)
+    /// Looks how the snapshot has ended that is being written, if there is one.
+    fn end_replacing(&mut self) -> Result<(), SettleError> {
+        let ended = self.compaction.ended(&self.journal, &self.gauge);
+        let Some(replaced) = self.replaced.take() else { return Ok(()) };
+        match ended {
+            None => {
+                self.replaced = Some(replaced);
+                return Err(SettleError::Replacing);
+            }
+            Some(true) => self.journal.discard_appended(),
+            Some(false) => {
+                let later = std::mem::replace(&mut self.waiting, replaced);
+                self.waiting.extend(later);
+            }
+        }
+        Ok(())
     }
 
-    /// Replaces the journal by a snapshot when that shrinks it enough.
+    fn commit_buffer(&mut self) -> Result<(), SettleError> {
+        let bytes = self.journal.waiting_bytes() as u64;
+        let mut done = self.write();
+        if matches!(done, Err(CommitError::NoRoom { .. })) && self.gauge.give_half() {
+            self.is_on_ballast = true;
+            done = self.write();
+        }
+        if bytes > 0 {
+            self.gauge.wrote(bytes);
+        }
+        done.map_err(SettleError::Commit)
+    }
+
+    fn write(&mut self) -> Result<(), CommitError> {
+        let done = if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
+        done.map(|_| ())
+    }
+
+    /// Replaces the journal by a snapshot when that is due; where the latest
+    /// records cannot be written (`is_blocked`), them too.
     pub(super) fn compact_if_due(
         &mut self,
         core: &Dispatcher,
         pages: Option<Arc<Written>>,
+        is_blocked: bool,
         log: &Log,
     ) {
-        self.compaction.begin_if_due(&mut self.journal, pages, core, log);
+        if self.replaced.is_some() {
+            return;
+        }
+        let Store { journal, gauge, .. } = self;
+        let parts = Parts { journal, gauge, pages, core, log, is_blocked };
+        if self.compaction.begin_if_due(parts) && is_blocked {
+            self.replaced = Some(std::mem::take(&mut self.waiting));
+        }
     }
 
     /// Puts everything on stable storage before the dispatcher ends.
     pub(super) fn close(&mut self, log: &Log) {
+        // What a snapshot may hold already is not written beside it.
+        while matches!(self.end_replacing(), Err(SettleError::Replacing)) {
+            std::thread::sleep(Duration::from_millis(REPLACED_LOOK_MS));
+        }
         if let Err(error) = self.journal.sync() {
             log(&format!("the journal's end is not on stable storage: {error}"));
         }

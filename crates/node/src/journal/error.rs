@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 use super::read::Flaw;
-use super::snapshot::SNAPSHOT_RESERVE_BYTES;
 
 /// Why a journal was not opened.
 #[derive(Debug)]
@@ -158,6 +157,8 @@ pub enum SnapshotError {
         path: PathBuf,
         /// Bytes free on its disk.
         free_bytes: u64,
+        /// Bytes that it leaves free there.
+        leave_bytes: u64,
     },
     /// The snapshot's file could not be written, synced or renamed.
     Io {
@@ -341,10 +342,10 @@ impl fmt::Display for SnapshotError {
                 "another snapshot of this journal is being written; finish it or drop it first"
             ),
             SnapshotError::TooLong { bytes } => too_long_text(f, *bytes),
-            SnapshotError::NoRoom { path, free_bytes } => write!(
+            SnapshotError::NoRoom { path, free_bytes, leave_bytes } => write!(
                 f,
-                "no room for {}: {free_bytes} bytes are free, and {SNAPSHOT_RESERVE_BYTES} are kept \
-                 for the journal; the journal is as it was, make room",
+                "no room for {}: {free_bytes} bytes are free, and {leave_bytes} are kept for the \
+                 journal; the journal is as it was, make room",
                 path.display()
             ),
             SnapshotError::Io { doing, path, source } => write!(

@@ -145,7 +145,13 @@ impl Writer {
 
     /// Bytes that a process without privileges may still write to this file system.
     pub(super) fn free_bytes(&self) -> Option<u64> {
-        let stat = rustix::fs::fstatvfs(&*self.file).ok()?;
-        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+        free_bytes(&self.file)
     }
+}
+
+/// Bytes that a process without privileges may still write to a file's file system, if that is
+/// known.
+pub(crate) fn free_bytes(file: &File) -> Option<u64> {
+    let stat = rustix::fs::fstatvfs(file).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -12,24 +12,8 @@ use super::segment::{Dir, Entry, Writer};
 /// Bytes that a snapshot gathers before it writes them.
 const SNAPSHOT_BUFFER_BYTES: usize = 1 << 20;
 
-/// Bytes that pages of results, which can wait, leave free on the journal's disk: what was
-/// accepted and what ends must have room, and so must snapshots.
-pub const DISK_RESERVE_BYTES: u64 = 64 << 20;
-
-/// Bytes that a snapshot leaves free there, for what the journal takes while it is written. They
-/// are fewer, as a finished snapshot gives the room of the journal before it back.
-pub const SNAPSHOT_RESERVE_BYTES: u64 = 16 << 20;
-
-const _: () = assert!(SNAPSHOT_RESERVE_BYTES < DISK_RESERVE_BYTES);
-
 /// What counts as free where the system does not say.
 pub const FREE_BYTES_UNKNOWN: u64 = u64::MAX;
-
-/// Least growth since the last snapshot that makes another worth while, in bytes.
-pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
-
-/// Growth since the last snapshot, in snapshot sizes, that makes another worth while.
-pub const SNAPSHOT_AFTER_RATIO: u64 = 2;
 
 /// Which files there are besides the current segment, and how large; shared by the journal and the
 /// snapshot that is being written.
@@ -61,14 +45,6 @@ pub struct DiskUse {
     pub snapshot_running: bool,
 }
 
-impl DiskUse {
-    /// Whether a snapshot would shrink the journal enough to be worth its cost.
-    pub fn snapshot_due(&self) -> bool {
-        let enough = SNAPSHOT_AFTER_BYTES_MIN.max(SNAPSHOT_AFTER_RATIO * self.snapshot_bytes);
-        !self.snapshot_running && self.since_snapshot_bytes > enough
-    }
-}
-
 /// What a finished snapshot did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotReport {
@@ -89,6 +65,8 @@ pub struct Snapshot {
     writer: Writer,
     buffer: Vec<u8>,
     records: u64,
+    /// Bytes that it leaves free on the disk.
+    leave_bytes: u64,
     dir: Arc<Dir>,
     ledger: Arc<Mutex<Ledger>>,
     /// Keeps other processes out even if the journal is closed first.
@@ -99,6 +77,7 @@ impl Snapshot {
     /// Begins the snapshot that replaces everything before segment `base`.
     pub(super) fn begin(
         base: u64,
+        leave_bytes: u64,
         dir: Arc<Dir>,
         ledger: Arc<Mutex<Ledger>>,
         lock: Arc<Lock>,
@@ -110,7 +89,15 @@ impl Snapshot {
             source,
         })?;
         lock_ledger(&ledger).running = true;
-        Ok(Snapshot { writer, buffer: Vec::new(), records: 0, dir, ledger, _lock: lock })
+        Ok(Snapshot {
+            writer,
+            buffer: Vec::new(),
+            records: 0,
+            leave_bytes,
+            dir,
+            ledger,
+            _lock: lock,
+        })
     }
 
     /// Adds one record, the parts joined. After an error it was not added: try again when the
@@ -156,9 +143,9 @@ impl Snapshot {
 
     fn flush(&mut self) -> Result<(), SnapshotError> {
         let free_bytes = self.writer.free_bytes().unwrap_or(FREE_BYTES_UNKNOWN);
-        if free_bytes < SNAPSHOT_RESERVE_BYTES {
-            let path = self.writer.path.to_path_buf();
-            return Err(SnapshotError::NoRoom { path, free_bytes });
+        if free_bytes < self.leave_bytes {
+            let (path, leave_bytes) = (self.writer.path.to_path_buf(), self.leave_bytes);
+            return Err(SnapshotError::NoRoom { path, free_bytes, leave_bytes });
         }
         let outcome = self.writer.write(&self.buffer);
         outcome.map_err(|source| self.failed("write", source))?;

@@ -7,7 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use falkon_core::limits::PAGES_RESERVE_BYTES;
+
 use super::error::SyncError;
+use super::snapshot::FREE_BYTES_UNKNOWN;
 use super::{Position, SyncListener};
 
 /// Least time from the start of one background sync to the start of the next, in milliseconds.
@@ -17,7 +20,7 @@ pub const SYNC_INTERVAL_MS: u64 = 5;
 const CACHED_BYTES_MAX: u64 = 1 << 20;
 
 /// A segment that has grown to so many bytes, the first, is allocated ahead: as much again as it
-/// has, the second at most.
+/// has, the second at most, where the disk has room to spare.
 const ALLOCATED_AHEAD_BYTES: [u64; 2] = [1 << 20, 32 << 20];
 
 /// How a file is put on stable storage; tests put a failing one in the place of `fdatasync`.
@@ -112,7 +115,11 @@ impl Shared {
             state.allocated = target.offset + ahead;
             (offset, state.allocated)
         };
-        // A file system that cannot, or has no room to spare, is asked again at each write anyway.
+        let free_bytes = super::segment::free_bytes(file).unwrap_or(FREE_BYTES_UNKNOWN);
+        if free_bytes < PAGES_RESERVE_BYTES.saturating_add(end - offset) {
+            return;
+        }
+        // A file system that cannot is asked again at each write anyway.
         let keep_size = rustix::fs::FallocateFlags::KEEP_SIZE;
         let _ = rustix::fs::fallocate(file, keep_size, offset, end - offset);
     }

@@ -51,7 +51,7 @@ fn a_failed_sync_poisons_the_journal_for_good() {
     BROKEN.store(false, Ordering::SeqCst);
     journal.append(&[b"refused"]).unwrap();
     assert!(matches!(journal.commit(), Err(CommitError::Poisoned(SyncError::Failed { .. }))));
-    let refused = journal.begin_snapshot();
+    let refused = journal.begin_snapshot(0);
     assert!(matches!(refused, Err(SnapshotError::Commit(CommitError::Poisoned(_)))));
     drop(journal);
     assert!(told.recv().is_err(), "told once");

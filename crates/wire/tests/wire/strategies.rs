@@ -357,6 +357,9 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         policy_error().prop_map(RequestError::Policy),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
         number().prop_map(|instances| RequestError::TooManyInstances { instances }),
+        (any::<String>(), number(), number()).prop_map(|(directory, free_bytes, wanted_bytes)| {
+            RequestError::NoRoom { directory: directory.into(), free_bytes, wanted_bytes }
+        }),
     ]
 }
 

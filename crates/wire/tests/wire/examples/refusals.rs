@@ -15,7 +15,10 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let too_long =
         SubmissionError::TooLong { what: "URL of a data object", bytes: 20_000, bytes_max: 16_384 };
     let too_many_instances = RequestError::TooManyInstances { instances: 65_536 };
+    let (directory, free_bytes, wanted_bytes) = ("/falkon".into(), 1 << 20, 48 << 20);
+    let no_room = RequestError::NoRoom { directory, free_bytes, wanted_bytes };
     vec![
+        ("no_room", Refusal::Request(no_room)),
         ("no_instance", Refusal::Request(RequestError::NoInstance(INSTANCE))),
         ("sealed", Refusal::Request(RequestError::Sealed(INSTANCE))),
         ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
