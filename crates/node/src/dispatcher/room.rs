@@ -29,7 +29,7 @@ const WRITTEN_BYTES_MAX: u64 = 256 << 10;
 /// Time after which it is with the next bytes: others write there too.
 const WRITTEN_MS_MAX: u64 = 100;
 /// What is written at a time where no blocks can be allocated.
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// What was measured last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
