@@ -191,7 +191,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 19] = [
+const UNITS: [&str; 20] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -211,6 +211,7 @@ const UNITS: [&str; 19] = [
     "HOLDERS",
     "INTERVALS",
     "PAGES",
+    "SNAPSHOTS",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -40,7 +40,7 @@ pub const RECORD_RUNS_MAX: usize = 65_536;
 /// while, where the disk has room.
 pub const SNAPSHOT_AFTER_BYTES_MIN: u64 = 64 << 20;
 /// The same in sizes of the last snapshot.
-pub const SNAPSHOT_AFTER_RATIO: u64 = 2;
+pub const SNAPSHOT_AFTER_SNAPSHOTS: u64 = 2;
 /// Bytes that a snapshot leaves free on the journal's disk, for what the journal
 /// takes while it is written; with less than a snapshot and these no task is
 /// dispatched.

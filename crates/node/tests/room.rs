@@ -173,6 +173,7 @@ impl World {
                     )) => {}
                     Err(error) => panic!("{error}"),
                 }
+                // It sleeps because a lock tells nobody when it is free.
                 tokio::time::sleep(RETRY).await;
             }
         };
@@ -332,10 +333,14 @@ async fn play(disk: &Disk, output_bytes: usize, steps: Vec<Step>) {
         world.destroy(0).await;
     }
     let accepted = async {
-        while !world.create().await {
-            tokio::time::sleep(RETRY).await;
-        }
-        while !world.submit(0, 5, 1_000_000).await {
+        let mut instances = 0;
+        loop {
+            if instances == 0 {
+                instances += u32::from(world.create().await);
+            } else if world.submit(0, 5, 1_000_000).await {
+                break;
+            }
+            // It sleeps because a client asks again after a while, as after any refusal.
             tokio::time::sleep(RETRY).await;
         }
     };

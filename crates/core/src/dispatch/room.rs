@@ -8,7 +8,7 @@
 
 use super::{Dispatcher, RequestError};
 use crate::limits::{
-    COMPACTION_GAIN_BYTES_MIN, SNAPSHOT_AFTER_BYTES_MIN, SNAPSHOT_AFTER_RATIO,
+    COMPACTION_GAIN_BYTES_MIN, SNAPSHOT_AFTER_BYTES_MIN, SNAPSHOT_AFTER_SNAPSHOTS,
     SNAPSHOT_RESERVE_BYTES, SUBMISSION_RESERVE_BYTES,
 };
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Room {
 
     fn compaction(&self, journal: JournalSize) -> Option<Compaction> {
         let JournalSize { snapshot_bytes, since_snapshot_bytes: since } = journal;
-        let grown = SNAPSHOT_AFTER_BYTES_MIN.max(SNAPSHOT_AFTER_RATIO * snapshot_bytes);
+        let grown = SNAPSHOT_AFTER_BYTES_MIN.max(SNAPSHOT_AFTER_SNAPSHOTS * snapshot_bytes);
         let Some(disk) = &self.disk else { return (since > grown).then_some(Compaction::Grown) };
         let gain = snapshot_bytes.saturating_add(since).saturating_sub(self.snapshot_bytes);
         let needed = self.snapshot_bytes.saturating_add(SNAPSHOT_RESERVE_BYTES);
