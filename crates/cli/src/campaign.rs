@@ -366,7 +366,7 @@ impl<'a> Receiver<'a> {
     fn take_one(&mut self, result: &TaskResult, position: u64) {
         let status = result.status();
         self.ended.end(status, 1);
-        if result.attempts > 0 {
+        if result.has_run() {
             let Times { queued, started, ended, delivered, .. } = result.times;
             let usage = result.detail.as_ref().map(|detail| detail.usage).unwrap_or_default();
             self.observed.add(&TaskTimes { queued, started, ended, delivered }, &usage);

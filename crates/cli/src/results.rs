@@ -70,10 +70,16 @@ pub(crate) struct Times {
 }
 
 impl TaskResult {
+    /// Whether its times say when it ran. A task that was tried and ended while
+    /// it was queued for the next attempt has attempts, and no such times.
+    pub(crate) fn has_run(&self) -> bool {
+        self.attempts > 0 && self.executor.is_some()
+    }
+
     /// The result of one task of a run. Its times are in order even where the
     /// clocks that read them were a little apart.
     pub(crate) fn of(finished: &Finished, index: u64, delivered: Time) -> TaskResult {
-        let ran = finished.attempts > 0;
+        let ran = finished.attempts > 0 && finished.executor.is_some();
         let dispatched = finished.dispatched.max(finished.queued);
         let started = if ran { finished.started.max(dispatched) } else { finished.started };
         let ended = finished.ended.max(finished.queued).max(started);

@@ -248,10 +248,16 @@ impl Tries {
         (self.losses < LOSSES_MAX).then(|| Tries { losses: self.losses + 1, ..self })
     }
 
+    /// Attempts that have ended, one way or the other.
+    #[must_use]
+    pub fn ended(self) -> u32 {
+        self.failures.saturating_add(self.losses)
+    }
+
     /// The number of the next, or running, attempt, from 1.
     #[must_use]
     pub fn attempt(self) -> u32 {
-        self.failures.saturating_add(self.losses).saturating_add(1)
+        self.ended().saturating_add(1)
     }
 }
 

@@ -262,7 +262,7 @@ fn task_json(task: &TaskInfo) -> Value {
         "executor": task.executor,
     });
     if let (Some(result), Some(end)) = (result_of(task), &task.end) {
-        let ran = end.attempts > 0;
+        let ran = end.attempts > 0 && end.executor.is_some();
         let times = result.times;
         line["exit_code"] = match end.outcome {
             Outcome::Exit(code) => json!(code),

@@ -157,7 +157,7 @@ impl<'a> Line<'a> {
             stderr_at: None,
             executor: result.executor.as_deref(),
             attempts: result.attempts,
-            times: JsonTimes::of(&result.times, result.attempts > 0),
+            times: JsonTimes::of(&result.times, result.has_run()),
             data: result.detail.as_deref().and_then(JsonData::of),
             error: result.error(),
             value,

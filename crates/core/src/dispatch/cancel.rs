@@ -2,7 +2,7 @@
 
 use super::{Dispatcher, Record, RequestError};
 use crate::limits::RECORD_RUNS_MAX;
-use crate::result::Outcome;
+use crate::result::{Outcome, Tries};
 use crate::runset::RunSet;
 use crate::task::InstanceId;
 
@@ -112,16 +112,24 @@ impl Dispatcher {
         for (first, count) in wanted.iter() {
             waiting.extend(instance.missing.range(first..first + count).map(|(task, _)| *task));
         }
-        for task in &waiting {
-            instance.missing.remove(task);
-            instance.kept.parked.remove(task);
-        }
+        let tries: Vec<Tries> = waiting
+            .iter()
+            .map(|task| {
+                instance.missing.remove(task);
+                instance.kept.parked.remove(task).unwrap_or_default()
+            })
+            .collect();
         let ready = instance.remove_ready(&self.needs, &mut self.index, wanted);
-        for task in waiting {
-            self.end_unrun(id, task, 1, Outcome::Cancelled);
+        for (task, tries) in waiting.into_iter().zip(tries) {
+            self.end_unrun(id, (task, 1), Outcome::Cancelled, tries);
         }
         for run in ready {
-            self.end_unrun(id, run.first, run.count, Outcome::Cancelled);
+            // What an executor had before a restart may have begun there.
+            for (first, count, had) in self.attempts.split(id, &run) {
+                let losses = run.tries.losses.saturating_add(u32::from(had));
+                let tries = Tries { losses, ..run.tries };
+                self.end_unrun(id, (first, count), Outcome::Cancelled, tries);
+            }
         }
         self.refresh_hungry(id);
     }

@@ -2,17 +2,24 @@
 
 use super::instance::{Instance, ReadyRun};
 use super::{BatchId, Dispatcher};
-use crate::result::{Detail, Finished, Outcome, Status};
+use crate::result::{Detail, Finished, Outcome, Status, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
 use std::sync::Arc;
 
 impl Dispatcher {
-    /// Tasks end without having run.
-    pub(super) fn end_unrun(&mut self, id: InstanceId, first: u64, count: u64, outcome: Outcome) {
+    /// Tasks end while no executor has them, after these tries.
+    pub(super) fn end_unrun(
+        &mut self,
+        id: InstanceId,
+        (first, count): (u64, u64),
+        outcome: Outcome,
+        tries: Tries,
+    ) {
         let Some(instance) = self.instances.get(&id) else { return };
         let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
-        self.end(id, unrun(TaskId(first), count, outcome, queued, self.now));
+        let unrun = unrun(TaskId(first), count, outcome, queued, self.now);
+        self.end(id, Finished { attempts: tries.ended(), ..unrun });
     }
 
     /// A task ends without having run, with more to say about it.
@@ -119,17 +126,18 @@ impl Dispatcher {
             let batch = instance.batch_of(TaskId(task));
             let queued = batch.map_or(Time::default(), |batch| batch.queued);
             if !upstream.is_done {
-                instance.kept.parked.remove(&task);
+                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
                 let (outcome, detail) = match &upstream.cause {
                     Some(cause) => (Outcome::NoInput, Some(cause.clone())),
                     None => (Outcome::UpstreamFailed(TaskId(upstream.task)), None),
                 };
-                let first = TaskId(task);
-                ended.push(Finished { detail, ..unrun(first, 1, outcome, queued, self.now) });
+                let last = unrun(TaskId(task), 1, outcome, queued, self.now);
+                ended.push(Finished { detail, attempts: tries.ended(), ..last });
             } else if ready && let Some(detail) = instance.obstacle_to(task) {
-                instance.kept.parked.remove(&task);
+                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
                 let last = unrun(TaskId(task), 1, Outcome::NoInput, queued, self.now);
-                ended.push(Finished { detail: Some(detail), ..last });
+                let attempts = tries.ended();
+                ended.push(Finished { detail: Some(detail), attempts, ..last });
             } else if ready && let Some(class) = instance.class_of(task) {
                 let tries = instance.kept.parked.remove(&task).unwrap_or_default();
                 let run = ReadyRun { first: task, count: 1, class, tries };
@@ -257,7 +265,8 @@ impl Dispatcher {
                         .get_mut(&id)
                         .is_some_and(|instance| instance.missing.remove(&task).is_some());
                     if waits {
-                        self.end_unrun(id, task, 1, Outcome::UpstreamFailed(TaskId(upstream)));
+                        let outcome = Outcome::UpstreamFailed(TaskId(upstream));
+                        self.end_unrun(id, (task, 1), outcome, Tries::default());
                     }
                 }
             }

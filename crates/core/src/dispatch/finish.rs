@@ -427,7 +427,7 @@ impl Dispatcher {
         let cancelled = instance.cancelling.within(run.first, run.count);
         let live = instance.cancelling.gaps(run.first, run.count);
         for (first, count) in cancelled {
-            self.end_unrun(id, first, count, Outcome::Cancelled);
+            self.end_unrun(id, (first, count), Outcome::Cancelled, tries);
         }
         for (first, count) in live {
             self.requeue(id, first, count, run.class, tries);

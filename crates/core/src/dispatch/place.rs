@@ -433,7 +433,8 @@ impl Dispatcher {
                 queue.len = 0;
                 queue.blocked_since = None;
                 for run in runs {
-                    self.end_unrun(id, run.first, run.count, Outcome::Unschedulable);
+                    let tasks = (run.first, run.count);
+                    self.end_unrun(id, tasks, Outcome::Unschedulable, run.tries);
                 }
             }
             self.list_hungry(id);

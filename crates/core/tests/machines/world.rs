@@ -1010,9 +1010,9 @@ impl World {
     }
 }
 
-/// Whether its executor says so of a task that has run.
+/// Whether a task may have run that ended so.
 fn ran(outcome: Outcome) -> bool {
-    let stopped = outcome == Outcome::TimedOut || outcome == Outcome::Lost;
+    let stopped = [Outcome::TimedOut, Outcome::Lost, Outcome::Cancelled].contains(&outcome);
     stopped || matches!(outcome, Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput)
 }
 
