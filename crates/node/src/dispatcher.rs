@@ -16,6 +16,7 @@ mod crew;
 mod handle;
 mod hold;
 mod inspect;
+mod known;
 mod permission;
 mod pieces;
 mod reached;
@@ -628,7 +629,8 @@ impl Driver {
             Reply::Created(instance) => {
                 self.known_instances(|known| known.insert(instance.0));
                 if let Some(peer) = self.peers.get_mut(&connection) {
-                    peer.instances.insert(instance);
+                    let all = || self.core.instance_views().map(|view| view.id()).collect();
+                    peer.instances.insert(instance, all);
                 }
                 let secret = self.identity.as_ref().map_or_else(Vec::new, |identity| {
                     identity.secret(Role::Instance(instance.0)).as_bytes().to_vec()

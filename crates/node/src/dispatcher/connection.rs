@@ -4,13 +4,12 @@ use super::answers::{Answer, Waiting};
 use super::backlog::Backlog;
 use super::concentrated::HeldEnd;
 use super::crew::OwnPlace;
+use super::known::Known;
 use crate::provision::{Setup, SetupError};
 use crate::secure::{FrameReader, FrameWriter, QueueError, ReadError, Role, WRITE_QUEUE_BYTES_MAX};
 use falkon_core::dispatch::ConnectionId;
-use falkon_core::task::InstanceId;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, FromExecutor, ToClient, ToExecutor, request_number};
-use std::collections::HashSet;
 use tokio::sync::{mpsc, oneshot};
 
 /// Messages encoded between two writes.
@@ -124,7 +123,7 @@ pub(super) struct Peer {
     pub(super) role: Role,
     pub(super) name: String,
     /// Instances created over this connection.
-    pub(super) instances: HashSet<InstanceId>,
+    pub(super) instances: Known,
     /// It has asked for results.
     pub(super) awaits_results: bool,
     /// Answers that wait to be read.
@@ -149,7 +148,7 @@ impl Peer {
         Peer {
             role,
             name,
-            instances: HashSet::new(),
+            instances: Known::default(),
             awaits_results: false,
             answers: Waiting::default(),
             backlog,
@@ -199,7 +198,7 @@ pub(super) fn spawn(
     let peer = Peer {
         role,
         name,
-        instances: HashSet::new(),
+        instances: Known::default(),
         awaits_results: false,
         answers: Waiting::default(),
         backlog: backlog.clone(),

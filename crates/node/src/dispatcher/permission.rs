@@ -1,10 +1,10 @@
 //! Who may ask for what.
 
+use super::known::Known;
 use crate::secure::Role;
 use falkon_core::dispatch::{Purpose, Scope};
 use falkon_core::task::InstanceId;
 use falkon_wire::message::FromClient;
-use std::collections::HashSet;
 
 /// The instance that a message is about, if it is about one.
 fn instance_of(message: &FromClient) -> Option<InstanceId> {
@@ -48,7 +48,7 @@ pub(super) fn request_of(message: &FromClient) -> Option<u64> {
 
 /// Whether a peer of `role` that created `own` instances on this connection
 /// may say `message`.
-pub(super) fn allows(role: Role, own: &HashSet<InstanceId>, message: &FromClient) -> bool {
+pub(super) fn allows(role: Role, own: &Known, message: &FromClient) -> bool {
     let about = instance_of(message);
     let asks = matches!(message, FromClient::Objects { .. } | FromClient::Find { .. });
     let reaches = matches!(message, FromClient::Reach { .. });
@@ -59,7 +59,7 @@ pub(super) fn allows(role: Role, own: &HashSet<InstanceId>, message: &FromClient
         Role::Client => {
             matches!(message, FromClient::Create { .. })
                 || ((asks || reaches) && about.is_none())
-                || (!puts && about.is_some_and(|instance| own.contains(&instance)))
+                || (!puts && about.is_some_and(|instance| own.contains(instance)))
         }
         Role::Instance(id) => !puts && about == Some(InstanceId(id)),
         Role::Observer => matches!(message, FromClient::Status { .. }) || asks,
