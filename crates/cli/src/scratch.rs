@@ -4,6 +4,7 @@
 
 use crate::exit::Exit;
 use falkon_node::executor::CacheSetup;
+use falkon_node::overflow::node_tag;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
@@ -25,8 +26,13 @@ impl Scratch {
     /// A new one in the temporary directory, after what was left there by
     /// processes of the same `name` that were killed is removed.
     pub(crate) fn new(name: &str) -> Result<Scratch, Exit> {
-        let parent = std::env::temp_dir();
-        sweep(&parent, name);
+        Scratch::new_in(&std::env::temp_dir(), &format!("{name}-{}", node_tag()))
+    }
+
+    /// As [`Scratch::new`], for a `name` that is of this node alone: where file
+    /// systems are shared without locks, those of others seem unused here.
+    fn new_in(parent: &Path, name: &str) -> Result<Scratch, Exit> {
+        sweep(parent, name);
         let mut number = 0;
         loop {
             // Others may write there too, so it is one that was not there
@@ -156,6 +162,22 @@ mod tests {
             Scratch::at(path.clone()).unwrap().leave(None);
         }
         assert!(given.exists() && !made.exists());
+    }
+
+    #[test]
+    fn what_is_unlocked_goes_if_it_is_of_this_node_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.join("cache")).unwrap();
+            path
+        };
+        let [dead, elsewhere, nowhere] =
+            ["falkon-0123abcd-12-0", "falkon-89ef4567-12-0", "falkon-12-0"].map(make);
+        let scratch = Scratch::new_in(dir.path(), "falkon-0123abcd").unwrap();
+        assert!(!dead.exists() && elsewhere.exists() && nowhere.exists());
+        let other = Scratch::new_in(dir.path(), "falkon-0123abcd").unwrap();
+        assert!(scratch.path().exists() && scratch.path() != other.path());
     }
 
     #[test]

@@ -326,9 +326,20 @@ fn remove_files(removed: &mpsc::Receiver<PathBuf>, directory: &Weak<Inner>) {
 /// What a marker says: whose it is, and on which node. A lock is seen on one
 /// node alone where file systems are shared without locks.
 fn marker_text() -> String {
+    format!("output of tasks of a falkon executor\n{}\n", node())
+}
+
+/// This node, as opposed to others that see the same file systems.
+fn node() -> String {
     let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("output of tasks of a falkon executor\n{node} {}\n", machine.trim())
+    format!("{node} {}", machine.trim())
+}
+
+/// This node in eight hexadecimal digits, for names of directories.
+#[must_use]
+pub fn node_tag() -> String {
+    blake3::hash(node().as_bytes()).to_hex()[..8].to_owned()
 }
 
 /// Puts a locked marker into a new directory. It gets its name when it is
