@@ -223,7 +223,7 @@ def inherited(environment: "Dict[str, str]") -> "Tuple[Any, ...]":
         if name.startswith("RLIMIT_")
     ]
     return (
-        environment, os.getcwd(), module_path(), umask, limits,
+        environment, os.path.realpath("/proc/self/cwd"), module_path(), umask, limits,
         os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0),
         os.getuid(), os.geteuid(), os.getgid(), os.getegid(), os.getgroups(),
     )  # fmt: skip

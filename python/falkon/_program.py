@@ -41,7 +41,11 @@ def module_path() -> str:
     own = {os.path.realpath(paths[key]) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
     found: List[str] = []
     for entry in sys.path:
-        path = os.path.realpath(entry or os.getcwd())
+        try:
+            path = os.path.realpath(entry or os.getcwd())
+        except FileNotFoundError:
+            # The working directory is gone: it has no modules.
+            continue
         standard = path in own or os.path.dirname(path) in own or path.endswith(".zip")
         if not standard and path not in found:
             found.append(path)

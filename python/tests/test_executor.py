@@ -349,6 +349,21 @@ class Ends(unittest.TestCase):
         )
         self.assertEqual((ran.stdout, ran.stderr, ran.returncode), ("late\n" * 3, "", 0))
 
+    def test_a_working_directory_that_is_gone(self):
+        ran = self.run_script(
+            """
+            import os, sys, tempfile
+            folder = tempfile.mkdtemp()
+            os.chdir(folder)
+            os.rmdir(folder)
+            sys.path.insert(0, "")
+            import falkon
+            with falkon.Executor(max_workers=1) as executor:
+                print(executor.submit(pow, 2, 5).result())
+            """
+        )
+        self.assertEqual((ran.stdout, ran.stderr, ran.returncode), ("32\n", "", 0))
+
     def test_nothing_is_left_of_an_interpreter_that_was_killed(self):
         script = """
             import falkon, os, time

@@ -53,17 +53,23 @@ enum Sizes {
     Spread,
 }
 
-fn submission(case: &Case) -> Submission {
+/// Tasks of one submission: as many as fit whatever they ask for.
+const SUBMISSION_TASKS: u64 = 100_000;
+
+/// The tasks from `first` on that are submitted together.
+fn submission(case: &Case, first: u64) -> Submission {
+    // What is computed is one submission, however many.
+    let count = if case.packed { SUBMISSION_TASKS.min(case.queued - first) } else { case.queued };
     let rows = if case.packed {
         let mut rows = Packed::default();
-        for task in 0..case.queued {
+        for task in first..first + count {
             assert!(rows.push(format!("input-{task:08}.dat").as_bytes()), "rows fit");
         }
         Rows::Packed(rows)
     } else {
-        Rows::Computed { factors: vec![Range { start: 0, step: 1, count: case.queued }], offset: 0 }
+        Rows::Computed { factors: vec![Range { start: 0, step: 1, count }], offset: 0 }
     };
-    let classes = if case.sizes == Sizes::Alike { 1 } else { case.queued };
+    let classes = if case.sizes == Sizes::Alike { 1 } else { count };
     let class = |number: u64| {
         let octave = 1 << (20 + number % 9);
         let memory_bytes = match case.sizes {
@@ -79,11 +85,11 @@ fn submission(case: &Case) -> Submission {
     };
     Submission {
         data: None,
-        count: case.queued,
+        count,
         template: Arc::new(vec![0; 100]),
         rows,
         classes: (0..classes).map(class).collect(),
-        class_runs: (0..classes).map(|class| (case.queued / classes, class as u32)).collect(),
+        class_runs: (0..classes).map(|class| (count / classes, class as u32)).collect(),
         names: None,
         after: Vec::new(),
     }
@@ -96,16 +102,20 @@ fn prepared(case: &Case) -> Dispatcher {
     for event in [
         Event::Create { connection, request: 0, options },
         Event::Subscribe { connection, request: 1, instance, from: 0 },
-        Event::Submit {
-            client: 1,
-            connection,
-            request: 2,
-            instance,
-            first: TaskId(0),
-            submission: submission(case),
-        },
     ] {
         dispatcher.handle(Time(0), event);
+    }
+    let mut first = 0;
+    for request in 2.. {
+        if first == case.queued {
+            break;
+        }
+        let submission = submission(case, first);
+        let (task, count) = (TaskId(first), submission.count);
+        let event =
+            Event::Submit { client: 1, connection, request, instance, first: task, submission };
+        dispatcher.handle(Time(0), event);
+        first += count;
     }
     while dispatcher.poll_action().is_some() {}
     for connection in (0..case.executors).map(ConnectionId) {
