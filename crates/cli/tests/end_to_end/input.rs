@@ -245,49 +245,60 @@ fn an_output_directory_that_cannot_be_written_is_told_before_anything_runs() {
     }
 }
 
+/// Room for an instance, but not for what [`long_lines`] asks for.
+const TIGHT_DISK: &str = "54m";
+
+/// Submits more than a [`TIGHT_DISK`] has room for, and waits until that is said.
+fn long_lines(site: &Site, access: &Access<'_>, options: &[&str]) -> Running {
+    let lines: String = (0..60_000).map(|line| format!("value {line:040}\n")).collect();
+    site.write("lines", lines);
+    let words = [options, &["--each-line", "lines", "--", "@noop"]].concat();
+    let client = access.start("submit", &words);
+    client.wait_for("waiting: the dispatcher has no room for more: its disk at ");
+    client
+}
+
 #[test]
 fn a_dispatcher_whose_disk_is_full_waits_and_goes_on() {
     let site = Site::new();
-    let Some(_disk) = SmallDisk::mount(&site, "d", "1m") else { return };
+    let Some(_disk) = SmallDisk::mount(&site, "d", TIGHT_DISK) else { return };
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let _executor = dispatcher.executor("worker", &["--slots", "2"]);
     let early = access.submit(&["--range", "1-10", "--", "echo"]);
     access.run("wait", &[&early]).exits(0);
-    let lines: String = (0..60_000).map(|line| format!("value {line:040}\n")).collect();
-    site.write("lines", lines);
-    let client =
-        access.start("submit", &["--wait", "--json", "--each-line", "lines", "--", "@noop"]);
-    dispatcher.service().wait_for("waiting until the journal can be written");
+    let client = long_lines(&site, &access, &["--wait", "--json"]);
     // Whoever asks how things are is answered all the same.
     assert_eq!(access.instance(&early)["done"], 10);
     access.run("tasks", &[&early]).exits(0);
-    SmallDisk::resize(&site, "d", "100m");
-    dispatcher.service().wait_for("the journal can be written again");
+    SmallDisk::resize(&site, "d", "200m");
     let ran = client.finish().exits(0);
     assert!(indices(ran.text()) == (0..60_000).collect::<Vec<_>>());
+    assert_eq!(ran.err.matches("waiting: ").count(), 1, "{}", ran.err);
     assert_eq!(access.results(&early).len(), 10);
-    let said = dispatcher.service().said();
-    assert_eq!(said.matches("waiting until the journal").count(), 1, "{said}");
 }
 
 #[test]
 fn a_dispatcher_killed_while_its_disk_is_full_starts_again_with_all_it_accepted() {
     let site = Site::new();
-    let Some(_disk) = SmallDisk::mount(&site, "d", "1m") else { return };
+    let Some(_disk) = SmallDisk::mount(&site, "d", TIGHT_DISK) else { return };
     let mut dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
-    let lines: String = (0..60_000).map(|line| format!("value {line:040}\n")).collect();
-    site.write("lines", lines);
-    let client = access.start("submit", &["--each-line", "lines", "--", "@noop"]);
-    dispatcher.service().wait_for("waiting until the journal can be written");
+    let early = access.submit(&["--range", "1-10", "--", "echo"]);
+    let client = long_lines(&site, &access, &[]);
+    // Without a byte to write to it starts as well, and has what it accepted.
+    assert!(std::fs::write(site.path("d/filler"), vec![0; 60 << 20]).is_err(), "there is room");
     dispatcher.kill();
-    SmallDisk::resize(&site, "d", "100m");
+    dispatcher.start();
+    assert_eq!(access.instance(&early)["tasks"], 10);
+    dispatcher.kill();
+    SmallDisk::resize(&site, "d", "200m");
     dispatcher.start();
     let ran = client.finish().exits(0);
     let _executor = dispatcher.executor("worker", &["--slots", "2"]);
     let text = access.run("results", &[ran.text().trim(), "--json"]).exits(0);
     assert!(indices(text.text()) == (0..60_000).collect::<Vec<_>>());
+    assert_eq!(access.results(&early).len(), 10);
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn a_disk_that_is_full_delays_results_and_loses_none() {
     let access = dispatcher.access();
     let instance = submit(&site, &access);
     dispatcher.service().wait_for("nothing more is accepted until there is room");
+    dispatcher.service().wait_for("results stay in memory");
     // Neither pages nor snapshots are tried in each round.
     let said = dispatcher.service().said();
     let count = |what: &str| said.lines().filter(|line| line.contains(what)).count();
