@@ -46,7 +46,7 @@ class Caches:
     def __init__(self, access: str, limit: int):
         self._access = access
         self.instance = 0
-        """What is under its number goes with it, also if this process is killed."""
+        """Objects under its number go with it, also if this process is killed."""
         self._limit = limit
         self.has_executor: Callable[[], Optional[bool]] = lambda: None
         """Whether an executor is connected; ``None`` if this thread cannot ask."""
@@ -63,7 +63,7 @@ class Caches:
         however that ends."""
         self._make_room()
         key = "instances/%d/%s-%s" % (self.instance, stored.name, os.urandom(8).hex())
-        # Nobody has its id until it is in a cache; until then it is told by its key.
+        # Nobody has its id until it is in a cache; until then its key names it.
         stored.object = [key.encode(), "cache:" + key, None, made.length()]  # type: ignore[no-untyped-call]
         can_put = self.has_executor()
         try:

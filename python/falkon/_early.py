@@ -144,7 +144,7 @@ def forget() -> None:
 
 
 def _forked() -> None:
-    """It is the parent's."""
+    """The program is the parent's."""
     global _early
     early, _early = _early, None
     if early is not None:
@@ -180,7 +180,7 @@ def _place() -> "Tuple[Optional[str], str]":
 
 
 def _read(path: str) -> bytes:
-    """What is remembered, if nobody else can have written it."""
+    """The file, if nobody else can have written it."""
     import stat
 
     try:

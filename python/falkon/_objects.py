@@ -246,7 +246,7 @@ class Objects:
         """The object that a pickle is. Calls of a worker have one that is
         ``shared`` in common. ``value`` is what it was made of, if that cannot
         change."""
-        # What is in a file here can be compared with it, which takes a fraction of the
+        # An argument whose file is here is compared with it, which takes a fraction of the
         # time that a hash of all of it does.
         digest = _digest(made, shared, self._access is None)
         with self._making[digest[0] % MAKING_LOCKS]:

@@ -74,7 +74,7 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
 
     @property
     def _is_nested(self) -> bool:
-        """Whether it is used within a call, and not told of a dispatcher: workers of
+        """Whether it is used within a call, without a dispatcher's name: workers of
         its own would be more than the machine has processors."""
         return self._access is None and self._given is None and bool(self.nesting_level)
 

@@ -610,7 +610,7 @@ class Functions:
 
 _copy = os.dup2
 _fork = os.fork
-"""As they are before they are watched."""
+"""The functions as they are before they are watched."""
 
 
 class Stream:

@@ -213,7 +213,7 @@ class Libraries(InFolder):
             shutdown_executor=False,
             npoints_goal=200,
         )
-        # Which points it chooses depends on the order in which values come.
+        # Its choice of points depends on the order in which values come.
         self.assertGreaterEqual(learner.npoints, 200)
         self.assertEqual(learner.data, {x: waves(x) for x in learner.data})
         check()

@@ -1,5 +1,5 @@
-"""What is large travels also before there is an executor, and holds up nobody while it
-is written or put into a cache."""
+"""Large calls travel also before there is an executor, and hold up nobody while their
+parts are written or put into a cache."""
 
 import os
 import threading

@@ -58,7 +58,7 @@ const SUBMISSION_TASKS: u64 = 100_000;
 
 /// The tasks from `first` on that are submitted together.
 fn submission(case: &Case, first: u64) -> Submission {
-    // What is computed is one submission, however many.
+    // Computed rows are one submission, however many.
     let count = if case.packed { SUBMISSION_TASKS.min(case.queued - first) } else { case.queued };
     let rows = if case.packed {
         let mut rows = Packed::default();

@@ -386,7 +386,7 @@ impl Driver {
                     if !stop && self.stopping.is_none() {
                         continue;
                     }
-                    // Nobody was told of what the journal does not have.
+                    // No client has seen what the journal does not have.
                     self.outgoing.clear();
                     self.unneeded.clear();
                 }

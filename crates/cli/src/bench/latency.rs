@@ -111,7 +111,7 @@ async fn measure(line: &mut Line, tasks: u64) -> Result<Vec<Figure>, BenchError>
     let mut hops = TwoHops::new(Wait::Asleep, spawn_and_wait)?;
     let mut hops_awake = TwoHops::new(Wait::Awake, spawn_and_wait)?;
     let mut left = tasks.div_ceil(PROCESS_SHARE);
-    // What is compared takes turns, as what else the machine does changes.
+    // Rounds take turns, as the machine's other load changes.
     while left > 0 {
         let count = left.min(TURN_TASKS);
         left -= count;

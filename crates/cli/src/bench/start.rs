@@ -55,7 +55,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Table, BenchError> {
     let mut names = vec![ITSELF, RUN, RUN_OUT, XARGS];
     for round in 0..=args.round.rounds {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
-        // What is compared takes turns, as what else the machine does changes.
+        // Commands take turns, as the machine's other load changes.
         for _ in 0..args.runs {
             for (name, times) in names.iter().zip(&mut times) {
                 times.extend(time(name, args)?);

@@ -471,7 +471,7 @@ pub enum Reply {
 /// Results in the order in which an instance delivers them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// Whose.
+    /// The instance.
     pub instance: InstanceId,
     /// How many task results of the instance come before these.
     pub from: u64,
@@ -532,7 +532,7 @@ pub enum Action {
     },
     /// Write a page of results to disk, and answer with [`Event::PageStored`].
     StorePage {
-        /// Whose results.
+        /// The instance whose results these are.
         instance: InstanceId,
         /// The position of the first.
         from: u64,
@@ -541,7 +541,7 @@ pub enum Action {
     },
     /// Read a page of results, and answer with [`Event::PageLoaded`].
     LoadPage {
-        /// Whose results.
+        /// The instance whose results these are.
         instance: InstanceId,
         /// The position of the first.
         from: u64,
@@ -562,7 +562,7 @@ pub enum Action {
     },
     /// Tell an executor that it is not taken in, and close its connection.
     Refuse {
-        /// Whose.
+        /// The connection.
         connection: ConnectionId,
         /// Why.
         error: JoinError,

@@ -197,7 +197,7 @@ impl Outputs {
         wrong.map(|(at, _)| *at).or_else(unequal).or_else(unheld)
     }
 
-    /// Those of an instance's results before a position.
+    /// Outputs of an instance's results before a position.
     fn before(&self, instance: InstanceId, until: u64) -> impl Iterator<Item = PagedOutput> + '_ {
         let found = self.by_position.range((instance, 0)..(instance, until));
         found.filter_map(move |(&(_, position), &task)| {

@@ -47,7 +47,7 @@ pub enum Record {
     },
     /// Tasks ended.
     Finished {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// How many task results come before these.
         from: u64,
@@ -56,14 +56,14 @@ pub enum Record {
     },
     /// Results were taken in by the client and forgotten.
     Acknowledged {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// How many.
         upto: u64,
     },
     /// Tasks are to be cancelled.
     Cancelled {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// Which, as (first, count).
         runs: Vec<(u64, u64)>,
@@ -128,7 +128,7 @@ pub enum Record {
     /// Values that unfinished tasks take: in a snapshot of tasks whose results
     /// are not in it, else of results that were read from disk.
     Values {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// The tasks, ascending.
         tasks: Vec<TaskId>,
@@ -138,7 +138,7 @@ pub enum Record {
     /// In a snapshot: results that are on disk, in pages. They come behind those
     /// that were forgotten and before those in `Finished` records.
     Paged {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// Where they are, in the order of delivery.
         pages: Vec<StoredPage>,
@@ -146,7 +146,7 @@ pub enum Record {
     /// In a snapshot, after [`Record::Paged`]: what executors keep of results in
     /// pages.
     Outputs {
-        /// Whose results.
+        /// The instance whose results these are.
         instance: InstanceId,
         /// In the order of delivery.
         outputs: Vec<PagedOutput>,
@@ -184,7 +184,7 @@ pub enum RecoverError {
     },
     /// Results do not follow those before, or name tasks that are not there.
     Results {
-        /// Whose.
+        /// The instance.
         instance: InstanceId,
         /// Where they should begin.
         expected: u64,

@@ -1,8 +1,8 @@
 //! Output that is kept here because it is too long to be sent, as far as its
-//! reports were acknowledged: whether it is still needed is the dispatcher's to
-//! say. One that was killed may not have said so, so it is told in each session
-//! what there is. What belongs to reports that were not acknowledged comes with
-//! these.
+//! reports were acknowledged: the dispatcher knows whether it is still needed.
+//! A dispatcher that was killed may not have said so, so the executor names in
+//! each session what it keeps. Output of reports that were not acknowledged is
+//! named by these.
 
 use crate::limits::UPDATE_KEPT_RUNS_MAX;
 use crate::result::Report;
@@ -11,7 +11,7 @@ use crate::runset::RunSet;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     numbers: RunSet,
-    /// The dispatcher is still to be told of the runs that begin there or later.
+    /// The executor has still to report the runs that begin there or later.
     untold: Option<u64>,
 }
 

@@ -96,7 +96,7 @@ pub(crate) struct World {
     journal: Vec<Record>,
     /// For pages of results.
     disk: Option<Disk>,
-    /// Which tasks write more than can be sent; `None`: none.
+    /// Tasks that write more than a report holds; `None`: none.
     lengths: Option<Rng>,
     /// All instances are destroyed.
     is_over: bool,
@@ -696,7 +696,7 @@ impl World {
         self.nodes[index].spawn(start, now, micros, outcome);
     }
 
-    /// What is said of a task that has ended: its value, and what its node
+    /// A report's detail of a task that has ended: its value, and what its node
     /// keeps of what it wrote.
     fn detail(
         &mut self,

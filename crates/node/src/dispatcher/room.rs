@@ -28,7 +28,7 @@ const WATCH_MS: u64 = 250;
 const WRITTEN_BYTES_MAX: u64 = 256 << 10;
 /// Time after which it is with the next bytes: others write there too.
 const WRITTEN_MS_MAX: u64 = 100;
-/// What is written at a time where no blocks can be allocated.
+/// A block of the ballast where the file system cannot allocate.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// What was measured last.
@@ -229,7 +229,7 @@ impl Gauge {
         }
     }
 
-    /// So many bytes were written: measures the disk when they are many, when the
+    /// Counts bytes that were written: measures the disk when they are many, when the
     /// last measurement is old, or when room is waited for.
     pub(super) fn wrote(&self, bytes: u64) {
         let mut asked = lock(&self.0.asked);

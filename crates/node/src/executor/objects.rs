@@ -78,14 +78,14 @@ pub(super) enum FromObjects {
     Stage(Event),
     /// The outputs of a task are where they are to go, or one is not.
     Put {
-        /// Whose.
+        /// The task.
         key: TaskKey,
         /// Why not.
         result: Result<(), String>,
     },
     /// What a call returned is in the cache, or cannot be there.
     Value {
-        /// Whose.
+        /// The task.
         key: TaskKey,
         /// The object that it is, or why it is none.
         result: Result<Object, String>,

@@ -85,7 +85,7 @@ pub(super) async fn take_in(
     url: String,
 ) -> Result<Object, String> {
     let result = put(mender, asks, file.clone(), url).await;
-    // It is the object now, or nobody's.
+    // The file is the object now, or nobody's.
     let _ = tokio::fs::remove_file(&file).await;
     result
 }

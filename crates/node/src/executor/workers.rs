@@ -220,7 +220,7 @@ impl Workers {
             left: Vec::new(),
             heard: Vec::new(),
         };
-        // What is wrong is found again, and said, with the first call.
+        // The first call meets the same error, and reports it.
         let _ = workers.start_ahead();
         workers
     }

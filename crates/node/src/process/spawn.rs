@@ -121,7 +121,7 @@ impl NotSpawned {
 pub(super) struct Child {
     pub(super) pid: libc::pid_t,
     pub(super) pidfd: OwnedFd,
-    /// It is a copy of a template, and a child of the host's first thread.
+    /// The process is a copy of a template, and a child of the host's first thread.
     pub(super) is_copy: bool,
 }
 

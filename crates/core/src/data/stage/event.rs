@@ -362,14 +362,14 @@ pub enum Action {
     },
     /// An output is held.
     Kept {
-        /// Whose.
+        /// The task.
         task: TaskKey,
         /// The object.
         object: ObjectId,
     },
     /// An output is not held; its file is where it was.
     NotKept {
-        /// Whose.
+        /// The task.
         task: TaskKey,
         /// The object.
         object: ObjectId,
