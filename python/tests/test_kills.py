@@ -78,7 +78,7 @@ def left(folder):
     """Names left in a folder for temporary files, but for the scratch space of a program
     that was killed itself: the next one here removes it."""
     return [name for name in os.listdir(folder) if not name.startswith("falkon-workers-")
-            and not re.fullmatch(r"falkon-[0-9]+-[0-9]+", name)]
+            and not re.fullmatch(r"falkon-[0-9a-f]+-[0-9]+-[0-9]+", name)]
 
 
 def goes_on(executor):
