@@ -335,14 +335,18 @@ class Soak:
     def state(self):
         executors = [measure for executor in self.executors if (measure := executor.measure())]
         dispatcher = self.dispatcher.measure() or (0, 0)
+        kept = [name for node in range(len(self.executors))
+                for name in files_below(WORK / f"scratch-{node}", ("stdout", "stderr"))]
+        # A worker's own streams, which it has as long as it lives.
+        of_workers = [name for name in kept if name.startswith("worker-")]
         return {
             "dispatcher_resident_bytes": dispatcher[0],
             "dispatcher_descriptors": dispatcher[1],
             "executor_resident_bytes_max": max((one[0] for one in executors), default=0),
             "executor_descriptors_max": max((one[1] for one in executors), default=0),
             "journal_bytes": bytes_below(self.directory, ("filler",)),
-            "overflow_files": sum(files_below(WORK / f"scratch-{node}", ("stdout", "stderr"))
-                                  for node in range(len(self.executors))),
+            "overflow_files": len(kept) - len(of_workers),
+            "worker_files": len(of_workers),
         }
 
     def run(self):
@@ -400,6 +404,7 @@ class Soak:
                 "executor_descriptors_max": DESCRIPTORS_MAX,
                 "journal_bytes": JOURNAL_BYTES_MAX,
                 "overflow_files": OVERFLOW_FILES_MAX,
+                "worker_files": 2 * SLOTS * len(self.executors),
             }
             beyond = [name for name, bound in bounds.items() if last[name] > bound]
             if not beyond or time.monotonic() > deadline:
@@ -443,7 +448,7 @@ def python_with_falkon():
 
 
 def files_below(folder, endings):
-    return sum(1 for _, _, names in os.walk(folder) for name in names if name.endswith(endings))
+    return [name for _, _, names in os.walk(folder) for name in names if name.endswith(endings)]
 
 
 def bytes_below(folder, but):
