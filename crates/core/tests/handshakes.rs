@@ -14,7 +14,7 @@ struct One {
     id: HandshakeId,
     source: u8,
     standing: Standing,
-    /// What it was before it was asked to leave.
+    /// The kind of the peer before it was asked to leave.
     was: Standing,
     stalled: bool,
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::PartialId;
-use falkon_node::cache::{Access, DiskCache};
+use falkon_node::cache::{Access, Copies, DiskCache};
 use falkon_node::object::{Landing, object_id};
 use falkon_node::peer::{BUFFER_BYTES, Fetcher, FromPeers, Peer, Piece, Server, Verdict};
 use falkon_node::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
@@ -100,7 +100,7 @@ fn put(cache: &DiskCache, name: &str, bytes: u64, piece: &[u8]) -> ObjectId {
     for at in (0..bytes).step_by(piece.len()) {
         file.write_all_at(piece, at).unwrap();
     }
-    cache.seal(TIER, PartialId(0), &object, bytes).unwrap();
+    cache.seal(TIER, PartialId(0), &object, bytes, Copies::Elsewhere).unwrap();
     object.id
 }
 
@@ -203,7 +203,7 @@ fn fetch_small(
                 let landing = Landing::new(file, 0, |_| ());
                 fetcher.fetch(&peer, &piece, &landing).await.unwrap();
                 let object = object(&number.to_string(), size);
-                target.seal(TIER, partial, &object, size).unwrap();
+                target.seal(TIER, partial, &object, size, Copies::Elsewhere).unwrap();
             });
         }
         while let Some(done) = fetches.join_next().await {

@@ -60,6 +60,16 @@ pub struct DiskCache {
     held: Mutex<BTreeMap<ObjectId, Held>>,
 }
 
+/// Where else an object is that is taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// Somewhere, or it can be made again.
+    Elsewhere,
+    /// Nowhere: it is not to be evicted after a restart either, however that comes
+    /// about.
+    OnlyHere,
+}
+
 /// An object that is there.
 #[derive(Debug)]
 struct Held {
@@ -134,35 +144,10 @@ impl DiskCache {
         partial: PartialId,
         object: &Object,
         size: u64,
-    ) -> Result<(), CacheError> {
-        self.seal_as(tier, partial, object, size, false)
-    }
-
-    /// As [`DiskCache::seal`], of an object that is nowhere else: it is not to
-    /// be evicted after a restart either, however that comes about.
-    ///
-    /// # Errors
-    /// [`CacheError`]; the file is then gone.
-    pub fn seal_only_here(
-        &self,
-        tier: TierId,
-        partial: PartialId,
-        object: &Object,
-        size: u64,
-    ) -> Result<(), CacheError> {
-        self.seal_as(tier, partial, object, size, true)
-    }
-
-    fn seal_as(
-        &self,
-        tier: TierId,
-        partial: PartialId,
-        object: &Object,
-        size: u64,
-        only_here: bool,
+        copies: Copies,
     ) -> Result<(), CacheError> {
         let part = self.tier(tier)?.part(partial);
-        let result = self.settle(tier, &part, object, size, only_here);
+        let result = self.settle(tier, &part, object, size, copies);
         if result.is_err() {
             self.discard(tier, partial);
         }
@@ -180,32 +165,7 @@ impl DiskCache {
         partial: PartialId,
         object: &Object,
         output: &Path,
-    ) -> Result<(), CacheError> {
-        self.adopt_as(tier, partial, object, output, false)
-    }
-
-    /// As [`DiskCache::adopt`], of an object that is nowhere else, as with
-    /// [`DiskCache::seal_only_here`].
-    ///
-    /// # Errors
-    /// [`CacheError`]; the output is then where it was.
-    pub fn adopt_only_here(
-        &self,
-        tier: TierId,
-        partial: PartialId,
-        object: &Object,
-        output: &Path,
-    ) -> Result<(), CacheError> {
-        self.adopt_as(tier, partial, object, output, true)
-    }
-
-    fn adopt_as(
-        &self,
-        tier: TierId,
-        partial: PartialId,
-        object: &Object,
-        output: &Path,
-        only_here: bool,
+        copies: Copies,
     ) -> Result<(), CacheError> {
         let of = self.tier(tier)?;
         let part = of.part(partial);
@@ -226,7 +186,7 @@ impl DiskCache {
         if is_alone {
             match fs::rename(output, &part) {
                 Ok(()) => {
-                    let result = self.settle(tier, &part, object, size, only_here);
+                    let result = self.settle(tier, &part, object, size, copies);
                     if result.is_err() {
                         // What can be done to give it back has been done.
                         let _ = fs::set_permissions(&part, now.permissions());
@@ -248,7 +208,7 @@ impl DiskCache {
                 CopyError::Stopped => failed(io::ErrorKind::Interrupted.into()),
             });
         }
-        self.seal_as(tier, partial, object, size, only_here)?;
+        self.seal(tier, partial, object, size, copies)?;
         // The copy counts; what is left of the output goes with its sandbox.
         let _ = fs::remove_file(output);
         Ok(())
@@ -406,7 +366,7 @@ impl DiskCache {
         part: &Path,
         object: &Object,
         size: u64,
-        only_here: bool,
+        copies: Copies,
     ) -> Result<(), CacheError> {
         let of = self.tier(tier)?;
         let failed = |error| of.failed("finish", part, error);
@@ -430,7 +390,7 @@ impl DiskCache {
         let stamp = Stamp::of(&file.metadata().map_err(failed)?);
         let path = of.path(object.id);
         of.rename(part, &path).map_err(failed)?;
-        let line = Line::of(object, stamp, only_here);
+        let line = Line::of(object, stamp, copies == Copies::OnlyHere);
         if let Err(error) = of.index().append(object.id, &line) {
             // Without its line it would be unknown after a restart; it goes
             // back, for the caller to delete or to return.

@@ -20,7 +20,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::PartialId;
 use falkon_core::execute::VisitEnd;
 use falkon_core::task::Time;
-use falkon_node::cache::DiskCache;
+use falkon_node::cache::{Copies, DiskCache};
 use falkon_node::object::{Landing, object_id};
 use falkon_node::overflow::OverflowDirectory;
 use falkon_node::peer::{
@@ -128,7 +128,7 @@ impl Rig {
         let object = Object { id, url, version, size: Some(content.len() as u64) };
         let partial = PartialId(id.0 as u64);
         self.cache.partial(TIER, partial).unwrap().write_all_at(content, 0).unwrap();
-        self.cache.seal(TIER, partial, &object, content.len() as u64).unwrap();
+        self.cache.seal(TIER, partial, &object, content.len() as u64, Copies::Elsewhere).unwrap();
         id
     }
 }

@@ -22,6 +22,14 @@ impl<'a> Scene<'a> {
         Scene::with(site, site.library("dead", DEAD), args)
     }
 
+    /// With an executor whose own directories hang on demand.
+    fn with_stuck(site: &'a Site, file_timeout: &str) -> Scene<'a> {
+        let (cache, scratch) = (site.text("cache=64MiB"), site.text("stuck"));
+        std::fs::create_dir(&scratch).unwrap();
+        let args = ["--cache", &cache, "--scratch", &scratch, "--file-timeout", file_timeout];
+        Scene::with(site, site.library("stuck", STUCK), &args)
+    }
+
     /// With another library, which finds in the environment what it needs.
     fn with(site: &'a Site, library: PathBuf, args: &[&str]) -> Scene<'a> {
         let dispatcher = site.dispatcher("d", &[]);
@@ -169,11 +177,7 @@ fn a_data_object_that_does_not_answer_fails_its_task_and_says_which() {
 #[test]
 fn an_executor_whose_own_directory_does_not_answer_for_a_while_keeps_its_tasks() {
     let site = Site::new();
-    let (cache, scratch) = (site.text("cache=64MiB"), site.text("stuck"));
-    std::fs::create_dir(&scratch).unwrap();
-    let library = site.library("stuck", STUCK);
-    let args = ["--cache", &cache, "--scratch", &scratch, "--file-timeout", "600s"];
-    let scene = Scene::with(&site, library, &args);
+    let scene = Scene::with_stuck(&site, "600s");
     let access = scene.access();
     site.write("stuck-now", "");
     // Its directory is made by the thread that owes the heartbeats.
@@ -191,11 +195,7 @@ fn an_executor_whose_own_directory_does_not_answer_for_a_while_keeps_its_tasks()
 #[test]
 fn an_executor_whose_own_directory_never_answers_is_lost() {
     let site = Site::new();
-    let (cache, scratch) = (site.text("cache=64MiB"), site.text("stuck"));
-    std::fs::create_dir(&scratch).unwrap();
-    let library = site.library("stuck", STUCK);
-    let args = ["--cache", &cache, "--scratch", &scratch, "--file-timeout", "1s"];
-    let scene = Scene::with(&site, library, &args);
+    let scene = Scene::with_stuck(&site, "1s");
     site.write("stuck-now", "");
     let input = format!("in={}", site.write("x", "content"));
     scene.access().submit(&["--input", &input, "--", "cat", "in"]);

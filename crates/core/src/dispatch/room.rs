@@ -31,7 +31,7 @@ pub struct Disk {
 pub struct JournalSize {
     /// The latest snapshot.
     pub snapshot_bytes: u64,
-    /// What was written since.
+    /// Bytes written since then.
     pub since_snapshot_bytes: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Room {
     disk: Option<Disk>,
     /// What a snapshot needed at that time.
     snapshot_bytes: u64,
-    /// What was accepted since then.
+    /// Bytes accepted since then.
     accepted_bytes: u64,
     holds_dispatch: bool,
 }

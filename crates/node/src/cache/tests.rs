@@ -39,7 +39,7 @@ fn put(cache: &DiskCache, tier: TierId, name: &str, content: &[u8]) -> ObjectId 
     let object = object(name, content.len());
     let partial = PartialId(object.id.0 as u64);
     cache.partial(tier, partial).unwrap().write_all_at(content, 0).unwrap();
-    cache.seal(tier, partial, &object, content.len() as u64).unwrap();
+    cache.seal(tier, partial, &object, content.len() as u64, Copies::Elsewhere).unwrap();
     object.id
 }
 
@@ -68,7 +68,7 @@ fn an_object_is_there_once_it_is_sealed_and_until_it_is_deleted() {
     // Pieces may come in any order.
     cache.partial(FAST, partial).unwrap().write_all_at(b"e", 2).unwrap();
     assert_eq!(content(&cache, one.id), None);
-    cache.seal(FAST, partial, &one, 3).unwrap();
+    cache.seal(FAST, partial, &one, 3, Copies::Elsewhere).unwrap();
     assert_eq!(content(&cache, one.id).unwrap(), b"one");
     cache.delete(FAST, one.id).unwrap();
     assert_eq!(content(&cache, one.id), None);
@@ -83,7 +83,7 @@ fn what_is_not_the_object_is_not_sealed() {
     let mut wanted = object("hashed", 4);
     let seal = |object: &Object, size| {
         cache.partial(LARGE, PartialId(7)).unwrap().write_all_at(b"data", 0).unwrap();
-        cache.seal(LARGE, PartialId(7), object, size)
+        cache.seal(LARGE, PartialId(7), object, size, Copies::Elsewhere)
     };
     assert!(matches!(seal(&wanted, 5), Err(CacheError::Wrong { .. })));
     wanted.version = format!("blake3:{}", blake3::hash(b"date").to_hex()).into();
@@ -205,7 +205,10 @@ fn a_deleted_directory_is_noticed_and_made_anew() {
     assert!(cache.is_gone(FAST) && !cache.is_gone(LARGE));
     assert!(matches!(cache.partial(FAST, PartialId(4)), Err(CacheError::Gone { .. })));
     let one = object("one", 0);
-    assert!(matches!(cache.seal(FAST, PartialId(3), &one, 0), Err(CacheError::Gone { .. })));
+    assert!(matches!(
+        cache.seal(FAST, PartialId(3), &one, 0, Copies::Elsewhere),
+        Err(CacheError::Gone { .. })
+    ));
     assert_eq!(content(&cache, lost), None);
     cache.revive(FAST).unwrap();
     assert!(!cache.is_gone(FAST));
@@ -262,7 +265,7 @@ fn an_input_on_another_file_system_is_pointed_at() {
     let output = rig.at("output");
     std::fs::write(&output, "output").unwrap();
     let made = object("output", 6);
-    cache.adopt(FAST, PartialId(1), &made, &output).unwrap();
+    cache.adopt(FAST, PartialId(1), &made, &output, Copies::Elsewhere).unwrap();
     assert_eq!(content(&cache, made.id).unwrap(), b"output");
     assert!(!output.exists());
 }
@@ -275,11 +278,11 @@ fn an_output_moves_in_or_stays_where_it_was() {
     std::fs::write(&output, "output").unwrap();
     let inode = std::fs::metadata(&output).unwrap().ino();
     let wrong = object("output", 7);
-    let error = cache.adopt(FAST, PartialId(1), &wrong, &output);
+    let error = cache.adopt(FAST, PartialId(1), &wrong, &output, Copies::Elsewhere);
     assert!(matches!(error, Err(CacheError::Wrong { .. })), "{error:?}");
     assert_eq!(std::fs::read(&output).unwrap(), b"output");
     let made = object("output", 6);
-    cache.adopt(FAST, PartialId(1), &made, &output).unwrap();
+    cache.adopt(FAST, PartialId(1), &made, &output, Copies::Elsewhere).unwrap();
     assert!(!output.exists());
     assert_eq!(std::fs::metadata(cache.path(made.id).unwrap()).unwrap().ino(), inode);
     assert_eq!(content(&cache, made.id).unwrap(), b"output");
@@ -295,7 +298,7 @@ fn an_output_that_is_an_input_under_another_name_is_copied() {
     std::os::unix::fs::symlink(cache.path(input).unwrap(), &pointed).unwrap();
     for (number, output) in (1..).zip([linked, pointed]) {
         let made = object(output.to_str().unwrap(), 4);
-        cache.adopt(FAST, PartialId(number), &made, &output).unwrap();
+        cache.adopt(FAST, PartialId(number), &made, &output, Copies::Elsewhere).unwrap();
         assert_eq!(content(&cache, made.id).unwrap(), b"same");
         assert_eq!(content(&cache, input).unwrap(), b"same");
     }
@@ -309,7 +312,7 @@ fn an_index_does_not_grow_for_ever() {
     let object = object("again", 0);
     for _ in 0..INDEX_WASTE_LINES_MAX + 100 {
         cache.partial(FAST, PartialId(1)).unwrap();
-        cache.seal(FAST, PartialId(1), &object, 0).unwrap();
+        cache.seal(FAST, PartialId(1), &object, 0, Copies::Elsewhere).unwrap();
         cache.delete(FAST, object.id).unwrap();
     }
     let lines = std::fs::read_to_string(rig.at("fast/index")).unwrap().lines().count();

@@ -1,4 +1,4 @@
-//! What is queued for a peer, as its writer and the driver both see it.
+//! Bytes queued for a peer, as its writer and the driver both see them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

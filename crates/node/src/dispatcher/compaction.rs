@@ -65,7 +65,7 @@ pub(super) struct Parts<'a> {
     pub(super) pages: Option<Arc<Written>>,
     pub(super) core: &'a Dispatcher,
     pub(super) log: &'a Log,
-    /// What was appended cannot be committed: the snapshot replaces it too.
+    /// Appended records cannot be committed: the snapshot replaces them too.
     pub(super) is_blocked: bool,
 }
 

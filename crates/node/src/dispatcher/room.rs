@@ -31,7 +31,7 @@ const WRITTEN_MS_MAX: u64 = 100;
 /// A block of the ballast where the file system cannot allocate.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// What was measured last.
+/// The latest measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) free_bytes: u64,

@@ -7,7 +7,7 @@ use super::sandboxes::{MakeError, Sandboxes};
 use super::values;
 use super::visits::Visits;
 use super::watchdog::{Place, Position};
-use crate::cache::{CacheError, DiskCache, OpenError, Reused};
+use crate::cache::{CacheError, Copies, DiskCache, OpenError, Reused};
 use crate::object::{Landing, Progress, object_id};
 use crate::overflow::OverflowDirectory;
 use crate::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
@@ -328,7 +328,7 @@ impl Objects {
                 self.transfers.remove(&partial);
                 let (cache, mender) = (self.cache.clone(), self.mender.clone());
                 self.blocking(move || {
-                    let result = cache.seal(tier, partial, &object, size);
+                    let result = cache.seal(tier, partial, &object, size, Copies::Elsewhere);
                     if matches!(result, Err(CacheError::Gone { .. })) {
                         mender.mend();
                     }
@@ -357,7 +357,9 @@ impl Objects {
                 };
                 let mender = self.mender.clone();
                 self.blocking(move || {
-                    let adopt = |cache: &DiskCache| cache.adopt(tier, partial, &object, &output);
+                    let adopt = |cache: &DiskCache| {
+                        cache.adopt(tier, partial, &object, &output, Copies::Elsewhere)
+                    };
                     let result = mender.with_cache(adopt).map_err(write_error);
                     FromObjects::Stage(Event::Adopted { partial, result })
                 });

@@ -3,6 +3,7 @@
 
 use super::mend::Mender;
 use super::objects::write_error;
+use crate::cache::Copies;
 use crate::object::object_id;
 use crate::peer::FromPeers;
 use falkon_core::data::object::{INSTANCES_PREFIX, Object};
@@ -111,7 +112,7 @@ async fn put(
     if let Ok((tier, partial)) = placed.await {
         let object = object.clone();
         let adopted = tokio::task::spawn_blocking(move || {
-            mender.with_cache(|cache| cache.adopt_only_here(tier, partial, &object, &file))
+            mender.with_cache(|cache| cache.adopt(tier, partial, &object, &file, Copies::OnlyHere))
         });
         let result = match adopted.await {
             Ok(result) => result.map_err(write_error),

@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use super::receive::Reader;
 use super::serve::{FromPeers, Sender, Shared};
 use super::{SILENCE_MS_MAX, TURN_BYTES};
-use crate::cache::CacheError;
+use crate::cache::{CacheError, Copies};
 use crate::object::object_id;
 use crate::secure::{CLAIMS_BYTES, Claims, VisitPurpose};
 
@@ -198,8 +198,9 @@ async fn take_in(
         receive_body(reader, &file, size).await?;
         drop(file);
         let (cache, object) = (cache.clone(), object.clone());
-        let sealed =
-            tokio::task::spawn_blocking(move || cache.seal_only_here(tier, partial, &object, size));
+        let sealed = tokio::task::spawn_blocking(move || {
+            cache.seal(tier, partial, &object, size, Copies::OnlyHere)
+        });
         match sealed.await {
             Ok(sealed) => sealed.map_err(write_error),
             Err(error) => Err(WriteError::Failed(error.to_string())),

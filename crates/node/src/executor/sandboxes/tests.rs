@@ -34,7 +34,15 @@ impl Rig {
         };
         let partial = PartialId(number as u64);
         self.cache.partial(TierId(0), partial).unwrap().write_all_at(&content, 0).unwrap();
-        self.cache.seal(TierId(0), partial, &object, content.len() as u64).unwrap();
+        self.cache
+            .seal(
+                TierId(0),
+                partial,
+                &object,
+                content.len() as u64,
+                crate::cache::Copies::Elsewhere,
+            )
+            .unwrap();
         object.id
     }
 
