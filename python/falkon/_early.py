@@ -118,7 +118,7 @@ def remember(options: "List[str]", imports: str) -> None:
             return
         folder = os.path.dirname(path)
         os.makedirs(folder, 0o700, exist_ok=True)
-        names = os.listdir(folder)
+        names = [name for name in os.listdir(folder) if _is_ours(name)]
         if len(names) >= SCRIPTS_MAX:
             for name in names:
                 os.unlink(os.path.join(folder, name))
@@ -177,6 +177,11 @@ def _place() -> "Tuple[Optional[str], str]":
     both = ("%s\n%s" % (script, sys.executable)).encode("utf-8", "surrogateescape")
     name = "%08x%08x" % (zlib.crc32(both), zlib.adler32(both))
     return os.path.join(cache, "falkon", "starts", name), script
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a file of the folder is one that :func:`remember` made."""
+    return len(name) >= 16 and not name[:16].strip("0123456789abcdef")
 
 
 def _read(path: str) -> bytes:

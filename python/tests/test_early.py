@@ -11,6 +11,7 @@ import sys
 import unittest
 
 import falkon
+from falkon import _early
 from services import InFolder, wait_until
 
 HEAD = """
@@ -116,6 +117,17 @@ class Early(InFolder):
         wait_until(lambda: not self.left())
         forking = "if not os.fork(): os._exit(_early._early is not None)\nassert os.wait()[1] == 0\n"
         self.assertTrue(self.run_script(forking).startswith("True True"))
+
+    def test_too_many_are_forgotten_and_files_of_others_stay(self):
+        folder = self.path("cache/falkon/starts")
+        os.makedirs(folder)
+        names = ["%016x" % number for number in range(_early.SCRIPTS_MAX)]
+        for name in [*names, "mine", "0123456789abcdeg", "notes.txt"]:
+            open(os.path.join(folder, name), "w").close()
+        self.run_script()
+        left = {os.path.basename(path) for path in self.remembered()}
+        self.assertEqual(len(left), 4, left)
+        self.assertLessEqual({"mine", "0123456789abcdeg", "notes.txt"}, left)
 
     def test_what_somebody_else_may_have_written_is_not_used(self):
         self.run_script()
