@@ -14,6 +14,7 @@ use falkon_core::data::stage::Usage;
 use falkon_core::dispatch::{Delivery, InstanceOptions, RequestError};
 use falkon_core::metrics::{Observed, TaskTimes};
 use falkon_core::result::{Counts, Outcome, Status};
+use falkon_core::runset::RunSet;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, TaskId, Time};
 use falkon_node::client::{Client, ClientError, Pending};
 use falkon_wire::message::Refusal;
@@ -82,7 +83,9 @@ impl Waiting {
 
 /// Submits the tasks of `plan` from position `accepted` on, then seals the
 /// instance. `accepted` tells how many have been accepted, also when this
-/// fails: call it again with a new connection to go on.
+/// fails: call it again with a new connection to go on. Tasks that the
+/// dispatcher has lost, because its journal is shorter than it was, are
+/// submitted again.
 pub(crate) async fn submit(
     client: &Client,
     instance: InstanceId,
@@ -90,9 +93,17 @@ pub(crate) async fn submit(
     accepted: &mut u64,
     waiting: &mut Waiting,
 ) -> Result<(), ClientError> {
+    let mut went_back = false;
     loop {
         let before = *accepted;
         match submit_once(client, instance, plan, accepted).await {
+            Err(ClientError::Refused(Refusal::Request(RequestError::Gap { expected, .. })))
+                if expected.0 < *accepted && !went_back =>
+            {
+                // A connection sees one dispatcher, which loses nothing as long as it lives.
+                went_back = true;
+                *accepted = expected.0;
+            }
             Err(error) => {
                 if *accepted > before {
                     waiting.pause = Duration::from_millis(BUSY_MS_MIN);
@@ -175,6 +186,8 @@ pub(crate) struct Receiver<'a> {
     /// Why results are not passed on any more.
     trouble: Option<SinkError>,
     progress: Progress,
+    /// Tasks whose results were taken in.
+    taken: RunSet,
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
@@ -205,6 +218,7 @@ impl<'a> Receiver<'a> {
             origin: Origin::Nowhere,
             trouble: None,
             progress,
+            taken: RunSet::default(),
             executors: BTreeMap::new(),
             failures: Vec::new(),
             ended: Counts::default(),
@@ -217,6 +231,19 @@ impl<'a> Receiver<'a> {
     /// Says where the rest of long output comes from.
     pub(crate) fn fetch_from(&mut self, origin: Origin) {
         self.origin = origin;
+    }
+
+    /// The dispatcher has lost results that were taken in, and tasks end again in
+    /// another order: takes in all of its results from the first on, but for
+    /// those of tasks whose results are here.
+    pub(crate) fn take_anew(&mut self) {
+        self.position = 0;
+        self.complete = false;
+    }
+
+    /// Whether results of planned tasks have not been taken in.
+    pub(crate) fn lacks_results(&self) -> bool {
+        self.plan.is_some_and(|plan| self.taken.len() < plan.count())
     }
 
     /// Says that tasks have names, which must be told before their results.
@@ -309,8 +336,8 @@ impl<'a> Receiver<'a> {
             let executor = finished.executor.and_then(|id| self.executors.get(&id).cloned());
             // After a lost connection a run may come again of which a part is
             // known.
-            let known = self.position.saturating_sub(at).min(finished.count);
-            for position in finished.first.0 + known..finished.first.0 + finished.count {
+            let unknown = self.taken.gaps(finished.first.0, finished.count);
+            for position in unknown.into_iter().flat_map(|(first, count)| first..first + count) {
                 let index = self.plan.map_or(position, |plan| plan.index_of(position));
                 let mut result = TaskResult::of(finished, index, delivered);
                 result.executor = executor.clone();
@@ -331,8 +358,7 @@ impl<'a> Receiver<'a> {
                     result.rests = self.origin.rests(client, task, detail).await?;
                 }
                 self.take_one(&result, position);
-                let taken = position - finished.first.0 + 1;
-                self.position = self.position.max(at + taken);
+                self.taken.insert(position, 1);
             }
             at += finished.count;
             self.position = self.position.max(at);

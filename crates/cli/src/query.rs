@@ -6,9 +6,10 @@ mod show;
 pub(crate) use show::{counted, print};
 
 use crate::access::{AccessArgs, connect, only_instance};
-use crate::campaign::Receiver;
+use crate::campaign::{self, Receiver};
 use crate::embedded::how_gpus_are_offered;
 use crate::exit::{Exit, runtime, say};
+use crate::plan::Plan;
 use crate::progress::{Progress, span};
 use crate::results::line::{Json, TEXT_BYTES_MAX};
 use crate::results::measured::MeasureArgs;
@@ -76,18 +77,26 @@ impl Reconnect {
 }
 
 /// Receives an instance's results until it is complete, over as many
-/// connections as that takes.
+/// connections as that takes. What a dispatcher has lost with its machine of
+/// `submitted`, all tasks of the instance, is submitted again.
 pub(crate) async fn follow(
     access: &AccessFile,
     instance: InstanceId,
     receiver: &mut Receiver<'_>,
+    submitted: Option<&Plan>,
     quiet: bool,
 ) -> Ending {
     let mut reconnect = Reconnect::new(quiet);
     let mut interrupts = Interrupts::new();
+    let mut is_again = false;
     loop {
         let session = async {
             let (client, mut deliveries) = reconnect.connect(access, instance).await?;
+            if std::mem::replace(&mut is_again, true)
+                && let Some(plan) = submitted
+            {
+                mend(&client, instance, receiver, plan, quiet).await?;
+            }
             receive(&client, &mut deliveries, instance, receiver, quiet).await
         };
         let ended = tokio::select! {
@@ -108,6 +117,36 @@ pub(crate) async fn follow(
     }
 }
 
+/// Has a dispatcher that knows less than it did go on from there: its machine
+/// may have failed before the end of the journal was on stable storage.
+async fn mend(
+    client: &Client,
+    instance: InstanceId,
+    receiver: &mut Receiver<'_>,
+    plan: &Plan,
+    quiet: bool,
+) -> Result<(), ClientError> {
+    let status = client.status(Some(instance)).await?;
+    // If it is gone, the subscription is refused with the reason.
+    let Some(found) = status.instances.first() else { return Ok(()) };
+    if found.counts.ended() < receiver.position {
+        receiver.take_anew();
+    }
+    let mut accepted = found.counts.total;
+    if found.sealed && accepted >= plan.count() {
+        return Ok(());
+    }
+    let lost = plan.count().saturating_sub(accepted);
+    if lost > 0 {
+        let tasks = show::counted(lost, "task");
+        say(format_args!(
+            "the dispatcher has come back with less than it had taken: {tasks} submitted again"
+        ));
+    }
+    let mut waiting = campaign::Waiting::new(quiet);
+    campaign::submit(client, instance, plan, &mut accepted, &mut waiting).await
+}
+
 /// Receives over one connection.
 async fn receive(
     client: &Client,
@@ -118,7 +157,17 @@ async fn receive(
 ) -> Result<Ending, ClientError> {
     client.subscribe(instance, receiver.position).await?;
     let mut told = quiet;
-    while !receiver.complete {
+    let mut is_anew = false;
+    loop {
+        if receiver.complete {
+            // Tasks that ended again in another order may have ended before the
+            // position up to which results were taken in.
+            if !receiver.lacks_results() || std::mem::replace(&mut is_anew, true) {
+                break;
+            }
+            receiver.take_anew();
+            client.subscribe(instance, receiver.position).await?;
+        }
         let patience = Duration::from_secs(QUIET_S_MAX);
         let Ok(delivery) = tokio::time::timeout(patience, deliveries.recv()).await else {
             if !told {
@@ -343,7 +392,7 @@ fn pass_on(
         if !to_the_end {
             receiver.stop_at(found.counts.ended());
         }
-        let ending = follow(&access, instance, &mut receiver, quiet).await;
+        let ending = follow(&access, instance, &mut receiver, None, quiet).await;
         finish(&mut receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }

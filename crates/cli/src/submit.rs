@@ -123,8 +123,9 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let bytes_max = if only_json { TEXT_BYTES_MAX } else { u64::MAX };
     let fetching = Fetching::new(access.level, overflow, bytes_max);
     receiver.fetch_from(Origin::Executors(fetching));
-    let access = if owner { access } else { own_access };
-    let ending = query::follow(&access, instance, &mut receiver, args.output.quiet).await;
+    let quiet = args.output.quiet;
+    // Not the owner's access: if the journal is gone, the number may be another's.
+    let ending = query::follow(&own_access, instance, &mut receiver, Some(&plan), quiet).await;
     let seconds = started.elapsed().as_secs_f64();
     Ok(finish(&mut receiver, ending, before, seconds, args.output.quiet))
 }

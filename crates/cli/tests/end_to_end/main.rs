@@ -32,6 +32,7 @@ mod room;
 mod run;
 mod security;
 mod services;
+mod shortened;
 mod signals;
 mod silence;
 mod simulate;
