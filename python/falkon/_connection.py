@@ -118,6 +118,8 @@ class Connection:
         """Requests that are made again if the connection is lost."""
         self.instance: Optional[int] = None
         self.secret = b""
+        self.waits_for_instance = False
+        """The dispatcher was there, and had no room for the instance yet."""
         self._received = self._most = 0
         self._owes: Optional[float] = None
         """Since when the dispatcher has not been told of results that are here."""
@@ -217,6 +219,8 @@ class Connection:
             for message in messages:
                 if message[0] != RESULTS and self._unanswered.pop(message[1], None):
                     self._since = None
+                if message[0] == REFUSED and self.instance is None:
+                    self.waits_for_instance = True
                 yield message
             messages = self._resume(is_over)
 
@@ -242,10 +246,11 @@ class Connection:
         if now - self._connected >= STEADY_SECONDS:
             self._pause = PAUSES_SECONDS[0]
             self._since = None
+        # Without an instance, each try is told of by the messages that end.
+        is_first = self._since is None or self.instance is not None
         if self._since is None:
             self._since = now
-        is_first = True
-        while self.access is not None and self.instance is not None:
+        while self.access is not None and (self.instance is not None or self.waits_for_instance):
             self._socket.close()
             status = self.program.process.wait()
             if status == REFUSED_STATUS or self._hung_up.is_set() or is_over():
@@ -281,6 +286,9 @@ class Connection:
                     return message
             raise ConnectionError
 
+        if self.instance is None:
+            self._say_again()
+            return True
         try:
             self.resumes(ask)
             # A dispatcher that lost results with its machine counts others in
@@ -297,12 +305,16 @@ class Connection:
             raise SessionLost("the dispatcher is there, without the calls: %s" % refusal(answer))
         with self.lock:
             self._received = received
-            self.is_away = False
             # Before anything is acknowledged: until then, values that these
             # calls take are there.
-            again = b"".join(map(framed, self._unanswered.values()))
-            self._send(again)
+            self._say_again()
         return True
+
+    def _say_again(self) -> None:
+        """Makes the requests again that have not been answered."""
+        with self.lock:
+            self.is_away = False
+            self._send(b"".join(map(framed, self._unanswered.values())))
 
     def away_seconds(self) -> float:
         """For how long there has been no connection."""
@@ -331,9 +343,10 @@ class Connection:
         self.lock = threading.RLock()
 
 
-def connect_again(access: str, instance: int, secret: bytes) -> Program:
-    """Starts a program that connects for the sake of an instance there is."""
-    own = access_of_instance(access, instance, secret)
+def connect_again(access: str, instance: Optional[int], secret: bytes) -> Program:
+    """Starts a program that connects for the sake of an instance, if there is one
+    already."""
+    own = None if instance is None else access_of_instance(access, instance, secret)
     if own is None:
         return Program(["--access", access])
     file = os.memfd_create("access")

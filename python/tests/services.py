@@ -45,18 +45,33 @@ class InFolder(unittest.TestCase):
 
 class Dispatcher:
     """A dispatcher in a folder of its own, with executors; all of it ends with
-    the ``with`` block."""
+    the ``with`` block. With a ``disk``, its folder is a disk of that size."""
 
-    def __init__(self):
+    def __init__(self, disk=None):
+        self.disk = disk
         self.program = os.environ["FALKON_BINARY"]
         self._stack = contextlib.ExitStack()
 
     def __enter__(self):
         self.folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+        if self.disk:
+            self._mount(self.disk)
+            self._stack.callback(subprocess.run, ["umount", "-l", self.folder], check=True)
         self.access = os.path.join(self.folder, "access.json")
         self._listen("127.0.0.1:0")
         wait_until(lambda: os.path.exists(self.access))
         return self
+
+    def _mount(self, size, *options):
+        options = ",".join(["size=" + size, *options])
+        mount = ["mount", "-t", "tmpfs", "-o", options, "none", self.folder]
+        if os.geteuid() or subprocess.run(mount, check=False).returncode:
+            self._stack.close()
+            raise unittest.SkipTest("only root can mount a small disk")
+
+    def resize_disk(self, size):
+        """Gives its disk another size."""
+        self._mount(size, "remount")
 
     def _listen(self, address):
         self.process = self._start("start", "--dir", self.folder, "--listen", address)

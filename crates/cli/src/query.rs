@@ -52,13 +52,13 @@ impl Reconnect {
     pub(crate) async fn connect(
         &mut self,
         access: &AccessFile,
-        instance: InstanceId,
+        instance: Option<InstanceId>,
     ) -> Result<(Client, Deliveries), ClientError> {
         let since = Instant::now();
         let mut told = !self.tells;
         loop {
             tokio::time::sleep(Duration::from_millis(self.pause_ms)).await;
-            let error = match connect(access, Some(instance)).await {
+            let error = match connect(access, instance).await {
                 Ok(connected) => {
                     self.pause_ms = RECONNECT_MS.0;
                     return Ok(connected);
@@ -91,7 +91,7 @@ pub(crate) async fn follow(
     let mut is_again = false;
     loop {
         let session = async {
-            let (client, mut deliveries) = reconnect.connect(access, instance).await?;
+            let (client, mut deliveries) = reconnect.connect(access, Some(instance)).await?;
             if std::mem::replace(&mut is_again, true)
                 && let Some(plan) = submitted
             {

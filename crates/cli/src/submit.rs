@@ -149,11 +149,20 @@ async fn create_and_submit(
             .keep
             .map_or(Keep::AsDispatcher, |KeepFor(time)| time.map_or(Keep::Forever, Keep::Micros)),
     };
-    let (client, _deliveries) = connect(access, None).await.map_err(Exit::client)?;
+    let (mut client, _) = connect(access, None).await.map_err(Exit::client)?;
     plan.set_held(held_versions(&client, plan.held()).await?);
     let mut waiting = campaign::Waiting::new(args.output.quiet);
-    let created = waiting.create(&client, &options).await;
-    let (instance, secret) = created.map_err(Exit::client)?;
+    let mut reconnect = Reconnect::new(args.output.quiet);
+    let (instance, secret) = loop {
+        match waiting.create(&client, &options).await {
+            Ok(created) => break created,
+            // An instance whose number did not arrive is empty, and expires.
+            Err(ClientError::Lost) => {
+                (client, _) = reconnect.connect(access, None).await.map_err(Exit::client)?;
+            }
+            Err(error) => return Err(Exit::client(error)),
+        }
+    };
     let secret: [u8; 32] = secret
         .try_into()
         .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
@@ -162,14 +171,12 @@ async fn create_and_submit(
         own_access.write(path).map_err(Exit::usage)?;
     }
     let mut accepted = 0;
-    let mut client = client;
-    let mut reconnect = Reconnect::new(args.output.quiet);
     loop {
         match campaign::submit(&client, instance, plan, &mut accepted, &mut waiting).await {
             Ok(()) => return Ok((instance, own_access)),
             Err(ClientError::Lost) => {
-                (client, _) =
-                    reconnect.connect(&own_access, instance).await.map_err(Exit::client)?;
+                let connected = reconnect.connect(&own_access, Some(instance)).await;
+                (client, _) = connected.map_err(Exit::client)?;
             }
             Err(error) => return Err(Exit::client(error)),
         }

@@ -7,6 +7,8 @@ use crate::resume::SmallDisk;
 /// A task's output; its number comes last.
 const OUTPUT_BYTES: usize = 60_000;
 const DISK: &str = "64m";
+/// What has no room for anything from the start.
+const TINY_DISK: &str = "40m";
 const FILL_BYTES: usize = 64 << 20;
 
 /// Submits more than the disk has room for; nobody fetches it.
@@ -48,6 +50,22 @@ fn clients_wait_for_room_and_go_on_when_an_instance_is_destroyed() {
     access.run("destroy", &[&runs]).exits(0);
     let ran = access.run("submit", &submit_few("1-100")).exits(0);
     assert_eq!(ran.sorted().len(), 100, "{ran}");
+}
+
+#[test]
+fn who_waits_for_room_for_an_instance_goes_on_with_a_dispatcher_that_comes_back() {
+    let site = Site::new();
+    let Some(_small) = SmallDisk::mount(&site, "d", TINY_DISK) else { return };
+    let mut dispatcher = site.dispatcher("d", &[]);
+    let waits = dispatcher.access().start("submit", &submit_few("1-20"));
+    waits.wait_for("waiting: the dispatcher has no room for more: its disk at ");
+    drop(dispatcher.kill());
+    waits.wait_for("trying again for");
+    dispatcher.start();
+    SmallDisk::resize(&site, "d", DISK);
+    let _executor = dispatcher.executor("one", &["--slots", "3"]);
+    let ran = waits.finish().exits(0);
+    assert_eq!(ran.sorted().len(), 20, "{ran}");
 }
 
 #[test]
