@@ -17,6 +17,7 @@ mod handle;
 mod hold;
 mod inspect;
 mod known;
+mod passing;
 mod permission;
 mod pieces;
 mod reached;

@@ -25,8 +25,8 @@ pub(crate) struct Arrivals(UnixDatagram);
 
 /// A connection that was passed on.
 #[derive(Debug)]
-pub(super) struct Arrival {
-    pub(super) connection: ConnectionId,
+pub(crate) struct Arrival {
+    pub(crate) connection: ConnectionId,
     /// `None` if this process has no descriptor left for it.
     pub(super) stream: Option<TcpStream>,
 }
@@ -39,7 +39,7 @@ impl Arrivals {
     }
 
     /// The end that this process was started with.
-    pub(super) fn over(end: OwnedFd) -> io::Result<Arrivals> {
+    pub(crate) fn over(end: OwnedFd) -> io::Result<Arrivals> {
         let end = BlockingDatagram::from(end);
         end.set_nonblocking(true)?;
         UnixDatagram::from_std(end).map(Arrivals)
@@ -64,8 +64,19 @@ impl Arrivals {
         }
     }
 
+    /// Passes a socket on, if that need not wait.
+    ///
+    /// # Errors
+    /// `WouldBlock` if too many are on their way; otherwise the other end is gone.
+    pub(crate) fn try_pass(&self, connection: ConnectionId, stream: &TcpStream) -> io::Result<()> {
+        match send(self.0.as_fd(), connection, stream.as_fd()) {
+            Err(Errno::TOOMANYREFS) => Err(io::ErrorKind::WouldBlock.into()),
+            sent => Ok(sent?),
+        }
+    }
+
     /// The next one that was passed.
-    pub(super) async fn next(&self) -> io::Result<Arrival> {
+    pub(crate) async fn next(&self) -> io::Result<Arrival> {
         self.0.async_io(Interest::READABLE, || receive(self.0.as_fd())).await
     }
 }

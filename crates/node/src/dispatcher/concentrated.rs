@@ -3,6 +3,7 @@
 use super::Handle;
 use super::backlog::Backlog;
 use super::connection::{Inbound, Message, Outgoing, Peer};
+use super::passing::{NotPassed, Passing, WaitingRoom};
 use crate::concentrator::{Arrivals, CONCENTRATOR_ARGUMENT, Down, SILENT, Up, WINDOW_BYTES};
 use crate::secure::{
     Acceptor, FrameReader, FrameWriter, Role, WRITE_QUEUE_BYTES_MAX, WriteError, plain,
@@ -80,7 +81,7 @@ impl Drop for HeldEnd {
 /// gone, or with the dispatcher.
 #[derive(Debug)]
 pub(super) struct Concentrator {
-    arrivals: Arrivals,
+    passing: Passing,
     /// Connections passed to it that are not over.
     connections: Arc<AtomicU64>,
     /// Its link's task has ended if this is the last one.
@@ -119,21 +120,25 @@ impl Concentrator {
             let _alive = alive;
             link.run(child, reader, writer, said).await;
         });
-        Ok(Concentrator { arrivals, connections, link: watched, given_up: false })
+        let passing = Passing::new(arrivals);
+        Ok(Concentrator { passing, connections, link: watched, given_up: false })
     }
 
-    /// Passes a connection on.
-    pub(super) async fn pass(
-        &mut self,
+    /// Passes a connection on, without waiting.
+    pub(super) fn pass(
+        &self,
         connection: ConnectionId,
-        stream: &TcpStream,
-    ) -> io::Result<()> {
+        stream: TcpStream,
+        room: &WaitingRoom,
+    ) -> Result<(), NotPassed> {
+        self.passing.pass(connection, stream, room)?;
         self.connections.fetch_add(1, Ordering::Relaxed);
-        let passed = self.arrivals.pass(connection, stream).await;
-        if passed.is_err() {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
-        }
-        passed
+        Ok(())
+    }
+
+    /// Connections that it has not taken yet, as it is busy or hangs.
+    pub(super) fn waiting(&self) -> u64 {
+        self.passing.waiting()
     }
 
     /// Connections passed to it that are not over.

@@ -2,6 +2,7 @@
 
 use super::Handle;
 use super::concentrated::Concentrator;
+use super::passing::{NotPassed, WaitingRoom};
 use crate::concentrator::{DESCRIPTORS_SPARE, descriptors_max};
 use crate::secure::{Acceptor, RefusedKind};
 use std::sync::Arc;
@@ -25,6 +26,11 @@ const CONCENTRATORS_SHARE: u64 = 4;
 const OWN_CONNECTIONS_MAX: u64 = 1024;
 /// Connections of a concentrator before there is another one.
 const SHARE_CONNECTIONS: u64 = 8192;
+/// Connections that wait until concentrators take them: a crowd that comes at
+/// once, or those of one that hangs.
+const WAITING_CONNECTIONS_MAX: u64 = 256;
+/// The share of the dispatcher's descriptors that they may take.
+const WAITING_SHARE: u64 = 8;
 /// Pause before a concentrator is started again after one could not be.
 const START_AGAIN: Duration = Duration::from_secs(1);
 
@@ -66,11 +72,15 @@ struct Bounds {
     /// Connections of each concentrator.
     each_max: u64,
     concentrators_max: u64,
+    /// Connections that wait for concentrators.
+    waiting_max: u64,
 }
 
 impl Bounds {
     fn new(wanted: Concentrators, descriptors: u64) -> Bounds {
-        let own = descriptors.saturating_sub(OWN_DESCRIPTORS_SPARE).max(1);
+        let all = descriptors.saturating_sub(OWN_DESCRIPTORS_SPARE).max(1);
+        let waiting_max = (all / WAITING_SHARE).min(WAITING_CONNECTIONS_MAX);
+        let own = all - waiting_max;
         let concentrators = own / CONCENTRATORS_SHARE / CONCENTRATOR_DESCRIPTORS;
         let concentrators_max = concentrators.min(CONCENTRATORS_MAX);
         let each_max = descriptors.saturating_sub(DESCRIPTORS_SPARE).max(1);
@@ -81,12 +91,13 @@ impl Bounds {
                 share: each_max.min(SHARE_CONNECTIONS),
                 each_max,
                 concentrators_max,
+                waiting_max,
             },
             Concentrators::Exactly(count) => {
                 let concentrators_max = concentrators_max.min(count.into());
                 // With none there are its own alone.
-                let own_max = if concentrators_max == 0 { own } else { 0 };
-                Bounds { own_max, share: 0, each_max, concentrators_max }
+                let own_max = if concentrators_max == 0 { all } else { 0 };
+                Bounds { own_max, share: 0, each_max, concentrators_max, waiting_max }
             }
         }
     }
@@ -101,6 +112,7 @@ pub(super) struct Crew {
     /// Connections that the dispatcher holds itself, handshakes included.
     own: Arc<AtomicU64>,
     members: Vec<Concentrator>,
+    waiting: WaitingRoom,
     /// None is started before.
     paused_until: Option<Instant>,
     /// It has been told that there is no room.
@@ -109,10 +121,12 @@ pub(super) struct Crew {
 
 impl Crew {
     pub(super) fn new(handle: Handle, acceptor: Arc<Acceptor>, wanted: Concentrators) -> Crew {
+        let bounds = Bounds::new(wanted, descriptors_max());
         Crew {
             handle,
             acceptor,
-            bounds: Bounds::new(wanted, descriptors_max()),
+            bounds,
+            waiting: WaitingRoom::new(bounds.waiting_max),
             own: Arc::default(),
             members: Vec::new(),
             paused_until: None,
@@ -130,13 +144,13 @@ impl Crew {
     }
 
     /// Gives a new connection to whoever is to hold it: back, if that is this
-    /// process. One that nobody can hold is closed.
-    pub(super) async fn place(&mut self, stream: TcpStream) -> Option<(OwnPlace, TcpStream)> {
+    /// process. One that nobody can hold is closed. Waits for nobody.
+    pub(super) fn place(&mut self, stream: TcpStream) -> Option<(OwnPlace, TcpStream)> {
         let own = self.own.load(Ordering::Relaxed);
         if own < self.bounds.own_max {
             return Some((OwnPlace::take(&self.own), stream));
         }
-        let stream = match stream.into_std() {
+        let mut stream = match stream.into_std() {
             Ok(stream) => stream,
             Err(error) => {
                 self.handle.refusals.refused(RefusedKind::Own, &error);
@@ -144,14 +158,23 @@ impl Crew {
             }
         };
         let connection = self.handle.new_connection();
+        let waiting = self.waiting.clone();
         while let Some(member) = self.next_member() {
-            match member.pass(connection, &stream).await {
+            match member.pass(connection, stream, &waiting) {
                 Ok(()) => {
                     self.complained = false;
                     return None;
                 }
-                // It has ended; another one takes its place.
-                Err(_) => member.give_up(),
+                // Another one takes its place.
+                Err(NotPassed::Ended(back)) => {
+                    member.give_up();
+                    stream = back;
+                }
+                Err(NotPassed::NoRoom) => {
+                    let why = "more wait for concentrators, which do not take them, than may";
+                    self.handle.refusals.refused(RefusedKind::Own, &why);
+                    return None;
+                }
             }
         }
         if !std::mem::replace(&mut self.complained, true) {
@@ -163,7 +186,8 @@ impl Crew {
         None
     }
 
-    /// The concentrator with the fewest connections, or a new one.
+    /// The concentrator with the fewest connections, or a new one; one that does
+    /// not take what it is given comes last.
     fn next_member(&mut self) -> Option<&mut Concentrator> {
         self.members.retain(Concentrator::is_there);
         let Bounds { share, each_max, .. } = self.bounds;
@@ -171,7 +195,7 @@ impl Crew {
             self.start();
         }
         let with_room = self.members.iter_mut().filter(|member| member.connections() < each_max);
-        with_room.min_by_key(|member| member.connections())
+        with_room.min_by_key(|member| (member.waiting(), member.connections()))
     }
 
     /// Starts a concentrator; false if that failed.
@@ -204,7 +228,10 @@ mod tests {
         fn descriptors_last(descriptors in 64u64..2_000_000, count: u32) {
             for wanted in [Concentrators::Auto, Concentrators::Exactly(count)] {
                 let bounds = Bounds::new(wanted, descriptors);
-                let own = bounds.own_max + bounds.concentrators_max * CONCENTRATOR_DESCRIPTORS;
+                let mut own = bounds.own_max + bounds.concentrators_max * CONCENTRATOR_DESCRIPTORS;
+                if bounds.concentrators_max > 0 {
+                    own += bounds.waiting_max;
+                }
                 prop_assert!(own + OWN_DESCRIPTORS_SPARE <= descriptors);
                 prop_assert!(bounds.each_max + DESCRIPTORS_SPARE <= descriptors);
                 prop_assert!(bounds.own_max + bounds.concentrators_max > 0);

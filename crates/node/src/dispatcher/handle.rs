@@ -77,8 +77,8 @@ impl Handle {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
     }
 
-    /// Accepts connections for ever, and waits for none of them. They are held by this process or by
-    /// others, as `concentrators` says.
+    /// Accepts connections for ever, and waits neither for them nor for those
+    /// that hold them: this process or others, as `concentrators` says.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -100,7 +100,7 @@ impl Handle {
             if self.connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX as u64 {
                 continue;
             }
-            let Some((place, stream)) = crew.place(stream).await else { continue };
+            let Some((place, stream)) = crew.place(stream) else { continue };
             let Some(entrant) = acceptor.arrive(from.ip()).await else {
                 self.refused(&AcceptError::Busy);
                 continue;
