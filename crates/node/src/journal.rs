@@ -131,6 +131,7 @@ impl Journal {
         let dir = Dir::open(path).map_err(failed("open"))?;
         let lock = Lock::take(path).map_err(|error| match error {
             LockError::Held(pid) => OpenError::Locked { dir: path.to_owned(), pid },
+            LockError::Claimed(claimed) => OpenError::Claimed { dir: path.to_owned(), claimed },
             LockError::Io(source) => failed("lock")(source),
         })?;
         let salvage = options.salvage;

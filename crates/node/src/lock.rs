@@ -103,21 +103,36 @@ pub enum LockError {
     /// Another process has it.
     Held,
     /// Another process has claimed it, where there are no locks.
-    Claimed {
-        /// That process; `None` if the claim does not say.
-        holder: Option<Box<Holder>>,
-        /// The file to remove if that process is gone.
-        claim: PathBuf,
-    },
+    Claimed(Claimed),
     /// The operating system refused.
     Io(io::Error),
+}
+
+/// A claim of somebody who may still live.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// That process; `None` if the claim does not say.
+    pub holder: Option<Box<Holder>>,
+    /// The file to remove if that process is gone.
+    pub claim: PathBuf,
+}
+
+impl fmt::Display for Claimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(holder) => write!(f, "{holder} has claimed it")?,
+            None => f.write_str("another process has claimed it")?,
+        }
+        let claim = self.claim.display();
+        write!(f, "; if that is certainly gone, remove {claim}")
+    }
 }
 
 /// Holds the lock until it is dropped.
 #[derive(Debug)]
 pub struct FolderLock {
     /// Locked, where that works: also the death of the process ends it.
-    _file: File,
+    file: File,
     claim: Option<Claim>,
 }
 
@@ -137,14 +152,20 @@ impl FolderLock {
             Ok(()) => {
                 // Another host may see the same folder without locks.
                 Claim::check(path)?;
-                Ok(FolderLock { _file: file, claim: None })
+                Ok(FolderLock { file, claim: None })
             }
             Err(Errno::WOULDBLOCK) => Err(LockError::Held),
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK | Errno::INVAL) => {
-                Ok(FolderLock { _file: file, claim: Some(Claim::make(path)?) })
+                Ok(FolderLock { file, claim: Some(Claim::make(path)?) })
             }
             Err(error) => Err(LockError::Io(error.into())),
         }
+    }
+
+    /// The file that was to be locked.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// Whether the file system has no locks, so that a claim takes their place.
@@ -182,7 +203,7 @@ impl Claim {
             Some(holder) if holder.is_gone(&Holder::own()) => Ok(()),
             holder => {
                 let holder = holder.map(Box::new);
-                Err(LockError::Claimed { holder, claim: path.to_owned() })
+                Err(LockError::Claimed(Claimed { holder, claim: path.to_owned() }))
             }
         }
     }
@@ -212,7 +233,7 @@ impl Claim {
                 drop(taking);
                 made.map_err(|error| match error.kind() {
                     io::ErrorKind::AlreadyExists => {
-                        LockError::Claimed { holder: None, claim: path.to_owned() }
+                        LockError::Claimed(Claimed { holder: None, claim: path.to_owned() })
                     }
                     _ => LockError::Io(error),
                 })
@@ -220,7 +241,7 @@ impl Claim {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let holder = fs::read_to_string(&takeover).ok();
                 let holder = holder.and_then(|text| Holder::read(&text)).map(Box::new);
-                Err(LockError::Claimed { holder, claim: takeover })
+                Err(LockError::Claimed(Claimed { holder, claim: takeover }))
             }
             Err(error) => Err(LockError::Io(error)),
         }
@@ -258,7 +279,7 @@ mod tests {
             assert!(lock.is_claim());
             // Neither where there are no locks, nor where there are.
             for locked in [Err(refusal), Ok(())] {
-                let Err(LockError::Claimed { holder, .. }) = take(dir, locked) else {
+                let Err(LockError::Claimed(Claimed { holder, .. })) = take(dir, locked) else {
                     panic!("{locked:?}: it is claimed");
                 };
                 assert_eq!(holder, Some(Box::new(Holder::own())));
@@ -282,10 +303,10 @@ mod tests {
             Holder { pids: "of a container".to_owned(), started: 0, ..own.clone() },
         ] {
             written(unknown);
-            assert!(matches!(take(dir, Err(Errno::NOSYS)), Err(LockError::Claimed { .. })));
+            assert!(matches!(take(dir, Err(Errno::NOSYS)), Err(LockError::Claimed(_))));
         }
         fs::write(dir.join("claim"), "").unwrap();
-        assert!(matches!(take(dir, Ok(())), Err(LockError::Claimed { holder: None, .. })));
+        assert!(matches!(take(dir, Ok(())), Err(LockError::Claimed(Claimed { holder: None, .. }))));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! behind; the next owner keeps those that its journal knows.
 
 use crate::journal::FREE_BYTES_UNKNOWN;
+use crate::lock::{Claimed, FolderLock, LockError};
 use falkon_core::dispatch::{Event, Page, PagePlace};
 use falkon_core::limits::PAGES_RESERVE_BYTES;
 use falkon_core::task::InstanceId;
@@ -28,6 +29,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const HEAD_BYTES: usize = 24;
 /// Ending of a file of pages.
 const ENDING: &str = "pages";
+/// Name of what stands in for the directory's lock where the file system has none.
+const CLAIM_FILE: &str = "claim";
 
 /// Why a page could not be written or read.
 #[derive(Debug)]
@@ -54,6 +57,13 @@ pub enum PageError {
     Locked {
         /// Where.
         path: PathBuf,
+    },
+    /// Another dispatcher has claimed the directory, on a file system without locks.
+    Claimed {
+        /// Where.
+        path: PathBuf,
+        /// By whom.
+        claimed: Claimed,
     },
     /// The file holds other bytes than were written.
     Damaged {
@@ -86,6 +96,9 @@ impl fmt::Display for PageError {
             PageError::Locked { path } => {
                 write!(f, "another dispatcher keeps its results in {}", path.display())
             }
+            PageError::Claimed { path, claimed } => {
+                write!(f, "results are kept in {} already: {claimed}", path.display())
+            }
             PageError::Damaged { path, offset } => {
                 write!(f, "{} is damaged at byte {offset}", path.display())
             }
@@ -109,7 +122,7 @@ pub struct PageFiles {
     /// How many pages of each file are needed.
     needed: BTreeMap<u64, u64>,
     written: Arc<Written>,
-    _lock: File,
+    _lock: FolderLock,
 }
 
 /// Files that were written to and are not on stable storage yet.
@@ -154,11 +167,11 @@ impl PageFiles {
             .create(dir)
             .map_err(failed("create", dir))?;
         let lock = File::open(dir).map_err(failed("open", dir))?;
-        // File systems without locks have one dispatcher all the same.
-        let taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        if taken == Err(rustix::io::Errno::WOULDBLOCK) {
-            return Err(PageError::Locked { path: dir.to_owned() });
-        }
+        let lock = FolderLock::take(lock, &dir.join(CLAIM_FILE)).map_err(|error| match error {
+            LockError::Held => PageError::Locked { path: dir.to_owned() },
+            LockError::Claimed(claimed) => PageError::Claimed { path: dir.to_owned(), claimed },
+            LockError::Io(source) => failed("lock", dir)(source),
+        })?;
         let last = numbers(dir).map_err(failed("list", dir))?.last().copied().unwrap_or(0);
         let written = Written {
             dir: dir.to_owned(),

@@ -14,7 +14,7 @@ use super::{Kept, SinkError, TaskResult};
 use crate::plan::Plan;
 use earlier::Earlier;
 use falkon_core::result::{Captured, Stream};
-use falkon_node::lock::{FolderLock, LockError};
+use falkon_node::lock::{Claimed, FolderLock, LockError};
 use ledger::Ledger;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -103,7 +103,8 @@ impl fmt::Display for DirectoryError {
                  it was back, or choose another directory",
                 path.display()
             ),
-            DirectoryError::Locked { path, error: LockError::Claimed { holder, claim } } => {
+            DirectoryError::Locked { path, error: LockError::Claimed(claimed) } => {
+                let Claimed { holder, claim } = claimed;
                 let holder = holder.as_ref().map_or(String::new(), |holder| format!(" ({holder})"));
                 write!(
                     f,

@@ -334,3 +334,31 @@ fn a_folder_is_used_by_one_run_at_a_time_also_where_there_are_no_locks() {
     let ran = resume().exits(2).says_only(1, "another falkon (process 7 on elsewhere)");
     ran.says("o/.falkon-results.lock");
 }
+
+#[test]
+fn journals_and_caches_have_one_user_at_a_time_also_where_there_are_no_locks() {
+    let site = Site::new();
+    let (dir, cache) = (site.text("d"), format!("{}=10MB", site.text("c")));
+    let start = || without_flock(&site, &["start", "--dir", &dir]);
+    let dispatcher = start();
+    dispatcher.wait_for("dispatcher at ");
+    let second = start().finish();
+    let file = site.path("d/access.json");
+    let file = file.to_str().unwrap();
+    let args = ["executor", "--access", file, "--cache", &cache, "--name"];
+    let executor = |name: &str| without_flock(&site, &[&args[..], &[name]].concat());
+    let first = executor("first");
+    dispatcher.wait_for("executor first joined");
+    executor("second").finish().exits(3).says(&format!("process {} on ", first.pid()));
+    let claimed = format!("process {} on ", dispatcher.pid());
+    second.exits(3).says(&claimed).says(&site.text("d/journal/journal.claim"));
+    // What killed ones leave is in nobody's way.
+    first.kill();
+    dispatcher.kill();
+    let dispatcher = start();
+    dispatcher.wait_for("dispatcher at ");
+    let _executor = executor("third");
+    dispatcher.wait_for("executor third joined");
+    // Pages of results have a claim of their own.
+    assert!(site.path("d/journal/pages/claim").exists());
+}

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::ObjectId;
 
+use crate::lock::Claimed;
+
 /// Why a cache was not opened.
 #[derive(Debug)]
 pub enum OpenError {
@@ -16,6 +18,13 @@ pub enum OpenError {
         directory: PathBuf,
         /// That executor's process, if its lock says so.
         pid: Option<u32>,
+    },
+    /// Another executor has claimed this directory, on a file system without locks.
+    Claimed {
+        /// The directory.
+        directory: PathBuf,
+        /// Which one.
+        claimed: Claimed,
     },
     /// A file or folder cannot be used.
     Io {
@@ -40,6 +49,10 @@ impl fmt::Display for OpenError {
                 }
                 f.write_str(": give each executor a directory of its own")
             }
+            OpenError::Claimed { directory, claimed } => {
+                let directory = directory.display();
+                write!(f, "another executor uses the cache in {directory}: {claimed}")
+            }
             OpenError::Io { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }
@@ -51,7 +64,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            OpenError::Locked { .. } => None,
+            OpenError::Locked { .. } | OpenError::Claimed { .. } => None,
             OpenError::Io { source, .. } => Some(source),
             OpenError::Index(source) => Some(source),
         }

@@ -9,14 +9,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use falkon_core::data::object::ObjectId;
 use falkon_core::data::stage::PartialId;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::index::{Index, Line};
 use super::{CacheError, OpenError};
+use crate::lock::{FolderLock, LockError};
 use crate::process::FileMark;
 
 const LOCK_FILE: &str = "lock";
+/// What stands in for the lock where the file system has none.
+const CLAIM_FILE: &str = "claim";
 pub(super) const INDEX_FILE: &str = "index";
 const PARTS: &str = "parts";
 const OBJECTS: &str = "objects";
@@ -50,8 +52,8 @@ impl Stamp {
 #[derive(Debug)]
 pub(super) struct Tier {
     directory: PathBuf,
-    /// Holds the lock; anew after the directory was.
-    lock: Mutex<File>,
+    /// Anew after the directory was; none if that failed.
+    lock: Mutex<Option<FolderLock>>,
     index: Mutex<Index>,
     /// Whether the file system has said that it cannot share blocks.
     shares_no_blocks: AtomicBool,
@@ -75,7 +77,7 @@ impl Tier {
             .map_err(|source| io_error("write", &path, source))?;
         let tier = Tier {
             directory: directory.to_owned(),
-            lock: Mutex::new(lock),
+            lock: Mutex::new(Some(lock)),
             index: Mutex::new(index),
             shares_no_blocks: AtomicBool::new(false),
         };
@@ -85,8 +87,10 @@ impl Tier {
     /// Makes the directory anew after it was deleted.
     pub(super) fn revive(&self) -> Result<(), OpenError> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_deleted(&lock) {
-            *lock = take(&self.directory)?;
+        if is_deleted(lock.as_ref()) {
+            // Not after the other is taken: what it removes in the end has the same name.
+            *lock = None;
+            *lock = Some(take(&self.directory)?);
         } else {
             make_folders(&self.directory)?;
         }
@@ -96,7 +100,7 @@ impl Tier {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        is_deleted(&self.lock.lock().unwrap_or_else(PoisonError::into_inner))
+        is_deleted(self.lock.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
             || !self.directory.join(PARTS).is_dir()
             || !self.directory.join(OBJECTS).is_dir()
     }
@@ -170,8 +174,9 @@ fn io_error(doing: &'static str, path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { doing, path: path.to_owned(), source }
 }
 
-fn is_deleted(lock: &File) -> bool {
-    lock.metadata().is_ok_and(|now| now.nlink() == 0)
+fn is_deleted(lock: Option<&FolderLock>) -> bool {
+    let Some(lock) = lock else { return true };
+    lock.file().metadata().is_ok_and(|now| now.nlink() == 0)
 }
 
 fn make_folders(directory: &Path) -> Result<(), OpenError> {
@@ -183,7 +188,7 @@ fn make_folders(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Makes a directory with its folders and takes its lock.
-fn take(directory: &Path) -> Result<File, OpenError> {
+fn take(directory: &Path) -> Result<FolderLock, OpenError> {
     make_folders(directory)?;
     let path = directory.join(LOCK_FILE);
     let failed = |source| io_error("lock", &path, source);
@@ -195,20 +200,21 @@ fn take(directory: &Path) -> Result<File, OpenError> {
         .mode(0o600)
         .open(&path)
         .map_err(failed)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut text = String::new();
-            // Whose it is is good to know, and no more.
-            let _ = file.read_to_string(&mut text);
-            let (directory, pid) = (directory.to_owned(), text.trim().parse().ok());
-            return Err(OpenError::Locked { directory, pid });
+    let mut text = String::new();
+    // Whose it is is good to know, and no more.
+    let _ = file.read_to_string(&mut text);
+    let lock = FolderLock::take(file, &directory.join(CLAIM_FILE)).map_err(|error| {
+        let directory = directory.to_owned();
+        match error {
+            LockError::Held => OpenError::Locked { directory, pid: text.trim().parse().ok() },
+            LockError::Claimed(claimed) => OpenError::Claimed { directory, claimed },
+            LockError::Io(source) => failed(source),
         }
-        Err(error) => return Err(failed(error.into())),
-    }
+    })?;
+    let mut file = lock.file();
     let written = file.set_len(0).and_then(|()| file.rewind());
     written.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
-    Ok(file)
+    Ok(lock)
 }
 
 /// Deletes what was being made when the last executor ended.

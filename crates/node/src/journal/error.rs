@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 use super::read::Flaw;
+use crate::lock::Claimed;
 
 /// Why a journal was not opened.
 #[derive(Debug)]
@@ -18,6 +19,13 @@ pub enum OpenError {
         dir: PathBuf,
         /// The process that holds it, if its lock file says so.
         pid: Option<u32>,
+    },
+    /// Another process has claimed this journal, on a file system without locks.
+    Claimed {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// By whom.
+        claimed: Claimed,
     },
     /// A file or the directory could not be read or written.
     Io {
@@ -252,6 +260,9 @@ impl fmt::Display for OpenError {
                  directory",
                 dir.display()
             ),
+            OpenError::Claimed { dir, claimed } => {
+                write!(f, "the journal in {} is in use: {claimed}", dir.display())
+            }
             OpenError::Io { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }

@@ -5,10 +5,13 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, flock};
+use crate::lock::{self, Claimed, FolderLock};
 
 /// Name of the lock file in the journal's directory.
 const LOCK_FILE: &str = "journal.lock";
+
+/// Name of what stands in for the lock where the file system has none.
+const CLAIM_FILE: &str = "journal.claim";
 
 /// Where the running kernel tells its boots apart.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
@@ -23,6 +26,8 @@ const LOCK_FILE_BYTES: usize = PID_LINE_BYTES + BOOT_LINE_BYTES;
 pub(super) enum LockError {
     /// Another process has it; its pid, if the file says so.
     Held(Option<u32>),
+    /// Another process has claimed it, on a file system without locks.
+    Claimed(Claimed),
     /// The operating system refused.
     Io(io::Error),
 }
@@ -30,7 +35,7 @@ pub(super) enum LockError {
 /// Holds the lock until it is dropped, also by the death of the process.
 #[derive(Debug)]
 pub(super) struct Lock {
-    file: File,
+    held: FolderLock,
     boot: Option<String>,
     boot_before: Option<String>,
 }
@@ -46,15 +51,15 @@ impl Lock {
             .mode(0o600)
             .open(dir.join(LOCK_FILE))
             .map_err(LockError::Io)?;
-        let held = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        let (pid, boot_before) = read_lines(&file).map_err(LockError::Io)?;
-        match held {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LockError::Held(pid)),
-            Err(error) => return Err(LockError::Io(error.into())),
-        }
+        let (pid, _) = read_lines(&file).map_err(LockError::Io)?;
+        let held = FolderLock::take(file, &dir.join(CLAIM_FILE)).map_err(|error| match error {
+            lock::LockError::Held => LockError::Held(pid),
+            lock::LockError::Claimed(claimed) => LockError::Claimed(claimed),
+            lock::LockError::Io(error) => LockError::Io(error),
+        })?;
+        let (_, boot_before) = read_lines(held.file()).map_err(LockError::Io)?;
         let boot = std::fs::read_to_string(BOOT_ID_FILE).ok().map(|id| id.trim().to_owned());
-        let lock = Lock { file, boot, boot_before };
+        let lock = Lock { held, boot, boot_before };
         lock.write(lock.boot_before.as_deref()).map_err(LockError::Io)?;
         Ok(lock)
     }
@@ -72,8 +77,8 @@ impl Lock {
 
     fn write(&self, boot: Option<&str>) -> io::Result<()> {
         let lines = format!("pid {:>11}\nboot {:>36.36}\n", std::process::id(), boot.unwrap_or(""));
-        self.file.write_all_at(lines.as_bytes(), 0)?;
-        self.file.sync_data()
+        self.held.file().write_all_at(lines.as_bytes(), 0)?;
+        self.held.file().sync_data()
     }
 }
 
