@@ -46,6 +46,11 @@ const JOB_LINES_MAX: u8 = 8;
 /// How often the dispatcher is looked at when nothing happens.
 const LOOK_MICROS_MAX: u64 = 1_000_000;
 
+/// What becomes of a queue whose change is not on disk.
+const FORGOTTEN: &str = "this is forgotten with the dispatcher";
+/// What becomes of a queue that is removed, but for the disk.
+const BACK: &str = "it comes back with a restart";
+
 /// What a provisioner is started with.
 #[derive(Debug)]
 pub struct Setup {
@@ -120,6 +125,8 @@ enum Heard {
     Event(Event),
     /// Something for the log.
     Note(QueueId, String),
+    /// Something for the log about the queue of this name.
+    Line(String, String),
     /// Why the scheduler says that jobs are as they are.
     Words(QueueId, Vec<(AllocationId, String)>),
 }
@@ -272,6 +279,7 @@ impl Provision {
                 let name = self.name(queue);
                 self.say(now, &name, text);
             }
+            Heard::Line(name, text) => self.say(now, &name, text),
             Heard::Words(queue, said) => self.hear_words(now, queue, said),
         }
     }
@@ -386,12 +394,27 @@ impl Provision {
         if stored == before {
             return;
         }
-        let written = self.recorded(|record| record.set(&name, Some(stored)));
-        if let Err(error) = written {
-            self.say(now, &name, format!("this is forgotten with the dispatcher: {error}"));
+        if let Err(error) = self.record_queue(&name, Some(stored)) {
+            self.say(now, &name, format!("{FORGOTTEN}: {error}"));
         }
     }
 
+    /// Has it recorded what a queue is; the log says so if that cannot be written.
+    fn record_queue(&self, name: &str, stored: Option<StoredQueue>) -> Result<(), RecordError> {
+        let consequence = if stored.is_some() { FORGOTTEN } else { BACK };
+        let writing = self.recorded(|record| record.set(name, stored))?;
+        let (name, tell) = (name.to_owned(), self.tell.clone());
+        tokio::spawn(async move {
+            if let Err(why) = writing.done().await {
+                let text = format!("{consequence}: {why}");
+                // Nobody listens any more when the dispatcher ends.
+                let _ = tell.send(Heard::Line(name, text)).await;
+            }
+        });
+        Ok(())
+    }
+
+    /// Changes the record in memory: nobody holds its lock while it is written.
     fn recorded<R>(&self, change: impl FnOnce(&mut Record) -> R) -> R {
         change(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -399,10 +422,9 @@ impl Provision {
     fn removed(&mut self, now: Time, id: QueueId) {
         let name = self.name(id);
         self.queues.remove(&id);
-        let written = self.recorded(|record| record.set(&name, None));
-        let text = match written {
+        let text = match self.record_queue(&name, None) {
             Ok(()) => "is removed, and nothing of it is left".to_owned(),
-            Err(error) => format!("is removed, and comes back with a restart: {error}"),
+            Err(error) => format!("is removed; {BACK}: {error}"),
         };
         self.say(now, &name, text);
     }

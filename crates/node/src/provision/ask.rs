@@ -179,10 +179,9 @@ impl Provision {
             return Err(AskError::TooMany);
         }
         let stored = StoredQueue { name: name.to_owned(), config, paused: false, removing: false };
-        // Checked before it is recorded, and recorded before it is used.
+        // Checked before it is recorded; the disk may take its time.
         self.checked(&stored)?;
-        let written = self.recorded(|record| record.set(name, Some(stored.clone())));
-        written.map_err(AskError::Record)?;
+        self.record_queue(name, Some(stored.clone())).map_err(AskError::Record)?;
         let queue = self.take_up(now, stored).map_err(AskError::Config)?;
         let is_here = self.queues.get(&queue).is_some_and(|queue| queue.driver.is_here());
         if self.setup.loopback && !is_here {

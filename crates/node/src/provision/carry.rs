@@ -1,11 +1,11 @@
 //! Carrying out what the core wants of schedulers.
 
-use super::record::{Record, RecordError, StoredAllocation};
+use super::record::StoredAllocation;
 use super::{Heard, JOB_LOGS_MAX, Provision};
 use crate::lrm::{Driver, Job, Request, State, Submission, Told};
 use falkon_core::provision::{About, Action, Event, Found, JobState, QueueId, Submitted};
 use falkon_core::task::{AllocationId, Time};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -44,19 +44,28 @@ impl Provision {
             nodes: request.nodes,
             job: None,
         };
+        let taken = self.recorded(|record| record.take(stored));
         tokio::spawn(async move {
             // The number is on disk before the scheduler hears it.
-            let answer = match recorded(record.clone(), move |record| record.take(stored)).await {
+            let written = match taken {
+                Ok(writing) => writing.done().await,
+                Err(error) => Err(error.to_string()),
+            };
+            let answer = match written {
                 Err(words) => Submitted::Refused { words },
                 Ok(()) => {
                     // It is closed never.
                     let _turn = commands.acquire().await;
                     match driver.submit(&request).await {
                         Submission::Accepted(job) => {
-                            let name = job.clone();
-                            let named = move |record: &mut Record| record.name(allocation.0, &name);
-                            // Without it the job is found by its own name.
-                            let _ = recorded(record, named).await;
+                            let named = record
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .name(allocation.0, &job);
+                            if let Ok(Some(writing)) = named {
+                                // Without it the job is found by its own name.
+                                let _ = writing.done().await;
+                            }
                             Submitted::Accepted { job }
                         }
                         Submission::Refused(words) => Submitted::Refused { words },
@@ -227,21 +236,6 @@ impl Provision {
                 let _ = tell.blocking_send(Heard::Note(queue, text));
             }
         });
-    }
-}
-
-/// Changes what is kept on disk.
-async fn recorded(
-    record: Arc<Mutex<Record>>,
-    change: impl FnOnce(&mut Record) -> Result<(), RecordError> + Send + 'static,
-) -> Result<(), String> {
-    let write = move || {
-        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut record).map_err(|error| error.to_string())
-    };
-    match tokio::task::spawn_blocking(write).await {
-        Ok(written) => written,
-        Err(_) => Err("the dispatcher is ending".to_owned()),
     }
 }
 

@@ -1,11 +1,18 @@
 //! What a provisioner keeps on disk, beside the dispatcher's journal: its
 //! queues, the numbers it has given, and which allocation is of which queue.
 //! What became of its jobs the scheduler knows, and tells by their names.
+//!
+//! A thread writes the file: a disk that hangs holds up nobody but those who wait
+//! until something is written.
 
 use crate::secure::{ACCESS_FILE_BYTES_MAX, FileError, read_private, write_private};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
 
 /// The version of the file's format.
 const FORMAT: u32 = 1;
@@ -71,6 +78,8 @@ pub enum RecordError {
         /// Its format.
         format: u32,
     },
+    /// There is no thread to write it.
+    Thread(io::Error),
     /// There are too many queues, or too much is said of them.
     Full,
 }
@@ -91,6 +100,9 @@ impl fmt::Display for RecordError {
                  that wrote it",
                 path.display()
             ),
+            RecordError::Thread(error) => {
+                write!(f, "cannot start a thread for the provisioner's record: {error}")
+            }
             RecordError::Full => write!(
                 f,
                 "what is known of all queues is more than {ACCESS_FILE_BYTES_MAX} bytes: remove \
@@ -105,7 +117,48 @@ impl std::error::Error for RecordError {
         match self {
             RecordError::File(error) => Some(error),
             RecordError::Malformed { source, .. } => Some(source),
+            RecordError::Thread(error) => Some(error),
             RecordError::Format { .. } | RecordError::Full => None,
+        }
+    }
+}
+
+/// How the file is written.
+type WriteFile = fn(&Path, &[u8]) -> Result<(), FileError>;
+
+/// What the file is to hold, and who waits for that.
+#[derive(Debug)]
+struct Order {
+    text: Vec<u8>,
+    written: oneshot::Sender<Result<(), Arc<FileError>>>,
+}
+
+/// Something that is being written.
+#[derive(Debug)]
+pub(super) struct Writing(oneshot::Receiver<Result<(), Arc<FileError>>>);
+
+impl Writing {
+    /// Waits until it is on stable storage; the text says why it is not.
+    pub(super) async fn done(self) -> Result<(), String> {
+        match self.0.await {
+            Ok(written) => written.map_err(|error| error.to_string()),
+            Err(_) => Err("the dispatcher is ending".to_owned()),
+        }
+    }
+}
+
+/// Writes what it is told, only the latest of several.
+fn write_orders(path: &Path, orders: &mpsc::Receiver<Order>, write_file: WriteFile) {
+    while let Ok(mut order) = orders.recv() {
+        let mut waiting = Vec::new();
+        while let Ok(next) = orders.try_recv() {
+            waiting.push(std::mem::replace(&mut order, next).written);
+        }
+        waiting.push(order.written);
+        let written = write_file(path, &order.text).map_err(Arc::new);
+        for one in waiting {
+            // Not everybody waits for it.
+            let _ = one.send(written.clone());
         }
     }
 }
@@ -115,11 +168,28 @@ impl std::error::Error for RecordError {
 pub(super) struct Record {
     path: PathBuf,
     stored: Stored,
+    /// To the thread that writes.
+    orders: Option<mpsc::Sender<Order>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(writer) = self.writer.take() {
+            // What was said last is to be written.
+            let _ = writer.join();
+        }
+    }
 }
 
 impl Record {
     /// Reads the record of `dir`, or begins one.
     pub(super) fn open(dir: &Path) -> Result<Record, RecordError> {
+        Record::open_writing(dir, write_private)
+    }
+
+    fn open_writing(dir: &Path, write_file: WriteFile) -> Result<Record, RecordError> {
         let path = dir.join(FILE);
         let stored = match read_private(&path) {
             Err(FileError::Missing { .. }) => {
@@ -135,7 +205,13 @@ impl Record {
                 stored
             }
         };
-        Ok(Record { path, stored })
+        let (orders, ordered) = mpsc::channel();
+        let written = path.clone();
+        let writer = std::thread::Builder::new()
+            .name("provision-record".to_owned())
+            .spawn(move || write_orders(&written, &ordered, write_file))
+            .map_err(RecordError::Thread)?;
+        Ok(Record { path, stored, orders: Some(orders), writer: Some(writer) })
     }
 
     /// The first number that was never given.
@@ -151,9 +227,9 @@ impl Record {
         &self.stored.allocations
     }
 
-    /// Sees to it that an allocation is known after a restart, and its number
-    /// not given again.
-    pub(super) fn take(&mut self, allocation: StoredAllocation) -> Result<(), RecordError> {
+    /// Has an allocation known after a restart, and its number not given again,
+    /// once this is written.
+    pub(super) fn take(&mut self, allocation: StoredAllocation) -> Result<Writing, RecordError> {
         if allocation.id >= self.stored.next {
             self.stored.next = allocation.id.saturating_add(NUMBERS);
         }
@@ -165,11 +241,11 @@ impl Record {
     }
 
     /// The scheduler has named an allocation's job.
-    pub(super) fn name(&mut self, id: u64, job: &str) -> Result<(), RecordError> {
+    pub(super) fn name(&mut self, id: u64, job: &str) -> Result<Option<Writing>, RecordError> {
         let one = self.stored.allocations.iter_mut().find(|one| one.id == id);
-        let Some(one) = one.filter(|_| job.len() <= JOB_BYTES_MAX) else { return Ok(()) };
+        let Some(one) = one.filter(|_| job.len() <= JOB_BYTES_MAX) else { return Ok(None) };
         one.job = Some(job.to_owned());
-        self.write()
+        self.write().map(Some)
     }
 
     /// An allocation has ended. That need not be written at once: the scheduler
@@ -183,31 +259,91 @@ impl Record {
         &mut self,
         name: &str,
         queue: Option<StoredQueue>,
-    ) -> Result<(), RecordError> {
+    ) -> Result<Writing, RecordError> {
         let before = self.stored.clone();
         let place = self.stored.queues.iter().position(|known| known.name == name);
         match (place, queue) {
             (Some(place), Some(queue)) => self.stored.queues[place] = queue,
             (None, Some(queue)) => self.stored.queues.push(queue),
             (Some(place), None) => drop(self.stored.queues.remove(place)),
-            (None, None) => return Ok(()),
+            (None, None) => {}
         }
         self.write().inspect_err(|_| self.stored = before)
     }
 
-    fn write(&self) -> Result<(), RecordError> {
+    /// Has the record written as it is now.
+    fn write(&self) -> Result<Writing, RecordError> {
         let text = serde_json::to_vec_pretty(&self.stored)
             .map_err(|source| RecordError::Malformed { path: self.path.clone(), source })?;
         if text.len() > ACCESS_FILE_BYTES_MAX {
             return Err(RecordError::Full);
         }
-        write_private(&self.path, &text).map_err(RecordError::File)
+        let (written, writing) = oneshot::channel();
+        if let Some(orders) = &self.orders {
+            // Without the thread, who waits hears that it is not written.
+            let _ = orders.send(Order { text, written });
+        }
+        Ok(Writing(writing))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Record, StoredAllocation, StoredQueue};
+    use super::{Record, StoredAllocation, StoredQueue, write_private};
+    use std::sync::{Condvar, Mutex, PoisonError};
+
+    /// Whether the disk answers.
+    static DISK: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+    fn set_disk(answers: bool) {
+        *DISK.0.lock().unwrap_or_else(PoisonError::into_inner) = answers;
+        DISK.1.notify_all();
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_holds_up_only_who_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = Record::open_writing(dir.path(), |path, text| {
+            let answers = DISK.0.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(DISK.1.wait_while(answers, |answers| !*answers));
+            write_private(path, text)
+        })
+        .unwrap();
+        let queue = StoredQueue {
+            name: "a".to_owned(),
+            config: "kind = \"slurm\"".to_owned(),
+            paused: false,
+            removing: false,
+        };
+        let mut allocation = StoredAllocation { id: 1, queue: "a".to_owned(), nodes: 2, job: None };
+        // Each of these came back only when the disk had answered.
+        let mut writing = vec![record.set("a", Some(queue.clone())).unwrap()];
+        writing.push(record.take(allocation.clone()).unwrap());
+        writing.extend(record.name(1, "9.head").unwrap());
+        assert!(writing.iter_mut().all(|one| one.0.try_recv().is_err()));
+        assert!(!dir.path().join("provision.json").exists());
+        set_disk(true);
+        for one in writing {
+            one.done().await.unwrap();
+        }
+        drop(record);
+        let again = Record::open(dir.path()).unwrap();
+        allocation.job = Some("9.head".to_owned());
+        assert_eq!((again.queues(), again.allocations()), (&[queue][..], &[allocation][..]));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("gone");
+        std::fs::create_dir(&path).unwrap();
+        let mut record = Record::open(&path).unwrap();
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, "in its place").unwrap();
+        let allocation = StoredAllocation { id: 1, queue: "a".to_owned(), nodes: 2, job: None };
+        let error = record.take(allocation).unwrap().done().await.unwrap_err();
+        assert!(error.contains("provision.json"), "{error}");
+    }
 
     #[test]
     fn what_was_recorded_is_there_again_and_no_number_comes_twice() {
@@ -234,6 +370,7 @@ mod tests {
         record.take(allocation(71, None)).unwrap();
         record.end(70);
         record.name(71, "9.head").unwrap();
+        drop(record);
         let again = Record::open(dir.path()).unwrap();
         assert_eq!(again.queues(), [queue("a", true)]);
         assert!(again.next() > 71);
