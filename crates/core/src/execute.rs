@@ -440,12 +440,6 @@ impl Executor {
         // through: it comes with the first update.
         let (reports, unsent) = self.outbox.connected(self.data.is_some());
         let mut held = unsent;
-        held.extend(self.queue.iter().map(|run| Held {
-            instance: run.instance,
-            first: TaskId(run.first),
-            count: run.count,
-            tries: run.tries,
-        }));
         held.extend(self.finishing());
         held.extend(
             self.running.iter().filter(|(_, run)| run.killed != Some(Killed::Disowned)).map(
@@ -457,6 +451,7 @@ impl Executor {
                 },
             ),
         );
+        self.hold_queued(&mut held);
         self.actions.push_back(Action::Join(Join {
             incarnation: self.incarnation,
             name: self.name.clone(),
@@ -480,7 +475,7 @@ impl Executor {
         self.drain_stage();
         let mut at = 0;
         let mut passing = true;
-        while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.outbox.is_full() {
+        while at < self.queue.len().min(BACKFILL_RUNS_MAX) && !self.is_laden() {
             let run = &self.queue[at];
             let instant = run.class.kind == Kind::Noop;
             // A disowned attempt may not have ended yet when the task comes

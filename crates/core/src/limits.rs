@@ -87,6 +87,8 @@ pub const AHEAD_NEEDS_MAX: usize = 1024;
 /// their tasks fits its free room: whether to send tasks ahead, or to have the
 /// executor emptied.
 pub const LOOK_NEEDS_MAX: usize = 8;
+/// Needs of an instance that nobody offers, and that people who ask are told of.
+pub const OBSTACLE_NEEDS_MAX: usize = 64;
 /// Instances looked at for one that has less than its share and waits.
 pub const DUE_INSTANCES_MAX: usize = 8;
 /// How long an instance with less than its share waits before tasks of others
@@ -140,6 +142,9 @@ pub const PAGE_RETRY_MICROS_MAX: u64 = 60_000_000;
 /// Submissions all of whose tasks have ended and whose results are kept, of all
 /// instances, before what tasks of the oldest were is forgotten.
 pub const ENDED_SUBMISSIONS_BYTES_MAX: u64 = 64 << 20;
+/// Names of their tasks, by which people know their results, of submissions of
+/// which nothing else is known any more, before those of the oldest are forgotten.
+pub const ENDED_NAMES_BYTES_MAX: u64 = 64 << 20;
 /// Names of executors that come before those that nobody mentions any more are
 /// looked for, and forgotten.
 pub const FORGOTTEN_NAMES_MIN: usize = 1024;
@@ -193,6 +198,13 @@ pub const UPDATE_RUNS_MAX: usize = 32_768;
 /// Objects put into a cache by hand, with their names, in one message from an
 /// executor.
 pub const UPDATE_NAMED_BYTES_MAX: u64 = 1 << 20;
+/// Runs of tasks that an executor has when it connects, in that message; of more,
+/// tasks that wait are dropped, and come again with an order.
+pub const JOIN_RUNS_MAX: usize = 1 << 18;
+/// Reports an executor may hold unacknowledged before it starts nothing more.
+pub const HELD_REPORTS_MAX: usize = JOIN_RUNS_MAX / 2;
+/// Tasks that run on an executor, or are put away, before it starts nothing more.
+pub const RUNNING_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
 /// What one report says: output, value and error.
 pub const REPORT_BYTES_MAX: u64 = 12 << 20;
 /// Bytes kept of one output stream of a task.
@@ -222,6 +234,9 @@ pub const AHEAD_CHAIN_TASKS_MAX: usize = 16;
 pub const AHEAD_WORK_MICROS: u64 = 10_000;
 /// Running tasks an executor looks through for one to start another after.
 pub const AHEAD_SEARCH_TASKS_MAX: usize = 64;
+/// Objects that one executor is known to hold. Of what it holds besides, tasks are
+/// not sent to it, and nobody fetches that from it.
+pub const EXECUTOR_OBJECTS_MAX: usize = 1 << 20;
 /// Holders of an object looked at for the least loaded, or for a free one.
 pub const HINT_EXECUTORS_MAX: usize = 64;
 /// Holders of an object that find the tasks waiting for it through an index of
@@ -325,6 +340,11 @@ const _: () = {
     assert!((FOUND_EXECUTORS_MAX * access) as u64 <= MESSAGE_BYTES_MAX);
     let changes = CHANGES_OBJECTS_MAX as u64 * 28 + UPDATE_NAMED_BYTES_MAX;
     let returned = UPDATE_RUNS_MAX as u64 * HELD_BYTES_MAX;
+    let resources = CUSTOM_NAMES_MAX * (NAME_BYTES_MAX + 16);
+    let joins = resources + NAME_BYTES_MAX + ADDRESS_BYTES_MAX + FINGERPRINT_BYTES_MAX;
+    let joins = JOIN_RUNS_MAX as u64 * HELD_BYTES_MAX + UPDATE_BYTES_MAX + joins as u64;
+    assert!(joins + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+    assert!(2 * PREFETCH_TASKS_MAX as usize <= JOIN_RUNS_MAX);
     let told = returned + UPDATE_KEPT_RUNS_MAX as u64 * RUN_BYTES_MAX;
     assert!(UPDATE_BYTES_MAX + changes + told + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
     assert!(RUN_BYTES_MAX * RECORD_RUNS_MAX as u64 + ENVELOPE_BYTES_MAX <= RECORD_BYTES_MAX);

@@ -199,3 +199,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_executor_that_claims_to_hold_everything_is_believed_within_a_bound() {
+    use falkon_core::limits::EXECUTOR_OBJECTS_MAX;
+    let mut index = Index::new();
+    let (liar, other) = (index.join(ExecutorId(1)), index.join(ExecutorId(2)));
+    let bound = EXECUTOR_OBJECTS_MAX as u128;
+    let known: u128 =
+        (0..bound).map(|id| u128::from(index.add(liar, ObjectId(id), None).is_some())).sum();
+    assert_eq!(known, bound);
+    // What it holds stays so, what is on its way comes, and the rest is not known.
+    let coming = index.want(ObjectId(bound), None);
+    assert!(index.hints(coming, liar, 1).is_empty() && index.is_coming(liar, coming));
+    for id in [0, bound, bound + 1] {
+        assert_eq!(index.add(liar, ObjectId(id), None), None);
+    }
+    assert!(!index.is_coming(liar, coming));
+    assert_eq!((index.held_count(liar), index.number(ObjectId(bound + 1))), (bound as usize, None));
+    // Others are believed as before, and so is it when it has less.
+    assert!(index.add(other, ObjectId(bound + 1), None).is_some());
+    assert!(index.remove(liar, ObjectId(0)).is_some());
+    assert!(index.add(liar, ObjectId(bound + 1), None).is_some());
+}

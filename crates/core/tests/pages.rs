@@ -6,7 +6,7 @@
 
 use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Page, PageBounds, PagePlace,
-    Record, Reply, Update,
+    Record, Reply, Selection, Update,
 };
 use falkon_core::limits::LOSSES_MAX;
 use falkon_core::result::{Captured, Detail, Finished, Outcome, Report, Tries};
@@ -585,6 +585,52 @@ fn what_ended_tasks_were_is_kept_within_a_bound() {
     world.subscribe(ConnectionId(7), 0);
     world.settle();
     judge(&world.received[&ConnectionId(7)], 100);
+}
+
+#[test]
+fn what_ended_tasks_were_called_is_kept_within_a_bound() {
+    use falkon_core::limits::{ENDED_NAMES_BYTES_MAX, ENDED_SUBMISSIONS_BYTES_MAX};
+    const TASKS: u64 = 256;
+    let mut world = World::new(true);
+    let name = vec![b'n'; 4000];
+    for _ in 0..200 {
+        let (mut rows, mut names) = (Packed::default(), Packed::default());
+        for _ in 0..TASKS {
+            assert!(rows.push(b"") && names.push(&name));
+        }
+        let view = world.dispatcher.instance_view(world.instance).unwrap();
+        let first = TaskId(view.counts().total);
+        // Nobody offers so much: they end when they are cancelled.
+        let resources = Resources::cpus(1_000);
+        let submission = Submission {
+            count: TASKS,
+            template: Arc::new(Vec::new()),
+            rows: Rows::Packed(rows),
+            classes: vec![TaskClass { resources, ..TaskClass::default() }],
+            class_runs: vec![(TASKS, 0)],
+            names: Some(names),
+            after: Vec::new(),
+            data: None,
+        };
+        let (connection, request, instance) = (ConnectionId(0), 1, world.instance);
+        let (client, selection) = (1, Selection::Runs(vec![(first.0, TASKS)]));
+        world.tell(Event::Submit { connection, request, instance, first, client, submission });
+        world.tell(Event::Cancel { connection, request, instance, selection });
+        world.settle();
+    }
+    for _ in 0..2 {
+        let view = world.dispatcher.instance_view(world.instance).unwrap();
+        let named = |task| view.submission_of(TaskId(task)).is_some();
+        assert!(!named(0) && named(200 * TASKS - 1), "the latest are known by their names");
+        let submitted = world.dispatcher.snapshot().into_iter().map(|record| match record {
+            Record::Submitted { submission, .. } => submission.bytes(),
+            _ => 0,
+        });
+        let bytes: u64 = submitted.sum();
+        let bound = ENDED_SUBMISSIONS_BYTES_MAX + ENDED_NAMES_BYTES_MAX;
+        assert!((bound / 2..=bound).contains(&bytes), "{bytes} bytes of submissions");
+        world.restart(true);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@
 mod check;
 
 use super::object::ObjectId;
-use crate::limits::HINT_EXECUTORS_MAX;
+use crate::limits::{EXECUTOR_OBJECTS_MAX, HINT_EXECUTORS_MAX};
 use crate::task::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -219,9 +219,19 @@ impl Index {
     }
 
     /// An executor holds an object. Gives its number if that is news: then
-    /// queues must be told before the next change.
+    /// queues must be told before the next change. Of an executor that says that
+    /// it holds more than [`EXECUTOR_OBJECTS_MAX`], the rest is not kept.
     pub fn add(&mut self, place: Place, id: ObjectId, size: Option<u64>) -> Option<ObjectNo> {
         self.executor(place)?;
+        if self.held_count(place) >= EXECUTOR_OBJECTS_MAX {
+            let known = self.number(id);
+            if !known.is_some_and(|object| self.holds(place, object)) {
+                if let Some(object) = known {
+                    self.settled(object, place);
+                }
+                return None;
+            }
+        }
         let object = self.intern(id, size);
         self.end_transfer(object, place);
         let holders = &mut self.objects[object.0 as usize].holders;

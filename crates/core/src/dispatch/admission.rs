@@ -2,7 +2,9 @@
 //! on.
 
 use super::Join;
-use crate::limits::{ADDRESS_BYTES_MAX, CUSTOM_NAMES_MAX, FINGERPRINT_BYTES_MAX, NAME_BYTES_MAX};
+use crate::limits::{
+    ADDRESS_BYTES_MAX, CUSTOM_NAMES_MAX, FINGERPRINT_BYTES_MAX, JOIN_RUNS_MAX, NAME_BYTES_MAX,
+};
 use std::fmt;
 
 /// Why an executor is not taken in, however often it comes.
@@ -17,6 +19,11 @@ pub enum JoinError {
     Resources,
     /// The address where it serves what it caches is too long.
     Address,
+    /// It has tasks in too many runs.
+    ManyRuns {
+        /// How many.
+        runs: usize,
+    },
 }
 
 impl fmt::Display for JoinError {
@@ -37,6 +44,11 @@ impl fmt::Display for JoinError {
                 "the address where the executor serves what it caches is longer than \
                  {ADDRESS_BYTES_MAX} bytes"
             ),
+            JoinError::ManyRuns { runs } => write!(
+                f,
+                "the executor has tasks in {runs} runs, and at most {JOIN_RUNS_MAX} are taken \
+                 over: start it anew"
+            ),
         }
     }
 }
@@ -51,6 +63,9 @@ impl Join {
     pub fn check(&self) -> Result<(), JoinError> {
         if self.name.len() > NAME_BYTES_MAX {
             return Err(JoinError::LongName { bytes: self.name.len() });
+        }
+        if self.held.len() > JOIN_RUNS_MAX {
+            return Err(JoinError::ManyRuns { runs: self.held.len() });
         }
         let resources = &self.capacity;
         if resources.custom.len() > CUSTOM_NAMES_MAX

@@ -4,6 +4,7 @@ use super::Dispatcher;
 use super::executor::{Executor, InFlight};
 use super::instance::Instance;
 use super::needs::NeedId;
+use crate::limits::OBSTACLE_NEEDS_MAX;
 use crate::provision::limits::DEMAND_NEEDS_MAX;
 use crate::provision::{Demand, Durations, Waiting};
 use crate::task::{ExecutorId, InstanceId, Resources, Time};
@@ -125,7 +126,7 @@ impl Dispatcher {
             let is_overlong = offering.all(|executor| !executor.outlasts(self.now, lasts));
             is_overlong.then_some((lasts, queue.len))
         });
-        overlong.collect()
+        overlong.take(OBSTACLE_NEEDS_MAX).collect()
     }
 
     /// An executor takes no more tasks, and leaves when those it has ended.

@@ -3,7 +3,7 @@
 
 use super::Dispatcher;
 use super::instance::{Batch, Instance};
-use crate::limits::ENDED_SUBMISSIONS_BYTES_MAX;
+use crate::limits::{ENDED_NAMES_BYTES_MAX, ENDED_SUBMISSIONS_BYTES_MAX};
 use crate::task::{InstanceId, Range, Rows};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,20 +12,35 @@ use std::sync::Arc;
 /// order in which they ended.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
+    whole: Line,
+    /// Those of whose tasks only the names are left.
+    named: Line,
+}
+
+impl Ended {
+    /// An instance is gone.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        self.whole.forget(id);
+        self.named.forget(id);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Line {
     /// Instance, first task, bytes.
     submissions: VecDeque<(InstanceId, u64, u64)>,
     bytes: u64,
 }
 
-impl Ended {
+impl Line {
     fn add(&mut self, id: InstanceId, first: u64, bytes: u64) {
         self.submissions.push_back((id, first, bytes));
         self.bytes += bytes;
     }
 
     /// The oldest, if all of them are too many.
-    fn excess(&mut self) -> Option<(InstanceId, u64)> {
-        if self.bytes <= ENDED_SUBMISSIONS_BYTES_MAX {
+    fn excess(&mut self, bytes_max: u64) -> Option<(InstanceId, u64)> {
+        if self.bytes <= bytes_max {
             return None;
         }
         let (id, first, bytes) = self.submissions.pop_front()?;
@@ -33,8 +48,7 @@ impl Ended {
         Some((id, first))
     }
 
-    /// An instance is gone.
-    pub(super) fn forget(&mut self, id: InstanceId) {
+    fn forget(&mut self, id: InstanceId) {
         let bytes = &mut self.bytes;
         self.submissions.retain(|(of, _, gone)| {
             *bytes -= if *of == id { *gone } else { 0 };
@@ -53,30 +67,43 @@ impl Batch {
         self.submission.after = Vec::new();
         self.submission.names.is_some()
     }
+
+    fn bytes(&self) -> u64 {
+        self.submission.bytes() + size_of::<Batch>() as u64
+    }
 }
 
 impl Instance {
-    fn strip(&mut self, first: u64) {
-        let Some(batch) = self.batches.get_mut(&first) else { return };
+    /// Forgets what tasks of a batch were; what is left of it, if anything, is so
+    /// many bytes.
+    fn strip(&mut self, first: u64) -> Option<u64> {
+        let batch = self.batches.get_mut(&first)?;
         self.queued_bytes -= std::mem::take(&mut batch.queued_bytes);
-        if !batch.strip() {
-            self.batches.remove(&first);
+        if batch.strip() {
+            return Some(batch.bytes());
         }
+        self.batches.remove(&first);
+        None
     }
 }
 
 impl Dispatcher {
     /// All tasks of a batch have ended, and their results are kept: so is what
-    /// they were, as long as there is room for that. Tasks with data may run
-    /// again, so nothing of theirs goes.
+    /// they were, as long as there is room for that, and their names for longer.
+    /// Tasks with data may run again, so nothing of theirs goes.
     pub(super) fn keep_ended(&mut self, id: InstanceId, first: u64) {
         let batch = self.instances.get(&id).and_then(|instance| instance.batches.get(&first));
         let Some(batch) = batch.filter(|batch| batch.submission.data.is_none()) else { return };
-        let bytes = batch.submission.bytes() + size_of::<Batch>() as u64;
-        self.ended.add(id, first, bytes);
-        while let Some((id, first)) = self.ended.excess() {
+        self.ended.whole.add(id, first, batch.bytes());
+        while let Some((id, first)) = self.ended.whole.excess(ENDED_SUBMISSIONS_BYTES_MAX) {
+            let instance = self.instances.get_mut(&id);
+            if let Some(bytes) = instance.and_then(|instance| instance.strip(first)) {
+                self.ended.named.add(id, first, bytes);
+            }
+        }
+        while let Some((id, first)) = self.ended.named.excess(ENDED_NAMES_BYTES_MAX) {
             if let Some(instance) = self.instances.get_mut(&id) {
-                instance.strip(first);
+                instance.batches.remove(&first);
             }
         }
     }

@@ -13,8 +13,9 @@ use super::needs::{Need, NeedId};
 use super::queues::Pace;
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
-    LOOK_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX, PREFETCH_TASK_MICROS_MAX,
-    PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_WORK_MICROS, RESERVE_AFTER_MICROS,
+    LOOK_NEEDS_MAX, OBSTACLE_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX,
+    PREFETCH_TASK_MICROS_MAX, PREFETCH_TASKS_MAX, PREFETCH_WORK_MICROS, RECALL_WORK_MICROS,
+    RESERVE_AFTER_MICROS,
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
@@ -465,13 +466,15 @@ impl Dispatcher {
         self.executors.values().any(|executor| executor.offers(need))
     }
 
-    /// What ready tasks need that no executor offers.
+    /// What ready tasks need that no executor offers, as much of it as is told:
+    /// to find that nobody offers a need takes a look at all executors.
     pub(super) fn unschedulable(&self, instance: &Instance) -> Vec<(Resources, u64)> {
         instance
             .queues
             .iter()
             .filter(|(key, queue)| queue.len > 0 && !self.could_run(key.1))
             .map(|(key, queue)| (self.needs[key.1].resources.clone(), queue.len))
+            .take(OBSTACLE_NEEDS_MAX)
             .collect()
     }
 

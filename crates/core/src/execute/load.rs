@@ -1,7 +1,9 @@
-//! What an executor has to do, for whoever looks.
+//! What an executor has to do, for whoever looks, and how much of it may be.
 
 use super::Executor;
-use crate::task::Resources;
+use crate::dispatch::Held;
+use crate::limits::{JOIN_RUNS_MAX, RUNNING_TASKS_MAX};
+use crate::task::{Resources, TaskId};
 
 impl Executor {
     /// Tasks queued, and tasks running, here.
@@ -17,5 +19,26 @@ impl Executor {
     #[must_use]
     pub fn free(&self) -> &Resources {
         &self.free
+    }
+
+    /// Adds what waits to the tasks that the executor has. What is not named is
+    /// sent again, so that of too many runs the last are dropped here.
+    pub(super) fn hold_queued(&mut self, held: &mut Vec<Held>) {
+        held.truncate(JOIN_RUNS_MAX);
+        held.extend(self.queue.iter().map(|run| Held {
+            instance: run.instance,
+            first: TaskId(run.first),
+            count: run.count,
+            tries: run.tries,
+        }));
+        if held.len() > JOIN_RUNS_MAX {
+            let dropped = held.split_off(JOIN_RUNS_MAX);
+            self.drop_queued(&dropped, None);
+        }
+    }
+
+    /// Whether it has as much on its hands as it can tell of.
+    pub(super) fn is_laden(&self) -> bool {
+        self.outbox.is_full() || self.running.len() + self.finishing_count() >= RUNNING_TASKS_MAX
     }
 }

@@ -166,7 +166,7 @@ impl Executor {
     }
 
     /// Takes queued tasks of `held` out; reports them with `outcome`, if any.
-    fn drop_queued(&mut self, held: &[Held], outcome: Option<Outcome>) {
+    pub(super) fn drop_queued(&mut self, held: &[Held], outcome: Option<Outcome>) {
         let mut dropped: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
         for held in held {
             let set = dropped.entry((held.instance, held.tries)).or_default();

@@ -5,8 +5,8 @@ use crate::data::stage::Changes;
 use crate::dispatch::check::ensure;
 use crate::dispatch::{CheckError, Held, Update};
 use crate::limits::{
-    REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX, UPDATE_REPORTS_MAX,
-    UPDATE_RUNS_MAX,
+    HELD_REPORTS_MAX, REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX,
+    UPDATE_REPORTS_MAX, UPDATE_RUNS_MAX,
 };
 use crate::result::Report;
 use crate::task::Time;
@@ -48,6 +48,7 @@ pub(super) struct Outbox {
     pending: VecDeque<Report>,
     /// Sent in this session under a number, not acknowledged.
     sent: VecDeque<(u64, Vec<Report>)>,
+    sent_reports: usize,
     next_number: u64,
     returned: Vec<Held>,
     recalled: bool,
@@ -95,7 +96,8 @@ impl Outbox {
 
     /// The dispatcher is so far behind that nothing more should start.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes > REPORTS_HELD_BYTES_MAX
+        let reports = self.pending.len() + self.sent_reports;
+        self.bytes > REPORTS_HELD_BYTES_MAX || reports >= HELD_REPORTS_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -134,6 +136,7 @@ impl Outbox {
         let reports = self.take_pending(alone);
         self.next_number += 1;
         if !reports.is_empty() {
+            self.sent_reports += reports.len();
             self.sent.push_back((self.next_number, reports.clone()));
         }
         self.heartbeat = false;
@@ -175,6 +178,7 @@ impl Outbox {
                 break;
             }
             self.bytes -= reports.iter().map(size).sum::<u64>();
+            self.sent_reports -= reports.len();
             match acknowledged.is_empty() {
                 true => std::mem::swap(&mut acknowledged, reports),
                 false => acknowledged.append(reports),
@@ -187,6 +191,8 @@ impl Outbox {
     /// What is held adds up.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let sent = self.sent.iter().flat_map(|(_, reports)| reports);
+        let count = sent.clone().count();
+        ensure!(count == self.sent_reports, "{count} reports were sent, not {}", self.sent_reports);
         let bytes: u64 = sent.chain(&self.pending).map(size).sum();
         ensure!(bytes == self.bytes, "reports hold {bytes} bytes, not {}", self.bytes);
         Ok(())
@@ -199,6 +205,7 @@ impl Outbox {
                 self.pending.push_front(report);
             }
         }
+        self.sent_reports = 0;
         self.next_number = 0;
         self.returned.clear();
         self.recalled = false;
@@ -212,6 +219,7 @@ impl Outbox {
     pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
         let reports = if all_later { Vec::new() } else { self.take_pending(false) };
         if !reports.is_empty() {
+            self.sent_reports += reports.len();
             self.sent.push_back((0, reports.clone()));
         }
         let later = self

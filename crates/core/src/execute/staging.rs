@@ -578,6 +578,11 @@ impl Executor {
         self.data.as_ref().is_some_and(|data| !data.finishing.is_empty())
     }
 
+    /// How many of them there are.
+    pub(super) fn finishing_count(&self) -> usize {
+        self.data.as_ref().map_or(0, |data| data.finishing.len())
+    }
+
     /// Tasks that have ended and are not reported yet, as the dispatcher knows
     /// them.
     pub(super) fn finishing(&self) -> impl Iterator<Item = crate::dispatch::Held> + '_ {

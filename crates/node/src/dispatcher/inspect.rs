@@ -23,8 +23,6 @@ use std::sync::Arc;
 const TICKET_MICROS: u64 = 3_600_000_000;
 /// Instances and executors in one answer, beyond the last one.
 const STATUS_BYTES_MAX: usize = 4 << 20;
-/// Different obstacles that are named of one instance.
-const OBSTACLES_MAX: usize = 64;
 /// Tasks in one answer, beyond the last one, and what is read for them.
 const TASKS_BYTES_MAX: usize = 1 << 20;
 /// What a task takes in an answer beside its name and its command line.
@@ -242,9 +240,6 @@ fn shown(arguments: impl Iterator<Item = Vec<u8>>) -> Vec<Vec<u8>> {
 fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus {
     let (held_bytes, stored_bytes) = instance.results_held();
     let Lifetime { created, heard, expires } = instance.lifetime();
-    let (mut unschedulable, mut overlong) = (instance.unschedulable(), instance.overlong());
-    unschedulable.truncate(OBSTACLES_MAX);
-    overlong.truncate(OBSTACLES_MAX);
     InstanceStatus {
         id: instance.id().0,
         name: instance.options().name.clone(),
@@ -261,8 +256,8 @@ fn instance_status(instance: &InstanceView<'_>, running: u64) -> InstanceStatus 
         held_bytes,
         stored_bytes,
         clogged: instance.is_clogged(),
-        unschedulable,
-        overlong,
+        unschedulable: instance.unschedulable(),
+        overlong: instance.overlong(),
     }
 }
 
