@@ -184,7 +184,7 @@ impl Client {
         options: InstanceOptions,
     ) -> Result<(InstanceId, Vec<u8>), ClientError> {
         match self.ask(|request| FromClient::Create { request, options }).await? {
-            ToClient::Created { instance, secret, .. } => Ok((instance, secret)),
+            ToClient::Created { instance, secret, .. } => Ok((instance, secret.0)),
             _ => Err(ClientError::Protocol),
         }
     }

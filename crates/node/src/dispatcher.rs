@@ -37,6 +37,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
 };
 use falkon_core::task::{InstanceId, Time};
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
 use hold::Held;
 use refusals::Refusals;
@@ -470,7 +471,7 @@ impl Driver {
             Inbound::Opened { connection, peer } => {
                 if peer.role == Role::Executor {
                     let identity = self.identity.as_ref();
-                    let peer_secret = identity.map(|found| *found.peer_secret().as_bytes());
+                    let peer_secret = identity.map(|found| Hidden(*found.peer_secret().as_bytes()));
                     peer.send(Outgoing::Executor(ToExecutor::Welcome { now, peer_secret }));
                 }
                 self.peers.insert(connection, peer);
@@ -636,7 +637,7 @@ impl Driver {
                 let secret = self.identity.as_ref().map_or_else(Vec::new, |identity| {
                     identity.secret(Role::Instance(instance.0)).as_bytes().to_vec()
                 });
-                ToClient::Created { request, instance, secret }
+                ToClient::Created { request, instance, secret: Hidden(secret) }
             }
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
             Reply::Done => ToClient::Done { request },

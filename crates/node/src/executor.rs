@@ -372,7 +372,7 @@ impl Driver {
                             if let (Some(objects), Some(secret)) =
                                 (self.tasks.objects(), peer_secret)
                             {
-                                objects.set_secret(secret);
+                                objects.set_secret(secret.0);
                             }
                             self.core.handle(self.clock.now(), Event::Lease(self.lease()));
                             self.core.handle(self.clock.now(), Event::Connected);

@@ -22,6 +22,7 @@
 //! signals, no controlling terminal, `/dev/null` or a file as standard input, and with the
 //! variable [`TASK_KEY_VARIABLE`] in its environment. Linux 5.4 or newer is required.
 
+use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -71,7 +72,7 @@ pub const CAPTURE_BYTES_MAX: u64 = 16 << 20;
 pub const LAUNCH_BYTES_MAX: usize = 8 << 20;
 
 /// One process to run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Launch {
     /// The caller's name for it; no two tasks that are with a host may share one.
     pub key: u64,
@@ -103,6 +104,19 @@ pub struct Launch {
     pub unchanged: Vec<Unchanged>,
     /// What becomes the process.
     pub source: Source,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The environment may hold secrets: workers' tokens, users' passwords.
+        f.debug_struct("Launch")
+            .field("key", &self.key)
+            .field("after", &self.after)
+            .field("argv", &self.argv)
+            .field("cwd", &self.cwd)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What becomes a launched process.

@@ -62,6 +62,24 @@ fn a_restart_keeps_the_identity_and_another_directory_has_another() {
 }
 
 #[test]
+fn what_holds_secrets_is_printed_without_them() {
+    let dir = directory();
+    let identity = Identity::open(dir.path()).unwrap();
+    identity.write_access_files(dir.path(), Level::Encrypt, &addresses()).unwrap();
+    let access = AccessFile::load(&dir.path().join("access.json")).unwrap();
+    let printed = [format!("{identity:?}"), format!("{access:?}"), format!("{access:#?}")];
+    for role in access.roles() {
+        let secret = access.secret(role).unwrap();
+        let bytes = secret.as_bytes();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        for text in printed.iter().chain([&format!("{secret:?}")]) {
+            let shown = [hex.clone(), format!("{bytes:?}"), format!("{bytes:#?}")];
+            assert!(!shown.iter().any(|shown| text.contains(shown)), "{role}: {text}");
+        }
+    }
+}
+
+#[test]
 fn files_are_private_and_each_role_gets_its_own_secret_alone() {
     let dir = directory();
     let state = dir.path().join("made/on/the/way");

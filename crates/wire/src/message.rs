@@ -4,6 +4,7 @@
 //! number that comes back in the answer; a client may have many under way.
 
 use crate::codec::{Decoder, wire_enum, wire_list, wire_struct};
+use crate::hidden::Hidden;
 use crate::provision::{Coming, ProvisionAsk, ProvisionStatus};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::CacheState;
@@ -209,7 +210,7 @@ pub enum ToClient {
         /// Its number.
         instance: InstanceId,
         /// Opens this instance and no other.
-        secret: Vec<u8>,
+        secret: Hidden<Vec<u8>>,
     },
     /// Tasks were accepted.
     Accepted {
@@ -295,7 +296,7 @@ pub struct Ticket {
     /// By which the executor knows it.
     pub number: u64,
     /// Proves that it is ours.
-    pub secret: [u8; 32],
+    pub secret: Hidden<[u8; 32]>,
     /// When it ends.
     pub expires: Time,
 }
@@ -579,7 +580,7 @@ pub enum ToExecutor {
         now: Time,
         /// What executors prove themselves to each other with; none if this
         /// dispatcher has only executors of its own process.
-        peer_secret: Option<[u8; 32]>,
+        peer_secret: Option<Hidden<[u8; 32]>>,
     },
     /// What to do.
     Order(Order),

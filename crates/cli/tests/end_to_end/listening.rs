@@ -57,7 +57,7 @@ fn no_secret_travels_readable_at_any_level() {
             };
             let ticket = runtime.block_on(put(&site, &AccessFile::load(&via).unwrap(), listen));
 
-            let mut secrets = vec![ticket.secret, owner.peer_secret()];
+            let mut secrets = vec![ticket.secret.0, owner.peer_secret()];
             for file in [&owner.file, Path::new(&own)] {
                 let access = AccessFile::load(file).unwrap();
                 let roles: Vec<Role> = access.roles().collect();

@@ -32,6 +32,7 @@ use falkon_core::execute::Event;
 use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{InstanceId, Time};
 use falkon_wire::command::Command;
+use falkon_wire::hidden::Hidden;
 use outcome::ended_call;
 use program::Folder;
 use protocol::{Answers, FromWorker, Setup};
@@ -299,7 +300,7 @@ impl Workers {
         let argv = reception.folder.command(&self.options, &home.language);
         let argv = argv.ok_or_else(|| WorkerError::Language(home.language.clone()))?;
         let folder = self.outputs.folder();
-        let mut worker = Worker::new(home.clone(), program::token()?, argv.clone(), folder)?;
+        let mut worker = Worker::new(home.clone(), program::token()?.into(), argv.clone(), folder)?;
         worker.source = self.source(home, &argv);
         let key = self.next_worker;
         self.next_worker += 1;
@@ -324,7 +325,7 @@ impl Workers {
         };
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
-        env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.clone().into_bytes()));
+        env.push((b"FALKON_WORKER_TOKEN".to_vec(), worker.token.0.clone().into_bytes()));
         if let Some(folder) = &self.options.objects {
             env.push((b"FALKON_WORKER_OBJECTS".to_vec(), program::bytes_of(folder)));
         }
@@ -441,9 +442,9 @@ impl Workers {
         self.kills.push((key, Duration::ZERO));
     }
 
-    fn welcome(&mut self, token: &str, stream: tokio::net::UnixStream, clock: &Clock) {
+    fn welcome(&mut self, token: &Hidden<String>, stream: tokio::net::UnixStream, clock: &Clock) {
         let Some(reception) = &self.reception else { return };
-        let found = self.workers.iter_mut().find(|(_, worker)| worker.token == token);
+        let found = self.workers.iter_mut().find(|(_, worker)| worker.token == *token);
         // Another connection with the same token gets none.
         let Some((key, worker)) = found.filter(|(_, worker)| worker.messages.is_none()) else {
             return;

@@ -68,7 +68,7 @@ impl Visitor {
     #[must_use]
     pub fn new(level: Level, purpose: VisitPurpose, object: ObjectId, ticket: &Ticket) -> Visitor {
         let claims = Claims { purpose, object, expires: ticket.expires };
-        let secret = Secret::from_bytes(ticket.secret);
+        let secret = Secret::from_bytes(ticket.secret.0);
         Visitor { fetcher: Fetcher::visiting(level, secret, ticket.number, claims) }
     }
 

@@ -12,6 +12,7 @@
 use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::Purpose;
 use falkon_core::task::Time;
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::Ticket;
 
 use super::{Role, Secret};
@@ -59,7 +60,7 @@ impl Claims {
     #[must_use]
     pub fn ticket(&self, peer_secret: &Secret) -> Ticket {
         let number = self.number(peer_secret);
-        let secret = *ticket_secret(peer_secret, number).as_bytes();
+        let secret = Hidden(*ticket_secret(peer_secret, number).as_bytes());
         Ticket { number, secret, expires: self.expires }
     }
 
@@ -138,9 +139,9 @@ mod tests {
             let claims = Claims::decode(&bytes).unwrap();
             let ticket = claims.ticket(&secret);
             prop_assert_eq!(ticket.number, claims.number(&secret));
-            prop_assert_ne!(&ticket.secret, secret.as_bytes());
+            prop_assert_ne!(&ticket.secret.0, secret.as_bytes());
             let shown = secret_at_peer(&secret, Role::Instance(ticket.number));
-            prop_assert_eq!(&ticket.secret, shown.as_bytes());
+            prop_assert_eq!(&ticket.secret.0, shown.as_bytes());
             bytes[at] = if at == 0 { (bytes[0] + 1) % 4 } else { bytes[at] ^ 1 };
             let other = Claims::decode(&bytes).unwrap().ticket(&secret);
             prop_assert!(other.number != ticket.number && other.secret != ticket.secret);

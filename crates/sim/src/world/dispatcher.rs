@@ -11,6 +11,7 @@ use crate::agenda::Event;
 use crate::time::Nanos;
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event as CoreEvent, Reply};
 use falkon_wire::codec::Wire;
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -358,7 +359,9 @@ fn client_says(connection: ConnectionId, message: FromClient) -> Result<(CoreEve
 
 fn answer(request: u64, reply: Reply) -> ToClient {
     match reply {
-        Reply::Created(instance) => ToClient::Created { request, instance, secret: Vec::new() },
+        Reply::Created(instance) => {
+            ToClient::Created { request, instance, secret: Hidden::default() }
+        }
         Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
         Reply::Done => ToClient::Done { request },
         Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },

@@ -28,6 +28,7 @@ use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::command::{
     Call, Command, CommandTemplate, Form, Function, Piece, Template, pack_row,
 };
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
     CacheStatus, ExecutorStatus, FromClient, FromExecutor, InstanceStatus, Status, TaskInfo,
     Ticket, ToClient, ToExecutor,
@@ -446,7 +447,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     ended.end = finished().pop().map(|end| Finished { detail: None, ..end });
     let tasks = vec![task(Some("a"), "ready", &["echo", "1"]), ended];
     let mut messages = vec![
-        ("created", ToClient::Created { request, instance: INSTANCE, secret: vec![0xab; 32] }),
+        (
+            "created",
+            ToClient::Created { request, instance: INSTANCE, secret: Hidden(vec![0xab; 32]) },
+        ),
         ("accepted", ToClient::Accepted { request, first: TaskId(10), count: 1_000_000 }),
         ("done", ToClient::Done { request }),
         ("results", ToClient::Results(delivery)),
@@ -466,7 +470,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             "reached",
             ToClient::Reached {
                 request,
-                ticket: Ticket { number: 9, secret: [0xcd; 32], expires: NOW.after(600) },
+                ticket: Ticket { number: 9, secret: Hidden([0xcd; 32]), expires: NOW.after(600) },
                 access: vec![Access {
                     executor: ExecutorId(3),
                     name: "node7:4711".to_owned(),
@@ -557,7 +561,7 @@ fn to_executor() -> Vec<(&'static str, ToExecutor)> {
         leave: true,
     };
     vec![
-        ("welcome", ToExecutor::Welcome { now: NOW, peer_secret: Some([0xcd; 32]) }),
+        ("welcome", ToExecutor::Welcome { now: NOW, peer_secret: Some(Hidden([0xcd; 32])) }),
         ("welcome_alone", ToExecutor::Welcome { now: NOW, peer_secret: None }),
         ("order_data", ToExecutor::Order(data)),
         ("order", ToExecutor::Order(order)),

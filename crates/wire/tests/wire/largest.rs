@@ -22,6 +22,7 @@ use falkon_core::task::{
     TaskId, Time,
 };
 use falkon_wire::codec::Wire;
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{
     FromClient, FromExecutor, Refusal, Status, Ticket, ToClient, ToExecutor,
 };
@@ -246,10 +247,14 @@ fn the_largest_message_of_every_kind_to_a_client_fits_a_frame() {
         ];
     found[0].holders = vec![holder; FOUND_EXECUTORS_MAX];
     let access = Access { executor: EXECUTOR, name: name(), serves: serving() };
-    let ticket = Ticket { number: NUMBER, secret: [7; 32], expires: TIME };
+    let ticket = Ticket { number: NUMBER, secret: Hidden([7; 32]), expires: TIME };
     let wrong = Refusal::WrongId { id: ObjectId(u128::MAX), url: url().into() };
     let all = [
-        ToClient::Created { request, instance, secret: vec![7; ENVELOPE_BYTES_MAX as usize] },
+        ToClient::Created {
+            request,
+            instance,
+            secret: Hidden(vec![7; ENVELOPE_BYTES_MAX as usize]),
+        },
         ToClient::Accepted { request, first: TASK, count: NUMBER },
         ToClient::Done { request },
         ToClient::Refused { request, reason: wrong },
@@ -272,8 +277,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         incarnation: NUMBER,
         name: name(),
         capacity: resources(),
-        // What was sent ahead, each task by itself, and what runs on as many slots.
-        held: held(2 * PREFETCH_TASKS_MAX as usize),
+        held: held(JOIN_RUNS_MAX),
         reports: reports(),
         serves: Some(serving()),
         lease: Lease { allocation: Some(AllocationId(NUMBER)), leaves_in_micros: Some(NUMBER) },
@@ -323,7 +327,7 @@ fn the_largest_message_of_every_kind_to_an_executor_fits_a_frame() {
     let discard = runs(ORDER_DISCARDED_RUNS_MAX);
     let prepare = Prepare { batch: BatchId(NUMBER), template, classes };
     let all = [
-        ToExecutor::Welcome { now: TIME, peer_secret: Some([7; 32]) },
+        ToExecutor::Welcome { now: TIME, peer_secret: Some(Hidden([7; 32])) },
         ToExecutor::Order(Order { prepare: vec![prepare], ..Order::default() }),
         ToExecutor::Order(Order { assign: vec![task], ..Order::default() }),
         ToExecutor::Order(Order { discard, ..Order::default() }),

@@ -8,6 +8,7 @@ mod allocation;
 mod corpus;
 mod examples;
 mod golden;
+mod hidden;
 mod hostile;
 mod largest;
 mod round_trip;

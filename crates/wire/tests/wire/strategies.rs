@@ -26,6 +26,7 @@ use falkon_core::task::{
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
 use options::options;
 use proptest::collection::vec;
@@ -71,7 +72,7 @@ fn executor() -> impl Strategy<Value = ExecutorId> {
     number().prop_map(ExecutorId)
 }
 
-fn time() -> impl Strategy<Value = Time> {
+pub(crate) fn time() -> impl Strategy<Value = Time> {
     number().prop_map(Time)
 }
 
@@ -443,7 +444,7 @@ pub(crate) fn from_client() -> impl Strategy<Value = FromClient> {
 pub(crate) fn to_client() -> impl Strategy<Value = ToClient> {
     prop_oneof![
         (number(), instance(), bytes()).prop_map(|(request, instance, secret)| {
-            ToClient::Created { request, instance, secret }
+            ToClient::Created { request, instance, secret: Hidden(secret) }
         }),
         (number(), task(), number()).prop_map(|(request, first, count)| ToClient::Accepted {
             request,
@@ -505,8 +506,10 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
 
 pub(crate) fn to_executor() -> impl Strategy<Value = ToExecutor> {
     prop_oneof![
-        (time(), any::<Option<[u8; 32]>>())
-            .prop_map(|(now, peer_secret)| ToExecutor::Welcome { now, peer_secret }),
+        (time(), any::<Option<[u8; 32]>>()).prop_map(|(now, peer_secret)| {
+            let peer_secret = peer_secret.map(Hidden);
+            ToExecutor::Welcome { now, peer_secret }
+        }),
         order().prop_map(ToExecutor::Order),
         text().prop_map(|reason| ToExecutor::Refused { reason }),
     ]

@@ -1,6 +1,7 @@
 //! Bytes to and from workers.
 
 use super::protocol::{FromWorker, MESSAGE_BYTES_MAX, VERSION};
+use falkon_wire::hidden::Hidden;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -22,7 +23,7 @@ const READ_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(in crate::executor) enum Heard {
     /// A worker has connected and says which it is.
-    Hello { token: String, stream: UnixStream },
+    Hello { token: Hidden<String>, stream: UnixStream },
     /// A worker says something.
     Message { worker: u64, message: Vec<u8> },
     /// A worker says nothing more.
@@ -55,7 +56,7 @@ pub(super) async fn accept(listener: UnixListener, heard: mpsc::Sender<Heard>) {
 }
 
 /// Reads the first message; whoever sends something else is no worker.
-async fn greet(mut stream: UnixStream) -> Option<(String, UnixStream)> {
+async fn greet(mut stream: UnixStream) -> Option<(Hidden<String>, UnixStream)> {
     let own = rustix::process::getuid().as_raw();
     if stream.peer_cred().ok()?.uid() != own {
         return None;

@@ -4,6 +4,7 @@
 use crate::process::Captured;
 use falkon_wire::codec::{DecodeError, Decoder, Wire, put_array, put_bytes, put_uint};
 use falkon_wire::command::Function;
+use falkon_wire::hidden::Hidden;
 use std::path::Path;
 
 /// Both sides must speak the same version.
@@ -96,7 +97,7 @@ impl Calls {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromWorker {
     /// The first message, which says who it is.
-    Hello { version: u64, token: String },
+    Hello { version: u64, token: Hidden<String> },
     /// It is ready for calls, or (with an error) never will be.
     Ready { error: String },
     /// Answers to calls of a bundle; with `done` the worker has nothing more to
@@ -111,7 +112,7 @@ impl FromWorker {
         let number = from.uint()?;
         let decoded = match (number, fields) {
             (0, 3) => {
-                FromWorker::Hello { version: from.uint()?, token: String::decode(&mut from)? }
+                FromWorker::Hello { version: from.uint()?, token: Hidden::decode(&mut from)? }
             }
             (1, 2) => FromWorker::Ready { error: String::decode(&mut from)? },
             (2, 4) => FromWorker::Answers {

@@ -6,6 +6,7 @@ use super::protocol::{BUFFER_BYTES, BUFFER_HEAD_BYTES, RECORD_HEAD_BYTES, functi
 use crate::process::{Captured, Ended, Source};
 use falkon_core::limits::BUNDLE_TASKS_MAX;
 use falkon_wire::command::Function;
+use falkon_wire::hidden::Hidden;
 use rustix::fs::MemfdFlags;
 use rustix::pipe::PipeFlags;
 use std::collections::HashMap;
@@ -35,11 +36,14 @@ pub(super) struct Progress {
     pub(super) bytes: u64,
 }
 
+/// Digits by which a worker's files are told apart.
+const FILE_NAME_DIGITS: usize = 16;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) home: Arc<Home>,
-    pub(super) token: String,
+    pub(super) token: Hidden<String>,
     /// What it was started with.
     pub(super) command: Vec<Vec<u8>>,
     /// What becomes its process.
@@ -85,7 +89,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         home: Arc<Home>,
-        token: String,
+        token: Hidden<String>,
         command: Vec<Vec<u8>>,
         folder: &Path,
     ) -> Result<Worker, WorkerError> {
@@ -95,7 +99,9 @@ impl Worker {
         rustix::fs::ftruncate(&buffer, BUFFER_BYTES as u64).map_err(failed)?;
         let (claims, claims_in) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(failed)?;
-        let file = |stream| folder.join(format!("worker-{token}.{stream}"));
+        // Names of files are no secrets.
+        let name = &blake3::hash(token.0.as_bytes()).to_hex()[..FILE_NAME_DIGITS];
+        let file = |stream| folder.join(format!("worker-{name}.{stream}"));
         Ok(Worker {
             stdout: file("stdout"),
             stderr: file("stderr"),

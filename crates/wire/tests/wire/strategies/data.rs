@@ -11,6 +11,7 @@ use falkon_core::dispatch::{
     Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
 };
 use falkon_core::task::Time;
+use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{CacheStatus, Ticket};
 use proptest::collection::vec;
 use proptest::option;
@@ -144,7 +145,7 @@ pub(super) fn access_error() -> impl Strategy<Value = AccessError> {
 pub(super) fn ticket() -> impl Strategy<Value = Ticket> {
     (any::<u64>(), any::<[u8; 32]>(), number()).prop_map(|(number, secret, expires)| Ticket {
         number,
-        secret,
+        secret: Hidden(secret),
         expires: Time(expires),
     })
 }

@@ -43,7 +43,7 @@ fn worker(folder: &Path) -> Worker {
         env: Vec::new(),
         imports: Imports::default(),
     };
-    Worker::new(Arc::new(home), String::new(), Vec::new(), folder).unwrap()
+    Worker::new(Arc::new(home), String::new().into(), Vec::new(), folder).unwrap()
 }
 
 #[test]
