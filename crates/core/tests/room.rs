@@ -114,6 +114,20 @@ fn what_adds_is_refused_with_too_little_room_and_what_frees_goes_on() {
 }
 
 #[test]
+fn a_disk_that_had_no_room_for_a_large_request_is_measured_again() {
+    let mut dispatcher = Dispatcher::new();
+    actions(&mut dispatcher, create());
+    // Room for small requests, so that nothing else asks for a measurement.
+    actions(&mut dispatcher, disk(RESERVES + (1 << 20)));
+    assert!(!dispatcher.awaits_room());
+    assert!(!is_accepted(&mut dispatcher, submission(0, 1 << 20)));
+    assert!(!dispatcher.lacks_room() && dispatcher.awaits_room());
+    actions(&mut dispatcher, disk(PLENTY));
+    assert!(!dispatcher.awaits_room());
+    assert!(is_accepted(&mut dispatcher, submission(0, 1 << 20)));
+}
+
+#[test]
 fn what_is_accepted_between_two_measurements_counts() {
     let mut dispatcher = Dispatcher::new();
     actions(&mut dispatcher, create());

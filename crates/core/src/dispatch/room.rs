@@ -42,8 +42,8 @@ pub enum Compaction {
     Grown,
     /// The disk will soon have no room for a snapshot.
     Tight,
-    /// Submissions are refused until there is room: a snapshot may take what
-    /// the journal itself has set aside.
+    /// A request was refused for want of room, or any would be: a snapshot may
+    /// take what the journal itself has set aside.
     Short,
 }
 
@@ -56,6 +56,8 @@ pub(super) struct Room {
     /// Bytes accepted since then.
     accepted_bytes: u64,
     holds_dispatch: bool,
+    /// A request was refused since then.
+    has_refused: bool,
 }
 
 impl Room {
@@ -67,6 +69,7 @@ impl Room {
         self.disk = Some(disk);
         self.snapshot_bytes = snapshot_bytes;
         self.accepted_bytes = 0;
+        self.has_refused = false;
         std::mem::replace(&mut self.holds_dispatch, holds) != holds
     }
 
@@ -90,11 +93,18 @@ impl Room {
         disk.is_some_and(|disk| disk.is_blocked || disk.free_bytes < self.wanted_bytes(0))
     }
 
+    /// Whether somebody waits for room: a request was refused since the disk was
+    /// measured, or any would be.
+    fn is_awaited(&self) -> bool {
+        self.has_refused || self.is_short()
+    }
+
     /// Takes a request in that adds so many bytes.
     pub(super) fn accept(&mut self, bytes: u64) -> Result<(), RequestError> {
         let wanted_bytes = self.wanted_bytes(bytes);
         match &self.disk {
             Some(disk) if disk.is_blocked || disk.free_bytes < wanted_bytes => {
+                self.has_refused = true;
                 Err(RequestError::NoRoom {
                     directory: disk.directory.clone(),
                     free_bytes: disk.free_bytes,
@@ -117,7 +127,7 @@ impl Room {
         let is_tight = disk.free_bytes < needed.saturating_mul(2);
         // Records that cannot be written are in the snapshot instead.
         let is_worth_it = disk.is_blocked || since.max(gain) >= COMPACTION_GAIN_BYTES_MIN;
-        if self.is_short() && is_worth_it {
+        if self.is_awaited() && is_worth_it {
             Some(Compaction::Short)
         } else if is_tight && since >= COMPACTION_GAIN_BYTES_MIN.max(snapshot_bytes / 4) {
             Some(Compaction::Tight)
@@ -148,6 +158,13 @@ impl Dispatcher {
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         self.room.wanted_bytes(0)
+    }
+
+    /// Whether the journal's disk is to be measured again soon: a request was
+    /// refused, however much it wanted, and its client will ask again.
+    #[must_use]
+    pub fn awaits_room(&self) -> bool {
+        self.room.is_awaited()
     }
 
     /// Whether submissions are refused as the journal's disk has too little room.

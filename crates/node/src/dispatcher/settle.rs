@@ -63,6 +63,7 @@ impl Driver {
         let is_blocked = self.retry_at.is_some();
         if let Some(store) = &mut self.store {
             store.compact_if_due(&self.core, pages, is_blocked, &self.log);
+            store.gauge().watch(self.core.awaits_room());
         }
         if is_blocked { Settled::Waits } else { Settled::Written }
     }
@@ -101,7 +102,7 @@ impl Driver {
                 false => "there is room again: submissions are accepted".to_owned(),
             });
         }
-        store.gauge().watch(lacks_room);
+        store.gauge().watch(self.core.awaits_room());
         if let Some(pages) = &self.pages {
             pages.written().leave(wanted);
         }
