@@ -7,12 +7,14 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 7] = [
+const MAY: [(&str, &[&str]); 9] = [
     ("falkon-core", &[]),
     ("falkon-wire", &["falkon-core", "rmp"]),
     ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire"]),
     ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "falkon-sim", "*"]),
+    ("falkon-trials", &["falkon-trials-macros", "*"]),
+    ("falkon-trials-macros", &[]),
     ("falkon-stacking", &["*"]),
     ("falkon-tidy", &["*"]),
 ];

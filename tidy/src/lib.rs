@@ -12,6 +12,7 @@ pub mod licences;
 pub mod protocol;
 pub mod rules;
 pub mod tree;
+pub mod trials;
 
 use std::fmt;
 

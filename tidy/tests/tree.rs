@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
-use falkon_tidy::{Finding, crates, documents, licences, protocol, rules, tree};
+use falkon_tidy::{Finding, crates, documents, licences, protocol, rules, tree, trials};
 
 fn assert_none(mut findings: Vec<Finding>) {
     findings.sort();
@@ -15,6 +15,12 @@ fn every_file_keeps_the_rules() {
     let files = tree::files(&tree::root()).unwrap();
     assert!(files.iter().any(|file| file.path == "crates/core/src/limits.rs"));
     assert_none(files.iter().flat_map(rules::all).collect());
+}
+
+#[test]
+fn every_test_has_a_harness_that_runs_it() {
+    let files = tree::files(&tree::root()).unwrap();
+    assert_none(trials::check(&files));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use falkon_trials::{skip, trial};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -63,7 +64,7 @@ fn count(dir: &Path, options: Options) -> (Journal, u64) {
 }
 
 /// Appends for ever, acknowledges every commit, and takes snapshots now and then.
-#[test]
+#[trial]
 fn child_appends() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let small = Options { segment_bytes_max: 100_000, ..Options::default() };
@@ -89,7 +90,7 @@ fn child_appends() {
     }
 }
 
-#[test]
+#[trial]
 fn nothing_acknowledged_is_lost_by_kill_9() {
     const ROUNDS: usize = 40;
     let dir = tempfile::tempdir().unwrap();
@@ -198,14 +199,14 @@ fn limit_file_size(bytes: libc::rlim_t) {
     assert_eq!(outcome, 0);
 }
 
-#[test]
+#[trial]
 fn child_has_a_file_size_limit() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     limit_file_size(100_001);
     run_out_of_room(Path::new(&dir), || limit_file_size(libc::RLIM_INFINITY));
 }
 
-#[test]
+#[trial]
 fn a_file_size_limit_loses_nothing() {
     let text = output_of("child_has_a_file_size_limit");
     assert!(text.contains("went on after "), "{text}");
@@ -234,7 +235,7 @@ fn mount_small(dir: &Path) -> bool {
     }
 }
 
-#[test]
+#[trial]
 fn child_has_a_small_disk() {
     let Some(dir) = std::env::var_os(DIR) else { return };
     let dir = Path::new(&dir);
@@ -247,12 +248,15 @@ fn child_has_a_small_disk() {
     run_out_of_room(dir, || fs::remove_file(&ballast).unwrap());
 }
 
-#[test]
+#[trial]
 fn a_full_disk_loses_nothing() {
     let text = output_of("child_has_a_small_disk");
     if text.contains("not allowed to mount") {
-        eprintln!("skipped: this process may not mount a small file system");
-        return;
+        skip("this process may not mount a small file system");
     }
     assert!(text.contains("went on after "), "{text}");
+}
+
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
 }

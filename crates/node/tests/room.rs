@@ -12,6 +12,7 @@ use falkon_node::dispatcher::{
 use falkon_node::journal::OpenError;
 use falkon_node::pages::PageError;
 use falkon_node::secure::{FrameReader, FrameWriter, Role, plain};
+use falkon_trials::{skip, trial};
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
 use proptest::prelude::*;
@@ -348,11 +349,10 @@ async fn play(disk: &Disk, output_bytes: usize, steps: Vec<Step>) {
     assert!(accepted.is_ok(), "nothing is accepted any more, after {refused} refusals");
 }
 
-#[test]
+#[trial]
 fn whatever_has_filled_the_disk_all_can_be_destroyed_and_work_is_accepted_again() {
     if Disk::mount(1).is_none() {
-        println!("skipped: only root can mount a small disk");
-        return;
+        skip("only root can mount a small disk");
     }
     let history = (56..200u64, 0..400_000usize, prop::collection::vec(step(), 1..80));
     proptest!(Config { cases: 12, ..Config::default() }, |((mebibytes, output, steps) in history)| {
@@ -360,4 +360,8 @@ fn whatever_has_filled_the_disk_all_can_be_destroyed_and_work_is_accepted_again(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(play(&disk, output, steps));
     });
+}
+
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
 }

@@ -7,6 +7,7 @@ mod s3;
 #[path = "stores/web.rs"]
 mod web;
 
+use falkon_trials::trial;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-#[test]
+#[trial]
 fn a_file_is_copied_whole_and_in_pieces() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
@@ -103,7 +104,7 @@ fn a_file_is_copied_whole_and_in_pieces() {
     });
 }
 
-#[test]
+#[trial]
 fn what_is_wrong_with_a_file_is_told_apart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -144,7 +145,7 @@ fn what_is_wrong_with_a_file_is_told_apart() {
     });
 }
 
-#[test]
+#[trial]
 fn an_output_appears_whole_and_replaces_in_one_step() {
     let dir = tempfile::tempdir().unwrap();
     let (source, target) = (dir.path().join("source"), dir.path().join("new/folder/target"));
@@ -172,7 +173,7 @@ fn an_output_appears_whole_and_replaces_in_one_step() {
     });
 }
 
-#[test]
+#[trial]
 fn a_file_that_changes_under_the_copy_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
@@ -208,7 +209,7 @@ fn a_file_that_changes_under_the_copy_is_noticed() {
     writer.join().unwrap();
 }
 
-#[test]
+#[trial]
 fn a_web_object_is_fetched_whole_and_in_pieces() {
     let content = pattern(2_500_000);
     let server = web::serve(content.clone());
@@ -252,7 +253,7 @@ fn a_web_object_is_fetched_whole_and_in_pieces() {
     });
 }
 
-#[test]
+#[trial]
 fn what_is_wrong_with_a_web_object_is_told_apart() {
     let server = web::serve(pattern(1_000_000));
     run(async {
@@ -289,4 +290,8 @@ fn what_is_wrong_with_a_web_object_is_told_apart() {
         let error = stores.resolve(&url(&format!("http://{free}/"))).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     });
+}
+
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
 }

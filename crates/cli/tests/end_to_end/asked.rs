@@ -1,10 +1,11 @@
 //! What users of `falkon run` type, and what they may expect of it.
 
 use crate::fixture::{Running, Site};
+use falkon_trials::{skip, trial};
 use std::os::unix::fs::FileTypeExt;
 use std::process::Stdio;
 
-#[test]
+#[trial]
 fn numbers_in_a_task_file_are_taken_as_text() {
     let site = Site::new();
     let jsonl = r#"
@@ -34,7 +35,7 @@ env = { A = 0.25 }
     site.run(["run", "--tasks", &file]).exits(2).says("expected a string or a number");
 }
 
-#[test]
+#[trial]
 fn a_loop_that_reads_standard_input_keeps_it() {
     let site = Site::new();
     let falkon = env!("CARGO_BIN_EXE_falkon");
@@ -56,7 +57,7 @@ fn a_loop_that_reads_standard_input_keeps_it() {
     }
 }
 
-#[test]
+#[trial]
 fn standard_input_that_brings_nothing_holds_nobody_up_without_a_word() {
     let site = Site::new();
     // Nothing asks for it: `ssh host falkon run -- job`, or a pipe of a program.
@@ -71,14 +72,14 @@ fn standard_input_that_brings_nothing_holds_nobody_up_without_a_word() {
     assert_eq!(running.finish().exits(0).lines(), ["late"]);
 }
 
-#[test]
+#[trial]
 fn a_range_with_leading_zeros_is_refused() {
     let site = Site::new();
     let ran = site.run(["run", "--range", "008-010", "--", "echo"]).exits(2);
     ran.says("the values of the range `008-010` would have no leading zeros");
 }
 
-#[test]
+#[trial]
 fn a_script_is_shown_as_it_was_written_with_the_value_that_failed() {
     let site = Site::new();
     let script = "test {} != 3 || { echo \"no {}\" >&2; exit 3; }";
@@ -95,7 +96,7 @@ fn a_script_is_shown_as_it_was_written_with_the_value_that_failed() {
     ran.says("true;true;").says("… [3]: exited with 1");
 }
 
-#[test]
+#[trial]
 fn nothing_is_appended_to_a_script() {
     let site = Site::new();
     let args = ["run", "--range", "1-2", "--shell", "--"];
@@ -105,7 +106,7 @@ fn nothing_is_appended_to_a_script() {
     assert_eq!(site.read("log"), "hi\n");
 }
 
-#[test]
+#[trial]
 fn staged_names_hold_in_outputs_too() {
     let site = Site::new();
     std::fs::create_dir_all(site.path("deep/er")).unwrap();
@@ -118,7 +119,7 @@ fn staged_names_hold_in_outputs_too() {
     assert_eq!((site.read("out/a.up"), site.read("out/b.up")), ("A".into(), "B".into()));
 }
 
-#[test]
+#[trial]
 fn a_file_of_metrics_takes_the_place_of_no_device_pipe_or_link() {
     let site = Site::new();
     let run = |path: &str| site.run(["run", "--metrics", path, "--", "true"]);
@@ -139,15 +140,14 @@ fn a_file_of_metrics_takes_the_place_of_no_device_pipe_or_link() {
     let mut command = site.program("mknod");
     command.args(["full", "c", "1", "7"]);
     if !Running::start(command).finish().succeeded() {
-        println!("skipped: only root can make a device");
-        return;
+        skip("only root can make a device");
     }
     run("full").exits(3).says("No space left on device");
     let kept = std::fs::symlink_metadata(site.path("full")).unwrap().file_type();
     assert!(kept.is_char_device());
 }
 
-#[test]
+#[trial]
 fn a_run_in_a_batch_job_uses_what_was_granted_and_runs_once() {
     let mut site = Site::new();
     site.set("SLURM_CPUS_ON_NODE", "1");

@@ -2,6 +2,7 @@
 //! stays due in time.
 
 use crate::fixture::{CLOCK, Running, Site};
+use falkon_trials::trial;
 use rustix::process::Signal;
 
 /// Starts programs whose clock is ten hours behind once `site.path("back")` is
@@ -12,7 +13,7 @@ fn start(site: &Site, library: &std::path::Path, args: &[&str]) -> Running {
     Running::start(command)
 }
 
-#[test]
+#[trial]
 fn a_dispatcher_that_starts_again_with_an_earlier_clock_does_everything_in_time() {
     let site = Site::new();
     let library = site.library("clock", CLOCK);
@@ -54,7 +55,7 @@ fn a_dispatcher_that_starts_again_with_an_earlier_clock_does_everything_in_time(
     site.left().wait_for_none_but(&[&dispatcher, &third]);
 }
 
-#[test]
+#[trial]
 fn an_executor_goes_on_speaking_to_a_dispatcher_whose_clock_is_behind_its_own() {
     let site = Site::new();
     let library = site.library("clock", CLOCK);

@@ -1,10 +1,11 @@
 //! Connections that other processes hold for a dispatcher.
 
 use crate::fixture::{Access, Running, Site, poll};
+use falkon_trials::trial;
 use rustix::process::Signal;
 use std::path::Path;
 
-#[test]
+#[trial]
 fn others_hold_connections_at_every_level() {
     for level in ["none", "authenticate", "encrypt"] {
         let site = Site::new();
@@ -51,7 +52,7 @@ fn private(path: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-#[test]
+#[trial]
 fn one_that_is_killed_costs_its_executors_a_reconnect() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--concentrators", "2"]);
@@ -83,7 +84,7 @@ fn one_that_is_killed_costs_its_executors_a_reconnect() {
     drop(executors);
 }
 
-#[test]
+#[trial]
 fn they_start_when_descriptors_run_short() {
     const EXECUTORS: usize = 120;
     let site = Site::new();
@@ -110,7 +111,7 @@ fn they_start_when_descriptors_run_short() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn they_end_with_a_dispatcher_that_is_killed() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &["--concentrators", "2"]);

@@ -1,6 +1,7 @@
 //! Data objects as users meet them: on the command line, in task files, in
 //! results, with one executor.
 
+use falkon_trials::trial;
 mod broken;
 mod caches;
 mod lost;
@@ -29,7 +30,7 @@ fn nothing_is_left(site: &Site) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-#[test]
+#[trial]
 fn inputs_stand_under_their_names_and_outputs_go_where_they_are_to() {
     let site = Site::new();
     let source = site.write("source with blanks", "0123456789");
@@ -64,7 +65,7 @@ fn inputs_stand_under_their_names_and_outputs_go_where_they_are_to() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn files_of_each_are_staged() {
     let site = Site::new();
     std::fs::create_dir(site.path("texts")).unwrap();
@@ -93,7 +94,7 @@ fn files_of_each_are_staged() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn tasks_hand_objects_on_through_caches() {
     let site = Site::new();
     site.write("first", "1");
@@ -114,7 +115,7 @@ fn tasks_hand_objects_on_through_caches() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn a_source_that_changes_is_another_object() {
     let site = Site::new();
     site.write("source", "one");
@@ -132,7 +133,7 @@ fn a_source_that_changes_is_another_object() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn a_task_that_writes_to_its_input_harms_no_other() {
     let site = Site::new();
     site.write("source", "as it was\n");
@@ -147,7 +148,7 @@ fn a_task_that_writes_to_its_input_harms_no_other() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn what_cannot_be_staged_is_named() {
     let site = Site::new();
     let fails = |args: &[&str]| site.run([&["run"], args, &["--", "true"]].concat()).exits(1);
@@ -165,7 +166,7 @@ fn what_cannot_be_staged_is_named() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn bad_declarations_are_refused_before_anything_runs() {
     let site = Site::new();
     site.write("f", "");
@@ -192,7 +193,7 @@ fn bad_declarations_are_refused_before_anything_runs() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn a_resumed_run_makes_what_is_needed_of_caches_again() {
     let site = Site::new();
     let file = site.write(
@@ -228,7 +229,7 @@ fn a_resumed_run_makes_what_is_needed_of_caches_again() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn an_interrupted_run_leaves_no_data_behind() {
     let site = Site::new();
     site.write("source", "x");

@@ -1,16 +1,16 @@
 //! The examples that are scripts.
 
 use crate::fixture::{Running, Site};
+use falkon_trials::{skip, trial};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-#[test]
+#[trial]
 fn all_pairs_come_to_the_same_as_in_one_process() {
     let mut python = Command::new("python3");
     let there = python.args(["-c", "import lzma"]).stderr(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        println!("skipped: python3 with lzma is not there");
-        return;
+        skip("python3 with lzma is not there");
     }
     let site = Site::new();
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");

@@ -2,6 +2,7 @@
 //! touched, and nobody gets another's words.
 
 use crate::fixture::{Ran, Running, Site, json_lines};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 
@@ -46,7 +47,7 @@ fn expected(words: &[&str]) -> Vec<(u64, String)> {
     (0..).zip(words.iter().map(|word| format!("{word}\n"))).collect()
 }
 
-#[test]
+#[trial]
 fn nothing_that_others_made_is_removed_or_written_to() {
     let site = Site::new();
     // Names that results have, and names that they had.
@@ -94,7 +95,7 @@ fn nothing_that_others_made_is_removed_or_written_to() {
     ran.says_only(1, "project-stdout/stdout is there already");
 }
 
-#[test]
+#[trial]
 fn files_of_results_that_are_no_files_are_refused() {
     let site = Site::new();
     site.run(["run", "--out", "o", "--", "echo", "hi"]).exits(0);
@@ -110,7 +111,7 @@ fn files_of_results_that_are_no_files_are_refused() {
     }
 }
 
-#[test]
+#[trial]
 fn a_resumed_run_never_gives_a_task_another_one_s_words() {
     let site = Site::new();
     let run = |into: &str, range: &str| {
@@ -129,7 +130,7 @@ fn a_resumed_run_never_gives_a_task_another_one_s_words() {
     }
 }
 
-#[test]
+#[trial]
 fn a_task_whose_output_was_cut_runs_again() {
     let site = Site::new();
     // The first time a task removes what is kept of its long output.
@@ -144,7 +145,7 @@ fn a_task_whose_output_was_cut_runs_again() {
     run("--resume").says("nothing to do");
 }
 
-#[test]
+#[trial]
 fn a_task_is_known_again_by_what_it_is_and_not_by_where_it_stands() {
     let site = Site::new();
     std::fs::create_dir(site.path("g")).unwrap();
@@ -182,7 +183,7 @@ fn a_task_is_known_again_by_what_it_is_and_not_by_where_it_stands() {
     assert!(!site.path("o/tasks/2.stdout").exists());
 }
 
-#[test]
+#[trial]
 fn equal_tasks_are_counted() {
     let site = Site::new();
     let run = |into: &str, lines: &str| {
@@ -196,7 +197,7 @@ fn equal_tasks_are_counted() {
     run("--resume", "x\nx\nx\ny\n").exits(0).says("nothing to do: all 4");
 }
 
-#[test]
+#[trial]
 fn another_working_directory_is_another_task() {
     let site = Site::new();
     for name in ["s1", "s2"] {
@@ -214,7 +215,7 @@ fn another_working_directory_is_another_task() {
     assert_eq!(said(&site, "w"), expected(&["of s2"]));
 }
 
-#[test]
+#[trial]
 fn what_a_task_read_or_wrote_is_looked_at_again() {
     let site = Site::new();
     for name in ["a", "b", "c"] {
@@ -249,7 +250,7 @@ fn what_a_task_read_or_wrote_is_looked_at_again() {
     run("--resume").says("3 done in");
 }
 
-#[test]
+#[trial]
 fn an_input_that_changes_while_its_task_runs_is_not_taken_for_what_was_read() {
     let site = Site::new();
     site.write("in", "one");
@@ -303,7 +304,7 @@ fn refuse_flock() -> std::io::Result<()> {
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-#[test]
+#[trial]
 fn a_folder_is_used_by_one_run_at_a_time_also_where_there_are_no_locks() {
     let site = Site::new();
     let mut started = site.signals("started");
@@ -335,7 +336,7 @@ fn a_folder_is_used_by_one_run_at_a_time_also_where_there_are_no_locks() {
     ran.says("o/.falkon-results.lock");
 }
 
-#[test]
+#[trial]
 fn journals_and_caches_have_one_user_at_a_time_also_where_there_are_no_locks() {
     let site = Site::new();
     let (dir, cache) = (site.text("d"), format!("{}=10MB", site.text("c")));

@@ -2,6 +2,7 @@
 
 use crate::fixture::{Ran, Site, json_lines};
 use falkon_core::runset::RunSet;
+use falkon_trials::{skip, trial};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
@@ -149,15 +150,14 @@ __main__.Connection.send = hold
 "#;
 
 /// A site with the module; nothing if there is no Python.
-fn site() -> Option<Site> {
+fn site() -> Site {
     let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !there {
-        println!("skipped: python3 is not there");
-        return None;
+        skip("python3 is not there");
     }
     let site = Site::new();
     site.write("jobs.py", MODULE);
-    Some(site)
+    site
 }
 
 fn call(site: &Site, args: &[&str]) -> Ran {
@@ -176,9 +176,9 @@ fn field(results: &[Value], name: &str) -> Vec<Value> {
     results.iter().map(|result| result[name].clone()).collect()
 }
 
-#[test]
+#[trial]
 fn values_come_back() {
-    let Some(site) = site() else { return };
+    let site = site();
     let ran = call(&site, &["--call", "jobs:add", "--range", "1-500", "--", "{}", "1000"]);
     let results = ran.exits(0).results();
     let expected: Vec<Value> = (1..=500).map(|number| json!(number + 1000)).collect();
@@ -187,9 +187,9 @@ fn values_come_back() {
     assert!((1..=2).contains(&loads), "the module was loaded {loads} times");
 }
 
-#[test]
+#[trial]
 fn task_files_pass_values_of_any_kind() {
-    let Some(site) = site() else { return };
+    let site = site();
     let file = site.write(
         "tasks.jsonl",
         r#"{"id": "a", "call": "jobs:everything", "args": [1, 2.5, null, {"k": ["é\u0000"]}], "kwargs": {"x": true}}
@@ -209,9 +209,9 @@ fn task_files_pass_values_of_any_kind() {
     call(&site, &["--tasks", &wrong]).exits(2).says("`jobs` names no function");
 }
 
-#[test]
+#[trial]
 fn a_file_is_shipped() {
-    let Some(site) = site() else { return };
+    let site = site();
     let code = "import dataclasses\n\n@dataclasses.dataclass\nclass Point:\n    x: int\n\n\
                 def square(x):\n    return Point(int(x)).x ** 2\n\ndef fails(x):\n    [][1]\n";
     let file = site.write("code.py", code);
@@ -227,9 +227,9 @@ fn a_file_is_shipped() {
     assert!(error.contains("code.py") && error.contains("[][1]"), "{error}");
 }
 
-#[test]
+#[trial]
 fn a_failure_says_what_and_where() {
-    let Some(site) = site() else { return };
+    let site = site();
     let results = call(&site, &["--call", "jobs:raises", "--range", "1-2"]).exits(1).results();
     assert_eq!(field(&results, "exit_code"), [1, 1]);
     let error = results[1]["error"].as_str().unwrap();
@@ -254,9 +254,9 @@ fn a_failure_says_what_and_where() {
     call(&site, &["--call", "jobs:add", "--shell"]).exits(2).says("leave out --shell");
 }
 
-#[test]
+#[trial]
 fn what_cannot_be_json_is_shown() {
-    let Some(site) = site() else { return };
+    let site = site();
     for (function, part) in [("jobs:thing", "<object object at"), ("jobs:endless", "[[...]]")] {
         let results = call(&site, &["--call", function, "--range", "1-2"]).exits(0).results();
         assert!(results[0]["value_repr"].as_str().unwrap().starts_with(part), "{}", results[0]);
@@ -264,9 +264,9 @@ fn what_cannot_be_json_is_shown() {
     }
 }
 
-#[test]
+#[trial]
 fn leaving_is_an_exit_code() {
-    let Some(site) = site() else { return };
+    let site = site();
     let results = call(&site, &["--call", "jobs:leave", "--range", "0-3"]).exits(1).results();
     assert_eq!(field(&results, "exit_code"), [0, 1, 2, 3]);
     let results = call(&site, &["--call", "jobs:leave_saying", "--range", "1-2"]).results();
@@ -274,9 +274,9 @@ fn leaving_is_an_exit_code() {
     assert!(results[0]["error"].as_str().unwrap().contains("had enough"));
 }
 
-#[test]
+#[trial]
 fn a_worker_that_dies_fails_its_call_alone() {
-    let Some(site) = site() else { return };
+    let site = site();
     let results = call(&site, &["--call", "jobs:vanish", "--range", "3-5"]).exits(1).results();
     assert_eq!(field(&results, "exit_code"), [3, 4, 5]);
     for result in &results {
@@ -289,9 +289,9 @@ fn a_worker_that_dies_fails_its_call_alone() {
     assert_eq!(field(&results, "signal"), [9, 9, 9]);
 }
 
-#[test]
+#[trial]
 fn ten_thousand_calls_are_made_exactly_once_whatever_dies() {
-    let Some(site) = site() else { return };
+    let site = site();
     let ran = call(&site, &["--call", "jobs:once", "--range", "1-10000"]).exits(1);
     let mut made = RunSet::default();
     let calls = site.read("calls");
@@ -314,9 +314,9 @@ fn ten_thousand_calls_are_made_exactly_once_whatever_dies() {
     assert!(died > 10, "only {died} workers died");
 }
 
-#[test]
+#[trial]
 fn what_a_call_writes_is_its_own() {
-    let Some(site) = site() else { return };
+    let site = site();
     let results = call(&site, &["--call", "jobs:write", "--range", "1-50"]).exits(0).results();
     for (index, result) in results.iter().enumerate() {
         let x = index + 1;
@@ -334,9 +334,9 @@ fn what_a_call_writes_is_its_own() {
     assert_eq!(ran.exits(0).results().len(), 3);
 }
 
-#[test]
+#[trial]
 fn a_timeout_ends_the_call_that_ran_into_it() {
-    let Some(site) = site() else { return };
+    let site = site();
     // One call to each worker, and many.
     for (range, estimate) in [("0-3", "1000"), ("0-300", "0.00001")] {
         let sometimes = ["--call", "jobs:sometimes_wait", "--timeout", "3", "--range", range];
@@ -350,9 +350,9 @@ fn a_timeout_ends_the_call_that_ran_into_it() {
     }
 }
 
-#[test]
+#[trial]
 fn a_run_that_is_stopped_ends_its_calls() {
-    let Some(site) = site() else { return };
+    let site = site();
     let args = ["run", "--json", "-q", "-j2", "--call", "jobs:wait", "--range", "1-5000"];
     let running = site.start(args);
     wait_for_file(&site, "begun", 2);
@@ -364,9 +364,9 @@ fn a_run_that_is_stopped_ends_its_calls() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn nothing_is_left_of_a_run_that_is_killed() {
-    let Some(site) = site() else { return };
+    let site = site();
     let running = site.start(["run", "-j2", "--call", "jobs:wait", "--range", "1-5000"]);
     wait_for_file(&site, "begun", 2);
     running.kill();
@@ -383,9 +383,9 @@ fn wait_for_file(site: &Site, name: &str, bytes: usize) {
     }
 }
 
-#[test]
+#[trial]
 fn workers_are_replaced_when_they_are_worn() {
-    let Some(site) = site() else { return };
+    let site = site();
     let pids = |args: &[&str]| {
         let results = call(&site, args).exits(0).results();
         let mut pids: Vec<u64> =
@@ -405,9 +405,9 @@ fn workers_are_replaced_when_they_are_worn() {
     assert_eq!(pids(&grown), (3, 3));
 }
 
-#[test]
+#[trial]
 fn workers_that_come_late_to_their_calls_do_not_become_more() {
-    let Some(site) = site() else { return };
+    let site = site();
     site.write("late.py", LATE);
     let range = ["--preload", "late", "--range", "1-2000", "--estimate", "0.00001"];
     let ran = call(&site, &[&range[..], &["--call", "jobs:worker"]].concat());
@@ -418,9 +418,9 @@ fn workers_that_come_late_to_their_calls_do_not_become_more() {
     assert!(workers.len() <= 2, "{workers:?}");
 }
 
-#[test]
+#[trial]
 fn answers_that_fill_the_buffer_are_taken_in_after_those_that_are_under_way() {
-    let Some(site) = site() else { return };
+    let site = site();
     site.write("held.py", HELD);
     let range = ["--preload", "held", "--range", "1-2000", "--estimate", "0.00001"];
     let ran = call(&site, &[&range[..], &["--call", "jobs:fill"]].concat());
@@ -432,24 +432,24 @@ fn answers_that_fill_the_buffer_are_taken_in_after_those_that_are_under_way() {
     }
 }
 
-#[test]
+#[trial]
 fn workers_beyond_the_slots_end_when_they_have_nothing_to_do() {
-    let Some(site) = site() else { return };
+    let site = site();
     let quarters = ["--cpus", "0.25", "--timeout", "60", "--range", "1-8"];
     let ran = call(&site, &[&quarters[..], &["--call", "jobs:wait_until_few_are_left"]].concat());
     assert_eq!(ran.exits(0).results().len(), 8);
 }
 
-#[test]
+#[trial]
 fn a_forked_child_does_not_answer() {
-    let Some(site) = site() else { return };
+    let site = site();
     let results = call(&site, &["--call", "jobs:fork", "--range", "1-100"]).exits(0).results();
     assert!(field(&results, "value").iter().all(|value| value == "parent"));
 }
 
-#[test]
+#[trial]
 fn a_worker_that_cannot_start_fails_every_call_and_says_why() {
-    let Some(site) = site() else { return };
+    let site = site();
     for (args, part) in [
         (&["--worker", "python=no-such-python"][..], "no such command: no-such-python"),
         (&["--worker", "python=false"][..], "exited with 1 before it took calls"),
@@ -467,9 +467,9 @@ fn a_worker_that_cannot_start_fails_every_call_and_says_why() {
     }
 }
 
-#[test]
+#[trial]
 fn environment_and_folder_are_the_tasks_own() {
-    let Some(site) = site() else { return };
+    let site = site();
     std::fs::create_dir(site.path("other")).unwrap();
     site.write(
         "other/there.py",

@@ -2,9 +2,10 @@
 //! if the executor had been, and have not failed.
 
 use crate::fixture::Site;
+use falkon_trials::trial;
 use rustix::process::{Signal, kill_process};
 
-#[test]
+#[trial]
 fn tasks_whose_process_host_was_killed_run_again_and_have_not_failed() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -28,7 +29,7 @@ fn tasks_whose_process_host_was_killed_run_again_and_have_not_failed() {
     site.left().wait_for_none_but(&[dispatcher.service(), &executor]);
 }
 
-#[test]
+#[trial]
 fn a_task_that_takes_its_process_host_down_each_time_is_lost_in_the_end() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -43,7 +44,7 @@ fn a_task_that_takes_its_process_host_down_each_time_is_lost_in_the_end() {
     access.run("submit", &["--wait", "--", "true"]).exits(0);
 }
 
-#[test]
+#[trial]
 fn calls_whose_process_host_was_killed_are_made_again() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

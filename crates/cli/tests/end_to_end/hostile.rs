@@ -6,6 +6,7 @@
 //! `FALKON_SEED` repeats the random choices, `FALKON_HOSTILE_TRACE` prints each
 //! message that is changed.
 
+use falkon_trials::trial;
 mod mangler;
 mod peers;
 mod replay;
@@ -151,7 +152,7 @@ fn still_runs(running: &mut Running, bytes_max: u64) {
     assert!(bytes < bytes_max, "it held {} MiB", bytes >> 20);
 }
 
-#[test]
+#[trial]
 fn whatever_hostile_peers_do_everybody_elses_tasks_end_right() {
     let mut random = Random::seeded("whatever_hostile_peers_do");
     let mut site = Site::new();

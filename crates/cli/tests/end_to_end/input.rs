@@ -5,6 +5,7 @@
 
 use crate::fixture::{Access, CLOCK, Ran, Running, Site, indices, json_lines};
 use crate::resume::SmallDisk;
+use falkon_trials::trial;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +21,7 @@ fn check_both(access: &Access<'_>, site: &Site, args: &[&str], check: impl Fn(Ra
     check(access.run("submit", &[&["--wait"], args].concat()));
 }
 
-#[test]
+#[trial]
 fn commands_that_cannot_run_are_named_with_the_reason() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -52,7 +53,7 @@ fn commands_that_cannot_run_are_named_with_the_reason() {
     access.run("status", &[]).exits(0);
 }
 
-#[test]
+#[trial]
 fn command_lines_and_files_that_make_no_sense_run_nothing() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -109,7 +110,7 @@ fn command_lines_and_files_that_make_no_sense_run_nothing() {
     assert_eq!(access.status()["instances"], serde_json::json!([]), "nothing was submitted");
 }
 
-#[test]
+#[trial]
 fn a_directory_is_a_value_like_any_other() {
     let site = Site::new();
     std::fs::create_dir(site.path("folder")).unwrap();
@@ -117,7 +118,7 @@ fn a_directory_is_a_value_like_any_other() {
     ran.says("Is a directory").says("cat folder: exited with 1");
 }
 
-#[test]
+#[trial]
 fn names_and_arguments_need_not_be_utf8() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -149,7 +150,7 @@ fn names_and_arguments_need_not_be_utf8() {
     assert_eq!(ran.results()[0]["stdout"], "a\u{fffd}b");
 }
 
-#[test]
+#[trial]
 fn a_million_arguments() {
     let site = Site::new();
     // As values, they are a million tasks.
@@ -171,7 +172,7 @@ fn a_million_arguments() {
     site.run(["run", "--tasks", "many.jsonl"]).exits(0);
 }
 
-#[test]
+#[trial]
 fn a_task_that_never_stops_writing_takes_no_memory() {
     let bytes: u64 = if large() { 10 << 30 } else { 1 << 30 };
     let site = Site::new();
@@ -208,7 +209,7 @@ fn a_task_that_never_stops_writing_takes_no_memory() {
     }
 }
 
-#[test]
+#[trial]
 fn children_that_a_task_leaves_behind_are_ended_with_it() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -222,7 +223,7 @@ fn children_that_a_task_leaves_behind_are_ended_with_it() {
     });
 }
 
-#[test]
+#[trial]
 fn an_output_directory_that_cannot_be_written_is_told_before_anything_runs() {
     let site = Site::new();
     site.write("file", "");
@@ -234,23 +235,31 @@ fn an_output_directory_that_cannot_be_written_is_told_before_anything_runs() {
     check("file");
     check("file/below");
     check("/proc/falkon");
+}
+
+#[trial]
+fn a_read_only_file_system_is_told_before_anything_runs() {
+    let site = Site::new();
     // Root may write to a directory without the permission; only a mount stops
     // it.
-    if let Some(_disk) = SmallDisk::mount(&site, "frozen", "1m") {
-        let mut command = site.program("mount");
-        command.args(["-o", "remount,ro"]).arg(site.path("frozen"));
-        Running::start(command).finish().exits(0);
-        check("frozen/o");
-        site.run(["start", "--dir", "frozen/d"]).exits(2).says_only(1, "Read-only file system");
-    }
+    let _disk = SmallDisk::mount(&site, "frozen", "1m");
+    let mut command = site.program("mount");
+    command.args(["-o", "remount,ro"]).arg(site.path("frozen"));
+    Running::start(command).finish().exits(0);
+    site.run(["run", "--out", "frozen/o", "--", "touch", "ran"]).exits(2).says_only(1, "frozen/o");
+    assert!(!site.path("ran").exists());
+    site.run(["start", "--dir", "frozen/d"]).exits(2).says_only(1, "Read-only file system");
 }
 
 /// Room for an instance, but not for what [`long_lines`] asks for.
 const TIGHT_DISK: &str = "54m";
 
+/// Tasks of [`long_lines`]: in one message or in several, they do not fit.
+const LONG_LINES: u64 = 150_000;
+
 /// Submits more than a [`TIGHT_DISK`] has room for, and waits until that is said.
 fn long_lines(site: &Site, access: &Access<'_>, options: &[&str]) -> Running {
-    let lines: String = (0..60_000).map(|line| format!("value {line:040}\n")).collect();
+    let lines: String = (0..LONG_LINES).map(|line| format!("value {line:040}\n")).collect();
     site.write("lines", lines);
     let words = [options, &["--each-line", "lines", "--", "@noop"]].concat();
     let client = access.start("submit", &words);
@@ -258,10 +267,10 @@ fn long_lines(site: &Site, access: &Access<'_>, options: &[&str]) -> Running {
     client
 }
 
-#[test]
+#[trial]
 fn a_dispatcher_whose_disk_is_full_waits_and_goes_on() {
     let site = Site::new();
-    let Some(_disk) = SmallDisk::mount(&site, "d", TIGHT_DISK) else { return };
+    let _disk = SmallDisk::mount(&site, "d", TIGHT_DISK);
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let _executor = dispatcher.executor("worker", &["--slots", "2"]);
@@ -273,15 +282,15 @@ fn a_dispatcher_whose_disk_is_full_waits_and_goes_on() {
     access.run("tasks", &[&early]).exits(0);
     SmallDisk::resize(&site, "d", "200m");
     let ran = client.finish().exits(0);
-    assert!(indices(ran.text()) == (0..60_000).collect::<Vec<_>>());
+    assert!(indices(ran.text()) == (0..LONG_LINES).collect::<Vec<_>>());
     assert_eq!(ran.err.matches("waiting: ").count(), 1, "{}", ran.err);
     assert_eq!(access.results(&early).len(), 10);
 }
 
-#[test]
+#[trial]
 fn a_dispatcher_killed_while_its_disk_is_full_starts_again_with_all_it_accepted() {
     let site = Site::new();
-    let Some(_disk) = SmallDisk::mount(&site, "d", TIGHT_DISK) else { return };
+    let _disk = SmallDisk::mount(&site, "d", TIGHT_DISK);
     let mut dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let early = access.submit(&["--range", "1-10", "--", "echo"]);
@@ -297,11 +306,11 @@ fn a_dispatcher_killed_while_its_disk_is_full_starts_again_with_all_it_accepted(
     let ran = client.finish().exits(0);
     let _executor = dispatcher.executor("worker", &["--slots", "2"]);
     let text = access.run("results", &[ran.text().trim(), "--json"]).exits(0);
-    assert!(indices(text.text()) == (0..60_000).collect::<Vec<_>>());
+    assert!(indices(text.text()) == (0..LONG_LINES).collect::<Vec<_>>());
     assert_eq!(access.results(&early).len(), 10);
 }
 
-#[test]
+#[trial]
 fn a_clock_that_is_set_back_changes_nothing() {
     let site = Site::new();
     let clock = site.library("clock", CLOCK);
@@ -352,7 +361,7 @@ fn a_clock_that_is_set_back_changes_nothing() {
     site.left().wait_for_none_but(&[&dispatcher, &executor]);
 }
 
-#[test]
+#[trial]
 fn ten_times_the_load() {
     let tasks: u64 = if large() { 10_000_000 } else { 1_000_000 };
     let site = Site::new();

@@ -5,6 +5,7 @@
 //! and `FALKON_SEED` repeats the choices.
 
 use crate::fixture::{Access, Dispatcher, Random, Running, Site, indices};
+use falkon_trials::trial;
 use rustix::process::Signal;
 
 /// Rounds if `FALKON_ROUNDS` does not say.
@@ -39,7 +40,7 @@ const LANES: [(Victim, Moment); 6] = [
     (Victim::Any, Moment::Run),
 ];
 
-#[test]
+#[trial]
 fn nothing_is_lost_and_nothing_comes_twice() {
     let rounds = std::env::var("FALKON_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let random = Random::seeded("nothing_is_lost_and_nothing_comes_twice");
@@ -262,7 +263,7 @@ impl Lane {
 
 /// A journal is replaced by a snapshot when it has grown enough; whatever of
 /// the snapshot is there when the dispatcher dies, all is there afterwards.
-#[test]
+#[trial]
 fn a_dispatcher_killed_while_it_compacts_its_journal_keeps_everything() {
     const TASKS: u64 = 150_000;
     let mut random = Random::seeded("a_dispatcher_killed_while_it_compacts");

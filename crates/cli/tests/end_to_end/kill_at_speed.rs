@@ -6,6 +6,7 @@
 use crate::fixture::{Access, Dispatcher, PATIENCE, Random, Running, Site};
 use crate::input::large;
 use crate::kill::find;
+use falkon_trials::trial;
 use std::io::{BufRead, BufReader, BufWriter, PipeReader, Write};
 use std::process::Stdio;
 use std::time::Instant;
@@ -27,7 +28,7 @@ const LARGE: Size =
     Size { tasks: 10_000_000, command: &["@noop"], strikes: 12, pause_micros: 500_000 };
 const NAME: &str = "speed";
 
-#[test]
+#[trial]
 fn at_full_speed_nothing_is_lost_and_nothing_comes_twice() {
     let Size { tasks, command: program, strikes, pause_micros } =
         if large() { LARGE } else { SMALL };

@@ -5,11 +5,12 @@ use falkon_core::dispatch::InstanceOptions;
 use falkon_core::task::{Packed, Rows, Submission, TaskClass, TaskId};
 use falkon_node::client::Client;
 use falkon_node::secure::{AccessFile, Role};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use std::sync::Arc;
 
-#[test]
+#[trial]
 fn results_that_nobody_looks_at_expire_and_whoever_asks_is_told_so() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &["--keep", "1s"]);
@@ -45,7 +46,7 @@ fn results_that_nobody_looks_at_expire_and_whoever_asks_is_told_so() {
     assert_eq!(access.results(&long).len(), 1);
 }
 
-#[test]
+#[trial]
 fn the_status_of_several_instances_says_how_old_they_are_and_what_they_hold() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -100,7 +101,7 @@ fn one_process(argv: &[&str]) -> Submission {
     }
 }
 
-#[test]
+#[trial]
 fn what_a_vanished_client_had_is_stopped() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -133,7 +134,7 @@ fn what_a_vanished_client_had_is_stopped() {
     ran.says_only(1, "has expired");
 }
 
-#[test]
+#[trial]
 fn what_nobody_offers_fails_where_that_is_wanted() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

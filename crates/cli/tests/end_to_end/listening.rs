@@ -7,6 +7,7 @@ use falkon_node::client::Client;
 use falkon_node::object::object_id;
 use falkon_node::peer::{Peer, Visitor};
 use falkon_node::secure::{AccessFile, Level, Role};
+use falkon_trials::trial;
 use falkon_wire::message::Ticket;
 use std::path::Path;
 
@@ -29,7 +30,7 @@ async fn put(site: &Site, access: &AccessFile, listen: impl Fn(&str) -> String) 
     ticket
 }
 
-#[test]
+#[trial]
 fn no_secret_travels_readable_at_any_level() {
     for (level, readable) in
         [(Level::None, true), (Level::Authenticate, true), (Level::Encrypt, false)]

@@ -41,3 +41,7 @@ mod stall;
 mod strangers;
 mod terminal;
 mod tries;
+
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
+}

@@ -8,6 +8,7 @@ use falkon_core::dispatch::{InstanceOptions, Join, Lease, Selection, Update};
 use falkon_core::task::Resources;
 use falkon_node::client::{Client, ClientError};
 use falkon_node::secure::{AccessFile, Role, Session};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION};
 use std::io::{Read, Write};
@@ -46,7 +47,7 @@ fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-#[test]
+#[trial]
 fn strangers_at_the_port_disturb_nobody() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -99,7 +100,7 @@ fn strangers_at_the_port_disturb_nobody() {
     access.run("status", &[]).exits(0);
 }
 
-#[test]
+#[trial]
 fn other_programs_and_other_releases_at_the_address_are_named() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -129,7 +130,7 @@ fn other_programs_and_other_releases_at_the_address_are_named() {
     );
 }
 
-#[test]
+#[trial]
 fn members_that_talk_nonsense_are_closed_and_nothing_else_happens() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -203,7 +204,7 @@ async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
     session
 }
 
-#[test]
+#[trial]
 fn who_reaches_the_dispatcher_alone_is_told_where_to_move_data() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--security", "none"]);

@@ -8,6 +8,7 @@ use falkon_core::result::{Captured, Detail, Outcome, Overflow, Report, Stream};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time};
 use falkon_node::client::{Client, ClientError};
 use falkon_node::secure::{AccessFile, Role, Session};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToExecutor};
@@ -48,7 +49,7 @@ fn kept(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-#[test]
+#[trial]
 fn long_output_of_remote_tasks_is_whole_wherever_it_is_read() {
     for level in ["none", "authenticate", "encrypt"] {
         let site = Site::new();
@@ -80,7 +81,7 @@ fn long_output_of_remote_tasks_is_whole_wherever_it_is_read() {
     }
 }
 
-#[test]
+#[trial]
 fn a_client_opens_and_removes_no_file_but_its_own() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -105,7 +106,7 @@ fn a_client_opens_and_removes_no_file_but_its_own() {
     }
 }
 
-#[test]
+#[trial]
 fn two_executors_with_one_scratch_directory_keep_apart_what_their_tasks_write() {
     let site = Site::new();
     let scratch = site.text("s");
@@ -144,7 +145,7 @@ fn two_executors_with_one_scratch_directory_keep_apart_what_their_tasks_write() 
     }
 }
 
-#[test]
+#[trial]
 fn kept_output_goes_with_its_instance_and_with_its_executor() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -186,7 +187,7 @@ fn kept_output_goes_with_its_instance_and_with_its_executor() {
     assert_eq!(kept(&scratch).len(), 0, "it goes with its executor");
 }
 
-#[test]
+#[trial]
 fn output_goes_whose_discarding_a_dispatcher_has_forgotten() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -211,7 +212,7 @@ fn output_goes_whose_discarding_a_dispatcher_has_forgotten() {
     assert!(is_all(access.run("results", &[&kept_one]).exits(0).text(), 'a'));
 }
 
-#[test]
+#[trial]
 fn output_goes_that_was_written_when_its_process_host_was_killed() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -262,7 +263,7 @@ async fn one_task(
     (instance, client, secret)
 }
 
-#[test]
+#[trial]
 fn kept_output_goes_when_its_result_is_acknowledged() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -289,7 +290,7 @@ fn kept_output_goes_when_its_result_is_acknowledged() {
     poll("the output of a result that was acknowledged goes", || kept(&scratch).is_empty());
 }
 
-#[test]
+#[trial]
 fn output_is_read_by_those_who_may_read_its_instance() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -400,7 +401,7 @@ impl Liar {
     }
 }
 
-#[test]
+#[trial]
 fn what_an_executor_claims_to_keep_costs_others_nothing() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--security", "none"]);
@@ -452,7 +453,7 @@ fn what_an_executor_claims_to_keep_costs_others_nothing() {
     );
 }
 
-#[test]
+#[trial]
 fn a_run_leaves_nothing_in_the_temporary_directory() {
     let site = Site::new();
     let command = long('t');

@@ -1,6 +1,7 @@
 //! Executors that the provisioner gets by itself: from this machine, and from
 //! real batch schedulers.
 
+use falkon_trials::trial;
 mod gridengine;
 mod slurm;
 
@@ -45,7 +46,7 @@ fn prefix_of(dispatcher: &Dispatcher<'_>) -> String {
     format!("falkon-{}-", &access["dispatcher"].as_str().unwrap()[..8])
 }
 
-#[test]
+#[trial]
 fn processes_of_this_machine_come_and_go() {
     let site = Site::new();
     let queue = "kind = \"local\"\nnodes_max = 1\nidle = 1\nrelease = \"idle\"\n\
@@ -116,7 +117,7 @@ fn processes_of_this_machine_come_and_go() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn what_cannot_be_is_said_at_once() {
     let site = Site::new();
     site.run(["start", "--dir", "x", "--provision", "slrm"]).exits(2).says("choose slurm, ");

@@ -4,6 +4,7 @@
 use crate::fixture::{Access, Dispatcher, Site, poll};
 use crate::resume::SmallDisk;
 use falkon_core::limits::RESULTS_MEMORY_BYTES_MAX;
+use falkon_trials::trial;
 use std::path::PathBuf;
 
 const TASKS: usize = 5000;
@@ -52,7 +53,7 @@ fn page_files(site: &Site) -> Vec<PathBuf> {
     files
 }
 
-#[test]
+#[trial]
 fn output_beyond_memory_is_on_disk_and_complete_after_a_kill() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -92,10 +93,10 @@ fn output_beyond_memory_is_on_disk_and_complete_after_a_kill() {
     poll("pages are removed", || page_files(&site).len() <= 1);
 }
 
-#[test]
+#[trial]
 fn a_disk_that_is_full_delays_results_and_loses_none() {
     let site = Site::new();
-    let Some(_small) = SmallDisk::mount(&site, "d", "180m") else { return };
+    let _small = SmallDisk::mount(&site, "d", "180m");
     let mut dispatcher = site.dispatcher("d", &[]);
     let _executor = dispatcher.executor("one", &["--slots", "4"]);
     let access = dispatcher.access();

@@ -1,6 +1,7 @@
 //! `--out` and `--resume`: what was written is true, whatever happened.
 
 use crate::fixture::{Random, Running, Site, json_lines};
+use falkon_trials::{skip, trial};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ fn executions(site: &Site) -> BTreeMap<u64, u64> {
     executions
 }
 
-#[test]
+#[trial]
 fn an_interrupted_run_goes_on_where_it_was() {
     const TASKS: u64 = 150;
     let mut random = Random::seeded("an_interrupted_run_goes_on_where_it_was");
@@ -87,7 +88,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
     }
 }
 
-#[test]
+#[trial]
 fn what_failed_or_changed_runs_again() {
     let site = Site::new();
     let run = |into: &str, word: &str| {
@@ -107,7 +108,7 @@ fn what_failed_or_changed_runs_again() {
     assert_eq!(site.read("log").lines().count(), 5);
 }
 
-#[test]
+#[trial]
 fn a_resumed_graph_runs_only_what_has_not_succeeded() {
     let site = Site::new();
     let file = site.write(
@@ -125,7 +126,7 @@ fn a_resumed_graph_runs_only_what_has_not_succeeded() {
     assert_eq!(ids, ["b", "c"]);
 }
 
-#[test]
+#[trial]
 fn few_files_or_one_per_task_and_stream() {
     let site = Site::new();
     let run = |dir: &str, more: &[&str]| {
@@ -158,7 +159,7 @@ fn few_files_or_one_per_task_and_stream() {
     assert_eq!(printed[1]["stdout"], "out1\n");
 }
 
-#[test]
+#[trial]
 fn long_output_is_complete_and_json_says_where_it_is_not() {
     let site = Site::new();
     let script = "seq 1000000; echo end of errors >&2; exit 3";
@@ -191,7 +192,7 @@ fn long_output_is_complete_and_json_says_where_it_is_not() {
     ran.says("| 1000000\n").says("| the cause\n");
 }
 
-#[test]
+#[trial]
 fn a_directory_is_used_by_one_run_at_a_time() {
     let site = Site::new();
     let mut started = site.signals("started");
@@ -211,10 +212,10 @@ fn a_directory_is_used_by_one_run_at_a_time() {
     run("--out", "/dev/null/o").exits(2).says_only(1, "cannot create the directory /dev/null/o");
 }
 
-#[test]
+#[trial]
 fn a_full_disk_loses_nothing_that_a_resumed_run_does_not_make_good() {
     let site = Site::new();
-    let Some(_small) = SmallDisk::mount(&site, "small", "256k") else { return };
+    let _small = SmallDisk::mount(&site, "small", "256k");
     let script = "seq -f 'line %05g of {}' 100";
     let command = ["--range", "0-199", "--", "sh", "-c", script];
     let expected = |index: u64| {
@@ -243,17 +244,16 @@ pub(crate) struct SmallDisk(std::path::PathBuf);
 
 impl SmallDisk {
     /// Mounts one; `None`, with a line that says so, without the right to.
-    pub(crate) fn mount(site: &Site, name: &str, size: &str) -> Option<SmallDisk> {
+    pub(crate) fn mount(site: &Site, name: &str, size: &str) -> SmallDisk {
         let path = site.path(name);
         std::fs::create_dir(&path).unwrap();
         let mut command = site.program("mount");
         command.args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&path);
         if rustix::process::geteuid().is_root() && Running::start(command).finish().status.success()
         {
-            return Some(SmallDisk(path));
+            return SmallDisk(path);
         }
-        println!("skipped: only root can mount a small disk");
-        None
+        skip("only root can mount a small disk")
     }
 
     pub(crate) fn resize(site: &Site, name: &str, size: &str) {

@@ -3,6 +3,7 @@
 
 use crate::fixture::{Access, Site, poll};
 use crate::resume::SmallDisk;
+use falkon_trials::trial;
 
 /// A task's output; its number comes last.
 const OUTPUT_BYTES: usize = 60_000;
@@ -21,10 +22,10 @@ fn submit_few(range: &str) -> [&str; 7] {
     ["--wait", "--range", range, "--", "sh", "-c", "echo {}"]
 }
 
-#[test]
+#[trial]
 fn clients_wait_for_room_and_go_on_when_an_instance_is_destroyed() {
     let site = Site::new();
-    let Some(_small) = SmallDisk::mount(&site, "d", DISK) else { return };
+    let _small = SmallDisk::mount(&site, "d", DISK);
     let dispatcher = site.dispatcher("d", &[]);
     let _executor = dispatcher.executor("one", &["--slots", "3"]);
     let access = dispatcher.access();
@@ -52,10 +53,10 @@ fn clients_wait_for_room_and_go_on_when_an_instance_is_destroyed() {
     assert_eq!(ran.sorted().len(), 100, "{ran}");
 }
 
-#[test]
+#[trial]
 fn who_waits_for_room_for_an_instance_goes_on_with_a_dispatcher_that_comes_back() {
     let site = Site::new();
-    let Some(_small) = SmallDisk::mount(&site, "d", TINY_DISK) else { return };
+    let _small = SmallDisk::mount(&site, "d", TINY_DISK);
     let mut dispatcher = site.dispatcher("d", &[]);
     let waits = dispatcher.access().start("submit", &submit_few("1-20"));
     waits.wait_for("waiting: the dispatcher has no room for more: its disk at ");
@@ -68,10 +69,10 @@ fn who_waits_for_room_for_an_instance_goes_on_with_a_dispatcher_that_comes_back(
     assert_eq!(ran.sorted().len(), 20, "{ran}");
 }
 
-#[test]
+#[trial]
 fn a_disk_that_others_fill_stops_no_destroy_and_goes_on_by_itself() {
     let site = Site::new();
-    let Some(_small) = SmallDisk::mount(&site, "d", DISK) else { return };
+    let _small = SmallDisk::mount(&site, "d", DISK);
     let dispatcher = site.dispatcher("d", &[]);
     let _executor = dispatcher.executor("one", &["--slots", "2"]);
     let access = dispatcher.access();

@@ -1,6 +1,7 @@
 //! `falkon run`: sources, task graphs, limits, output.
 
 use crate::fixture::{Site, indices, json_lines};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,7 +25,7 @@ fn filled(value: &str, number: usize) -> String {
     format!("{value}|{base}|{}|{}|{dir}|{number}", stem(value), stem(base))
 }
 
-#[test]
+#[trial]
 fn every_source_fills_every_placeholder() {
     let site = Site::new();
     std::fs::create_dir(site.path("deep")).unwrap();
@@ -54,7 +55,7 @@ fn every_source_fills_every_placeholder() {
     check(&["--range", "4--2:-3"], None, &["4", "1", "-2"]);
 }
 
-#[test]
+#[trial]
 fn sources_combine_and_name_their_values_by_number() {
     let site = Site::new();
     site.write("x.a", "");
@@ -84,7 +85,7 @@ fn sources_combine_and_name_their_values_by_number() {
     assert_eq!(ran.exits(0).lines(), expected);
 }
 
-#[test]
+#[trial]
 fn values_are_appended_or_quoted_for_the_shell() {
     let site = Site::new();
     let nasty = "a b; echo $(id) 'q' \"d\" \\ *";
@@ -104,7 +105,7 @@ fn check_list(site: &Site, name: &str, jsonl: &str, toml: &str, check: impl Fn(&
     }
 }
 
-#[test]
+#[trial]
 fn a_task_file_says_everything_about_its_tasks() {
     let site = Site::new();
     site.write("in.txt", "from a file");
@@ -184,7 +185,7 @@ fn check_order(results: &[Value], after: impl Fn(usize) -> Vec<usize>) {
     }
 }
 
-#[test]
+#[trial]
 fn a_graph_runs_in_order() {
     // Layers of tasks, each reading files of the layer before, declared as
     // inputs and outputs; and a chain by `after`. A task that reads a file that
@@ -233,7 +234,7 @@ fn a_graph_runs_in_order() {
     });
 }
 
-#[test]
+#[trial]
 fn what_depends_on_a_failure_fails_with_that_as_its_cause() {
     let site = Site::new();
     let file = site.write(
@@ -261,7 +262,7 @@ fn what_depends_on_a_failure_fails_with_that_as_its_cause() {
         .says("1 done, 3 failed");
 }
 
-#[test]
+#[trial]
 fn a_failed_task_is_tried_again_as_often_as_allowed() {
     let site = Site::new();
     let script = "echo x >> log{}; test $(wc -l < log{}) -gt {}";
@@ -275,7 +276,7 @@ fn a_failed_task_is_tried_again_as_often_as_allowed() {
     }
 }
 
-#[test]
+#[trial]
 fn a_timeout_ends_the_task_with_all_its_children() {
     let site = Site::new();
     let script = "sleep 1000 & setsid sleep 1000 & trap '' TERM; sleep 1000; sleep 1000";
@@ -290,7 +291,7 @@ fn a_timeout_ends_the_task_with_all_its_children() {
     }
 }
 
-#[test]
+#[trial]
 fn fail_fast_cancels_the_rest() {
     let site = Site::new();
     let mut gate = site.gate("gate");
@@ -308,7 +309,7 @@ fn fail_fast_cancels_the_rest() {
     assert_eq!(results.iter().filter(|one| one["status"] == "done").count(), 29);
 }
 
-#[test]
+#[trial]
 fn keep_order_keeps_the_order_and_without_it_the_first_to_end_is_first() {
     let site = Site::new();
     let mut gate = site.gate("gate");
@@ -332,7 +333,7 @@ fn keep_order_keeps_the_order_and_without_it_the_first_to_end_is_first() {
     }
 }
 
-#[test]
+#[trial]
 fn json_has_the_fields_that_are_documented() {
     let site = Site::new();
     let script = "echo out; echo err >&2; case {} in 1) exit 0;; 2) exit 5;; 3) kill -9 $$;; esac";
@@ -377,7 +378,7 @@ fn json_has_the_fields_that_are_documented() {
     }
 }
 
-#[test]
+#[trial]
 fn a_dry_run_prints_the_plan_and_runs_nothing() {
     let site = Site::new();
     let args = ["--range", "1-3", "--timeout", "5", "--", "touch", "file {}"];
@@ -393,7 +394,7 @@ fn a_dry_run_prints_the_plan_and_runs_nothing() {
     assert!(site.path("file 3").exists());
 }
 
-#[test]
+#[trial]
 fn quiet_says_nothing_and_the_exit_status_says_it_all() {
     let site = Site::new();
     let check = |args: &[&str], code: i32, silent: bool| {
@@ -413,7 +414,7 @@ fn quiet_says_nothing_and_the_exit_status_says_it_all() {
     ran.exits(3).says_only(1, "cannot write results to standard output: No space left on device");
 }
 
-#[test]
+#[trial]
 fn ten_thousand_processes() {
     let site = Site::new();
     let ran = site.run(["run", "--json", "-j", "4", "--range", "1-10000", "--", "/bin/true"]);
@@ -422,7 +423,7 @@ fn ten_thousand_processes() {
     assert_eq!(ran.text().matches("\"status\":\"done\"").count(), 10_000);
 }
 
-#[test]
+#[trial]
 fn a_workflow_file_runs() {
     let site = Site::new();
     let task = |name: &str, program: &str, arguments: &[&str]| serde_json::json!({ "id": name, "command": { "program": program, "arguments": arguments } });
@@ -462,7 +463,7 @@ fn a_workflow_file_runs() {
     assert_eq!(site.read("joined"), "left\nright\n");
 }
 
-#[test]
+#[trial]
 fn gpus_memory_and_custom_resources_are_shared_out() {
     let site = Site::new();
     let mut started = site.signals("started");

@@ -1,6 +1,7 @@
 //! Who gets in, and what they may do there.
 
 use crate::fixture::{Access, Dispatcher, Running, Site, heard_along};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +33,7 @@ fn secrets(path: &Path) -> Vec<String> {
     secrets.values().map(|secret| secret.as_str().unwrap().to_owned()).collect()
 }
 
-#[test]
+#[trial]
 fn three_levels() {
     for (level, readable) in [("none", true), ("authenticate", true), ("encrypt", false)] {
         let site = Site::new();
@@ -64,7 +65,7 @@ fn three_levels() {
     }
 }
 
-#[test]
+#[trial]
 fn who_ends_as_it_should_leaves_no_word_of_a_broken_connection() {
     for level in ["none", "authenticate", "encrypt"] {
         let site = Site::new();
@@ -92,7 +93,7 @@ fn who_ends_as_it_should_leaves_no_word_of_a_broken_connection() {
     }
 }
 
-#[test]
+#[trial]
 fn beyond_this_machine_everything_is_encrypted_unless_forced() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--listen", "0.0.0.0:0"]);
@@ -110,7 +111,7 @@ fn beyond_this_machine_everything_is_encrypted_unless_forced() {
     }
 }
 
-#[test]
+#[trial]
 fn wrong_and_old_access_files_are_refused() {
     for level in ["none", "authenticate", "encrypt"] {
         let site = Site::new();
@@ -159,7 +160,7 @@ fn wrong_and_old_access_files_are_refused() {
     }
 }
 
-#[test]
+#[trial]
 fn damaged_and_exposed_access_files_are_refused_with_what_to_do() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -187,7 +188,7 @@ fn damaged_and_exposed_access_files_are_refused_with_what_to_do() {
     check(&site.path("huge"), "is larger than");
 }
 
-#[test]
+#[trial]
 fn each_role_may_do_its_part_and_nothing_else() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -260,7 +261,7 @@ fn in_its_own<'a>(site: &'a Site, dispatcher: &Dispatcher, file: &str) -> (Strin
     (instance, Access::at(site, Path::new(&path)))
 }
 
-#[test]
+#[trial]
 fn an_instance_file_opens_no_later_instance_of_the_same_number() {
     for concentrators in ["0", "1"] {
         let site = Site::new();
@@ -305,7 +306,7 @@ fn an_instance_file_opens_no_later_instance_of_the_same_number() {
     }
 }
 
-#[test]
+#[trial]
 fn an_instance_file_ends_with_a_dispatcher_that_keeps_no_journal() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &["--no-journal"]);
@@ -318,7 +319,7 @@ fn an_instance_file_ends_with_a_dispatcher_that_keeps_no_journal() {
     own.run("destroy", &[&first]).exits(2).says_only(1, "does not open instance 0");
 }
 
-#[test]
+#[trial]
 fn an_executor_whose_access_was_renewed_says_so_and_keeps_trying() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -334,7 +335,7 @@ fn an_executor_whose_access_was_renewed_says_so_and_keeps_trying() {
     dispatcher.service().wait_for("executor worker joined");
 }
 
-#[test]
+#[trial]
 fn a_dispatcher_that_is_started_again_is_where_it_was() {
     let site = Site::new();
     let queue = site.write("q.toml", "kind = \"slurm\"\nquery_interval = 3600\n");

@@ -1,10 +1,11 @@
 //! A dispatcher, executors and clients, each a process of its own.
 
 use crate::fixture::{Access, Site, indices, poll};
+use falkon_trials::trial;
 use rustix::process::Signal;
 use serde_json::Value;
 
-#[test]
+#[trial]
 fn from_start_to_stop() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -66,7 +67,7 @@ fn from_start_to_stop() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn the_access_file_is_found_in_the_usual_places() {
     let site = Site::new();
     site.run(["status"]).exits(2).says_only(1, "start a dispatcher with `falkon start`");
@@ -88,7 +89,7 @@ fn the_access_file_is_found_in_the_usual_places() {
     usual.finish().exits(0);
 }
 
-#[test]
+#[trial]
 fn submit_and_wait_is_like_run() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -128,7 +129,7 @@ fn submit_and_wait_is_like_run() {
     assert!(ran.err.contains("cancelled"), "{ran}");
 }
 
-#[test]
+#[trial]
 fn instances_get_fair_shares() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -155,7 +156,7 @@ fn instances_get_fair_shares() {
     assert!(first + second > 100, "they hardly met: {first} and {second}");
 }
 
-#[test]
+#[trial]
 fn tasks_wait_for_an_executor_and_their_owner_is_told() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -175,7 +176,7 @@ fn tasks_wait_for_an_executor_and_their_owner_is_told() {
     assert_eq!(waiting.finish().exits(0).text(), "found\n");
 }
 
-#[test]
+#[trial]
 fn an_executor_that_leaves_finishes_what_runs_and_hands_back_the_rest() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -201,7 +202,7 @@ fn an_executor_that_leaves_finishes_what_runs_and_hands_back_the_rest() {
     assert_eq!(results.len(), 50);
 }
 
-#[test]
+#[trial]
 fn an_executor_told_twice_leaves_at_once_and_its_tasks_run_elsewhere() {
     check_lost(|executor| {
         executor.signal(Signal::INT);
@@ -210,7 +211,7 @@ fn an_executor_told_twice_leaves_at_once_and_its_tasks_run_elsewhere() {
     });
 }
 
-#[test]
+#[trial]
 fn a_killed_executor_s_tasks_run_elsewhere() {
     check_lost(|executor| executor.signal(Signal::KILL));
 }
@@ -235,7 +236,7 @@ fn check_lost(end: impl Fn(&crate::fixture::Running)) {
     }
 }
 
-#[test]
+#[trial]
 fn what_a_killed_executor_leaves_on_the_disk_is_removed_by_the_next() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -253,7 +254,7 @@ fn what_a_killed_executor_leaves_on_the_disk_is_removed_by_the_next() {
     assert_eq!(caches(), 2);
 }
 
-#[test]
+#[trial]
 fn what_was_sent_ahead_behind_a_long_task_is_taken_back_for_an_idle_executor() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -278,7 +279,7 @@ fn what_was_sent_ahead_behind_a_long_task_is_taken_back_for_an_idle_executor() {
     assert_eq!(indices(results.finish().exits(0).text()), (0..100).collect::<Vec<_>>());
 }
 
-#[test]
+#[trial]
 fn resources_are_never_given_out_twice() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -324,7 +325,7 @@ fn resources_are_never_given_out_twice() {
     }
 }
 
-#[test]
+#[trial]
 fn cancel_and_destroy_end_what_runs() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -352,7 +353,7 @@ fn cancel_and_destroy_end_what_runs() {
     waiting.finish().exits(2).says("there is no instance");
 }
 
-#[test]
+#[trial]
 fn results_are_streamed_to_everyone_who_asks() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -374,7 +375,7 @@ fn results_are_streamed_to_everyone_who_asks() {
     }
 }
 
-#[test]
+#[trial]
 fn who_waits_for_results_learns_that_their_instance_was_destroyed() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -392,7 +393,7 @@ fn who_waits_for_results_learns_that_their_instance_was_destroyed() {
     }
 }
 
-#[test]
+#[trial]
 fn a_restarted_dispatcher_goes_on_and_running_tasks_do_not_notice() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -428,7 +429,7 @@ fn a_restarted_dispatcher_goes_on_and_running_tasks_do_not_notice() {
     site.left().wait_for_none_but(&[dispatcher.service(), &executor]);
 }
 
-#[test]
+#[trial]
 fn one_directory_and_one_port_belong_to_one_dispatcher() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -446,7 +447,7 @@ fn one_directory_and_one_port_belong_to_one_dispatcher() {
     site.run(["start", "--dir", "/dev/null/d"]).exits(2).says_only(1, "cannot create /dev/null/d");
 }
 
-#[test]
+#[trial]
 fn a_client_may_go_while_its_tasks_run() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -464,7 +465,7 @@ fn a_client_may_go_while_its_tasks_run() {
     access.run("wait", &["0"]).exits(0).says("3 done");
 }
 
-#[test]
+#[trial]
 fn the_journal_may_be_safer_or_left_out() {
     let site = Site::new();
     for (name, args, survives) in [
@@ -488,7 +489,7 @@ fn the_journal_may_be_safer_or_left_out() {
     }
 }
 
-#[test]
+#[trial]
 fn a_damaged_journal_is_refused_and_can_be_salvaged() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -528,7 +529,7 @@ fn a_damaged_journal_is_refused_and_can_be_salvaged() {
 }
 
 /// Keeps the fixture's own promise: an access elsewhere is as good.
-#[test]
+#[trial]
 fn an_access_file_may_be_copied() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -537,7 +538,7 @@ fn an_access_file_may_be_copied() {
     Access::at(&site, &copy).run("status", &[]).exits(0);
 }
 
-#[test]
+#[trial]
 fn tasks_say_how_they_ended_and_which_of_them_run() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

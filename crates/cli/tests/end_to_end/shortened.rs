@@ -2,6 +2,7 @@
 //! storage: the dispatcher comes back with less than it had acknowledged.
 
 use crate::fixture::{Access, Dispatcher, Running, Site, json_lines, poll};
+use falkon_trials::trial;
 use std::path::{Path, PathBuf};
 
 /// Starts tasks that are waited for, each of which waits for its gate.
@@ -55,7 +56,7 @@ fn fail(dispatcher: &mut Dispatcher<'_>, journal: &[(PathBuf, Vec<u8>)]) {
     dispatcher.start();
 }
 
-#[test]
+#[trial]
 fn tasks_that_the_journal_has_lost_are_submitted_again_by_who_waits_for_them() {
     let site = Site::new();
     let mut gates: Vec<_> = (0..2).map(|task| site.gate(&format!("gate{task}"))).collect();
@@ -80,7 +81,7 @@ fn tasks_that_the_journal_has_lost_are_submitted_again_by_who_waits_for_them() {
     assert_eq!(indices, [0, 1]);
 }
 
-#[test]
+#[trial]
 fn results_that_the_journal_has_lost_come_again_and_none_comes_twice() {
     let site = Site::new();
     let mut gates: Vec<_> = (0..3).map(|task| site.gate(&format!("gate{task}"))).collect();
@@ -107,7 +108,7 @@ fn results_that_the_journal_has_lost_come_again_and_none_comes_twice() {
     assert_eq!(indices, [0, 1, 2]);
 }
 
-#[test]
+#[trial]
 fn who_waits_for_an_instance_that_is_gone_with_the_journal_fails() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);

@@ -1,6 +1,7 @@
 //! Runs that are interrupted: nothing of a task is left.
 
 use crate::fixture::{Random, Running, Signals, Site};
+use falkon_trials::trial;
 use rustix::process::Signal;
 
 /// A task in all the ways in which one can leave something behind: children,
@@ -15,7 +16,7 @@ fn clinging(started: &Signals) -> String {
     )
 }
 
-#[test]
+#[trial]
 fn ctrl_c_ends_what_runs_and_reports() {
     for signal in [Signal::INT, Signal::TERM] {
         let site = Site::new();
@@ -33,7 +34,7 @@ fn ctrl_c_ends_what_runs_and_reports() {
     }
 }
 
-#[test]
+#[trial]
 fn tasks_have_time_to_clean_up_and_a_second_ctrl_c_gives_them_none() {
     let site = Site::new();
     let mut started = site.signals("started");
@@ -61,7 +62,7 @@ fn tasks_have_time_to_clean_up_and_a_second_ctrl_c_gives_them_none() {
 
 /// Starts a run, kills it with -9 once tasks run, and waits until nothing of
 /// it is left.
-#[test]
+#[trial]
 fn a_killed_run_leaves_nothing_behind() {
     let mut random = Random::seeded("a_killed_run_leaves_nothing_behind");
     for round in 0..6 {
@@ -81,7 +82,7 @@ fn a_killed_run_leaves_nothing_behind() {
     }
 }
 
-#[test]
+#[trial]
 fn a_killed_process_host_costs_its_tasks_and_nothing_else() {
     let site = Site::new();
     let mut started = site.signals("started");
@@ -104,7 +105,7 @@ fn kill(pid: &str) {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
-#[test]
+#[trial]
 fn nobody_reading_ends_a_run_early_and_quietly() {
     let site = Site::new();
     let falkon = env!("CARGO_BIN_EXE_falkon");
@@ -138,7 +139,7 @@ fn nobody_reading_ends_a_run_early_and_quietly() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn a_dispatcher_outlives_the_terminal_that_it_was_started_from() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

@@ -2,6 +2,7 @@
 //! that names the path, and nobody else notices.
 
 use crate::fixture::{Access, DEAD, Dispatcher, Gate, Running, STUCK, Signals, Site};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -85,7 +86,7 @@ fn check_error(result: &Value, path: &str) {
 /// How long file systems have to answer.
 const LIMIT: &[&str] = &["--file-timeout", "2s"];
 
-#[test]
+#[trial]
 fn a_task_with_a_file_that_does_not_answer_fails_and_says_which() {
     let site = Site::new();
     let scene = Scene::new(&site, LIMIT);
@@ -95,7 +96,7 @@ fn a_task_with_a_file_that_does_not_answer_fails_and_says_which() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn a_task_whose_directory_or_program_does_not_answer_fails_and_says_which() {
     let site = Site::new();
     let scene = Scene::new(&site, LIMIT);
@@ -107,7 +108,7 @@ fn a_task_whose_directory_or_program_does_not_answer_fails_and_says_which() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn a_call_with_a_file_that_does_not_answer_fails_and_says_which() {
     let site = Site::new();
     let scene = Scene::new(&site, LIMIT);
@@ -123,7 +124,7 @@ fn a_call_with_a_file_that_does_not_answer_fails_and_says_which() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn a_task_that_waits_for_a_file_system_can_be_ended() {
     let site = Site::new();
     let scene = Scene::new(&site, &[]);
@@ -141,7 +142,7 @@ fn a_task_that_waits_for_a_file_system_can_be_ended() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn more_tasks_than_threads_may_wait_for_file_systems() {
     let site = Site::new();
     let scene = Scene::new(&site, &["--file-timeout", "1s"]);
@@ -162,7 +163,7 @@ fn more_tasks_than_threads_may_wait_for_file_systems() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn a_data_object_that_does_not_answer_fails_its_task_and_says_which() {
     let site = Site::new();
     let cache = site.text("cache=64MiB");
@@ -174,7 +175,7 @@ fn a_data_object_that_does_not_answer_fails_its_task_and_says_which() {
     scene.check();
 }
 
-#[test]
+#[trial]
 fn an_executor_whose_own_directory_does_not_answer_for_a_while_keeps_its_tasks() {
     let site = Site::new();
     let scene = Scene::with_stuck(&site, "600s");
@@ -192,7 +193,7 @@ fn an_executor_whose_own_directory_does_not_answer_for_a_while_keeps_its_tasks()
     scene.check();
 }
 
-#[test]
+#[trial]
 fn an_executor_whose_own_directory_never_answers_is_lost() {
     let site = Site::new();
     let scene = Scene::with_stuck(&site, "1s");

@@ -1,6 +1,7 @@
 //! `falkon sim` and `falkon model`: what they print, and what they refuse.
 
 use crate::fixture::{Site, json_lines};
+use falkon_trials::trial;
 
 const SCENARIO: &str = r#"
 name = "small"
@@ -26,7 +27,7 @@ dispatch = "500ms"
 nodes = 10
 "#;
 
-#[test]
+#[trial]
 fn a_seed_is_a_run_and_json_has_its_figures() {
     let site = Site::new();
     let file = site.write("small.toml", SCENARIO);
@@ -43,7 +44,7 @@ fn a_seed_is_a_run_and_json_has_its_figures() {
     assert!(table.text().contains("makespan") && table.text().contains("queued"), "{table}");
 }
 
-#[test]
+#[trial]
 fn a_grid_is_a_run_for_each_point() {
     let site = Site::new();
     let grid = "[grid]\nnodes = [2, 4]\nrun = [\"1s\", \"2s\", 4]\n";
@@ -57,7 +58,7 @@ fn a_grid_is_a_run_for_each_point() {
     assert_eq!(site.run(["sim", &file]).exits(0).lines().len(), 7);
 }
 
-#[test]
+#[trial]
 fn time_series_and_plots_are_written_to_files() {
     let site = Site::new();
     let grid = "name = \"<b>&\"\n[workload]\nrun_spread = 0.5\n[[nodes]]\ncount = 1\n\
@@ -80,14 +81,14 @@ fn time_series_and_plots_are_written_to_files() {
     ran.says("cannot write");
 }
 
-#[test]
+#[trial]
 fn a_part_of_the_papers_figures_can_be_had() {
     let site = Site::new();
     site.run(["sim", "--figures=everything"]).exits(2).says("possible values");
     site.run(["sim"]).exits(2);
 }
 
-#[test]
+#[trial]
 fn what_is_wrong_with_a_description_is_said() {
     let site = Site::new();
     for (scenario, expected) in [
@@ -104,7 +105,7 @@ fn what_is_wrong_with_a_description_is_said() {
     site.run(["sim", "none.toml"]).exits(2).says_only(1, "cannot read none.toml");
 }
 
-#[test]
+#[trial]
 fn the_model_is_printed() {
     let site = Site::new();
     let file = site.write("model.toml", MODEL);

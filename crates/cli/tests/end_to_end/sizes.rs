@@ -4,6 +4,7 @@
 use crate::fixture::{Client, Site};
 use falkon_core::dispatch::{InstanceOptions, RequestError};
 use falkon_core::task::{InstanceId, Range, Rows, Submission, SubmissionError, TaskClass, TaskId};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Piece, Template};
 use falkon_wire::message::{FromClient, Refusal, ToClient};
@@ -41,7 +42,7 @@ fn product(ranges: usize) -> Submission {
     }
 }
 
-#[test]
+#[trial]
 fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_goes_on() {
     for args in [&[][..], &["--no-journal"]] {
         let site = Site::new();
@@ -78,7 +79,7 @@ fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_
     }
 }
 
-#[test]
+#[trial]
 fn output_and_errors_that_are_too_long_are_cut_and_the_executor_goes_on() {
     let site = Site::new();
     let refused = ["run", "--capture", "20000000", "--", "true"];
@@ -129,7 +130,7 @@ fn peak_bytes(pid: u32) -> u64 {
     1024 * line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
 }
 
-#[test]
+#[trial]
 fn a_client_that_asks_and_does_not_read_takes_a_bounded_part_of_memory() {
     const QUESTIONS: u64 = 4000;
     let site = Site::new();
@@ -174,7 +175,7 @@ fn a_client_that_asks_and_does_not_read_takes_a_bounded_part_of_memory() {
     assert!(matches!(owner.ask(&status), ToClient::Status { .. }));
 }
 
-#[test]
+#[trial]
 fn a_status_that_is_longer_than_one_answer_comes_in_several() {
     const INSTANCES: usize = 18_000;
     let site = Site::new();

@@ -1,6 +1,7 @@
 //! Processes that stand still for longer than anyone waits, and go on.
 
 use crate::fixture::Site;
+use falkon_trials::trial;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 /// Longer than an executor may be silent.
 const STALL: Duration = Duration::from_secs(12);
 
-#[test]
+#[trial]
 fn a_dispatcher_that_stood_still_hears_its_executors_before_it_gives_them_up() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -35,7 +36,7 @@ fn a_dispatcher_that_stood_still_hears_its_executors_before_it_gives_them_up() {
     assert!(!said.contains("silent"), "{said}");
 }
 
-#[test]
+#[trial]
 fn an_executor_that_stood_still_is_given_up_and_may_come_back() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

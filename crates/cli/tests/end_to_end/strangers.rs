@@ -2,6 +2,7 @@
 //! keeps nobody out who means it.
 
 use crate::fixture::{Dispatcher, Running, Site, poll};
+use falkon_trials::trial;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -136,14 +137,14 @@ fn still_small(dispatcher: &Running) {
     assert!(bytes < BYTES_MAX, "it held {} MiB", bytes >> 20);
 }
 
-#[test]
+#[trial]
 fn connections_that_say_nothing_keep_nobody_out() {
     for concentrators in ["0", "2"] {
         nobody_is_kept_out([127, 0, 0, 1], b"", &["--concentrators", concentrators]);
     }
 }
 
-#[test]
+#[trial]
 fn connections_that_stop_in_their_handshakes_keep_nobody_out() {
     for concentrators in ["0", "2"] {
         nobody_is_kept_out([127, 0, 0, 2], PREAMBLE, &["--concentrators", concentrators]);
@@ -169,7 +170,7 @@ fn listens_at(running: &Running) -> SocketAddr {
 }
 
 /// What executors serve is reached through ports of their own.
-#[test]
+#[trial]
 fn connections_that_say_nothing_keep_no_peer_out() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &["--listen", "127.0.0.1:0"]);

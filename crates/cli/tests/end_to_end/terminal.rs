@@ -1,6 +1,7 @@
 //! The progress line on a terminal.
 
 use crate::fixture::{Running, Site};
+use falkon_trials::trial;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
@@ -37,7 +38,7 @@ fn shown(site: &Site, args: &[&str], code: i32) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-#[test]
+#[trial]
 fn a_terminal_shows_progress_and_then_only_the_summary() {
     let site = Site::new();
     let args = ["run", "-j", "2", "--range", "1-40", "--", "sh", "-c", "sleep 0.02; test {} != 7"];

@@ -3,6 +3,7 @@
 
 use crate::fixture::{Dispatcher, Running, Signals, Site};
 use falkon_core::limits::LOSSES_MAX;
+use falkon_trials::trial;
 use serde_json::json;
 
 /// The next two lines, whichever comes first.
@@ -11,7 +12,7 @@ fn both(started: &mut Signals, expected: [&str; 2]) {
     assert_eq!(started.take(2), expected);
 }
 
-#[test]
+#[trial]
 fn a_task_that_takes_executor_and_dispatcher_down_does_not_go_round_for_ever() {
     let site = Site::new();
     let mut started = site.signals("started");
@@ -57,7 +58,7 @@ fn fails_once(dispatcher: &mut Dispatcher<'_>, started: &mut Signals, expected: 
     dispatcher.start();
 }
 
-#[test]
+#[trial]
 fn retries_are_those_that_were_asked_for_however_often_the_dispatcher_is_restarted() {
     let site = Site::new();
     let mut started = site.signals("started");

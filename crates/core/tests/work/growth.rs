@@ -1,7 +1,7 @@
 //! Counts the instructions of a part of a scenario at two sizes of something
 //! that the part is not about, and holds their ratio against a bound.
 
-use crate::guard::{SCENARIO, TASKS, collected, has_valgrind};
+use crate::guard::{SCENARIO, TASKS, collected, need_valgrind};
 
 /// Something that must not cost more where there is more of something else.
 pub(crate) struct Growth {
@@ -17,9 +17,7 @@ pub(crate) struct Growth {
 /// Nothing costs more than it may where there is more of something else.
 /// `child` is the name of the test that calls [`run_growth`].
 pub(crate) fn hold_growths(growths: &[Growth], child: &str) {
-    if !has_valgrind() {
-        return;
-    }
+    need_valgrind();
     let only = ["--collect-atstart=no", "--toggle-collect=falkon_counted_part"];
     let mut above = Vec::new();
     for growth in growths {

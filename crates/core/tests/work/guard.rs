@@ -6,6 +6,7 @@
 //! For instructions the test program runs itself again under callgrind, with
 //! the scenario and its size in the environment.
 
+use falkon_trials::skip;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::process::{Command, Stdio};
@@ -103,25 +104,20 @@ pub(crate) fn hold_allocations(scenarios: &[Scenario]) {
     assert!(above.is_empty(), "more work than before:\n{}", above.join("\n"));
 }
 
-/// Whether there is a valgrind; says so if there is none.
-pub(crate) fn has_valgrind() -> bool {
+/// Skips the test where there is no valgrind.
+pub(crate) fn need_valgrind() {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
-    let found = version.is_ok_and(|status| status.success());
-    if !found {
-        println!("skipped: valgrind is not installed, so instructions are not counted");
+    if !version.is_ok_and(|status| status.success()) {
+        skip("valgrind is not installed, so instructions are not counted");
     }
-    found
 }
 
 /// No scenario takes more instructions than its ceiling allows. `child` is the
 /// name of the test that calls [`run_under_callgrind`].
 pub(crate) fn hold_instructions(scenarios: &[Scenario], child: &str) {
-    if !has_valgrind() {
-        return;
-    }
+    need_valgrind();
     if !cfg!(debug_assertions) {
-        println!("skipped: the ceilings of instructions are for builds with debug assertions");
-        return;
+        skip("the ceilings of instructions are for builds with debug assertions");
     }
     let above =
         hold(scenarios, "instructions", |scenario, tasks| instructions(scenario, tasks, child));
@@ -167,18 +163,17 @@ macro_rules! tests {
         #[global_allocator]
         static ALLOCATOR: guard::Counting = guard::Counting;
 
-        #[test]
+        #[trial]
         fn a_task_takes_no_more_allocations_than_its_ceiling() {
             guard::hold_allocations(&$scenarios);
         }
 
-        #[test]
+        #[trial]
         fn a_task_takes_no_more_instructions_than_its_ceiling() {
             guard::hold_instructions(&$scenarios, "one_scenario");
         }
 
-        #[test]
-        #[ignore = "the test of instructions runs it under callgrind"]
+        #[trial(ignore)]
         fn one_scenario() {
             guard::run_under_callgrind(&$scenarios);
         }

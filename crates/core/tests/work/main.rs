@@ -17,6 +17,7 @@ use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{
     InstanceId, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
+use falkon_trials::trial;
 use guard::Scenario;
 use std::sync::Arc;
 
@@ -40,15 +41,18 @@ const SCENARIOS: [Scenario; 3] = [
     Scenario { name: "core-executor", tasks: (2_000, 12_000), run: execute },
 ];
 
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
+}
+
 guard::tests!(SCENARIOS);
 
-#[test]
+#[trial]
 fn no_request_costs_more_beside_more_of_what_it_is_not_about() {
     growth::hold_growths(&requests::GROWTHS, "one_request");
 }
 
-#[test]
-#[ignore = "the test of requests runs it under callgrind"]
+#[trial(ignore)]
 fn one_request() {
     growth::run_growth(&requests::GROWTHS);
 }

@@ -10,6 +10,7 @@
 
 use crate::cluster::Site;
 use falkon_node::lrm::{Description, Job, KINDS, Request, State, jobs};
+use falkon_trials::trial;
 use std::time::Duration;
 
 fn description(kind: &str) -> Description {
@@ -31,7 +32,7 @@ fn check(kind: &str, answer: &str, expected: &[(&str, &str, State)]) {
     assert_eq!(found, expected);
 }
 
-#[test]
+#[trial]
 fn answers_of_slurm() {
     let answer = "\
 1|COMPLETED|2|9:59|None|falkon-ab-1\n\
@@ -55,7 +56,7 @@ fn answers_of_slurm() {
     check("slurm", "", &[]);
 }
 
-#[test]
+#[trial]
 fn answers_of_grid_engine() {
     let answer = r#"<?xml version='1.0'?>
 <job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/util/resources/schemas/qstat/qstat.xsd">
@@ -90,7 +91,7 @@ fn answers_of_grid_engine() {
     assert_eq!(description.submit.job.find("17\n"), Some("17"));
 }
 
-#[test]
+#[trial]
 fn answers_of_pbs_and_torque() {
     let answer = r#"{
     "timestamp":1618432467,
@@ -130,7 +131,7 @@ fn answers_of_pbs_and_torque() {
     check("torque", "", &[]);
 }
 
-#[test]
+#[trial]
 fn answers_of_lsf_flux_and_htcondor() {
     check(
         "lsf",
@@ -165,7 +166,7 @@ fn answers_of_lsf_flux_and_htcondor() {
 }
 
 /// What every kind would be told, with settings that try to break out.
-#[test]
+#[trial]
 fn no_setting_breaks_out_of_what_a_scheduler_is_told() {
     let site = Site::new();
     let evil = "x'; : >broken; echo \\\"";
@@ -203,7 +204,7 @@ fn no_setting_breaks_out_of_what_a_scheduler_is_told() {
     }
 }
 
-#[test]
+#[trial]
 fn what_a_scheduler_would_not_hear_of_is_refused() {
     let refused = |kind: &str, settings: &str| {
         let site = toml::Table::new();
@@ -224,7 +225,7 @@ fn what_a_scheduler_would_not_hear_of_is_refused() {
 }
 
 /// A row of each scheduler for each of its states, and what is made of it.
-#[test]
+#[trial]
 fn every_state_of_every_scheduler_is_known() {
     #[track_caller]
     fn check(kind: &str, row: impl Fn(&str) -> String, states: &[(&str, State)]) {
@@ -414,7 +415,7 @@ fn every_state_of_every_scheduler_is_known() {
 
 /// A queue knows its own jobs among all that a scheduler lists, and names that
 /// not every scheduler takes are no names of jobs.
-#[test]
+#[trial]
 fn a_queue_knows_its_jobs_by_their_names() {
     let site = Site::new();
     let names = ["long", "longer", "", "qqqqqqqqqqq", "q0123456789", "big-mem_2.x", "Long"];
@@ -435,7 +436,7 @@ fn a_queue_knows_its_jobs_by_their_names() {
 
 /// What others can read says nothing that only executors may know, and jobs get
 /// no more of the environment than they need.
-#[test]
+#[trial]
 fn no_secret_is_where_others_can_read_it() {
     let site = Site::new();
     for kind in ["gridengine", "pbs", "torque", "lsf", "flux", "htcondor"] {

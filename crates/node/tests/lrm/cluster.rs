@@ -1,6 +1,7 @@
 //! Real schedulers, and executors that only say what they were given.
 
 use falkon_node::lrm::{Driver, Executor, Job, Request, Settings, State, Submission};
+use falkon_trials::skip;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub(crate) struct Daemons {
 impl Daemons {
     /// Starts them by `script` of `tests/schedulers`. `None`, with a line that
     /// says why, where that cannot be.
-    pub(crate) fn start(script: &str, args: &[&str]) -> Option<Daemons> {
+    pub(crate) fn start(script: &str, args: &[&str]) -> Daemons {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/schedulers");
         let mut command = Command::new("bash");
         command.arg(scripts.join(script)).args(args);
@@ -33,12 +34,12 @@ impl Daemons {
         said.read_line(&mut line).unwrap();
         let daemons = Daemons { process, stdin, said };
         if line.trim() == "ready" {
-            return Some(daemons);
+            return daemons;
         }
-        assert!(line.contains("skipped: "), "{script} said {line:?}");
-        // Not through the test harness, which keeps what passing tests print.
-        let _ = std::io::stderr().write_all(format!("{}\n", line.trim()).as_bytes());
-        None
+        match line.trim().strip_prefix("skipped: ") {
+            Some(reason) => skip(reason),
+            None => panic!("{script} said {line:?}"),
+        }
     }
 
     /// Has the script stop or start one of them.

@@ -4,6 +4,7 @@ use crate::cluster::{
     Daemons, Site, block_on, is_over, is_running, submit, wait_for, wait_for_state,
 };
 use falkon_node::lrm::Told;
+use falkon_trials::trial;
 use std::path::{Path, PathBuf};
 
 /// Where the process is that a line is of.
@@ -26,14 +27,11 @@ fn kept_of_jobs(dir: &Path) -> Vec<(PathBuf, String)> {
     all
 }
 
-#[test]
+#[trial]
 fn a_job_of_grid_engine_has_an_executor_on_each_of_its_hosts() {
     let site = Site::new();
     let home = site.path("gridengine");
-    let Some(_daemons) = Daemons::start("gridengine.sh", &[home.to_str().unwrap(), "4", "3"])
-    else {
-        return;
-    };
+    let _daemons = Daemons::start("gridengine.sh", &[home.to_str().unwrap(), "4", "3"]);
     // Its programs are those that lead to where its daemons live.
     let own = falkon_node::lrm::KINDS.iter().find(|(kind, _)| *kind == "gridengine").unwrap().1;
     let own: toml::Table = own.parse().unwrap();

@@ -7,6 +7,7 @@
 
 use crate::cluster::Site;
 use falkon_node::lrm::{Description, Job, Request, State, jobs};
+use falkon_trials::trial;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn read(answer: &str) -> Vec<Job> {
     jobs(answer, &description.query, &description.states).unwrap()
 }
 
-#[test]
+#[trial]
 fn answers_of_kubernetes() {
     let found = read(ANSWER);
     let states: Vec<_> = found.iter().map(|job| (job.job.as_str(), job.state, job.nodes)).collect();
@@ -68,7 +69,7 @@ fn document(queue: &str, settings: &str) -> (Vec<String>, String, Value) {
     (words, input, serde_json::from_slice(&echo.stdout).unwrap())
 }
 
-#[test]
+#[trial]
 fn a_job_is_what_its_queue_says_and_keeps_its_secret() {
     let (words, input, job) = document(
         "my-queue",
@@ -106,7 +107,7 @@ fn a_job_is_what_its_queue_says_and_keeps_its_secret() {
     assert_eq!(input.matches("the access").count(), 1);
 }
 
-#[test]
+#[trial]
 fn what_is_not_said_is_left_out_or_little() {
     let (words, _, job) = document("-no label-", "image = \"i\"\n");
     // No value of a label could be that.

@@ -1,8 +1,9 @@
 //! Jobs that are processes of this machine.
 
 use crate::cluster::{Site, block_on, is_over, is_running, submit, wait_for_state};
+use falkon_trials::trial;
 
-#[test]
+#[trial]
 fn a_job_starts_its_executors_and_is_cancelled() {
     let site = Site::new();
     let driver = site.driver("local", "", "environment = { A_VARIABLE = \"it's $HOME\" }");

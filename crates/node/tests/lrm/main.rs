@@ -10,3 +10,7 @@ mod kubernetes;
 mod local;
 mod slurm;
 mod ssh;
+
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
+}

@@ -3,12 +3,13 @@
 use crate::cluster::{
     Daemons, Site, block_on, is_over, is_running, refusal, submit, wait_for, wait_for_state,
 };
+use falkon_trials::trial;
 
-#[test]
+#[trial]
 fn a_host_takes_one_job_at_a_time() {
     let site = Site::new();
     let home = site.path("ssh");
-    let Some(_daemons) = Daemons::start("ssh.sh", &[home.to_str().unwrap()]) else { return };
+    let _daemons = Daemons::start("ssh.sh", &[home.to_str().unwrap()]);
     let settings = format!(
         "hosts = [\"near\"]\noptions = [\"-F\", \"{}/config\"]\ncpus = 3\n\
          environment = {{ A_VARIABLE = \"it's \\\"$HOME\\\" and \\\\ more\" }}",

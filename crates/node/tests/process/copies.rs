@@ -1,5 +1,6 @@
 //! Copies of templates: tasks like any other, whatever becomes of the template.
 
+use falkon_trials::trial;
 use std::fs;
 use std::time::Duration;
 
@@ -48,7 +49,8 @@ fn copy(key: u64, script: &str) -> Launch {
     Launch { key, env, source: Source::Copy { of: 0 }, ..command(["copy"]) }
 }
 
-pub(crate) fn a_copy_is_a_task_like_any_other() {
+#[trial]
+fn a_copy_is_a_task_like_any_other() {
     let mut rig = Rig::new();
     rig.launch(&[template(0)]);
     let scripts = ["echo out; echo err >&2; exit 7", "kill -9 $$", "true"];
@@ -66,7 +68,8 @@ pub(crate) fn a_copy_is_a_task_like_any_other() {
     assert_eq!(all.remove(&62).unwrap().outcome, Outcome::Exit(3));
 }
 
-pub(crate) fn a_copy_and_what_it_leaves_end_together() {
+#[trial]
+fn a_copy_and_what_it_leaves_end_together() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     let tree = "trap '' TERM; sleep 1000 & setsid sh -c '(sleep 1000 & exec sleep 1000) & wait' & wait; wait";
@@ -80,7 +83,8 @@ pub(crate) fn a_copy_and_what_it_leaves_end_together() {
     mark.wait_gone();
 }
 
-pub(crate) fn copies_go_on_without_their_template() {
+#[trial]
+fn copies_go_on_without_their_template() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     rig.launch(&[template(0), mark.on(copy(1, "exec sleep 1000"))]);
@@ -95,7 +99,8 @@ pub(crate) fn copies_go_on_without_their_template() {
     mark.wait_gone();
 }
 
-pub(crate) fn a_template_that_refuses_ends_or_hangs_starts_nothing() {
+#[trial]
+fn a_template_that_refuses_ends_or_hangs_starts_nothing() {
     let not_copied = |errno| Outcome::NotStarted { stage: Stage::Copy, errno };
     let mut rig = Rig::new();
     assert_eq!(rig.outcome(copy(1, "true")), not_copied(libc::ESRCH), "there is none");
@@ -112,7 +117,8 @@ pub(crate) fn a_template_that_refuses_ends_or_hangs_starts_nothing() {
     assert_eq!(rig.recv().unwrap()[0].outcome, not_copied(libc::ECANCELED));
 }
 
-pub(crate) fn a_killed_host_leaves_no_copy() {
+#[trial]
+fn a_killed_host_leaves_no_copy() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! How tasks start and how they end.
 
+use falkon_trials::trial;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +24,8 @@ fn write_script(path: &Path, text: &str, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-pub(crate) fn exit_codes_and_signals_are_told_apart() {
+#[trial]
+fn exit_codes_and_signals_are_told_apart() {
     let mut rig = Rig::new();
     for code in [0, 1, 2, 77, 127, 255] {
         assert_eq!(rig.outcome(shell(&format!("exit {code}"))), Outcome::Exit(code));
@@ -34,7 +36,8 @@ pub(crate) fn exit_codes_and_signals_are_told_apart() {
     }
 }
 
-pub(crate) fn programs_that_cannot_run_say_which_step_failed() {
+#[trial]
+fn programs_that_cannot_run_say_which_step_failed() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let plain = dir.path().join("plain");
@@ -61,7 +64,8 @@ pub(crate) fn programs_that_cannot_run_say_which_step_failed() {
     assert_eq!(rig.outcome(command(["true"])), Outcome::Exit(0));
 }
 
-pub(crate) fn arguments_that_cannot_be_passed_are_refused() {
+#[trial]
+fn arguments_that_cannot_be_passed_are_refused() {
     let mut rig = Rig::new();
     let env = |name: &[u8], value: &[u8]| Launch {
         env: vec![(name.to_vec(), value.to_vec())],
@@ -87,7 +91,8 @@ pub(crate) fn arguments_that_cannot_be_passed_are_refused() {
     assert_eq!(rig.outcome(env(b"A", b"")), Outcome::Exit(0));
 }
 
-pub(crate) fn bytes_that_are_not_text_pass_unchanged() {
+#[trial]
+fn bytes_that_are_not_text_pass_unchanged() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let cwd = dir.path().join(OsStr::from_bytes(b"caf\xe9 \xff\n"));
@@ -104,7 +109,8 @@ pub(crate) fn bytes_that_are_not_text_pass_unchanged() {
     assert_eq!(stdout, [b"\x80\xff|\xc3\x28|in\xfd|".as_slice(), &place, b"\n"].concat());
 }
 
-pub(crate) fn the_search_path_is_followed_as_execvp_does() {
+#[trial]
+fn the_search_path_is_followed_as_execvp_does() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let [denied, good] = ["denied", "good"].map(|name| dir.path().join(name));
@@ -130,7 +136,8 @@ pub(crate) fn the_search_path_is_followed_as_execvp_does() {
     assert_eq!(rig.stdout(direct), "right\n");
 }
 
-pub(crate) fn a_program_that_moves_along_the_search_path_is_found_again() {
+#[trial]
+fn a_program_that_moves_along_the_search_path_is_found_again() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let places: Vec<_> = ["a", "b", "c"].iter().map(|name| dir.path().join(name)).collect();
@@ -150,7 +157,8 @@ pub(crate) fn a_program_that_moves_along_the_search_path_is_found_again() {
     }
 }
 
-pub(crate) fn a_file_without_an_interpreter_is_run_by_the_shell() {
+#[trial]
+fn a_file_without_an_interpreter_is_run_by_the_shell() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("script");
@@ -160,7 +168,8 @@ pub(crate) fn a_file_without_an_interpreter_is_run_by_the_shell() {
     assert_eq!(stdout, format!("{} one two words\n", script.display()));
 }
 
-pub(crate) fn a_task_starts_with_a_clean_process_state() {
+#[trial]
+fn a_task_starts_with_a_clean_process_state() {
     let mut rig = Rig::new();
     let status = rig.stdout(command(["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"]));
     for line in status.lines() {
@@ -195,7 +204,8 @@ pub(crate) fn a_task_starts_with_a_clean_process_state() {
     assert_eq!(ids[2], "0", "a task has no controlling terminal");
 }
 
-pub(crate) fn the_environment_is_the_inherited_one_with_changes() {
+#[trial]
+fn the_environment_is_the_inherited_one_with_changes() {
     let mut rig = Rig::new();
     let home = std::env::var("HOME").unwrap();
     let mut launch = shell("echo \"$HOME|$A|$PATH|$FALKON_TASK_KEY\"");
@@ -213,7 +223,8 @@ pub(crate) fn the_environment_is_the_inherited_one_with_changes() {
     assert_eq!(rig.stdout(shell("env | sort | uniq -d")), "");
 }
 
-pub(crate) fn five_thousand_tasks_come_back_exactly_once() {
+#[trial]
+fn five_thousand_tasks_come_back_exactly_once() {
     const TASKS: u64 = 5_000;
     let mut rig = Rig::new();
     let task = |key| Launch { key, ..command(["/bin/true"]) };
@@ -233,7 +244,8 @@ pub(crate) fn five_thousand_tasks_come_back_exactly_once() {
     assert!(seen.iter().all(|&key| key < TASKS));
 }
 
-pub(crate) fn more_tasks_than_slots_all_run() {
+#[trial]
+fn more_tasks_than_slots_all_run() {
     let mut rig = Rig::new();
     let count = RUNNING_TASKS_MAX as u64 + 500;
     // Not started tasks take a slot too, and are quick.
@@ -244,7 +256,8 @@ pub(crate) fn more_tasks_than_slots_all_run() {
     assert!(all.values().all(|ended| ended.outcome == outcome));
 }
 
-pub(crate) fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
+#[trial]
+fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
     let mut rig = Rig::new();
     let after = |key, after| Launch { key, after: Some(after), ..command(["true"]) };
     let first = Launch { key: 1, ..command(["sleep", "1000"]) };
@@ -267,7 +280,8 @@ pub(crate) fn a_task_after_another_starts_in_its_place_or_is_taken_back() {
     assert_eq!(rig.outcome(after(5, 4)), done);
 }
 
-pub(crate) fn a_task_whose_file_the_one_before_it_changes_does_not_start() {
+#[trial]
+fn a_task_whose_file_the_one_before_it_changes_does_not_start() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("input");
@@ -293,7 +307,8 @@ pub(crate) fn a_task_whose_file_the_one_before_it_changes_does_not_start() {
     assert_eq!(outcomes, [(1, ok), (2, ok), (3, ok), (4, changed), (5, ok)]);
 }
 
-pub(crate) fn an_end_is_told_while_a_long_task_runs_in_its_place() {
+#[trial]
+fn an_end_is_told_while_a_long_task_runs_in_its_place() {
     let mut rig = Rig::new();
     let long = |key, after| Launch { key, after: Some(after), ..command(["sleep", "1000"]) };
     rig.launch(&[Launch { key: 1, ..command(["true"]) }, long(2, 1), long(3, 2)]);
@@ -305,7 +320,8 @@ pub(crate) fn an_end_is_told_while_a_long_task_runs_in_its_place() {
     assert_eq!(keys(rig.recv().unwrap()), [2]);
 }
 
-pub(crate) fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
+#[trial]
+fn a_key_in_use_is_refused_and_nothing_of_its_batch_runs() {
     let mut rig = Rig::new();
     let sleep = |key| Launch { key, ..command(["sleep", "1000"]) };
     rig.launch(&[sleep(1)]);

@@ -1,5 +1,6 @@
 //! Killing tasks, and what is left when something dies: nothing.
 
+use falkon_trials::{skip, trial};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -49,7 +50,8 @@ fn wait_for_file(path: &Path) {
     until("the task is ready", || path.exists());
 }
 
-pub(crate) fn a_killed_task_gets_its_grace() {
+#[trial]
+fn a_killed_task_gets_its_grace() {
     const LONG: Duration = Duration::from_secs(100_000);
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +94,8 @@ pub(crate) fn a_killed_task_gets_its_grace() {
     assert!(all.iter().all(|ended| killed.contains(&ended.outcome)), "{all:?}");
 }
 
-pub(crate) fn children_of_a_task_end_with_it() {
+#[trial]
+fn children_of_a_task_end_with_it() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     rig.launch(&[mark.on(shell("sleep 1000 & sleep 1000 & wait"))]);
@@ -126,14 +129,16 @@ fn check_daemon(rig: &mut Rig, script: &str, file: &Path) {
     until("the other daemon is gone", || !alive(&kept));
 }
 
-pub(crate) fn a_daemon_of_a_task_is_found_and_killed() {
+#[trial]
+fn a_daemon_of_a_task_is_found_and_killed() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let script = "(setsid sh -c 'echo $$ > $F; exec sleep 1000' &)";
     check_daemon(&mut rig, script, &dir.path().join("daemon"));
 }
 
-pub(crate) fn a_daemon_without_the_variable_is_found_and_killed() {
+#[trial]
+fn a_daemon_without_the_variable_is_found_and_killed() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("daemon");
@@ -150,7 +155,8 @@ pub(crate) fn a_daemon_without_the_variable_is_found_and_killed() {
     until("the daemon is gone", || fs::read_link(process.join("exe")).is_err());
 }
 
-pub(crate) fn dropping_the_host_kills_everything() {
+#[trial]
+fn dropping_the_host_kills_everything() {
     for drop_receiver in [false, true] {
         let mut rig = Rig::new();
         let mark = Mark::new();
@@ -169,7 +175,8 @@ pub(crate) fn dropping_the_host_kills_everything() {
     }
 }
 
-pub(crate) fn a_killed_executor_leaves_nothing() {
+#[trial]
+fn a_killed_executor_leaves_nothing() {
     let mark = Mark::new();
     let mut executor = start_executor(&mark, TREE);
     mark.wait_for(4 * TREE_PROCESSES);
@@ -178,7 +185,8 @@ pub(crate) fn a_killed_executor_leaves_nothing() {
     mark.wait_gone();
 }
 
-pub(crate) fn a_killed_host_leaves_nothing_and_is_reported() {
+#[trial]
+fn a_killed_host_leaves_nothing_and_is_reported() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     rig.launch(&[3, 1, 2].map(|key| Launch { key, ..mark.on(shell(TREE)) }));
@@ -199,12 +207,12 @@ pub(crate) fn a_killed_host_leaves_nothing_and_is_reported() {
 
 /// In a container whose first process leads no session, sessions and groups from outside have the
 /// number 0.
-pub(crate) fn a_killed_host_leaves_nothing_in_a_container_either() {
+#[trial]
+fn a_killed_host_leaves_nothing_in_a_container_either() {
     let container = ["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
     let allowed = Command::new("unshare").args(container).arg("true").output();
     if !allowed.is_ok_and(|done| done.status.success()) {
-        println!("skipped in a container: this machine allows no new name spaces");
-        return;
+        skip("this machine allows no new name spaces");
     }
     let this = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
@@ -213,7 +221,8 @@ pub(crate) fn a_killed_host_leaves_nothing_in_a_container_either() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-pub(crate) fn executor_and_host_killed_together_leave_no_task() {
+#[trial]
+fn executor_and_host_killed_together_leave_no_task() {
     let mark = Mark::new();
     let mut executor = start_executor(&mark, "exec sleep 1000");
     mark.wait_for(4);

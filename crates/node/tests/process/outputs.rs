@@ -1,5 +1,6 @@
 //! What tasks read and write.
 
+use falkon_trials::trial;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -7,7 +8,8 @@ use falkon_node::process::{Captured, Launch, Outcome};
 
 use super::rig::{Mark, Rig, bytes, command, host_of, shell};
 
-pub(crate) fn both_streams_come_back_byte_for_byte() {
+#[trial]
+fn both_streams_come_back_byte_for_byte() {
     let mut rig = Rig::new();
     let ended = rig.run_one(shell(r"printf 'a\0b\377'; printf 'c\n' >&2; printf d"));
     assert_eq!(ended.outcome, Outcome::Exit(0));
@@ -20,7 +22,8 @@ pub(crate) fn both_streams_come_back_byte_for_byte() {
     assert_eq!((failed.stdout, failed.stderr), Default::default());
 }
 
-pub(crate) fn standard_input_is_a_file_or_empty() {
+#[trial]
+fn standard_input_is_a_file_or_empty() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("in");
@@ -42,7 +45,8 @@ fn count_to(last: u64) -> (Launch, Vec<u8>) {
     (command(["seq", &last.to_string()]), text.into_bytes())
 }
 
-pub(crate) fn a_long_stream_is_cut_and_counted() {
+#[trial]
+fn a_long_stream_is_cut_and_counted() {
     let mut rig = Rig::new();
     let (launch, text) = count_to(50_000);
     for bound in [0, 1, 1000, text.len() - 1, text.len(), text.len() + 1] {
@@ -53,7 +57,8 @@ pub(crate) fn a_long_stream_is_cut_and_counted() {
     }
 }
 
-pub(crate) fn a_long_stream_goes_to_a_file_in_full() {
+#[trial]
+fn a_long_stream_goes_to_a_file_in_full() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let spill = dir.path().join("task");
@@ -74,7 +79,8 @@ pub(crate) fn a_long_stream_goes_to_a_file_in_full() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "no file where none is needed");
 }
 
-pub(crate) fn a_spill_that_fails_is_reported_and_holds_nobody_up() {
+#[trial]
+fn a_spill_that_fails_is_reported_and_holds_nobody_up() {
     let mut rig = Rig::new();
     let dir = tempfile::tempdir().unwrap();
     let (launch, text) = count_to(100_000);
@@ -95,7 +101,8 @@ pub(crate) fn a_spill_that_fails_is_reported_and_holds_nobody_up() {
     }
 }
 
-pub(crate) fn two_hundred_megabytes_take_little_memory() {
+#[trial]
+fn two_hundred_megabytes_take_little_memory() {
     const BYTES: u64 = 200_000_000;
     let mut rig = Rig::new();
     let ended = rig.run_one(shell(&format!("head -c {BYTES} /dev/zero")));
@@ -109,7 +116,8 @@ pub(crate) fn two_hundred_megabytes_take_little_memory() {
     assert!(kilobytes < 50_000, "the host took {kilobytes} kB");
 }
 
-pub(crate) fn a_child_that_holds_the_pipe_does_not_delay_the_end() {
+#[trial]
+fn a_child_that_holds_the_pipe_does_not_delay_the_end() {
     let mut rig = Rig::new();
     let mark = Mark::new();
     let ended = rig.run_one(mark.on(shell("echo before; sleep 1000 & exit 3")));
@@ -122,7 +130,8 @@ pub(crate) fn a_child_that_holds_the_pipe_does_not_delay_the_end() {
     mark.wait_gone();
 }
 
-pub(crate) fn what_was_used_is_reported() {
+#[trial]
+fn what_was_used_is_reported() {
     let mut rig = Rig::new();
     let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
     let usage = rig.run_one(shell(busy)).usage;

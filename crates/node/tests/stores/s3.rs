@@ -1,6 +1,7 @@
 //! A real S3 server: `moto` from PyPI, installed beside what cargo builds when
 //! it is first needed.
 
+use falkon_trials::{skip, trial};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -10,12 +11,6 @@ use super::*;
 
 /// The server's release, so that all test the same.
 const RELEASE: &str = "5.1.18";
-
-/// Says, past the test harness, why nothing was tested.
-fn skip(reason: &str) {
-    let line = format!("skipped: S3 stores ({reason})\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
-}
 
 /// The folder of a Python that has the server.
 fn installed() -> Result<PathBuf, String> {
@@ -105,11 +100,11 @@ fn make_bucket(endpoint: &str, bucket: &str) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-#[test]
+#[trial]
 fn objects_go_to_s3_and_come_back() {
     let server = match start() {
         Ok(server) => server,
-        Err(reason) => return skip(&reason),
+        Err(reason) => skip(format!("S3 stores ({reason})")),
     };
     make_bucket(&server.endpoint, "bucket");
     let stores = Stores::new(environment(&server.endpoint));

@@ -11,6 +11,7 @@ mod guard;
 use falkon_core::dispatch::Update;
 use falkon_core::result::{Outcome, Report, Tries};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Function, Piece, Template, pack_row};
 use falkon_wire::message::{FromClient, FromExecutor};
@@ -23,6 +24,10 @@ const SCENARIOS: [Scenario; 2] = [
     Scenario { name: "wire-reports", tasks: (2_000, 12_000), run: reports },
 ];
 
+fn main() -> std::process::ExitCode {
+    falkon_trials::main()
+}
+
 guard::tests!(SCENARIOS);
 
 const GROWTHS: [Growth; 1] = [Growth {
@@ -32,13 +37,12 @@ const GROWTHS: [Growth; 1] = [Growth {
     run: words,
 }];
 
-#[test]
+#[trial]
 fn what_is_not_shown_of_a_task_is_not_copied() {
     growth::hold_growths(&GROWTHS, "one_growth");
 }
 
-#[test]
-#[ignore = "the test of what is not shown runs it under callgrind"]
+#[trial(ignore)]
 fn one_growth() {
     growth::run_growth(&GROWTHS);
 }

@@ -3,6 +3,7 @@
 use super::services::{end, executor_with, with_files};
 use super::{all_sources, nothing_is_left, without_proxy};
 use crate::fixture::{Running, Site, poll};
+use falkon_trials::{skip, trial};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
@@ -12,7 +13,7 @@ const LARGE_BYTES: usize = 30 << 20;
 /// How often a peer is killed at most until it was in the middle of sending.
 const KILLS_MAX: usize = 20;
 
-#[test]
+#[trial]
 fn the_rest_of_what_a_dying_peer_sends_comes_from_elsewhere() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -68,7 +69,7 @@ fn serve_after(listener: TcpListener, refusals: usize) {
     });
 }
 
-#[test]
+#[trial]
 fn a_store_out_of_reach_is_tried_again_and_then_named() {
     let site = Site::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -94,7 +95,7 @@ fn a_store_out_of_reach_is_tried_again_and_then_named() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn a_full_disk_makes_a_cache_smaller() {
     let site = Site::new();
     std::fs::create_dir(site.path("files")).unwrap();
@@ -111,8 +112,7 @@ fn a_full_disk_makes_a_cache_smaller() {
     command.args(["--input", "in=files/{2}", "--", "cksum", "in"]);
     let ran = Running::start(command).finish();
     if ran.status.code() == Some(77) || ran.err.starts_with("unshare:") {
-        println!("skipped: a small disk cannot be mounted here");
-        return;
+        skip("a small disk cannot be mounted here");
     }
     let results = ran.exits(0).results();
     for (at, result) in results.iter().enumerate() {

@@ -3,6 +3,7 @@
 use super::nothing_is_left;
 use super::services::{OBJECTS, end, executor, read_all_on, with_files};
 use crate::fixture::{Access, Ran, Site};
+use falkon_trials::trial;
 use serde_json::Value;
 
 fn data(access: &Access<'_>, command: &str, args: &[&str]) -> Ran {
@@ -27,7 +28,7 @@ fn holders(access: &Access<'_>, name: &str) -> Vec<String> {
     names
 }
 
-#[test]
+#[trial]
 fn objects_are_listed_and_located() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -89,7 +90,7 @@ fn submit_one(access: &Access<'_>, executor: &str, source: &str) -> String {
     id
 }
 
-#[test]
+#[trial]
 fn what_is_put_is_read_by_tasks_got_and_removed() {
     for level in ["none", "authenticate", "encrypt"] {
         let site = Site::new();
@@ -167,7 +168,7 @@ fn retried(run: impl Fn() -> Ran) -> Ran {
     }
 }
 
-#[test]
+#[trial]
 fn what_is_in_use_or_needed_stays() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -216,7 +217,7 @@ fn what_is_in_use_or_needed_stays() {
     end([a]);
 }
 
-#[test]
+#[trial]
 fn an_instance_sees_its_own_objects_alone() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -254,7 +255,7 @@ fn number(metrics: &Value, path: &str) -> f64 {
     metrics.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {metrics}"))
 }
 
-#[test]
+#[trial]
 fn a_run_is_measured_as_the_papers_do() {
     let site = Site::new();
     site.write("a", "x".repeat(4096));
@@ -305,7 +306,7 @@ fn a_run_is_measured_as_the_papers_do() {
     end(executors);
 }
 
-#[test]
+#[trial]
 fn what_was_put_outlives_its_executor() {
     let site = Site::new();
     let dispatcher = with_files(&site);

@@ -1,6 +1,7 @@
 //! Objects in caches alone whose holders are lost while tasks still read them.
 
 use crate::fixture::{Access, Dispatcher, Running, Site};
+use falkon_trials::trial;
 use rustix::process::Signal;
 use std::path::Path;
 
@@ -35,7 +36,7 @@ fn end(executor: Running) {
     executor.finish().exits(0);
 }
 
-#[test]
+#[trial]
 fn a_chain_whose_only_holder_is_killed_is_made_again_to_any_depth() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -56,7 +57,7 @@ fn a_chain_whose_only_holder_is_killed_is_made_again_to_any_depth() {
     end(second);
 }
 
-#[test]
+#[trial]
 fn what_must_be_known_to_make_it_again_survives_the_dispatcher() {
     let site = Site::new();
     let mut dispatcher = site.dispatcher("d", &[]);
@@ -73,7 +74,7 @@ fn what_must_be_known_to_make_it_again_survives_the_dispatcher() {
     end(second);
 }
 
-#[test]
+#[trial]
 fn a_task_that_fails_when_it_is_run_again_is_named_by_those_that_wait() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -95,7 +96,7 @@ fn a_task_that_fails_when_it_is_run_again_is_named_by_those_that_wait() {
     end(second);
 }
 
-#[test]
+#[trial]
 fn a_cancelled_instance_makes_nothing_again() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -111,7 +112,7 @@ fn a_cancelled_instance_makes_nothing_again() {
     end(second);
 }
 
-#[test]
+#[trial]
 fn a_cache_that_is_deleted_takes_nothing_with_it_that_can_be_made_again() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -138,7 +139,7 @@ fn holds(folder: &Path, contents: &str) -> bool {
     })
 }
 
-#[test]
+#[trial]
 fn with_replicas_nothing_is_made_again_when_a_holder_is_killed() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);
@@ -159,7 +160,7 @@ fn with_replicas_nothing_is_made_again_when_a_holder_is_killed() {
     end(third);
 }
 
-#[test]
+#[trial]
 fn an_executor_that_leaves_leaves_what_is_read_with_others() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

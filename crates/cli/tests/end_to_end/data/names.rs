@@ -7,6 +7,7 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{AccessError, InstanceOptions, Purpose};
 use falkon_core::task::{Rows, Submission, TaskClass, TaskId};
 use falkon_node::object::object_id;
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Template};
 use falkon_wire::message::{FromClient, Refusal, ToClient};
@@ -33,7 +34,7 @@ fn reads(object: Object) -> Submission {
     }
 }
 
-#[test]
+#[trial]
 fn nobody_puts_content_under_the_name_of_a_file_or_of_another_object() {
     let site = Site::new();
     let dispatcher = with_files(&site);

@@ -2,6 +2,7 @@
 
 use super::{all_sources, nothing_is_left};
 use crate::fixture::{Access, Dispatcher, Running, Site};
+use falkon_trials::trial;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -56,7 +57,7 @@ pub(super) fn end(executors: impl IntoIterator<Item = Running>) {
     }
 }
 
-#[test]
+#[trial]
 fn each_object_is_read_once_from_the_store_and_then_from_peers() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -84,7 +85,7 @@ fn each_object_is_read_once_from_the_store_and_then_from_peers() {
     end([b, d]);
 }
 
-#[test]
+#[trial]
 fn a_peer_that_dies_in_the_middle_costs_no_task() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -104,7 +105,7 @@ fn a_peer_that_dies_in_the_middle_costs_no_task() {
     end([b]);
 }
 
-#[test]
+#[trial]
 fn all_policies_give_the_same_results() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -137,7 +138,7 @@ fn all_policies_give_the_same_results() {
     nothing_is_left(&site);
 }
 
-#[test]
+#[trial]
 fn a_source_that_changes_after_the_submission_is_read_as_it_is() {
     let site = Site::new();
     let dispatcher = with_files(&site);
@@ -154,7 +155,7 @@ fn a_source_that_changes_after_the_submission_is_read_as_it_is() {
     end([a]);
 }
 
-#[test]
+#[trial]
 fn a_cache_that_is_deleted_is_filled_again() {
     let site = Site::new();
     let dispatcher = with_files(&site);

@@ -2,6 +2,7 @@
 
 use super::{all_sources, nothing_is_left, without_proxy};
 use crate::fixture::Site;
+use falkon_trials::trial;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -80,7 +81,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     Ok(())
 }
 
-#[test]
+#[trial]
 fn an_object_of_a_web_server_is_read_once() {
     let site = Site::new();
     let server = WebServer::start();

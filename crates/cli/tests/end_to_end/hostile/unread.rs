@@ -4,6 +4,7 @@
 use crate::fixture::Site;
 use falkon_core::task::InstanceId;
 use falkon_node::secure::{AccessFile, Role, Session, connect};
+use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, PROTOCOL_VERSION};
 
@@ -15,7 +16,7 @@ const ROUNDS: u64 = 3_000;
 /// asked for would be most of a gigabyte.
 const DISPATCHER_BYTES_MAX: u64 = 256 << 20;
 
-#[test]
+#[trial]
 fn results_that_nobody_reads_are_bounded_for_each_connection() {
     for concentrators in ["0", "1"] {
         let site = Site::new();

@@ -2,6 +2,7 @@
 //! without knowing what it means.
 
 use crate::fixture::Random;
+use falkon_trials::trial;
 
 /// Lists and maps nest no deeper than this in what is taken apart.
 const DEPTH_MAX: usize = 64;
@@ -228,7 +229,7 @@ fn extreme(value: &Value, random: &mut Random) -> Value {
     }
 }
 
-#[test]
+#[trial]
 fn what_is_not_mangled_is_written_as_it_was() {
     let value = Value::List(vec![
         Value::Nil,

@@ -2,12 +2,13 @@
 
 use super::{allocations, run_some, wait_for_none};
 use crate::fixture::{Daemons, Site, poll_for};
+use falkon_trials::trial;
 
-#[test]
+#[trial]
 fn slots_of_grid_engine_come_and_go_with_the_tasks() {
     let mut site = Site::new();
     let home = site.text("gridengine");
-    let Some(_daemons) = Daemons::start(&site, "gridengine.sh", &[&home, "4"]) else { return };
+    let _daemons = Daemons::start(&site, "gridengine.sh", &[&home, "4"]);
     site.set("PATH", &format!("{home}/bin:{}", std::env::var("PATH").unwrap()));
     let jobs = || {
         let qstat = site.program(format!("{home}/bin/qstat")).output().unwrap();

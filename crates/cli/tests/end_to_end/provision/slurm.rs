@@ -2,6 +2,7 @@
 
 use super::{allocations, prefix_of, provisioned, run_some, wait_for_none};
 use crate::fixture::{Access, Daemons, Site, poll_for};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 
@@ -12,12 +13,12 @@ struct Slurm {
 }
 
 impl Slurm {
-    fn start(nodes: &str) -> Option<Slurm> {
+    fn start(nodes: &str) -> Slurm {
         let mut site = Site::new();
         let home = site.text("slurm");
-        let daemons = Daemons::start(&site, "slurm.sh", &[&home, nodes, "2"])?;
+        let daemons = Daemons::start(&site, "slurm.sh", &[&home, nodes, "2"]);
         site.set("SLURM_CONF", &format!("{home}/slurm.conf"));
-        Some(Slurm { site, daemons })
+        Slurm { site, daemons }
     }
 
     /// Its jobs that are not over: number and state.
@@ -48,9 +49,9 @@ impl Slurm {
     }
 }
 
-#[test]
+#[trial]
 fn nodes_of_slurm_come_and_go_with_the_tasks() {
-    let Some(mut slurm) = Slurm::start("3") else { return };
+    let mut slurm = Slurm::start("3");
     // One at a time, so that a node is of use where two are not to be had.
     let queue = slurm.queue("q.toml", "acquire = \"one-at-a-time\"\n");
     let site = &slurm.site;
@@ -151,9 +152,9 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
     site.left().wait_for_none();
 }
 
-#[test]
+#[trial]
 fn slurm_that_refuses_hangs_or_starts_nothing_is_told_of_and_left_in_peace() {
-    let Some(slurm) = Slurm::start("2") else { return };
+    let slurm = Slurm::start("2");
     // A squeue that hangs while a file is there, and counts its calls.
     let bin = slurm.site.path("bin");
     std::fs::create_dir(&bin).unwrap();
@@ -230,9 +231,9 @@ fn wait_for_status(access: &Access<'_>, part: &str) -> String {
     })
 }
 
-#[test]
+#[trial]
 fn a_partition_of_a_few_nodes_is_enough() {
-    let Some(slurm) = Slurm::start("3") else { return };
+    let slurm = Slurm::start("3");
     let site = &slurm.site;
     // As the documents begin, with nothing said of the cluster.
     let dispatcher = site.dispatcher("d", &["--provision", "slurm"]);
@@ -259,9 +260,9 @@ fn a_partition_of_a_few_nodes_is_enough() {
     slurm.wait_for_no_jobs();
 }
 
-#[test]
+#[trial]
 fn jobs_that_somebody_holds_are_done_without_and_said_so() {
-    let Some(slurm) = Slurm::start("2") else { return };
+    let slurm = Slurm::start("2");
     let site = &slurm.site;
     // Every job is held as it is submitted.
     let held = slurm.queue("held.toml", "held = 600\n[job]\noptions = [\"--hold\"]\n");
@@ -283,9 +284,9 @@ fn jobs_that_somebody_holds_are_done_without_and_said_so() {
     slurm.wait_for_no_jobs();
 }
 
-#[test]
+#[trial]
 fn after_a_crash_each_queue_has_its_own_jobs() {
-    let Some(slurm) = Slurm::start("3") else { return };
+    let slurm = Slurm::start("3");
     let site = &slurm.site;
     let queue = |name: &str, partition: &str| {
         let more = format!("nodes_min = 1\n[job]\npartition = \"{partition}\"\n");
@@ -323,9 +324,9 @@ fn after_a_crash_each_queue_has_its_own_jobs() {
     slurm.wait_for_no_jobs();
 }
 
-#[test]
+#[trial]
 fn a_job_that_slurm_leaves_out_of_its_lists_is_not_forgotten() {
-    let Some(mut slurm) = Slurm::start("1") else { return };
+    let mut slurm = Slurm::start("1");
     // While a file is there squeue knows of no job at all.
     let bin = slurm.site.path("bin");
     std::fs::create_dir(&bin).unwrap();
