@@ -2,12 +2,13 @@
 
     FALKON_BINARY=target/release/falkon PYTHONPATH=python python bench/scripts.py [--json]
 
-Each script of bench/scripts is started as a new process, in turns with either kind of
-executor, of two workers each: imports, start, calls and end count. A script's graph of
+Each script of bench/scripts is started as a new process, in turns with each kind of
+executor, of two workers each: imports, start, calls and end count. The kinds are Falkon as
+it is without options, Falkon with template="fork", and a forking pool. A script's graph of
 100 to 1,500 calls is submitted as futures of futures with Falkon; with the standard
 library's ProcessPoolExecutor, whose workers are forked, it goes level by level, bags in
-chunks. Both print the same value, or the benchmark fails. The ratio of a script is that
-of the medians of its rounds. Needs numpy, scipy, pandas and scikit-learn. Libraries use
+chunks. All print the same value, or the benchmark fails. The ratio of a script is that
+of the medians of its rounds, to the forking pool's. Needs numpy, scipy, pandas and scikit-learn. Libraries use
 one thread in each process (OMP_NUM_THREADS, OPENBLAS_NUM_THREADS). A first round is
 dropped; after it Falkon knows the scripts (docs/python-start.md). With --first it knows
 none of them.
@@ -29,7 +30,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "scripts"
 SCRIPTS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "pair")
-KINDS = ("falkon", "pool")
+KINDS = ("falkon", "fork", "pool")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -39,8 +40,9 @@ falkon.Executor, concurrent.futures.ProcessPoolExecutor
 start = time.perf_counter()
 import numpy, scipy.linalg, scipy.optimize
 imported = time.perf_counter()
-if sys.argv[1] == "falkon":
-    pool = falkon.Executor(max_workers=2)
+if sys.argv[1] != "pool":
+    template = "fork" if sys.argv[1] == "fork" else True
+    pool = falkon.Executor(max_workers=2, template=template)
 else:
     context = multiprocessing.get_context("fork")
     pool = concurrent.futures.ProcessPoolExecutor(2, mp_context=context)
@@ -52,6 +54,9 @@ print(imported - start, time.perf_counter() - imported)
 def run(name, kind, variables):
     """Seconds of a script's process, those of processors with all that it started, and
     what it printed."""
+    if kind == "fork":
+        # Nothing is started early for it, and what is known for the other kind is kept.
+        variables = {**variables, "FALKON_START_AHEAD": "0"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(
@@ -74,7 +79,7 @@ def rounds_of(name, rounds, variables):
     used = {kind: [] for kind in KINDS}
     for number in range(rounds + 1):
         printed = set()
-        for kind in KINDS if number % 2 else reversed(KINDS):
+        for kind in KINDS[number % 3 :] + KINDS[: number % 3]:
             seconds, of_processors, text = run(name, kind, variables)
             printed.add(text)
             if number:
@@ -90,7 +95,7 @@ def first_results(rounds):
     found = {kind: [] for kind in KINDS}
     imports = []
     for number in range(rounds + 1):
-        for kind in KINDS if number % 2 else reversed(KINDS):
+        for kind in KINDS[number % 3 :] + KINDS[: number % 3]:
             command = [sys.executable, "-c", FIRST, kind]
             text = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
             imported, first = map(float, text.split())
@@ -116,15 +121,15 @@ def main():
     }
     if not options.json:
         print("Python %(python)s, %(cpus)d CPUs, load %(load).1f, %(machine)s" % found)
-        print("%-18s %18s %18s %8s %10s"
-            % ("seconds", "falkon", "forking pool", "ratio", "processors"))
+        head = ("seconds", "falkon", 'template="fork"', "forking pool", "ratios", "processors")
+        print("%-18s %18s %18s %18s %11s %11s" % head)
     variables = {"FALKON_START_AHEAD": "0"} if options.first else {}
     for name in options.scripts:
         taken, used = rounds_of(name, options.rounds, variables)
         medians = {kind: statistics.median(taken[kind]) for kind in KINDS}
-        ratio = medians["falkon"] / medians["pool"]
+        ratio = {kind: medians[kind] / medians["pool"] for kind in KINDS[:-1]}
         # The least is what it takes without what others do to caches.
-        of_processors = min(used["falkon"]) / min(used["pool"])
+        of_processors = {kind: min(used[kind]) / min(used["pool"]) for kind in KINDS[:-1]}
         found["scripts"][name] = {
             "seconds": taken,
             "median": medians,
@@ -134,19 +139,24 @@ def main():
         }
         if not options.json:
             texts = ["%.2f (%.2f-%.2f)" % (medians[k], min(taken[k]), max(taken[k])) for k in KINDS]
-            row = (name, *texts, ratio, of_processors)
-            print("%-18s %18s %18s %8.2f %10.2f" % row, flush=True)
-    ratios = [one["ratio"] for one in found["scripts"].values()]
-    found["ratio"] = {"median": statistics.median(ratios), "largest": max(ratios)}
+            both = ["%.2f, %.2f" % tuple(one.values()) for one in (ratio, of_processors)]
+            print("%-18s %18s %18s %18s %11s %11s" % (name, *texts, *both), flush=True)
+    found["ratio"] = {}
+    for kind in KINDS[:-1]:
+        ratios = [one["ratio"][kind] for one in found["scripts"].values()]
+        of_kind = {"median": statistics.median(ratios), "largest": max(ratios)}
+        found["ratio"][kind] = of_kind
+        if not options.json:
+            print("%s: ratios: median %.2f, largest %.2f" % (kind, *of_kind.values()), flush=True)
     imports, firsts = first_results(options.rounds)
     found["import_seconds"], found["first_result_seconds"] = imports, firsts
     if options.json:
         json.dump(found, sys.stdout, indent=2)
         print()
     else:
-        print("ratios: median %(median).2f, largest %(largest).2f" % found["ratio"])
         ms = [statistics.median(one) * 1e3 for one in (imports, *firsts.values())]
-        print("imports take %.0f ms; then first results: falkon %.0f ms, pool %.0f ms" % tuple(ms))
+        text = "imports take %.0f ms; then first results: falkon %.0f ms, fork %.0f ms, pool %.0f ms"
+        print(text % tuple(ms))
 
 
 if __name__ == "__main__":

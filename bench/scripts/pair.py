@@ -1,10 +1,11 @@
-"""Runs a script's calls through Falkon or through a forking pool, as its first
-argument says. Scripts import this first, as sorted imports have falkon before numpy."""
+"""Runs a script's calls through Falkon, through Falkon with workers that are copies of the
+script's process, or through a forking pool: "falkon", "fork" or "pool" as first argument. Scripts import this first, as sorted imports have falkon before numpy."""
 
 import sys
 
 WORKERS = 2
-IS_FALKON = sys.argv[1] == "falkon"
+IS_FALKON = sys.argv[1] != "pool"
+TEMPLATE = "fork" if sys.argv[1] == "fork" else True
 
 if IS_FALKON:
     import falkon
@@ -16,7 +17,7 @@ else:
 def run(ours, theirs):
     """Prints what ``ours(executor)`` or ``theirs(pool)`` returns."""
     if IS_FALKON:
-        with falkon.Executor(max_workers=WORKERS) as executor:
+        with falkon.Executor(max_workers=WORKERS, template=TEMPLATE) as executor:
             value = ours(executor)
     else:
         context = multiprocessing.get_context("fork")

@@ -103,6 +103,7 @@ class Connection:
         access: Optional[str],
         away_seconds: float,
         program: Optional[Program] = None,
+        starts: Callable[[List[str]], Program] = Program,
     ):
         self.access = access
         self._away_seconds = away_seconds
@@ -111,7 +112,7 @@ class Connection:
         self.lock = threading.RLock()
         if access is not None:
             options = ["--access", access, *options]
-        self.program = program or Program(options)
+        self.program = program or starts(options)
         self._socket = self.program.socket
         self._requests = itertools.count()
         self._unanswered: Dict[int, Message] = {}

@@ -33,6 +33,7 @@ from ._imports import foreseen
 from ._objects import LARGE_BYTES, Objects, Shared, Stored, arguments, use
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
+from ._program import Program
 from ._session import Kind, Session
 from ._slots import Slots
 
@@ -72,8 +73,11 @@ class Executor(StandardExecutor):
         process writes. A function is given the number of the stream (1 or 2) and
         bytes; ``None`` drops it.
     ``template``
-        Whether workers are copies of a process that has imported what this one has of
-        installed packages, where that is safe; with ``False`` each imports by itself.
+        What workers are copies of: by default, where that is safe, of a process that has
+        imported what this one has of installed packages. ``"fork"``: of this process as
+        it is now, with the state of its modules, if it has no other thread. ``False``: of
+        none; each imports by itself. ``FALKON_TEMPLATE=fork`` in the environment is
+        ``"fork"`` for executors that do not say.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class Executor(StandardExecutor):
         preload: Sequence[str] = (),
         reconnect: float = AWAY_SECONDS,
         output: Optional[Callable[[int, bytes], None]] = write_output,
-        template: bool = True,
+        template: Optional[Union[bool, str]] = None,
         _parent: Optional["Executor"] = None,
         _class: Optional[List[Any]] = None,
         _files: Tuple[Sequence[Any], Sequence[Any]] = ((), ()),
@@ -107,8 +111,15 @@ class Executor(StandardExecutor):
         reconnect = seconds("reconnect", reconnect)
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        imports = foreseen() if template else None
         early = None
+        starts: Callable[[List[str]], Program] = Program
+        if template is None or not isinstance(template, bool):
+            from . import _fork
+
+            template = _fork.chosen(template, access is None)
+            if template == "fork" and _fork.is_fit():
+                starts = _fork.Program
+        imports = foreseen() if template and starts is Program else None
         options: List[str] = []
         if access is not None:
             if max_workers is not None or preload:
@@ -133,7 +144,7 @@ class Executor(StandardExecutor):
         wrap = None
         if initializer is not None:
             wrap = _Wrap(initializer, tuple(initargs))
-        session = Session(options, output, access, reconnect, early)
+        session = Session(options, output, access, reconnect, early, starts)
         self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1, imports)
         self._shared.reconnect = reconnect
         # As with the standard executors: one that nobody refers to any more

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from typing import List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from ._errors import FalkonError
 
@@ -70,6 +70,42 @@ def folder_options(folder: str) -> List[str]:
     return ["--objects", folder, "--overflow", overflow_of(folder)]
 
 
+def socket_pair() -> Tuple[socket.socket, socket.socket]:
+    """Both ends of a connection to the program."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return ends
+
+
+def new_said() -> Any:
+    """Where the program says why it ends."""
+    return open(os.memfd_create("said"), "r+b", buffering=0)
+
+
+def environment_of(variables: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+    """The program's environment."""
+    return dict(variables or os.environ, PYTHONPATH=module_path())
+
+
+def command_of(options: List[str]) -> List[str]:
+    """What starts the program."""
+    return [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
+
+
+class Process(Protocol):
+    """The program's process; a :class:`subprocess.Popen`, as far as it is used."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def poll(self) -> Optional[int]: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
 class Program:
     """A running ``falkon pipe`` and this end of the connection to it. It ends
     when that is closed, also because this process was killed."""
@@ -80,21 +116,18 @@ class Program:
         keep: Sequence[int] = (),
         environment: Optional[Mapping[str, str]] = None,
     ):
-        self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        for end in (self.socket, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        self._said = open(os.memfd_create("said"), "r+b", buffering=0)
-        environment = dict(environment or os.environ, PYTHONPATH=module_path())
-        command = [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
+        self.socket, theirs = socket_pair()
+        self._said = new_said()
+        command = command_of(options)
         try:
             # A session of its own: what the terminal tells this process
             # (Ctrl-C) is for this process alone.
-            self.process = subprocess.Popen(
+            self.process: Process = subprocess.Popen(
                 command,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,
-                env=environment,
+                env=environment_of(environment),
                 pass_fds=keep,
                 start_new_session=True,
             )

@@ -65,7 +65,7 @@ from ._errors import (
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_in_cache, is_named
 from ._output import Output, Show
-from ._program import folder_options
+from ._program import Program, folder_options
 from ._versions import mismatch
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class Session:
         access: Optional[str] = None,
         away_seconds: float = 0.0,
         early: Optional["Early"] = None,
+        starts: Callable[[List[str]], Program] = Program,
     ):
         self.access = access
         """The access file of the dispatcher, if it is not of this session alone."""
@@ -186,7 +187,7 @@ class Session:
             options = [*options, *folder_options(self.objects.folder)]
         try:
             started = early.program if early else None
-            self.connection = Connection(options, access, away_seconds, started)
+            self.connection = Connection(options, access, away_seconds, started, starts)
         except BaseException:
             self.objects.close()
             raise

@@ -750,9 +750,28 @@ def _watch(modules, name, note):
         setattr(watched, attribute, getattr(function, attribute))
     for module in found:
         setattr(module, name, watched)
+    _watched[function] = watched
     for known in (os.supports_fd, os.supports_dir_fd, os.supports_follow_symlinks):
         if function in known:
             known.add(watched)
+
+
+_watched = {}
+"""The functions that are watched, and what stands in their places."""
+
+
+def _watch_loaded():
+    """Puts watched functions in their places in modules that were loaded before: in those of
+    one's own."""
+    for module_name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if type(path) is not str or is_installed(path) or path.startswith(_OF_PYTHON):
+            continue
+        if module_name.partition(".")[0] == "falkon":
+            continue  # It does not call them for calls.
+        for name, value in list(vars(module).items()):
+            if type(value) is types.BuiltinFunctionType and value in _watched:
+                setattr(module, name, _watched[value])
 
 
 def _watch_all():
@@ -865,6 +884,8 @@ def _watch_all():
     for name in ("fork", "forkpty", "posix_spawn", "posix_spawnp", "system"):
         _watch((os, posix), name, child)
     _watch([_posixsubprocess], "fork_exec", child)
+    if "subprocess" in sys.modules:
+        _watch([sys.modules["subprocess"]], "_fork_exec", child)
 
 
 # Modules that are not installed, which may be edited while this worker is there.
@@ -1029,7 +1050,7 @@ class Template:
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(content[: len(content) // size * size])
-            if not data or have_modules_changed() or self.have_installed_changed():
+            if not data or self.is_stale():
                 os._exit(0)
             if len(fds) != 3 or not self.is_alone():
                 os._exit(UNFIT)
@@ -1048,8 +1069,10 @@ class Template:
         except ChildProcessError:
             pass
 
-    def have_installed_changed(self):
+    def is_stale(self):
         """Whether an interpreter that is started now would load other modules."""
+        if have_modules_changed():
+            return True
         try:
             return any(_state(path) != state for path, state in _installed.items())
         except OSError:
@@ -1074,7 +1097,6 @@ class Template:
     def become(self, settings, stdout, stderr, answer):
         """Becomes a process as the host starts them."""
         global _installed
-        import ctypes
         import gc
 
         self.libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
@@ -1084,9 +1106,7 @@ class Template:
         self.orders.close()
         _copy(stdout, 1)
         _copy(stderr, 2)
-        if len(ctypes.string_at(self.key)) != len(settings[0]):
-            os._exit(1)
-        ctypes.memmove(self.key, settings[0], len(settings[0]))
+        self.show(settings[0])
         for setting in settings:
             name, _, value = setting.partition(b"=")
             os.environ[os.fsdecode(name)] = os.fsdecode(value)
@@ -1101,6 +1121,155 @@ class Template:
         os.write(answer, _PID.pack(os.getpid()))
         for fd in (stdout, stderr, answer):
             os.close(fd)
+
+
+    def show(self, setting):
+        """Has the kernel show which task this process is."""
+        import ctypes
+
+        if len(ctypes.string_at(self.key)) != len(setting):
+            os._exit(1)
+        ctypes.memmove(self.key, setting, len(setting))
+
+
+KEY_BYTES_MAX = 128
+"""Room for the setting that says which task a process is."""
+
+
+class Forked(Template):
+    """The process of a client, forked (python/falkon/_fork.py): its modules with their
+    state, and nothing else of it."""
+
+    def __init__(self, orders, host, instance):
+        global _raised
+        import ctypes
+        import fcntl
+        import gc
+
+        # What was garbage when the client was forked is not collected here.
+        gc.freeze()
+        self.libc = ctypes.CDLL(None)
+        self.libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        if os.getppid() != host:
+            os._exit(1)
+        self.host = host
+        os.setpgid(0, 0)
+        sys.settrace(None)
+        sys.setprofile(None)
+        reset_signals()
+        _raised = sys.exc_info()[1]
+        self.orders = socket.socket(fileno=fcntl.fcntl(orders, fcntl.F_DUPFD_CLOEXEC, 3))
+        let_go_of_files(self.orders.fileno())
+        self.renew_streams()
+        self.make_room(instance)
+        # If the client is a worker itself.
+        sys.__dict__.pop("_falkon_initialised", None)
+        _loaded.clear()
+        _importable()
+        if not _watched:
+            _watch_all()
+            _watch_modules()
+            _watch_loaded()
+
+    @staticmethod
+    def is_stale():
+        """What the client has loaded it still has."""
+        return False
+
+    def renew_streams(self):
+        """Standard streams of its own. What the client has not written stays unwritten, and
+        those who have its streams write to where these do."""
+        self.streams = [sys.stdin, sys.stdout, sys.stderr]
+        self.streams += [sys.__stdin__, sys.__stdout__, sys.__stderr__]
+        purge = getattr(self.libc, "__fpurge", None)
+        if purge is not None:
+            import ctypes
+
+            for name in ("stdin", "stdout", "stderr"):
+                purge(ctypes.c_void_p.in_dll(self.libc, name))
+        usual = os.environ.get("PYTHONIOENCODING", "").partition(":")
+        encoding, errors = usual[0] or sys.getfilesystemencoding(), usual[2] or "strict"
+        sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)
+        for name, fd, how in (("stdout", 1, errors), ("stderr", 2, "backslashreplace")):
+            raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+            stream = io.TextIOWrapper(raw, encoding, how, write_through=fd == 2)
+            setattr(sys, name, stream)
+            setattr(sys, "__%s__" % name, stream)
+
+    def make_room(self, instance):
+        """Moves variables away from where the kernel shows them, for :meth:`show`."""
+        import ctypes
+
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        self.key, end = int(fields[47]), int(fields[48])
+        if end - self.key < KEY_BYTES_MAX:
+            os._exit(UNFIT)
+        variables = ctypes.POINTER(ctypes.c_void_p).in_dll(self.libc, "environ")
+        moved, at = [], 0
+        while variables and variables[at]:
+            if self.key <= variables[at] < end:
+                moved.append(ctypes.string_at(variables[at]).partition(b"="))
+            at += 1
+        for name, _, value in moved:
+            self.libc.setenv(name, value, 1)
+        self.show(b"FALKON_TASK_KEY=%s:" % instance.encode())
+
+    def show(self, setting):
+        import ctypes
+
+        if len(setting) >= KEY_BYTES_MAX:
+            os._exit(1)
+        ctypes.memmove(self.key, setting.ljust(KEY_BYTES_MAX, b"\0"), KEY_BYTES_MAX)
+
+
+def reset_signals():
+    """Has signals handled as in an interpreter that was just started."""
+    import signal
+
+    signal.set_wakeup_fd(-1)
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGPIPE: signal.SIG_IGN,
+        signal.SIGXFSZ: signal.SIG_IGN,
+    }
+    for number in signal.valid_signals():
+        wanted = usual.get(number, signal.SIG_DFL)
+        if signal.getsignal(number) is not wanted:
+            try:
+                signal.signal(number, wanted)
+            except (OSError, ValueError):
+                pass  # It cannot be changed.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def let_go_of_files(kept):
+    """Closes all descriptors but one. Their numbers stay taken, by what can neither be read
+    nor written: an object of the client that is closed must not close what was opened
+    here."""
+    null = os.open(os.devnull, os.O_RDWR)
+    while null < 3:
+        null = os.open(os.devnull, os.O_RDWR)
+    nothing = os.open(os.devnull, os.O_PATH)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd < 3:
+            _copy(null, fd)
+        elif fd not in (kept, null, nothing) and os.path.exists("/proc/self/fd/%d" % fd):
+            _copy(nothing, fd, False)
+    os.close(null)
+    os.close(nothing)
+
+
+def serve_forked(orders, host, instance):
+    """Goes on as a template, in a process that a client has forked; never returns."""
+    try:
+        Forked(orders.fileno(), host, instance).serve()
+        work()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
 
 
 # The conversation.
@@ -1248,6 +1417,8 @@ class Worker:
                 value = None
             except BaseException as exception:
                 kind = DETAILED
+                if _raised is not None:
+                    _separate(exception)
                 code, body = failure(exception)
                 raised = encode_raised(exception, form)
             if getpid() != pid:
@@ -1324,6 +1495,19 @@ def end_child(code, text, streams):
         os._exit(code)
 
 
+_raised = None
+"""What a client handled when it was forked."""
+
+
+def _separate(exception):
+    """What a call raised was not raised while the client handled something."""
+    while exception.__context__ is not None:
+        if exception.__context__ is _raised:
+            exception.__context__ = None
+        else:
+            exception = exception.__context__
+
+
 def pack_head(number, fields):
     """The head of a message with so many fields."""
     return bytes((0x91 + fields, number))
@@ -1368,7 +1552,6 @@ def describe(exception):
 
 
 def main():
-    global _objects
     foreseen = os.environ.pop("FALKON_WORKER_TEMPLATE", None)
     # As with `python -c`: modules are found in the working directory. (Run as
     # a file, the first entry is the file's folder.)
@@ -1383,6 +1566,12 @@ def main():
         if not template.is_fit():
             os._exit(UNFIT)
         template.serve()
+    work()
+
+
+def work():
+    """Makes calls until the executor is gone."""
+    global _objects
     path = os.environ.pop("FALKON_WORKER_SOCKET")
     token = os.environ.pop("FALKON_WORKER_TOKEN")
     folder = os.environ.pop("FALKON_WORKER_OBJECTS", None)

@@ -21,7 +21,7 @@ from services import Dispatcher, wait_until
 
 ROUNDS = int(os.environ.get("FALKON_ROUNDS", "3"))
 SEED = int(os.environ.get("FALKON_SEED", random.randrange(1 << 32)))
-ENDS = (falkon.TaskFailed, falkon.SessionLost)
+ENDS = (falkon.WorkerDied, falkon.CallLost, falkon.DependencyError, falkon.SessionLost)
 """What a call may end with where something was killed (docs/python.md)."""
 MIB = 1 << 20
 
@@ -77,17 +77,8 @@ def kill(process):
 def left(folder):
     """Names left in a folder for temporary files, but for the scratch space of a program
     that was killed itself: the next one here removes it."""
-    return [name for name in os.listdir(folder) if not name.startswith("falkon-workers-")
-            and not re.fullmatch(r"falkon-[0-9a-f]+-[0-9]+-[0-9]+", name)]
-
-
-def goes_on(executor):
-    """Whether a call is made. One that a worker is started for that was killed meanwhile
-    may fail; the next ones are made."""
-    try:
-        return executor.submit(abs, -1).result(100) == 1
-    except falkon.TaskFailed:
-        return False
+    return [name for name in os.listdir(folder)
+            if not re.fullmatch(r"falkon-[0-9a-f]+-[0-9]+-[0-9]+", name)]
 
 
 class Graph:
@@ -126,6 +117,16 @@ class Graph:
         return failed
 
 
+KILLING = """
+import os, signal
+with open(%r, "ab") as file:
+    file.write(b".")
+    file.flush()
+    if file.tell() <= %d:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 class Kills(unittest.TestCase):
     def rounds(self):
         for number in range(ROUNDS):
@@ -143,7 +144,33 @@ class Kills(unittest.TestCase):
                     for worker in some(draw, workers(program), 2):
                         kill(worker)
                 graph.check(self, said)
-                wait_until(lambda: goes_on(executor))
+                self.assertEqual(executor.submit(abs, -1).result(100), 1, said)
+
+    def killing(self, times):
+        """A folder with a module that kills the process that imports it, so many times."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with open(os.path.join(folder.name, "falkon_test_kills.py"), "w") as file:
+            file.write(KILLING % (os.path.join(folder.name, "times"), times))
+        sys.path.insert(0, folder.name)
+        self.addCleanup(sys.path.remove, folder.name)
+        return os.path.join(folder.name, "times")
+
+    def test_a_worker_that_is_killed_before_it_takes_calls_is_started_again(self):
+        for template in (True, False):
+            noted = self.killing(5)
+            options = {"preload": ["falkon_test_kills"], "template": template}
+            with falkon.Executor(max_workers=2, **options) as executor:
+                self.assertEqual(list(executor.map(abs, range(-9, 0))), list(range(9, 0, -1)))
+            self.assertGreaterEqual(os.path.getsize(noted), 5)
+
+    def test_that_all_workers_are_killed_is_said_after_a_while(self):
+        self.killing(1000)
+        options = {"preload": ["falkon_test_kills"], "template": False}
+        with falkon.Executor(max_workers=1, **options) as executor:
+            for _ in range(2):
+                with self.assertRaisesRegex(falkon.TaskFailed, "signal 9 before it took calls.*8 before"):
+                    executor.submit(abs, -1).result(100)
 
     def test_the_program_here(self):
         for said, draw in self.rounds():
@@ -171,6 +198,11 @@ class Kills(unittest.TestCase):
                     wait_until(lambda: not left(folder))
                 except AssertionError:
                     raise AssertionError("%s: %s" % (said, left(folder))) from None
+                # The next program here removes what is left.
+                environment = dict(os.environ, TMPDIR=folder)
+                script = "import falkon; falkon.Executor(max_workers=1).submit(abs, 1).result()"
+                subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+                wait_until(lambda: not os.listdir(folder))
 
     def test_the_client_here(self):
         script = """
@@ -221,7 +253,7 @@ sys.stdin.readline()
                                 for worker in some(draw, workers(one.pid), 1):
                                     kill(worker)
                     graph.check(self, said)
-                    wait_until(lambda: goes_on(executor))
+                    self.assertEqual(executor.submit(abs, -1).result(100), 1, said)
 
 
 if __name__ == "__main__":

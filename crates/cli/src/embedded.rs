@@ -7,6 +7,7 @@ use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
 use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
 use falkon_node::lrm::granted;
 use falkon_node::overflow::OverflowDirectory;
+use falkon_node::process::Forked;
 use falkon_node::secure::{Role, plain};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,6 +105,7 @@ impl Embedded {
         capture_bytes_max: u64,
         workers: WorkerOptions,
         cache: Option<CacheSetup>,
+        forked: Option<Forked>,
     ) -> Result<Embedded, DispatcherError> {
         let log: Log = Arc::new(|_: &str| {});
         let options = dispatcher::Options {
@@ -130,6 +132,7 @@ impl Embedded {
             log,
             cache,
             tenure: executor::Tenure::default(),
+            forked,
         };
         let executor =
             tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));

@@ -17,6 +17,7 @@ use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_node::overflow::OverflowDirectory;
+use falkon_node::process::Forked;
 use falkon_node::secure::{
     Batch, FrameReader, FrameWriter, ReadError, WRITE_QUEUE_BYTES_MAX, connect, plain,
 };
@@ -56,6 +57,16 @@ pub(crate) struct PipeArgs {
     /// separated by commas: workers that have them start at once
     #[arg(long, value_name = "MODULES", requires = "here")]
     foresee: Option<String>,
+    /// The process that starts tasks is there already, with a template of which
+    /// Python workers are copies
+    #[arg(
+        long,
+        value_name = "PID:INSTANCE:FD:FD",
+        requires = "here",
+        conflicts_with = "foresee",
+        hide = true
+    )]
+    forked: Option<String>,
     #[command(flatten)]
     offer: OfferArgs,
     #[command(flatten)]
@@ -81,6 +92,10 @@ pub(crate) fn pipe(args: PipeArgs) -> Exit {
              {PROTOCOL_VERSION}: use the same release of both"
         ));
     }
+    let forked = match args.forked.as_deref().map(Forked::read).transpose() {
+        Ok(forked) => forked,
+        Err(error) => return Exit::usage(error),
+    };
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
@@ -95,7 +110,7 @@ pub(crate) fn pipe(args: PipeArgs) -> Exit {
                 ));
             }
         };
-        if args.here { here(args, stream).await } else { elsewhere(args, stream).await }
+        if args.here { here(args, stream, forked).await } else { elsewhere(args, stream).await }
     })
 }
 
@@ -110,7 +125,7 @@ fn standard_input() -> io::Result<UnixStream> {
 }
 
 /// Serves a client with a dispatcher and an executor of its own.
-async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
+async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exit {
     let scratch = match Scratch::new("falkon") {
         Ok(scratch) => scratch,
         Err(exit) => return exit,
@@ -122,6 +137,7 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
     let (capacity, mut workers) = (args.offer.capacity(), args.workers.options());
     workers.objects.clone_from(&args.objects);
     workers.foreseen.clone_from(&args.foresee);
+    workers.scratch = Some(scratch.path().to_owned());
     let overflow = match &args.overflow {
         None => make_overflow(scratch.path()),
         Some(folder) => OverflowDirectory::make(folder.clone()).map_err(|error| {
@@ -133,7 +149,7 @@ async fn here(args: PipeArgs, stream: UnixStream) -> Exit {
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
-    let embedded = Embedded::start(capacity, places, args.capture, workers, Some(cache));
+    let embedded = Embedded::start(capacity, places, args.capture, workers, Some(cache), forked);
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),

@@ -321,14 +321,19 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
         Err(exit) => return exit,
     };
     let started = Instant::now();
-    let (capture, workers) = (args.output.capture, args.workers.options());
+    let (capture, mut workers) = (args.output.capture, args.workers.options());
+    let of_workers = match scratch.for_workers("falkon") {
+        Ok(of_workers) => of_workers,
+        Err(exit) => return exit,
+    };
+    workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());
     let overflow = match make_overflow(scratch.path()) {
         Ok(overflow) => overflow,
         Err(exit) => return exit,
     };
     let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
     let capacity = args.offer.capacity();
-    let embedded = Embedded::start(capacity, places, capture, workers, cache.clone());
+    let embedded = Embedded::start(capacity, places, capture, workers, cache.clone(), None);
     let mut embedded = match embedded {
         Ok(embedded) => embedded,
         Err(error) => return Exit::failure(error),
@@ -348,6 +353,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     embedded.stop(at_once).await;
     overflow.close();
     scratch.leave(cache);
+    of_workers.into_iter().for_each(Scratch::remove);
     let seconds = started.elapsed().as_secs_f64();
     finish(&mut receiver, outcome, before, seconds, args.output.quiet)
 }

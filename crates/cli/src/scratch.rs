@@ -17,6 +17,8 @@ pub(crate) struct Scratch {
     path: PathBuf,
     /// This process made the directory.
     is_made: bool,
+    /// Its user has named it.
+    is_chosen: bool,
     /// The directory, locked as long as this process lives: how others of its
     /// kind know what nobody uses any more. Some file systems know no locks.
     _held: Option<OwnedFd>,
@@ -40,7 +42,9 @@ impl Scratch {
             let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => match hold(&path) {
-                    Hold::Held(held) => return Ok(Scratch { path, is_made: true, _held: held }),
+                    Hold::Held(held) => {
+                        return Ok(Scratch { path, is_made: true, is_chosen: false, _held: held });
+                    }
                     // Another process that swept took it for a dead one's.
                     Hold::Taken => number += 1,
                 },
@@ -60,7 +64,13 @@ impl Scratch {
         let is_made = !path.exists();
         std::fs::create_dir_all(&path)
             .map_err(|error| Exit::usage(format!("cannot create {}: {error}", path.display())))?;
-        Ok(Scratch { path, is_made, _held: None })
+        Ok(Scratch { path, is_made, is_chosen: true, _held: None })
+    }
+
+    /// For workers, if this one was chosen for something else: sockets have short paths, and not
+    /// all file systems have them.
+    pub(crate) fn for_workers(&self, name: &str) -> Result<Option<Scratch>, Exit> {
+        if self.is_chosen { Scratch::new(name).map(Some) } else { Ok(None) }
     }
 
     /// Where it is.

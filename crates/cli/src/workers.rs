@@ -43,6 +43,7 @@ impl WorkerArgs {
             shared: self.share_workers,
             objects: None,
             foreseen: None,
+            scratch: None,
         }
     }
 }

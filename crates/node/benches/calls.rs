@@ -118,6 +118,7 @@ impl Service {
         let options = executor::Options {
             cache: None,
             tenure: executor::Tenure::default(),
+            forked: None,
             name: "bench".to_owned(),
             capacity: Resources::cpus(WORKERS),
             scratch: std::env::temp_dir(),

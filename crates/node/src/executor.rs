@@ -18,7 +18,7 @@ mod workers;
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
 use crate::overflow::OverflowDirectory;
-use crate::process::{Ended, HostError, Outcome};
+use crate::process::{Ended, Forked, HostError, Outcome};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter};
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
@@ -75,6 +75,9 @@ pub struct Options {
     pub cache: Option<CacheSetup>,
     /// By whose leave it is here, and for how long.
     pub tenure: Tenure,
+    /// The process host, if it is there already, with a template of which Python workers are
+    /// copies.
+    pub forked: Option<Forked>,
 }
 
 /// By whose leave an executor is on its node, and for how long.
@@ -159,7 +162,7 @@ impl std::error::Error for ExecutorError {
 /// # Errors
 /// The dispatcher is out of reach or refuses, or processes cannot be run.
 pub async fn run(
-    options: Options,
+    mut options: Options,
     link: Link,
     mut leave: oneshot::Receiver<()>,
 ) -> Result<(), ExecutorError> {
@@ -194,7 +197,7 @@ pub async fn run(
     let mut driver = Driver {
         core,
         clock: Clock::start(),
-        tasks: Tasks::new(&options, outputs, objects, position.clone()),
+        tasks: Tasks::new(&mut options, outputs, objects, position.clone()),
         session: None,
         say: Vec::new(),
         reported: false,

@@ -41,7 +41,9 @@ mod spawn;
 mod start;
 
 pub use host::host_main;
-pub use link::{Host, HostError, HostLost, HostReceiver, HostSender, LaunchError};
+pub use link::{
+    Forked, ForkedError, Host, HostError, HostLost, HostReceiver, HostSender, LaunchError,
+};
 
 /// The hidden first argument with which a binary is executed again as the process host.
 pub const HOST_ARGUMENT: &str = "task-host";
@@ -135,6 +137,9 @@ pub enum Source {
         /// The template's key.
         of: u64,
     },
+    /// The template that the host was started with ([`Forked`]), which is its child already. Of
+    /// the launch it gets nothing.
+    Forked,
 }
 
 /// A file as it was.

@@ -105,6 +105,7 @@ fn options(number: u32, slots: u32, overflow: &OverflowDirectory) -> Options {
         log: Arc::new(|_: &str| {}),
         cache: None,
         tenure: falkon_node::executor::Tenure::default(),
+        forked: None,
     }
 }
 

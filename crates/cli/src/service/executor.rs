@@ -140,6 +140,9 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         None => Scratch::new("falkon-executor")?,
         Some(scratch) => Scratch::at(scratch)?,
     };
+    let of_workers = scratch.for_workers("falkon-executor")?;
+    let mut workers = args.workers.options();
+    workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());
     let cache = args.cache.setup(scratch.path())?;
     let overflow = make_overflow(scratch.path())?;
     let options = executor::Options {
@@ -148,12 +151,13 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
         scratch: scratch.path().to_owned(),
         overflow: overflow.clone(),
         capture_bytes_max: args.capture,
-        workers: args.workers.options(),
+        workers,
         give_up: args.give_up.map(Duration::from_micros),
         file_limit: args.file_timeout.map_or(executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         tenure,
+        forked: None,
     };
     let (leave, leaving) = oneshot::channel();
     let link = Link::Access { access: Box::new(access), source: None };
@@ -181,6 +185,7 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     };
     overflow.close();
     scratch.leave(Some(cache));
+    of_workers.into_iter().for_each(Scratch::remove);
     match result {
         Ok(()) => Ok(Exit::Success),
         Err(ExecutorError::Connect(error)) => Err(Exit::client(ClientError::Connect(error))),

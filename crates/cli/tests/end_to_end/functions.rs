@@ -166,7 +166,7 @@ fn call(site: &Site, args: &[&str]) -> Ran {
     let temporary = std::fs::read_dir(site.path("tmp")).unwrap();
     let left: Vec<_> = temporary
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| name.starts_with("falkon-workers"))
+        .filter(|name| name.starts_with("falkon-"))
         .collect();
     assert!(left.is_empty(), "folders are left: {left:?}");
     ran

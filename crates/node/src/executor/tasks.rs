@@ -15,8 +15,8 @@ use super::workers::{Bundle, Call, Home, Workers, in_directory, texts_payload};
 use super::{Log, Options};
 use crate::clock::Clock;
 use crate::process::{
-    Ended, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX, Launch,
-    Outcome as ProcessOutcome, Stage,
+    Ended, Forked, Host, HostError, HostLost, HostReceiver, HostSender, IN_FLIGHT_TASKS_MAX,
+    Launch, Outcome as ProcessOutcome, Stage,
 };
 use checks::Checks;
 use falkon_core::data::object::{Object, ObjectId};
@@ -69,6 +69,8 @@ pub(super) struct Tasks {
     templates: HashMap<TemplateId, Result<Prepared, String>>,
     workers: Workers,
     host: Option<(HostSender, HostReceiver)>,
+    /// The first host, if it was there before this executor.
+    forked: Option<Forked>,
     processes: HashMap<u64, Process>,
     launch_keys: HashMap<TaskKey, u64>,
     /// Tasks that were to come after others and cannot be launched: what comes
@@ -105,7 +107,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     pub(super) fn new(
-        options: &Options,
+        options: &mut Options,
         outputs: Outputs,
         objects: Option<Objects>,
         position: Arc<Position>,
@@ -114,6 +116,7 @@ impl Tasks {
             templates: HashMap::new(),
             workers: Workers::new(options, outputs.clone()),
             host: None,
+            forked: options.forked.take(),
             processes: HashMap::new(),
             launch_keys: HashMap::new(),
             passed: BTreeMap::new(),
@@ -470,7 +473,10 @@ impl Tasks {
     async fn send_launches(&mut self, clock: &Clock) -> Result<(), HostError> {
         let host = match &mut self.host {
             Some(host) => host,
-            none => none.insert(Host::start_within(self.file_limit).await?),
+            none => none.insert(match self.forked.take() {
+                Some(forked) => Host::take_over(forked).await?,
+                None => Host::start_within(self.file_limit).await?,
+            }),
         };
         let count = self.launches.len().min(IN_FLIGHT_TASKS_MAX.saturating_sub(self.launched));
         if count == 0 {

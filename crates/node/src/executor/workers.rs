@@ -17,6 +17,7 @@ mod end;
 mod outcome;
 mod program;
 mod protocol;
+mod restart;
 mod template;
 mod worker;
 
@@ -36,9 +37,10 @@ use falkon_wire::hidden::Hidden;
 use outcome::ended_call;
 use program::Folder;
 use protocol::{Answers, FromWorker, Setup};
+use restart::Restarts;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use template::Templates;
@@ -94,6 +96,9 @@ pub struct WorkerOptions {
     /// Modules, separated by commas, that the first calls are expected to need: workers start
     /// before there are calls.
     pub foreseen: Option<String>,
+    /// Where the folder is made that workers are started from, if not where temporary files go:
+    /// what a process that is killed leaves there, others remove.
+    pub scratch: Option<PathBuf>,
 }
 
 /// Why no worker can be started.
@@ -104,6 +109,7 @@ enum WorkerError {
     Listen { path: PathBuf, source: std::io::Error },
     Descriptors(std::io::Error),
     Language(String),
+    ForkedEnded,
 }
 
 impl fmt::Display for WorkerError {
@@ -130,6 +136,7 @@ impl fmt::Display for WorkerError {
                 "this executor has no worker for functions in {language}: start it with \
                  --worker {language}=COMMAND"
             ),
+            WorkerError::ForkedEnded => f.write_str(outcome::FORKED_ENDED),
         }
     }
 }
@@ -140,7 +147,7 @@ impl std::error::Error for WorkerError {
             WorkerError::Folder { source, .. }
             | WorkerError::Listen { source, .. }
             | WorkerError::Descriptors(source) => Some(source),
-            WorkerError::Random | WorkerError::Language(_) => None,
+            WorkerError::Random | WorkerError::Language(_) | WorkerError::ForkedEnded => None,
         }
     }
 }
@@ -154,8 +161,8 @@ struct Reception {
 }
 
 impl Reception {
-    fn open() -> Result<Reception, WorkerError> {
-        let folder = Folder::make()?;
+    fn open(scratch: Option<&Path>) -> Result<Reception, WorkerError> {
+        let folder = Folder::make(scratch.unwrap_or(&std::env::temp_dir()))?;
         let path = folder.socket();
         let listener = UnixListener::bind(&path)
             .map_err(|source| WorkerError::Listen { path: path.clone(), source })?;
@@ -185,6 +192,8 @@ pub(super) struct Workers {
     idle: HashMap<Arc<Home>, Vec<u64>>,
     /// What could not be started, since when, and why.
     broken: HashMap<Arc<Home>, (Instant, String)>,
+    /// Workers that were killed before they took calls.
+    restarts: Restarts,
     /// What is to be launched and killed.
     pub(super) launches: Vec<Launch>,
     pub(super) kills: Vec<(u64, Duration)>,
@@ -214,6 +223,7 @@ impl Workers {
             waiting: HashMap::new(),
             idle: HashMap::new(),
             broken: HashMap::new(),
+            restarts: Restarts::default(),
             launches: Vec::new(),
             kills: Vec::new(),
             events: VecDeque::new(),
@@ -221,6 +231,9 @@ impl Workers {
             left: Vec::new(),
             heard: Vec::new(),
         };
+        if options.forked.is_some() {
+            workers.adopt_forked();
+        }
         // The first call meets the same error, and reports it.
         let _ = workers.start_ahead();
         workers
@@ -254,7 +267,8 @@ impl Workers {
 
     /// When to call [`Self::look`].
     pub(super) fn next_look(&self) -> Option<Instant> {
-        self.workers.values().filter_map(|worker| worker.look_at).min()
+        let looks = self.workers.values().filter_map(|worker| worker.look_at);
+        looks.chain(self.restarts.next_due()).min()
     }
 
     /// Gives a bundle to a worker, now or when there is one.
@@ -276,12 +290,9 @@ impl Workers {
             }
             self.broken.remove(&home);
         }
-        let waiting = self.waiting.entry(home.clone()).or_default();
-        waiting.push_back(id);
-        let waiting = waiting.len();
-        let starting =
-            self.workers.values().filter(|one| one.is_starting() && one.home == home).count();
-        if starting < waiting
+        self.waiting.entry(home.clone()).or_default().push_back(id);
+        if !self.restarts.is_due_later(&home)
+            && self.lacks_workers(&home)
             && self.take_ahead(&home, Worker::is_starting).is_none()
             && let Err(error) = self.launch(&home)
         {
@@ -289,19 +300,30 @@ impl Workers {
         }
     }
 
+    /// Whether calls wait for a worker of this kind.
+    fn waits(&self, home: &Arc<Home>) -> bool {
+        self.waiting.get(home).is_some_and(|waiting| !waiting.is_empty())
+    }
+
+    /// Whether more bundles wait than workers start for them.
+    fn lacks_workers(&self, home: &Arc<Home>) -> bool {
+        let starting = self.workers.values().filter(|one| one.is_starting() && one.home == *home);
+        starting.count() < self.waiting.get(home).map_or(0, VecDeque::len)
+    }
+
     fn launch(&mut self, home: &Arc<Home>) -> Result<(), WorkerError> {
         let reception = match &self.reception {
             Some(reception) => reception,
             none => {
                 debug_assert!(none.is_none(), "the other arm takes what is there");
-                self.reception.insert(Reception::open()?)
+                self.reception.insert(Reception::open(self.options.scratch.as_deref())?)
             }
         };
         let argv = reception.folder.command(&self.options, &home.language);
         let argv = argv.ok_or_else(|| WorkerError::Language(home.language.clone()))?;
         let folder = self.outputs.folder();
         let mut worker = Worker::new(home.clone(), program::token()?.into(), argv.clone(), folder)?;
-        worker.source = self.source(home, &argv);
+        worker.source = self.source(home, &argv)?;
         let key = self.next_worker;
         self.next_worker += 1;
         if self.workers.len() >= self.slots {
@@ -318,10 +340,12 @@ impl Workers {
     fn order(&self, key: u64) -> Option<Launch> {
         let (worker, reception) = (self.workers.get(&key)?, self.reception.as_ref()?);
         let home = &worker.home;
-        // A copy has what its template has.
+        // A copy has what its template has, and that of a client is one for all.
         let (mut env, cwd) = match worker.source {
-            Source::Copy { .. } => (Vec::new(), None),
-            Source::Program | Source::Template => (home.env.clone(), home.cwd.clone()),
+            Source::Copy { of } if !self.templates.is_forked(of) => (Vec::new(), None),
+            Source::Copy { .. } | Source::Program | Source::Template | Source::Forked => {
+                (home.env.clone(), home.cwd.clone())
+            }
         };
         let socket = program::bytes_of(&reception.folder.socket());
         env.push((b"FALKON_WORKER_SOCKET".to_vec(), socket));
@@ -406,6 +430,7 @@ impl Workers {
     fn fail_home(&mut self, home: &Arc<Home>, error: &str, clock: &Clock) {
         self.broken.retain(|_, (since, _)| since.elapsed() < Duration::from_millis(START_RETRY_MS));
         self.broken.insert(home.clone(), (Instant::now(), error.to_owned()));
+        self.restarts.started(home);
         for id in self.waiting.remove(home).unwrap_or_default() {
             self.fail(id, Outcome::NotRun, error, clock);
         }
@@ -481,6 +506,7 @@ impl Workers {
                 worker.look_at = None;
                 if error.is_empty() {
                     worker.ready = true;
+                    self.restarts.started(&worker.home);
                     self.next_work(key, clock);
                 } else {
                     worker.trouble = error;

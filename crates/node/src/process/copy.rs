@@ -10,6 +10,15 @@
 //! machine. A template that has ended, or that drops an order, closes the pipe.
 //!
 //! From there on a copy is a task like any other: its slot waits for it, and only its slot.
+//!
+//! A template need not have been started by the host. A client that is to be copied as it is forks
+//! itself three times, each the child of the one before: the first executes `falkon pipe`, the
+//! second executes the host, and the third is the template (`python/falkon/_fork.py`). So it is a
+//! child of the host's first thread too. The host is told its number and the descriptor of the
+//! socket on its command line, and adopts it when the executor launches [`Source::Forked`]: from
+//! then on it is a task like any other as well.
+//!
+//! [`Source::Forked`]: super::Source::Forked
 
 use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
@@ -33,9 +42,48 @@ pub(super) const ANSWER_MS_MAX: u64 = 30_000;
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     sockets: HashMap<u64, (Arc<OwnedFd>, Option<OwnedFd>)>,
+    /// The one that the host was started with, until it is launched.
+    given: Option<Given>,
+    /// The key that it was launched with.
+    adopted: Option<(u64, Pid)>,
+}
+
+/// A template that is a child of the host's first thread from the start.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) pid: Pid,
+    /// Where it takes orders.
+    pub(super) orders: OwnedFd,
+}
+
+impl Given {
+    /// Reads `PID:FD`, from the command line.
+    pub(super) fn read(text: &str) -> Option<Given> {
+        let (pid, fd) = text.split_once(':')?;
+        let (pid, fd) = (Pid::from_raw(pid.parse().ok()?)?, fd.parse().ok()?);
+        Some(Given { pid, orders: super::link::inherited(fd).ok()? })
+    }
 }
 
 impl Templates {
+    pub(super) fn new(given: Option<Given>) -> Templates {
+        Templates { given, ..Templates::default() }
+    }
+
+    /// The template that the host was started with is launched: copies may be ordered from then
+    /// on.
+    pub(super) fn adopt(&mut self, key: u64) {
+        if let Some(Given { pid, orders }) = self.given.take() {
+            self.sockets.insert(key, (Arc::new(orders), None));
+            self.adopted = Some((key, pid));
+        }
+    }
+
+    /// The process of a template that was adopted.
+    pub(super) fn adopted(&self, key: u64) -> Option<Pid> {
+        self.adopted.filter(|(one, _)| *one == key).map(|(_, pid)| pid)
+    }
+
     /// Makes the socket of a template before it is started: copies may be ordered from then on.
     pub(super) fn prepare(&mut self, key: u64) {
         let pair = rustix::net::socketpair(
@@ -108,6 +156,12 @@ impl Held<'_> {
 }
 
 impl Copies {
+    /// As if there were a copy already, which is adopted later.
+    pub(super) fn expecting(pid: Option<Pid>) -> Copies {
+        let pids = pid.map(|pid| pid.as_raw_nonzero().get());
+        Copies { pids: Mutex::new(pids.into_iter().collect()) }
+    }
+
     /// Keeps copies from being adopted or waited for.
     pub(super) fn hold(&self) -> Held<'_> {
         Held(self.pids.lock().unwrap_or_else(PoisonError::into_inner))

@@ -19,8 +19,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
+use rustix::process::Pid;
 
-use super::copy::{Copies, Templates};
+use super::copy::{Copies, Given, Templates};
 use super::environment::Inherited;
 use super::inbox::{Inbox, Rest};
 use super::orphans::Janitor;
@@ -60,7 +61,8 @@ pub fn host_main() -> ExitCode {
         return ExitCode::from(2);
     };
     let limit = std::env::args().nth(3).and_then(|text| text.parse().ok());
-    match serve(&instance, Duration::from_millis(limit.unwrap_or(START_MS_MAX))) {
+    let given = std::env::args().nth(4).and_then(|text| Given::read(&text));
+    match serve(&instance, Duration::from_millis(limit.unwrap_or(START_MS_MAX)), given) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("falkon: the task host failed: {error}");
@@ -69,23 +71,28 @@ pub fn host_main() -> ExitCode {
     }
 }
 
-fn serve(instance: &OsStr, start_limit: Duration) -> io::Result<()> {
+fn serve(instance: &OsStr, start_limit: Duration, given: Option<Given>) -> io::Result<()> {
     reset_signals()?;
-    // Away from the terminal, whose signals are for the executor to act upon.
-    rustix::process::setsid()?;
+    // Away from the terminal, whose signals are for the executor to act upon. One that has a
+    // template already leads a session.
+    if rustix::process::getsid(None)? != rustix::process::getpid() {
+        rustix::process::setsid()?;
+    }
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     rustix::thread::set_name(c"falkon-host")?;
     let launches = take_socket(0, &File::open("/dev/null")?)?;
     let ends = take_socket(1, &File::options().write(true).open("/dev/null")?)?;
+    let copies = Copies::expecting(given.as_ref().map(|given| given.pid));
+    let state = State { templates: Templates::new(given), ..State::default() };
     let pool = Arc::new(Pool {
-        state: Mutex::default(),
+        state: Mutex::new(state),
         closed: Condvar::new(),
         inbox: Inbox::new(launches)?,
         outbox: Outbox::new(ends),
         inherited: Inherited::read(instance),
         open_files: raise_open_files(),
         pid: rustix::process::getpid().as_raw_nonzero().get(),
-        copies: Copies::default(),
+        copies,
     });
     {
         let mut state = pool.lock();
@@ -241,8 +248,10 @@ impl Pool {
     fn take(&self, record: &[u8]) -> Result<(), Garbled> {
         match record::read_for_host(record)? {
             ForHost::Launch { key, after, source } => {
-                if source == Source::Template {
-                    self.lock().templates.prepare(key);
+                match source {
+                    Source::Template => self.lock().templates.prepare(key),
+                    Source::Forked => self.lock().templates.adopt(key),
+                    Source::Program | Source::Copy { .. } => {}
                 }
                 self.launch(key, after, record.to_vec())?;
             }
@@ -438,6 +447,11 @@ impl Pool {
     /// What becomes the standard input of a template.
     pub(super) fn template_input(&self, key: u64) -> Option<OwnedFd> {
         self.lock().templates.input(key)
+    }
+
+    /// The process of the template that this host was started with, if it was launched so.
+    pub(super) fn adopted(&self, key: u64) -> Option<Pid> {
+        self.lock().templates.adopted(key)
     }
 
     /// Where a template takes orders.

@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::FdFlags;
 use rustix::net::Shutdown;
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
@@ -60,25 +61,37 @@ impl Host {
         getrandom::fill(&mut random)
             .map_err(|error| HostError::Prepare(io::Error::other(error)))?;
         let instance = format!("{:016x}", u64::from_le_bytes(random));
-        let own = rustix::process::getpid();
-        rustix::process::set_child_subreaper(Some(own))
-            .map_err(|error| HostError::Prepare(error.into()))?;
+        become_reaper()?;
         // One socket for each direction: whoever reads from one that is used for both wakes
         // whoever waits at its other end, for there is room again to write.
         let (write, launches) = socket_pair()?;
         let (read, ends) = socket_pair()?;
-        let control = [&write, &read].map(BlockingStream::try_clone);
-        let [launching, ending] = control.map(|socket| socket.map_err(HostError::Prepare));
-        let control = [OwnedFd::from(ending?), OwnedFd::from(launching?)];
-        let read = UnixStream::from_std(read).map_err(HostError::Prepare)?;
-
         let child = Command::new("/proc/self/exe")
             .args([HOST_ARGUMENT, &instance, &limit.as_millis().to_string()])
             .stdin(OwnedFd::from(launches))
             .stdout(OwnedFd::from(ends))
             .spawn()
             .map_err(HostError::Spawn)?;
-        let pid = Pid::from_child(&child);
+        Host::connect(Pid::from_child(&child), &instance, write, read).await
+    }
+
+    /// As [`Host::start`], with a host that is a child of this process already.
+    pub async fn take_over(forked: Forked) -> Result<(HostSender, HostReceiver), HostError> {
+        become_reaper()?;
+        let Forked { pid, instance, write, read } = forked;
+        Host::connect(pid, &instance, write, read).await
+    }
+
+    async fn connect(
+        pid: Pid,
+        instance: &str,
+        write: BlockingStream,
+        read: BlockingStream,
+    ) -> Result<(HostSender, HostReceiver), HostError> {
+        let control = [&write, &read].map(BlockingStream::try_clone);
+        let [launching, ending] = control.map(|socket| socket.map_err(HostError::Prepare));
+        let control = [OwnedFd::from(ending?), OwnedFd::from(launching?)];
+        let read = UnixStream::from_std(read).map_err(HostError::Prepare)?;
         let shared = Arc::new(Shared {
             pid,
             control,
@@ -100,6 +113,98 @@ impl Host {
             _ => Err(HostError::NotReady),
         }
     }
+}
+
+/// Has orphans become children of this process, to be able to clean up after a host that was
+/// killed.
+fn become_reaper() -> Result<(), HostError> {
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own))
+        .map_err(|error| HostError::Prepare(error.into()))
+}
+
+/// A process host that was started before this program was executed, by the process that executed
+/// it: it is a child of this process, and has a template as its child ([`Source::Forked`]).
+///
+/// [`Source::Forked`]: super::Source::Forked
+#[derive(Debug)]
+pub struct Forked {
+    pid: Pid,
+    instance: String,
+    write: BlockingStream,
+    read: BlockingStream,
+}
+
+impl Forked {
+    /// Reads `PID:INSTANCE:FD:FD` as it stands on the command line: the host's process, what its
+    /// tasks' keys start with, and the sockets to it and from it.
+    ///
+    /// Must be called before this process opens descriptors, at most once.
+    ///
+    /// # Errors
+    /// The text, or what is at these descriptors.
+    pub fn read(text: &str) -> Result<Forked, ForkedError> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [pid, instance, write, read] = parts[..] else { return Err(ForkedError::Text) };
+        let pid = pid.parse().ok().and_then(Pid::from_raw).ok_or(ForkedError::Text)?;
+        let socket = |fd: &str| {
+            let fd = fd.parse().map_err(|_| ForkedError::Text)?;
+            let socket = inherited(fd).map(BlockingStream::from).map_err(ForkedError::Socket)?;
+            socket.peer_addr().map_err(ForkedError::Socket)?;
+            socket.set_nonblocking(true).map_err(ForkedError::Socket)?;
+            Ok(socket)
+        };
+        Ok(Forked {
+            pid,
+            instance: instance.to_owned(),
+            write: socket(write)?,
+            read: socket(read)?,
+        })
+    }
+}
+
+/// Why there is no [`Forked`] host.
+#[derive(Debug)]
+pub enum ForkedError {
+    /// It is not named as it is to be.
+    Text,
+    /// What it names is no socket to it.
+    Socket(io::Error),
+}
+
+impl fmt::Display for ForkedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ForkedError::Text => {
+                f.write_str("--forked is for falkon's Python package: it takes PID:INSTANCE:FD:FD")
+            }
+            ForkedError::Socket(error) => write!(f, "--forked names no socket: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ForkedError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ForkedError::Text => None,
+            ForkedError::Socket(error) => Some(error),
+        }
+    }
+}
+
+/// Takes over a descriptor that this process was executed with, and keeps it from those that it
+/// executes.
+pub(super) fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd <= 2 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: The command line names it, so it was open before this program's first instruction,
+    // and nothing but this call takes such a descriptor over. If it is not open, the first use
+    // below says so, and nothing is closed.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::io::fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+    // SAFETY: As above, and it is open.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// What both halves share.

@@ -33,6 +33,7 @@ const KIND_TAKE_BACK: u8 = 6;
 const SOURCE_PROGRAM: u8 = 0;
 const SOURCE_TEMPLATE: u8 = 1;
 const SOURCE_COPY: u8 = 2;
+const SOURCE_FORKED: u8 = 3;
 
 const OUTCOME_EXIT: u8 = 0;
 const OUTCOME_SIGNAL: u8 = 1;
@@ -187,6 +188,7 @@ fn put_source(out: &mut Vec<u8>, source: Source) {
             out.push(SOURCE_COPY);
             put_u64(out, of);
         }
+        Source::Forked => out.push(SOURCE_FORKED),
     }
 }
 
@@ -417,6 +419,7 @@ impl<'a> Fields<'a> {
             SOURCE_PROGRAM => Ok(Source::Program),
             SOURCE_TEMPLATE => Ok(Source::Template),
             SOURCE_COPY => Ok(Source::Copy { of: self.u64()? }),
+            SOURCE_FORKED => Ok(Source::Forked),
             _ => Err(Garbled),
         }
     }
@@ -547,7 +550,7 @@ mod tests {
 
     fn sources() -> impl Strategy<Value = Source> {
         let copy = any::<u64>().prop_map(|of| Source::Copy { of });
-        prop_oneof![Just(Source::Program), Just(Source::Template), copy]
+        prop_oneof![Just(Source::Program), Just(Source::Template), copy, Just(Source::Forked)]
     }
 
     fn unchanged() -> impl Strategy<Value = Unchanged> {

@@ -220,6 +220,12 @@ impl Slot {
             let child = self.copy(order, of, &pipes);
             return Ok((pipes, child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?));
         }
+        if order.source == Source::Forked {
+            progress.reach(Stage::Copy);
+            let pid = self.pool.adopted(order.key).ok_or(libc::ESRCH);
+            let child = pid.and_then(|pid| self.pool.copies.adopt(pid));
+            return Ok((pipes, child.map_err(|errno| NotSpawned::new(Stage::Copy, errno))?));
+        }
         progress.reach(Stage::Stdin);
         let stdin = match (order.source, order.stdin) {
             (Source::Template, _) => self.pool.template_input(order.key),

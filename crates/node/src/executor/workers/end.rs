@@ -3,6 +3,7 @@
 use super::bundle::Bundle;
 use super::outcome::not_ready;
 use super::protocol::Answers;
+use super::restart::KILLED_MAX;
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
@@ -17,6 +18,16 @@ impl Workers {
     /// Looks at the workers that it is time for: one that is still in the same
     /// call keeps only that.
     pub(in crate::executor) fn look(&mut self, now: Instant, clock: &Clock) {
+        for home in self.restarts.take_due(now) {
+            if !self.waits(&home) {
+                self.restarts.started(&home);
+            }
+            while self.lacks_workers(&home) {
+                if let Err(error) = self.launch(&home) {
+                    self.fail_home(&home, &error.to_string(), clock);
+                }
+            }
+        }
         let due: Vec<u64> = self
             .workers
             .iter()
@@ -172,8 +183,15 @@ impl Workers {
                 self.fail(id, Outcome::Lost, HOST_LOST, clock);
             }
         } else if !worker.ready {
-            let error = not_ready(&worker);
-            self.fail_home(&worker.home, &error, clock);
+            let was_killed = was_killed(&worker);
+            let is_needed = self.waits(&worker.home);
+            if !was_killed || is_needed && !self.restarts.killed(&worker.home, Instant::now()) {
+                let mut error = not_ready(&worker);
+                if was_killed {
+                    error = format!("{error}; so did {KILLED_MAX} before it");
+                }
+                self.fail_home(&worker.home, &error, clock);
+            }
         }
         worker.remove_files();
     }
@@ -214,4 +232,13 @@ impl Workers {
             self.events.push_back(event);
         }
     }
+}
+
+/// Whether a worker that never took calls was ended by somebody else than itself and this executor.
+fn was_killed(worker: &Worker) -> bool {
+    let by_signal = worker
+        .ended
+        .as_ref()
+        .is_some_and(|process| matches!(process.outcome, ProcessOutcome::Signal(_)));
+    by_signal && !worker.retired && worker.trouble.is_empty()
 }

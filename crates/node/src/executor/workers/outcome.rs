@@ -6,11 +6,15 @@ use super::protocol::Answer;
 use super::worker::Worker;
 use crate::executor::not_started::Failure;
 use crate::executor::outputs::Outputs;
-use crate::process::{Captured, Outcome as ProcessOutcome};
+use crate::process::{Captured, Outcome as ProcessOutcome, Stage};
 use falkon_core::execute::Event;
 use falkon_core::result::{Captured as TaskCaptured, Detail, Outcome, Stream};
 use falkon_core::task::Time;
 use std::sync::Arc;
+
+/// Why there are no more workers that are copies of their client.
+pub(super) const FORKED_ENDED: &str = "the process of which workers are copies (template=\"fork\") \
+    has ended, and only its client could make another: make a new Executor";
 
 /// Why a worker never came to take calls.
 pub(super) fn not_ready(worker: &Worker) -> String {
@@ -22,6 +26,10 @@ pub(super) fn not_ready(worker: &Worker) -> String {
         return format!("the {language} worker was not started");
     };
     let how = match process.outcome {
+        // One that is no copy of a client is started otherwise.
+        ProcessOutcome::NotStarted { stage: Stage::Copy, errno } if errno != libc::ECANCELED => {
+            return FORKED_ENDED.to_owned();
+        }
         ProcessOutcome::NotStarted { stage, errno } => {
             let program = worker.command.first().map(Vec::as_slice).unwrap_or_default();
             let (program, cwd) = (program.to_vec(), worker.home.cwd.clone());

@@ -20,11 +20,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, which nobody else may enter, and writes what belongs
-    /// into it.
-    pub(super) fn make() -> Result<Folder, WorkerError> {
-        let name = format!("falkon-workers-{}-{}", std::process::id(), token()?);
-        let path = std::env::temp_dir().join(name);
+    /// Makes the folder, which nobody else may enter, in `parent` and writes
+    /// what belongs into it.
+    pub(super) fn make(parent: &Path) -> Result<Folder, WorkerError> {
+        // A socket's path is short.
+        let path = parent.join(format!("workers-{}", &token()?[..16]));
         let path = std::path::absolute(&path).unwrap_or(path);
         let failed = |source| WorkerError::Folder { path: path.clone(), source };
         DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;

@@ -5,6 +5,10 @@
 //! A template is for workers of one working directory and one set of variables, whatever the
 //! instance and the initializer: it runs neither calls nor initializers. A worker of which no copy
 //! can be made is started as if there were no templates.
+//!
+//! Where a client has forked itself ([`crate::process::Forked`]), its copy is the template of all
+//! Python workers here, and only copies of it have what the client had: there is no other way to
+//! start a worker, and none when that template has ended.
 
 use super::bundle::{Home, Imports};
 use super::worker::Worker;
@@ -49,14 +53,27 @@ enum State {
     Unfit,
 }
 
+/// The copy of the client that workers are copies of.
+#[derive(Debug, Clone, Copy)]
+struct OfClient {
+    key: u64,
+    has_ended: bool,
+}
+
 /// The templates of an executor.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     states: HashMap<Base, State>,
     uses: u64,
+    of_client: Option<OfClient>,
 }
 
 impl Templates {
+    /// Whether this is the template that a client forked.
+    pub(super) fn is_forked(&self, key: u64) -> bool {
+        self.of_client.is_some_and(|one| one.key == key)
+    }
+
     /// The template for workers of this kind, if it runs; `Err` if it is to be started, with the
     /// number of those that have died.
     fn find(&mut self, base: &Base) -> Result<Option<u64>, u32> {
@@ -95,6 +112,10 @@ impl Templates {
 
     /// A process has ended; whether it was a template.
     pub(super) fn ended(&mut self, ended: &Ended) -> bool {
+        if let Some(one) = self.of_client.as_mut().filter(|one| one.key == ended.key) {
+            one.has_ended = true;
+            return true;
+        }
         let Some(state) = self.state(ended.key) else { return false };
         let State::Runs { deaths, .. } = *state else { return false };
         *state = match ended.outcome {
@@ -119,15 +140,20 @@ impl Templates {
 
 impl Workers {
     /// What becomes a worker of this home: a copy, if there is a template or is to be one.
-    pub(super) fn source(&mut self, home: &Home, argv: &[Vec<u8>]) -> Source {
+    pub(super) fn source(&mut self, home: &Home, argv: &[Vec<u8>]) -> Result<Source, WorkerError> {
         if home.language != program::PYTHON {
-            return Source::Program;
+            return Ok(Source::Program);
         }
-        let Some(imports) = &home.imports.0 else { return Source::Program };
+        match self.templates.of_client.filter(|_| home.cwd.is_none()) {
+            Some(OfClient { has_ended: true, .. }) => return Err(WorkerError::ForkedEnded),
+            Some(OfClient { key, .. }) => return Ok(Source::Copy { of: key }),
+            None => {}
+        }
+        let Some(imports) = &home.imports.0 else { return Ok(Source::Program) };
         let base = Base::of(home);
         let deaths = match self.templates.find(&base) {
-            Ok(Some(of)) => return Source::Copy { of },
-            Ok(None) => return Source::Program,
+            Ok(Some(of)) => return Ok(Source::Copy { of }),
+            Ok(None) => return Ok(Source::Program),
             Err(deaths) => deaths,
         };
         let key = self.next_worker;
@@ -146,7 +172,16 @@ impl Workers {
         if let Some(oldest) = self.templates.started(base, key, deaths) {
             self.kills.push((oldest, Duration::ZERO));
         }
-        Source::Copy { of: key }
+        Ok(Source::Copy { of: key })
+    }
+
+    /// Takes over the template that the client has forked.
+    pub(super) fn adopt_forked(&mut self) {
+        let key = self.next_worker;
+        self.next_worker += 1;
+        self.templates.of_client = Some(OfClient { key, has_ended: false });
+        let argv = vec![program::PYTHON.as_bytes().to_vec()];
+        self.launches.push(Launch { key, argv, source: Source::Forked, ..Launch::default() });
     }
 
     /// A worker's process has ended: starts it as a program if it is one of which no copy could
@@ -154,7 +189,11 @@ impl Workers {
     pub(super) fn start_uncopied(&mut self, ended: &Ended) -> bool {
         let Outcome::NotStarted { stage: Stage::Copy, errno } = ended.outcome else { return false };
         let Some(worker) = self.workers.get_mut(&ended.key) else { return false };
-        let Source::Copy { of } = std::mem::take(&mut worker.source) else { return false };
+        let Source::Copy { of } = worker.source else { return false };
+        if self.templates.is_forked(of) {
+            return false;
+        }
+        worker.source = Source::Program;
         if errno == libc::ETIMEDOUT {
             self.templates.give_up(of);
             self.kills.push((of, Duration::ZERO));
@@ -167,15 +206,22 @@ impl Workers {
         true
     }
 
+    fn starts_ahead(&self) -> bool {
+        self.options.foreseen.is_some() || self.templates.of_client.is_some()
+    }
+
     /// Starts workers before there are calls, as the client of this executor will make some.
     pub(super) fn start_ahead(&mut self) -> Result<(), WorkerError> {
-        let Some(imports) = self.options.foreseen.clone() else { return Ok(()) };
+        if !self.starts_ahead() {
+            return Ok(());
+        }
+        let imports = self.options.foreseen.clone();
         let home = Arc::new(Home {
             language: program::PYTHON.to_owned(),
             instance: None,
             cwd: None,
             env: Vec::new(),
-            imports: Imports(Some(imports.into_bytes())),
+            imports: Imports(imports.map(String::into_bytes)),
         });
         for _ in 0..self.slots.min(WORKERS_AHEAD_MAX) {
             self.launch(&home)?;
@@ -189,7 +235,7 @@ impl Workers {
         home: &Arc<Home>,
         is_fit: impl Fn(&Worker) -> bool,
     ) -> Option<u64> {
-        if self.options.shared || self.options.foreseen.is_none() {
+        if self.options.shared || !self.starts_ahead() {
             return None;
         }
         let base = Base::of(home);
