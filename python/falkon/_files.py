@@ -4,7 +4,7 @@ import json
 import os
 import posixpath
 import subprocess
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import _dataflow
 from ._blake3 import digest
@@ -71,6 +71,24 @@ class _Made:
         self.object = written
 
 
+class Skipped:
+    """That a call wrote a file in an earlier run, to caches alone: it is made again if
+    another call reads the file."""
+
+    __slots__ = ("future", "_make", "_again")
+
+    def __init__(self, future: Future[Any], make: Callable[[], Future[Any]]):
+        self.future = future
+        self._make = make
+        self._again: Optional[Future[Any]] = None
+
+    def make(self) -> Future[Any]:
+        """Makes the call, once."""
+        if self._again is None:
+            self._again = self._make()
+        return self._again
+
+
 class File(os.PathLike):  # type: ignore[type-arg]
     """A file that calls read or write.
 
@@ -85,15 +103,26 @@ class File(os.PathLike):  # type: ignore[type-arg]
     nothing: then it is there too, under a key of its own that ends in ``suffix``.
     """
 
-    __slots__ = ("url", "_made")
+    __slots__ = ("url", "_made", "_named_from")
 
     def __init__(self, place: Union[None, str, "os.PathLike[str]"] = None, *, suffix: str = ""):
         self.url: str
         if place is None:
-            self.url = _CACHE + os.urandom(16).hex() + suffix
+            key = _CACHE + os.urandom(16).hex()
+            self.url, self._named_from = key + suffix, len(key)
         else:
-            self.url = _url(os.fspath(place))
-        self._made: Optional[_Made] = None
+            self.url, self._named_from = _url(os.fspath(place)), 0
+        self._made: Union[None, _Made, Skipped] = None
+
+    @property
+    def is_in_caches(self) -> bool:
+        """Whether it is in the caches of executors alone."""
+        return self.url.startswith(_CACHE)
+
+    @property
+    def call_name(self) -> str:
+        """What its name says to calls: of a key that was drawn, the end."""
+        return self.url[self._named_from :]
 
     def __fspath__(self) -> str:
         if not self.url.startswith("/"):
@@ -114,6 +143,10 @@ class File(os.PathLike):  # type: ignore[type-arg]
 
     def read_by(self, session: "Session", uses: _dataflow.Uses) -> int:
         """Its place among what a call reads."""
+        if isinstance(self._made, Skipped):
+            again = self._made.make()
+            if isinstance(self._made, Skipped):
+                raise _dataflow.failure_of(again)
         made = self._made
         if made is None:
             return uses.read(self._now(session))

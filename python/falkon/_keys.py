@@ -18,7 +18,7 @@ import sys
 import threading
 import types
 import weakref
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._apps import App, Gathered
 from ._files import File, FileFuture
@@ -88,11 +88,13 @@ class _Sink:
 class Arguments:
     """What was found among the arguments of a call."""
 
-    __slots__ = ("files", "needs")
+    __slots__ = ("files", "needs", "written")
 
-    def __init__(self) -> None:
+    def __init__(self, written: Sequence[File] = ()) -> None:
         self.files: List[str] = []
         """Paths of files, in the order in which they were found."""
+        self.written = written
+        """Files that the call writes."""
         self.needs: List[Any] = []
         """Futures whose values the call takes."""
 
@@ -150,6 +152,8 @@ class _Digest(pickle.Pickler):
         return None
 
     def _file(self, file: File) -> Any:
+        if file.is_in_caches:
+            return self._file_in_caches(file)
         if self._found is not None:
             if file._made is not None:
                 if getattr(file._made.future, "_key", None) is None:
@@ -157,6 +161,20 @@ class _Digest(pickle.Pickler):
                 self._found.needs.append(file._made.future)
             self._found.files += kept_path(file)
         return "file", file.url
+
+    def _file_in_caches(self, file: File) -> Any:
+        """One that is in caches alone is what the call is that writes it."""
+        if self._found is not None:
+            for place, written in enumerate(self._found.written):
+                if written is file:
+                    return "written", place, file.call_name
+            future = file._made and file._made.future
+            key = getattr(future, "_key", None)
+            if key is not None:
+                self._found.needs.append(future)
+                places = [place for place, one in enumerate(future.outputs) if one.file is file]
+                return "made", key, places, file.call_name
+        raise NoKey("%s is in caches alone, and no call that is kept writes it" % file.url)
 
     def _future(self, future: "Future[Any]") -> Any:
         if self._found is None:
@@ -336,7 +354,7 @@ def key_of(
     Raises :class:`NoKey` or what pickling raises.
     """
     code = _code_of(function)
-    found = Arguments()
+    found = Arguments(declared[1])
     named: Any = sorted(kwargs.items()) if kwargs else ()
     if declared[0] or declared[1]:
         named = [*named, declared]

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, S
 from . import _apps
 from ._apps import ShellApp
 from ._executor import Executor
-from ._files import File, FileFuture, file_of
+from ._files import File, FileFuture, Skipped, file_of
 from ._futures import FINISHED, Future
 from ._keys import NoKey, digest, kept_path, key_of
 from ._restart import ABSENT, FileState, RestartLog, is_same, is_unchanged, state_of
@@ -158,7 +158,10 @@ class Run:
                     files.add(named)
             for declares, some in ((files.read, reads), (files.written, writes)):
                 for one in some:
-                    declares.update(kept_path(one))
+                    declares.update(() if one.is_in_caches else kept_path(one))
+            in_caches = [one for one in writes if one.is_in_caches]
+            if cache and in_caches:
+                raise NoKey("each call writes to caches what it names")
         except Exception as error:
             LOG.info("a call of %s is not recognised: %s", app.__name__, error)
             return executor._call(*call, files=declared)
@@ -186,18 +189,40 @@ class Run:
                 future._end(FINISHED, known[0], None)
                 if writes:
                     future.outputs = [FileFuture(one, future) for one in writes]
+                if in_caches:
+                    skipped = Skipped(future, lambda: self._make_again(key, files, executor, call, declared))
+                    for one in in_caches:
+                        one._made = skipped
             else:
-                self._pending += 1
-                if files.paths:
-                    future._begun = files.begin()
-                try:
-                    executor._call(*call, future, declared)
-                except BaseException:
-                    self._pending -= 1
-                    raise
-                self.made += 1
+                self._make(future, files, executor, call, declared)
             if cache:
                 equal[key] = future
+        return future
+
+    def _make(
+        self, future: Recognised, files: Files, executor: Executor, call: Any, declared: Any
+    ) -> None:
+        """Makes a call; the lock is held."""
+        self._pending += 1
+        if files.paths:
+            future._begun = files.begin()
+        try:
+            executor._call(*call, future, declared)
+        except BaseException:
+            self._pending -= 1
+            raise
+        self.made += 1
+
+    def _make_again(
+        self, key: bytes, files: Files, executor: Executor, call: Any, declared: Any
+    ) -> Recognised:
+        """Makes a call that was skipped: what it had written to caches is read."""
+        future = Recognised(key, self, files)
+        with self._lock:
+            if not self._open:
+                future._files = None  # It is noted no more.
+            self._make(future, files, executor, call, declared)
+            self.skipped -= 1
         return future
 
     def _keep(self, future: Recognised, value: Any) -> None:

@@ -393,11 +393,49 @@ class Resume(Folder):
         self.assertEqual(self.run_script(script)[1], ["join", "make1"])
         self.write("source", "--")
         self.assertEqual(self.run_script(script), ("(9, 1000) True\n5 0\n", made))
-        # What is in the caches of executors is not there any more, or is another.
+        # What was in caches alone is made again where it is read.
         caches = script.replace('File("part', 'File("cache:part')
         caches = caches.replace(', parts[0].outputs[0].result().url == os.path.abspath("part0")', "")
-        for _ in range(2):
-            self.assertEqual(self.run_script(caches)[1], made[1:])
+        self.assertEqual(self.run_script(caches)[1], made[1:])
+        self.assertEqual(self.run_script(caches), ("(9, 1000)\n0 5\n", []))
+        os.unlink(self.path("whole"))
+        self.assertEqual(self.run_script(caches)[1], made[1:])
+        self.assertEqual(self.run_script(caches)[1], [])
+
+    def test_what_was_in_caches_alone_is_made_again_if_it_is_read(self):
+        script = """
+            @falkon.python_app
+            def first(number, outputs):
+                called("first%d" % number)
+                outputs[0].write_text("a" * number)
+
+            @falkon.python_app
+            def second(source, outputs):
+                called("second" + source.read_text())
+                outputs[0].write_text(source.read_text() + "b")
+
+            @falkon.python_app
+            def length(source, times):
+                called("length" + source.read_text())
+                return len(source.read_text()) * times
+
+            with falkon.run(resume="state", max_workers=2) as run:
+                ends = []
+                for number in range(1, 4):
+                    one = first(number, outputs=[falkon.File(suffix=".txt")])
+                    two = second(one.outputs[0], outputs=[falkon.File()])
+                    ends.append(length(two.outputs[0], TIMES if number == 2 else 1))
+                print([end.result() for end in ends], length(two.outputs[0], 1).result())
+            print(run.made, run.skipped)
+        """
+        made = sorted("first1 first2 first3 seconda secondaa secondaaa lengthab lengthaab lengthaaab lengthaaab".split())
+        one, two = script.replace("TIMES", "1"), script.replace("TIMES", "2")
+        self.assertEqual(self.run_script(one), ("[2, 3, 4] 4\n10 0\n", made))
+        self.assertEqual(self.run_script(one), ("[2, 3, 4] 4\n0 10\n", []))
+        # One call is new, and what it reads is made again, with what that is made of.
+        again = ["first2", "lengthaab", "secondaa"]
+        self.assertEqual(self.run_script(two), ("[2, 6, 4] 4\n3 7\n", again))
+        self.assertEqual(self.run_script(two), ("[2, 6, 4] 4\n0 10\n", []))
 
     def test_without_a_block_and_in_a_forked_process(self):
         script = """
