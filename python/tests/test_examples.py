@@ -25,7 +25,7 @@ class Examples(unittest.TestCase):
             timeout=300,
         )
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
-        self.assertRegex(ran.stdout, r"that was overhead: \d+ %")
+        self.assertRegex(ran.stdout, r"that was overhead: -?\d+ %")
         return ran.stdout
 
     def test_word_count(self):
