@@ -437,19 +437,30 @@ def _importable():
     sys.modules[module.__name__] = module
 
 
+def _enter(directory):
+    """Has a call that is passed texts or JSON be where its data objects are, by their names,
+    as a command is."""
+    if sys.path[:1] == [""]:
+        # Modules are found where they were.
+        sys.path[0] = os.getcwd()
+    os.chdir(directory)
+
+
 def arguments_with_values(payload):
     """Arguments that take values of other calls, and the form they have without."""
     global _directory, _values
-    if payload[0] == DIRECTORY:
+    has_directory = payload[0] == DIRECTORY
+    if has_directory:
         (length,) = _WORD.unpack_from(payload, 1)
         _directory = os.fsdecode(payload[5 : 5 + length])
         payload = payload[5 + length :]
-    if not payload:
-        return ((), {}), 0
-    _values, payload = _split_values(payload)
+    if payload:
+        _values, payload = _split_values(payload)
     try:
-        form = payload[0]
-        return ARGUMENTS[form](payload), form
+        form = payload[0] if payload else 0
+        if has_directory and form != PICKLED:
+            _enter(_directory)
+        return (ARGUMENTS[form](payload) if form else ((), {})), form
     finally:
         _values = []
 

@@ -55,8 +55,6 @@ pub(crate) enum ObjectError {
         /// Where it was to go.
         target: String,
     },
-    /// A function.
-    Function,
     /// `--stage` without files.
     NothingToStage,
 }
@@ -96,9 +94,6 @@ impl fmt::Display for ObjectError {
                 "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: \
                  URL or cache:KEY"
             ),
-            ObjectError::Function => {
-                write!(f, "functions have no data objects: give them paths as arguments")
-            }
             ObjectError::NothingToStage => {
                 write!(f, "--stage brings the files of --each, but there is no --each")
             }
@@ -131,10 +126,8 @@ pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
     if command.cwd.is_some() {
         return wrong(ObjectError::WithFolder);
     }
-    if kind == Kind::Function {
-        return wrong(ObjectError::Function);
-    }
-    if kind == Kind::Noop || (kind != Kind::Process && objects(&command.outputs).next().is_some()) {
+    let is_builtin = !matches!(kind, Kind::Process | Kind::Function);
+    if kind == Kind::Noop || (is_builtin && objects(&command.outputs).next().is_some()) {
         return wrong(ObjectError::Builtin);
     }
     let mut names: Vec<&[u8]> = Vec::new();
@@ -222,7 +215,8 @@ pub(crate) fn settle(command: &mut Command, current_dir: &[u8]) {
     if !has_objects(command) {
         return;
     }
-    if let Some(program) = command.argv.first_mut()
+    if command.call.is_none()
+        && let Some(program) = command.argv.first_mut()
         && program.contains(&b'/')
         && !objects(&command.inputs).any(|(name, _)| is_path_to(program, name))
     {

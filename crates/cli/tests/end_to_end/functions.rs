@@ -78,6 +78,15 @@ def once(x):
 def worker(x):
     return os.getpid()
 
+def number(source, target):
+    import late
+    with open(source) as read, open(target, "w") as written:
+        written.write(late.numbered(read.read()))
+    return [sorted(os.listdir(".")), os.path.isabs(source)]
+
+def place(x):
+    return os.getcwd()
+
 def grow(x):
     globals()["kept"] = bytearray(os.urandom(1) * (64 << 20))
     return os.getpid()
@@ -207,6 +216,42 @@ fn task_files_pass_values_of_any_kind() {
     call(&site, &["--tasks", &wrong]).exits(2).says("`kwargs` is for functions");
     let wrong = site.write("wrong.jsonl", r#"{"call": "jobs", "args": []}"#);
     call(&site, &["--tasks", &wrong]).exits(2).says("`jobs` names no function");
+}
+
+#[trial]
+fn a_function_finds_data_objects_by_their_names() {
+    let site = site();
+    site.write("source", "text");
+    site.write("late.py", "def numbered(text):\n    return '1 ' + text\n");
+    let args = [
+        "--call",
+        "jobs:number",
+        "--range",
+        "1-2",
+        "--input",
+        "read=source",
+        "--output",
+        "made=made{}",
+        "--",
+        "read",
+        "made",
+    ];
+    let results = call(&site, &args).exits(0).results();
+    assert_eq!(
+        field(&results, "value"),
+        [json!([["made", "read"], false]), json!([["made", "read"], false])]
+    );
+    assert_eq!((site.read("made1"), site.read("made2")), ("1 text".into(), "1 text".into()));
+    // What one call leaves in caches the next one reads.
+    let file = site.write(
+        "tasks.jsonl",
+        r#"{"id": "a", "call": "jobs:number", "args": ["in", "out"], "inputs": ["in=source"], "outputs": ["out=cache:a"]}
+{"id": "b", "call": "jobs:number", "args": ["in", "out"], "inputs": ["in=cache:a"], "outputs": ["out=last"]}
+"#,
+    );
+    call(&site, &["--tasks", &file]).exits(0);
+    assert_eq!(site.read("last"), "1 1 text");
+    call(&site, &["--call", "jobs:place", "--output", "out=never", "--", "1"]).exits(1);
 }
 
 #[trial]

@@ -2,7 +2,7 @@
 //! a directory of its own, which its worker is told of; and what becomes of what
 //! tasks write.
 
-use super::prepare::{NotStarted, names_of};
+use super::prepare::{NotStarted, names_of, output_paths};
 use super::{Bundle, Call, Tasks, Written, in_directory, texts_payload};
 use crate::clock::Clock;
 use crate::executor::values::{Left, url_of};
@@ -32,7 +32,8 @@ impl Tasks {
             .map(|name| directory.join(OsString::from_vec(name)))
             .zip(data.outputs.iter().cloned())
             .collect();
-        let outputs: Vec<PathBuf> = written.iter().map(|(path, _)| path.clone()).collect();
+        let mut outputs: Vec<PathBuf> = written.iter().map(|(path, _)| path.clone()).collect();
+        outputs.extend(output_paths(&command).into_iter().map(|path| directory.join(path)));
         let call = command.call.ok_or_else(|| "the task names no function".to_owned())?;
         let payload = match call.payload.is_empty() {
             true => texts_payload(&command.argv),
