@@ -82,7 +82,7 @@ pub const INSTANCE_NEEDS_MAX: usize = 1 << 20;
 /// measured of them.
 pub const IDLE_NEEDS_MAX: usize = 64;
 /// Different needs of which tasks are sent ahead to one executor.
-pub const AHEAD_NEEDS_MAX: usize = 1024;
+pub const AHEAD_NEEDS_MAX: usize = 16_384;
 /// Queues of an instance that are looked at for one executor although none of
 /// their tasks fits its free room: whether to send tasks ahead, or to have the
 /// executor emptied.

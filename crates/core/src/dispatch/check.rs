@@ -93,12 +93,12 @@ impl Dispatcher {
             }
             let mut free = executor.capacity.clone();
             for (need, load) in executor.loads.iter() {
-                let resources = &self.needs[*need].resources;
+                let resources = &self.needs[need].resources;
                 let fits = free.count_of(resources, load.slotted);
                 ensure!(fits == load.slotted, "executor {} has more than its room", executor.id);
                 free.take(resources, load.slotted);
                 ensure!(
-                    counts.remove(need) == Some(load.slotted + load.prefetched),
+                    counts.remove(&need) == Some(load.slotted + load.prefetched),
                     "executor {}: load and tasks in flight differ",
                     executor.id
                 );

@@ -58,8 +58,8 @@ impl Dispatcher {
         for (_, id) in &self.hungry {
             let Some(instance) = self.instances.get(id) else { continue };
             for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
-                let need = &self.needs[*need].resources;
-                let estimate = queue.estimate(&instance.batches);
+                let need = &self.needs[need].resources;
+                let estimate = queue.estimate(&instance.batches, queue.measured);
                 let lasts = queue.user_estimate(&instance.batches).unwrap_or(0);
                 add_waiting(&mut demand.waiting, need, (queue.len, estimate, lasts));
             }
@@ -102,7 +102,7 @@ impl Dispatcher {
             return Some(class.estimate_micros);
         }
         let need = &self.needs[run.need];
-        instance.queues.find(&(Reverse(need.priority), run.need))?.mean_micros
+        instance.queues.find(&(Reverse(need.priority), run.need))?.measured.mean_micros
     }
 
     /// When the last of a run of tasks in flight is expected to end.
@@ -119,7 +119,7 @@ impl Dispatcher {
         let waiting =
             instance.queues.iter().filter(|(_, queue)| self.knows_leases && queue.len > 0);
         let overlong = waiting.filter_map(|((_, need), queue)| {
-            let need = &self.needs[*need];
+            let need = &self.needs[need];
             let lasts = queue.user_estimate(&instance.batches)?;
             let mut offering = self.executors.values().filter(|one| one.offers(need)).peekable();
             offering.peek()?;

@@ -190,12 +190,13 @@ impl Executor {
         &mut self,
         instance: InstanceId,
         run: InFlight,
-        need: &Need,
+        needs: &Needs,
         each_nanos: u64,
     ) {
+        let need = &needs[run.need];
         let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, run.count) };
         self.free.take(&need.resources, slots);
-        self.loads.change(run.need, |load| {
+        self.loads.change(needs, run.need, |load| {
             load.instant = need.instant;
             load.each_nanos = each_nanos;
             load.slotted += slots;
@@ -276,7 +277,7 @@ impl Executor {
         }
         let resources = &needs[need].resources;
         let mut freed = 0;
-        self.loads.change(need, |load| {
+        self.loads.change(needs, need, |load| {
             freed = match unstarted {
                 true => count - count.min(load.prefetched),
                 false => count.min(load.slotted),
@@ -285,13 +286,7 @@ impl Executor {
             load.prefetched -= count - freed;
         });
         self.free.give(resources, freed);
-        let free = &mut self.free;
-        self.loads.move_up(|need, waiting| {
-            let resources = &needs[need].resources;
-            let up = free.count_of(resources, waiting);
-            free.take(resources, up);
-            up
-        });
+        self.loads.move_up(needs, &mut self.free);
         freed
     }
 

@@ -66,7 +66,7 @@ impl Dispatcher {
                 executor.idle_since = before.idle_since;
             }
             for ((instance, _), run) in before.map(|before| before.in_flight).unwrap_or_default() {
-                executor.add(instance, run, &self.needs[run.need], 0);
+                executor.add(instance, run, &self.needs, 0);
             }
         }
         self.by_connection.insert(connection, id);
@@ -186,7 +186,7 @@ impl Dispatcher {
                     };
                     let counted = in_flight.counted();
                     self.attempts.note(id, first, count, counted, Some(executor.id));
-                    executor.add(id, in_flight, need, 0);
+                    executor.add(id, in_flight, &self.needs, 0);
                 }
             }
             for (first, count) in wanted.iter() {
@@ -339,14 +339,7 @@ impl Dispatcher {
         instance.dispatched -= run.count;
         instance.usage -= need.weight(run.count);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
-            let key = key_of(need, run.need);
-            if let Some(queue) = instance.queues.find_mut(&key) {
-                let was_timed = queue.mean_micros.is_some();
-                queue.measure(micros, run.count);
-                if !was_timed {
-                    instance.queues.list(key, need);
-                }
-            }
+            instance.queues.measure(&key_of(need, run.need), micros, run.count);
         }
         if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
             return;

@@ -2,6 +2,7 @@
 
 use super::deliver::{Results, Subscriber};
 use super::intermediate::Intermediates;
+use super::likes::{LikeId, Measured};
 use super::line::Line;
 use super::located::{Located, Past};
 use super::needs::{Need, NeedId, Needs};
@@ -80,8 +81,6 @@ pub(super) struct ReadyQueue {
     pub(super) users: u64,
     /// There were none, and it is among those to be forgotten.
     pub(super) is_idle: bool,
-    /// Some users have said how long such tasks run.
-    pub(super) is_estimated: bool,
     /// Where searches find it.
     pub(super) listed: Option<Pace>,
     /// It is among those that some executor may have room for.
@@ -95,10 +94,10 @@ pub(super) struct ReadyQueue {
     pub(super) blocked_since: Option<Time>,
     /// An executor is being emptied for this queue.
     pub(super) reserved: Option<ExecutorId>,
-    /// Mean measured run time in microseconds, recent tasks weighing more.
-    pub(super) mean_micros: Option<u64>,
-    /// The longest of recent tasks, in microseconds.
-    pub(super) longest_micros: u64,
+    /// How long its tasks ran.
+    pub(super) measured: Measured,
+    /// The tasks that its own are like.
+    pub(super) like: LikeId,
     /// Those of the tasks whose data decides where they go; not in `runs`.
     pub(super) located: Option<Box<Located>>,
 }
@@ -125,11 +124,7 @@ impl ReadyQueue {
 
     /// How its tasks may be sent.
     pub(super) fn pace(&self, need: &Need) -> Pace {
-        match need.instant {
-            true => Pace::Timeless,
-            false if self.is_estimated || self.mean_micros.is_some() => Pace::Timed,
-            false => Pace::Untimed,
-        }
+        if need.instant { Pace::Timeless } else { Pace::Timed }
     }
 
     /// How many tasks any executor with room may have.
@@ -157,9 +152,14 @@ impl ReadyQueue {
     }
 
     /// The run time to expect of the next task: as the user estimates it, else
-    /// as measured of tasks like it.
-    pub(super) fn estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
-        Some(self.user_estimate(batches)?).filter(|micros| *micros > 0).or(self.mean_micros)
+    /// as measured.
+    pub(super) fn estimate(
+        &self,
+        batches: &BTreeMap<u64, Batch>,
+        measured: Measured,
+    ) -> Option<u64> {
+        let estimate = Some(self.user_estimate(batches)?).filter(|micros| *micros > 0);
+        estimate.or(measured.mean_micros)
     }
 
     /// The run time of the next task as its user estimates it; 0 is unknown.
@@ -170,17 +170,6 @@ impl ReadyQueue {
             plain.or_else(|| self.located.as_ref().and_then(|located| located.first()))?;
         let (_, batch) = batches.range(..=task).next_back()?;
         Some(batch.submission.classes.get(class as usize)?.estimate_micros)
-    }
-
-    /// Takes a measured run time into account.
-    pub(super) fn measure(&mut self, micros: u64, count: u64) {
-        let weight = count.min(8);
-        let micros = micros.min(1 << 50);
-        self.longest_micros = micros.max(self.longest_micros - self.longest_micros / 16);
-        self.mean_micros = Some(match self.mean_micros {
-            None => micros,
-            Some(mean) => (mean * (16 - weight) + micros * weight) / 16,
-        });
     }
 }
 

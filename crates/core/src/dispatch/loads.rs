@@ -1,8 +1,13 @@
 //! How many tasks of which need an executor has.
 
 use super::check::{CheckError, ensure};
-use super::needs::NeedId;
+use super::instance::QueueKey;
+use super::needs::{NeedId, Needs};
+use super::rack::Rack;
+use super::shelf::{Room, Shelf};
 use crate::limits::AHEAD_NEEDS_MAX;
+use crate::task::Resources;
+use std::cmp::Reverse;
 
 /// How many tasks of one need an executor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,12 +26,9 @@ pub(super) struct Load {
 /// An executor's tasks by need, and their sums.
 #[derive(Debug, Default)]
 pub(super) struct Loads {
-    /// Sorted by need from `gone` on; few, and always in the same memory.
-    by_need: Vec<(NeedId, Load)>,
-    /// Entries in front that are gone. Tasks of many needs end mostly in the
-    /// order of these: moving all others up each time would cost more than all
-    /// else of a task's end.
-    gone: usize,
+    by_need: Rack<Load>,
+    /// The needs of which tasks that take time were sent ahead.
+    ahead: Shelf,
     slotted: u64,
     prefetched: u64,
     /// Tasks sent ahead that take time.
@@ -35,18 +37,25 @@ pub(super) struct Loads {
     waiting_nanos: u128,
 }
 
+/// Where `ahead` has a need: those that were numbered first move up first.
+fn place_of(need: NeedId) -> QueueKey {
+    (Reverse(0), need)
+}
+
+impl Load {
+    /// Tasks sent ahead that take time.
+    fn waiting(&self) -> u64 {
+        if self.instant { 0 } else { self.prefetched }
+    }
+}
+
 impl Loads {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(NeedId, Load)> {
-        self.by_need[self.gone..].iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (NeedId, &Load)> {
+        self.by_need.iter().map(|(need, load)| (NeedId(need as u32), load))
     }
 
     pub(super) fn of(&self, need: NeedId) -> Load {
-        self.at(need).map_or_else(|_| Load::default(), |at| self.by_need[at].1)
-    }
-
-    fn at(&self, need: NeedId) -> Result<usize, usize> {
-        let found = self.by_need[self.gone..].binary_search_by_key(&need, |(need, _)| *need);
-        found.map(|at| self.gone + at).map_err(|at| self.gone + at)
+        self.by_need.find(u64::from(need.0)).copied().unwrap_or_default()
     }
 
     /// All tasks.
@@ -71,63 +80,74 @@ impl Loads {
 
     /// Whether tasks of another need may be sent ahead.
     pub(super) fn has_place_for(&self, need: NeedId) -> bool {
-        self.by_need.len() - self.gone < AHEAD_NEEDS_MAX || self.at(need).is_ok()
+        self.by_need.len() < AHEAD_NEEDS_MAX || self.by_need.find(u64::from(need.0)).is_some()
     }
 
     /// Changes what there is of one need.
-    pub(super) fn change(&mut self, need: NeedId, change: impl FnOnce(&mut Load)) {
-        let at = self.at(need).unwrap_or_else(|at| {
-            self.by_need.insert(at, (need, Load::default()));
-            at
-        });
-        let load = &mut self.by_need[at].1;
+    pub(super) fn change(&mut self, needs: &Needs, id: NeedId, change: impl FnOnce(&mut Load)) {
+        let load = self.by_need.find_or_add(u64::from(id.0), Load::default);
         let before = *load;
         change(load);
         let after = *load;
         self.count_anew(before, after);
+        match (before.waiting() > 0, after.waiting() > 0) {
+            (false, true) => self.ahead.insert(place_of(id), &needs[id]),
+            (true, false) => self.ahead.remove(place_of(id)),
+            _ => {}
+        }
         if after.slotted == 0 && after.prefetched == 0 {
-            self.remove(at);
+            self.by_need.remove(u64::from(id.0));
         }
     }
 
-    fn remove(&mut self, at: usize) {
-        if at > self.gone {
-            self.by_need.remove(at);
-            return;
-        }
-        self.gone += 1;
-        // As many are moved as have gone since the last time.
-        if 2 * self.gone >= self.by_need.len() {
-            self.by_need.drain(..self.gone);
-            self.gone = 0;
-        }
+    /// Whether some task that was sent ahead and takes time would fit a room.
+    pub(super) fn has_ahead_for(&mut self, room: Room<'_>, needs: &Needs) -> bool {
+        self.waiting > 0 && self.ahead.first(None, room, needs, |_| false).0.is_some()
     }
 
-    /// Has each need of which tasks that take time were sent ahead looked at in
-    /// turn, with how many they are: so many as `moved` says hold their
-    /// resources from now on.
-    pub(super) fn move_up(&mut self, mut moved: impl FnMut(NeedId, u64) -> u64) {
-        if self.waiting == 0 {
-            return;
-        }
-        for at in self.gone..self.by_need.len() {
-            let (need, load) = self.by_need[at];
-            if load.prefetched == 0 || load.instant {
-                continue;
+    /// Tasks that were sent ahead hold their resources from now on, as many as
+    /// there is room for: of each need that still fits, in turn. Costs nothing
+    /// where there is no room, however many needs wait for it.
+    pub(super) fn move_up(&mut self, needs: &Needs, free: &mut Resources) {
+        // Mostly there is one need: there is nothing to look for.
+        if self.by_need.len() == 1 {
+            if self.waiting > 0
+                && let Some(only) = self.by_need.first()
+            {
+                self.move_some_up(needs, NeedId(only as u32), free);
             }
-            let up = moved(need, load.prefetched);
-            let after =
-                Load { slotted: load.slotted + up, prefetched: load.prefetched - up, ..load };
-            self.by_need[at].1 = after;
-            self.count_anew(load, after);
+            return;
+        }
+        let mut after = None;
+        while self.waiting > 0 {
+            let room = Room { resources: free, has_cache: true };
+            let (Some(place), _) = self.ahead.first(after, room, needs, |_| false) else { return };
+            after = Some(place);
+            self.move_some_up(needs, place.1, free);
         }
     }
 
-    /// The sums are those of the parts.
+    fn move_some_up(&mut self, needs: &Needs, id: NeedId, free: &mut Resources) {
+        let Some(load) = self.by_need.find_mut(u64::from(id.0)) else { return };
+        let before = *load;
+        let up = free.count_of(&needs[id].resources, before.prefetched);
+        free.take(&needs[id].resources, up);
+        load.slotted += up;
+        load.prefetched -= up;
+        let after = *load;
+        self.count_anew(before, after);
+        if after.prefetched == 0 {
+            self.ahead.remove(place_of(id));
+        }
+    }
+
+    /// The sums are those of the parts, and what waits is found.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let mut sums = Loads::default();
-        for (_, load) in self.iter() {
+        for (need, load) in self.iter() {
             sums.count_anew(Load::default(), *load);
+            let is_listed = self.ahead.has(place_of(need));
+            ensure!(is_listed == (load.waiting() > 0), "tasks sent ahead are listed elsewhere");
         }
         let of =
             |loads: &Loads| (loads.slotted, loads.prefetched, loads.waiting, loads.waiting_nanos);
@@ -136,11 +156,10 @@ impl Loads {
     }
 
     fn count_anew(&mut self, before: Load, after: Load) {
-        let waiting = |load: Load| if load.instant { 0 } else { load.prefetched };
-        let nanos = |load: Load| u128::from(waiting(load)) * u128::from(load.each_nanos);
+        let nanos = |load: Load| u128::from(load.waiting()) * u128::from(load.each_nanos);
         self.slotted = self.slotted - before.slotted + after.slotted;
         self.prefetched = self.prefetched - before.prefetched + after.prefetched;
-        self.waiting = self.waiting - waiting(before) + waiting(after);
+        self.waiting = self.waiting - before.waiting() + after.waiting();
         self.waiting_nanos = self.waiting_nanos - nanos(before) + nanos(after);
     }
 }

@@ -396,7 +396,7 @@ impl Dispatcher {
                 dispatched: self.now,
                 row_bytes,
             },
-            need,
+            &self.needs,
             0,
         );
         instance.dispatched += 1;
@@ -541,7 +541,9 @@ impl Dispatcher {
         let instance = self.instances.get_mut(&id)?;
         let queue = instance.queues.find_mut(&key)?;
         let costs = Costs {
-            task_micros: queue.estimate(&instance.batches).unwrap_or(found.mean_micros),
+            task_micros: queue
+                .estimate(&instance.batches, queue.measured)
+                .unwrap_or(found.mean_micros),
             peer_bytes_per_second: PEER_SECOND_BYTES,
             slots: found.capacity.count_of(&need.resources, u64::from(u16::MAX)).max(1),
             now: self.now,

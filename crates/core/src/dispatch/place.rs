@@ -194,7 +194,8 @@ impl Dispatcher {
             looked += 1;
             let Some((key, pace)) = next else { return false };
             after = Some(key);
-            let Some(queue) = instance.queues.find_mut(&key) else { return false };
+            let found = instance.queues.find_with_likes(&key);
+            let Some((queue, measured)) = found else { return false };
             if queue.blocked_since.is_some() && !terms.gained {
                 continue;
             }
@@ -220,8 +221,8 @@ impl Dispatcher {
                 true => {
                     // Beside others nobody holds slots for longer than the mean
                     // of tasks that differ makes believe.
-                    let longest = if terms.shares > 1 { queue.longest_micros } else { 0 };
-                    let estimate = queue.estimate(&instance.batches);
+                    let longest = if terms.shares > 1 { measured.longest_micros } else { 0 };
+                    let estimate = queue.estimate(&instance.batches, measured);
                     let estimate = estimate.map(|micros| micros.max(longest));
                     let slots = executor.slots_for(need);
                     let each_nanos = estimate.map(|micros| nanos_of(micros, slots));
@@ -294,8 +295,10 @@ impl Dispatcher {
         let Some(executor) = self.executors.find_mut(&executor_id) else { return 0 };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
         let need = &self.needs[key.1];
-        let estimate =
-            instance.queues.find(&key).and_then(|queue| queue.estimate(&instance.batches));
+        let estimate = instance
+            .queues
+            .find_with_likes(&key)
+            .and_then(|(queue, measured)| queue.estimate(&instance.batches, measured));
         let each_nanos = estimate.map_or(0, |micros| nanos_of(micros, executor.slots_for(need)));
         let mut sent = 0;
         while sent < count {
@@ -365,7 +368,7 @@ impl Dispatcher {
                     dispatched: self.now,
                     row_bytes,
                 },
-                need,
+                &self.needs,
                 each_nanos,
             );
             sent += run.count;
@@ -456,7 +459,7 @@ impl Dispatcher {
                     && !self.could_run(key.1)
                     && !self.unoffered.can_be_obtained(&self.needs[key.1].resources)
             });
-            unoffered.extend(queues.map(|(key, _)| ((*id, *key), micros)));
+            unoffered.extend(queues.map(|(key, _)| ((*id, key), micros)));
         }
         unoffered
     }
@@ -555,7 +558,7 @@ impl Dispatcher {
                 if instance.options.policy.policy.knows_places() {
                     let queues = instance.queues.iter();
                     for (key, _) in queues.filter(|(_, queue)| queue.located.is_some()) {
-                        self.located.grew(id, Some(*key));
+                        self.located.grew(id, Some(key));
                     }
                 }
             }

@@ -1,13 +1,14 @@
 //! The ready queues of an instance, one for each need that its tasks have.
 
 use super::instance::{QueueKey, ReadyQueue};
+use super::likes::{Likes, Measured};
 use super::needs::{Need, NeedId, Needs};
+use super::rack::Rack;
 use super::shelf::{Room, Shelf};
 use crate::limits::{IDLE_NEEDS_MAX, INSTANCE_NEEDS_MAX, LOOK_NEEDS_MAX};
 use crate::task::Time;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::collections::VecDeque;
 
 /// Queues up to which each is looked at in turn, rather than through an index.
 const SCAN_QUEUES: usize = 4;
@@ -17,10 +18,9 @@ const SCAN_QUEUES: usize = 4;
 pub(super) enum Pace {
     /// They take no time: they go ahead, and need no room.
     Timeless,
-    /// How long they run is known, or may be: they may go ahead.
+    /// They take time, and need room; if their run time is known they may go
+    /// ahead of it.
     Timed,
-    /// How long they run is not known: they need room.
-    Untimed,
 }
 
 /// What an executor can take.
@@ -39,10 +39,11 @@ pub(super) struct Takes<'a> {
 /// forgotten between two tasks.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    all: BTreeMap<QueueKey, ReadyQueue>,
+    all: Rack<ReadyQueue>,
+    /// What was measured of tasks that ask for about as much memory.
+    likes: Likes,
     instant: Shelf,
     timed: Shelf,
-    untimed: Shelf,
     /// Queues that some executor may have room for, as nobody has looked; some
     /// of them may have emptied, or been looked at, since.
     open: Vec<QueueKey>,
@@ -54,25 +55,42 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn find(&self, key: &QueueKey) -> Option<&ReadyQueue> {
-        self.all.get(key)
+        self.all.find(number_of(*key))
     }
 
     /// A queue to be changed. One that tasks were added to is to be listed
     /// afterwards.
     pub(super) fn find_mut(&mut self, key: &QueueKey) -> Option<&mut ReadyQueue> {
-        self.all.get_mut(key)
+        self.all.find_mut(number_of(*key))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&QueueKey, &ReadyQueue)> {
-        self.all.iter()
+    /// As [`Queues::find_mut`], with what was measured of tasks like its own.
+    pub(super) fn find_with_likes(
+        &mut self,
+        key: &QueueKey,
+    ) -> Option<(&mut ReadyQueue, Measured)> {
+        let queue = self.all.find_mut(number_of(*key))?;
+        let measured = queue.measured.or(|| self.likes.measured(queue.like));
+        Some((queue, measured))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&QueueKey, &mut ReadyQueue)> {
-        self.all.iter_mut()
+    /// Takes a run time of tasks of a queue into account.
+    pub(super) fn measure(&mut self, key: &QueueKey, micros: u64, count: u64) {
+        let Some(queue) = self.all.find_mut(number_of(*key)) else { return };
+        queue.measured.measure(micros, count);
+        self.likes.measure(queue.like, micros, count);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, &ReadyQueue)> {
+        self.all.iter().map(|(number, queue)| (key_at(number), queue))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (QueueKey, &mut ReadyQueue)> {
+        self.all.iter_mut().map(|(number, queue)| (key_at(number), queue))
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &ReadyQueue> {
-        self.all.values()
+        self.all.iter().map(|(_, queue)| queue)
     }
 
     /// Whether so many needs more are more than an instance may have at a time.
@@ -81,14 +99,14 @@ impl Queues {
     }
 
     /// The number of a need that tasks have which have not ended yet.
-    pub(super) fn hold(&mut self, needs: &mut Needs, need: &Need, is_estimated: bool) -> NeedId {
+    pub(super) fn hold(&mut self, needs: &mut Needs, need: &Need) -> NeedId {
         let id = needs.number(need);
-        let queue = self.all.entry(key_of(need, id)).or_insert_with(|| {
+        let likes = &mut self.likes;
+        let queue = self.all.find_or_add(number_of(key_of(need, id)), || {
             needs.hold(id);
-            ReadyQueue::default()
+            ReadyQueue { like: likes.hold(need), ..ReadyQueue::default() }
         });
         queue.users += 1;
-        queue.is_estimated |= is_estimated;
         id
     }
 
@@ -96,7 +114,7 @@ impl Queues {
     /// gone for that.
     pub(super) fn let_go(&mut self, needs: &mut Needs, id: NeedId) -> Option<QueueKey> {
         let key = key_of(&needs[id], id);
-        let queue = self.all.get_mut(&key)?;
+        let queue = self.find_mut(&key)?;
         queue.users -= 1;
         if queue.users > 0 {
             return None;
@@ -109,21 +127,23 @@ impl Queues {
             return None;
         }
         let oldest = self.idle.pop_front()?;
-        let queue = self.all.get_mut(&oldest)?;
+        let queue = self.find_mut(&oldest)?;
         queue.is_idle = false;
         if queue.users > 0 {
             return None;
         }
         debug_assert_eq!(queue.len, 0, "tasks that have ended are not ready");
         self.unlist(oldest);
-        self.all.remove(&oldest);
+        if let Some(queue) = self.all.remove(number_of(oldest)) {
+            self.likes.let_go(queue.like);
+        }
         needs.let_go(oldest.1);
         Some(oldest)
     }
 
     /// The instance is gone.
     pub(super) fn let_all_go(&mut self, needs: &mut Needs) {
-        for (_, need) in std::mem::take(self).all.into_keys() {
+        for ((_, need), _) in std::mem::take(self).iter() {
             needs.let_go(need);
         }
     }
@@ -132,13 +152,15 @@ impl Queues {
         match pace {
             Pace::Timeless => &mut self.instant,
             Pace::Timed => &mut self.timed,
-            Pace::Untimed => &mut self.untimed,
         }
     }
 
     /// Lists a queue that has tasks where searches find it.
     pub(super) fn list(&mut self, key: QueueKey, need: &Need) {
-        let Some(queue) = self.all.get_mut(&key).filter(|queue| queue.len > 0) else { return };
+        let Some(queue) = self.all.find_mut(number_of(key)) else { return };
+        if queue.len == 0 {
+            return;
+        }
         if queue.plain_len() > 0 && queue.blocked_since.is_none() && !queue.is_open {
             queue.is_open = true;
             self.open.push(key);
@@ -155,7 +177,7 @@ impl Queues {
 
     /// Takes a queue off its shelf.
     fn unlist(&mut self, key: QueueKey) {
-        let Some(queue) = self.all.get_mut(&key) else { return };
+        let Some(queue) = self.find_mut(&key) else { return };
         if let Some(pace) = queue.listed.take() {
             self.shelf(pace).remove(key);
         }
@@ -164,7 +186,7 @@ impl Queues {
     /// Whether some executor may still take a task of some queue.
     pub(super) fn has_open(&mut self) -> bool {
         while let Some(last) = self.open.last() {
-            let queue = self.all.get_mut(last);
+            let queue = self.all.find_mut(number_of(*last));
             if let Some(queue) = queue {
                 if queue.plain_len() > 0 && queue.blocked_since.is_none() {
                     return true;
@@ -177,23 +199,23 @@ impl Queues {
     }
 
     /// The queues that some executor may still take tasks of, and maybe others.
-    pub(super) fn open(&self) -> impl Iterator<Item = (&QueueKey, &ReadyQueue)> {
-        self.open.iter().filter_map(|key| self.all.get_key_value(key))
+    pub(super) fn open(&self) -> impl Iterator<Item = (QueueKey, &ReadyQueue)> {
+        self.open.iter().filter_map(|key| Some((*key, self.find(key)?)))
     }
 
     /// The queue whose turn it is among the first few, if it waits for room:
     /// since when.
     pub(super) fn first_blocked(&self, needs: &Needs) -> Option<(QueueKey, Time)> {
-        let few = self.all.iter().take(LOOK_NEEDS_MAX);
+        let few = self.iter().take(LOOK_NEEDS_MAX);
         let mut ready = few.filter(|(key, queue)| queue.plain_len() > 0 && !needs[key.1].instant);
         let (key, queue) = ready.next()?;
-        Some((*key, queue.blocked_since?))
+        Some((key, queue.blocked_since?))
     }
 
     /// Everybody with room was looked at: what is still ready fits nobody.
     pub(super) fn block(&mut self, now: Time) {
         for key in std::mem::take(&mut self.open) {
-            let Some(queue) = self.all.get_mut(&key) else { continue };
+            let Some(queue) = self.all.find_mut(number_of(key)) else { continue };
             queue.is_open = false;
             if queue.len > 0 {
                 queue.blocked_since.get_or_insert(now);
@@ -207,7 +229,7 @@ impl Queues {
     /// Executors may have gained room while nobody looked here.
     pub(super) fn unblock(&mut self, needs: &Needs) {
         for key in std::mem::take(&mut self.blocked) {
-            let Some(queue) = self.all.get_mut(&key) else { continue };
+            let Some(queue) = self.all.find_mut(number_of(key)) else { continue };
             queue.was_blocked = false;
             if queue.plain_len() > 0 {
                 queue.blocked_since = None;
@@ -225,25 +247,25 @@ impl Queues {
         needs: &Needs,
     ) -> Option<(QueueKey, Pace)> {
         if self.all.len() <= SCAN_QUEUES {
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let mut rest = self.all.range((from, Bound::Unbounded));
-            return rest.find_map(|(key, queue)| {
+            return self.iter().find_map(|(key, queue)| {
+                if queue.len == 0 || after.is_some_and(|after| key <= after) {
+                    return None;
+                }
                 let need = &needs[key.1];
                 let pace = queue.pace(need);
-                let fits = queue.len > 0 && takes.room_for(pace)?.fits(need);
-                fits.then_some((*key, pace))
+                takes.room_for(pace)?.fits(need).then_some((key, pace))
             });
         }
         let mut first: Option<(QueueKey, Pace)> = None;
-        for pace in [Pace::Timeless, Pace::Timed, Pace::Untimed] {
+        for pace in [Pace::Timeless, Pace::Timed] {
             let Some(room) = takes.room_for(pace) else { continue };
             let shelf = match pace {
                 Pace::Timeless => &mut self.instant,
                 Pace::Timed => &mut self.timed,
-                Pace::Untimed => &mut self.untimed,
             };
             let all = &self.all;
-            let is_empty = |key: &QueueKey| all.get(key).is_none_or(|queue| queue.len == 0);
+            let is_empty =
+                |key: &QueueKey| all.find(number_of(*key)).is_none_or(|queue| queue.len == 0);
             let (found, gone) = shelf.first(after, room, needs, is_empty);
             gone.into_iter().for_each(|key| self.unlist(key));
             if let Some(key) = found.filter(|key| first.is_none_or(|(best, _)| *key < best)) {
@@ -255,24 +277,24 @@ impl Queues {
 
     /// A queue that has tasks, and its pace.
     pub(super) fn pace_of(&self, key: QueueKey, needs: &Needs) -> Option<(QueueKey, Pace)> {
-        let queue = self.all.get(&key).filter(|queue| queue.len > 0)?;
+        let queue = self.find(&key).filter(|queue| queue.len > 0)?;
         Some((key, queue.pace(&needs[key.1])))
     }
 
     /// The queues that have no business where they are listed, for checks.
     pub(super) fn misfiled(&self, needs: &Needs) -> Option<QueueKey> {
-        let wrong = |(key, queue): (&QueueKey, &ReadyQueue)| {
+        let wrong = |(key, queue): (QueueKey, &ReadyQueue)| {
             let need = &needs[key.1];
             let is_listed = queue.len == 0 || queue.listed == Some(queue.pace(need));
             let is_open = queue.plain_len() == 0 || queue.blocked_since.is_some() || queue.is_open;
-            (!is_listed || !is_open || *key != key_of(need, key.1)).then_some(*key)
+            (!is_listed || !is_open || key != key_of(need, key.1)).then_some(key)
         };
-        self.all.iter().find_map(wrong)
+        self.iter().find_map(wrong)
     }
 
     /// How often batches use each need, for checks.
     pub(super) fn users(&self) -> impl Iterator<Item = (NeedId, u64)> {
-        self.all.iter().map(|(key, queue)| (key.1, queue.users))
+        self.iter().map(|(key, queue)| (key.1, queue.users))
     }
 }
 
@@ -281,12 +303,42 @@ impl<'a> Takes<'a> {
     fn room_for(self, pace: Pace) -> Option<Room<'a>> {
         match pace {
             Pace::Timeless => self.instant.then_some(self.capacity),
-            Pace::Timed | Pace::Untimed if self.wide => Some(self.capacity),
-            Pace::Timed | Pace::Untimed => Some(self.free),
+            Pace::Timed if self.wide => Some(self.capacity),
+            Pace::Timed => Some(self.free),
         }
     }
 }
 
 pub(super) fn key_of(need: &Need, id: NeedId) -> QueueKey {
     (Reverse(need.priority), id)
+}
+
+/// The place of a queue among all of an instance: those of higher priority have
+/// lower numbers.
+fn number_of((Reverse(priority), need): QueueKey) -> u64 {
+    let place = priority.cast_unsigned() ^ i32::MAX.cast_unsigned();
+    (u64::from(place) << 32) | u64::from(need.0)
+}
+
+fn key_at(number: u64) -> QueueKey {
+    let place = (number >> 32) as u32;
+    (Reverse((place ^ i32::MAX.cast_unsigned()).cast_signed()), NeedId(number as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers order queues as their keys do.
+    #[test]
+    fn numbers_are_in_the_order_of_queues() {
+        let priorities = [i32::MAX, 7, 1, 0, -1, -7, i32::MIN];
+        let keys = priorities
+            .into_iter()
+            .flat_map(|priority| [0, 1, u32::MAX].map(|need| (Reverse(priority), NeedId(need))));
+        let keys: Vec<QueueKey> = keys.collect();
+        assert!(keys.is_sorted());
+        assert!(keys.iter().map(|key| number_of(*key)).is_sorted());
+        assert!(keys.iter().all(|key| key_at(number_of(*key)) == *key));
+    }
 }

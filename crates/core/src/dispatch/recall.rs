@@ -4,6 +4,7 @@
 use super::Dispatcher;
 use super::executor::Executor;
 use super::instance::QueueKey;
+use super::shelf::Room;
 use crate::limits::{
     DUE_INSTANCES_MAX, DUE_WAIT_MICROS, RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS,
     RECALL_WORK_MICROS,
@@ -40,13 +41,8 @@ impl Dispatcher {
             };
             for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
                 let Some(executor) = self.executors.find_mut(&id) else { continue };
-                let fits = executor.loads.iter().any(|(need, load)| {
-                    let need = &self.needs[*need];
-                    load.prefetched > 0
-                        && !need.instant
-                        && (has_cache || !need.data)
-                        && room.fits(&need.resources)
-                });
+                let room = Room { resources: &room, has_cache };
+                let fits = executor.loads.has_ahead_for(room, &self.needs);
                 if !fits {
                     continue;
                 }
@@ -135,6 +131,6 @@ impl Dispatcher {
             && executor
                 .loads
                 .iter()
-                .any(|(need, load)| load.prefetched > 0 && !load.instant && less(*need))
+                .any(|(need, load)| load.prefetched > 0 && !load.instant && less(need))
     }
 }

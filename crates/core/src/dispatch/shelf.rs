@@ -129,6 +129,12 @@ impl Shelf {
         }
     }
 
+    /// Whether a queue is there, for checks.
+    pub(super) fn has(&self, (priority, need_id): QueueKey) -> bool {
+        let block = self.queues.get(&(priority, need_id.0 / FAN));
+        block.is_some_and(|block| block.used & (1 << (need_id.0 % FAN)) != 0)
+    }
+
     /// The first queue after `after`, or of all, that fits `room`, and is not
     /// empty as `is_empty` says; and the empty ones that were met before it.
     pub(super) fn first(

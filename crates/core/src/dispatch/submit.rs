@@ -309,7 +309,7 @@ impl Dispatcher {
         self.settle_all_inputs(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
         for (key, queue) in instance.queues.iter_mut() {
-            self.located.forget(id, *key);
+            self.located.forget(id, key);
             if let Some(located) = &mut queue.located {
                 located.drain(&mut self.index);
             }
@@ -378,7 +378,7 @@ pub(super) fn hold_needs(
     let classes = submission.classes.iter();
     let held = classes.map(|class| {
         let need = Need::of(class, data);
-        instance.queues.hold(needs, &need, class.estimate_micros > 0)
+        instance.queues.hold(needs, &need)
     });
     held.collect()
 }

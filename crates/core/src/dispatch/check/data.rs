@@ -16,7 +16,7 @@ impl Dispatcher {
         for instance in self.instances.values() {
             for (key, queue) in instance.queues.iter() {
                 let Some(located) = &queue.located else { continue };
-                let (id, known) = (instance.id, (instance.id, *key));
+                let (id, known) = (instance.id, (instance.id, key));
                 let tasks = located.numbers().count();
                 ensure!(tasks == located.waiting.len(), "instance {id}: a located task is lost");
                 let listed = tasks == 0 || self.located.all.contains(&known);
@@ -80,8 +80,8 @@ impl Dispatcher {
         let is_idle = self.executors.values().all(|executor| {
             executor.in_flight.is_empty() && executor.connection.is_some() && !executor.leaving
         });
-        let runs_somewhere = |need: &super::super::needs::NeedId| {
-            let need = &self.needs[*need];
+        let runs_somewhere = |need: super::super::needs::NeedId| {
+            let need = &self.needs[need];
             self.executors.values().any(|found| found.takes_tasks() && found.offers(need))
         };
         is_idle
