@@ -170,6 +170,7 @@ slots = {SLOTS}
 cache = {workload.cache_bytes}
 [network]
 node_bandwidth = {NODE_BANDWIDTH}
+dispatcher_bandwidth = "100Gb/s"
 [store]
 bandwidth = {STORE_BANDWIDTH}
 operation = {operation_s:.6f}

@@ -1,5 +1,6 @@
 //! `falkon sim`: runs a scenario on a simulated machine.
 
+mod costs;
 mod csv;
 mod fields;
 mod page;

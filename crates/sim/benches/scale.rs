@@ -16,12 +16,33 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
     Scenario {
         name: "scale".to_owned(),
         dispatchers,
-        dispatcher: DispatcherCosts { message: Nanos(7_000), entry: Nanos(1_000) },
+        dispatcher: DispatcherCosts {
+            message: Nanos(7_000),
+            entry: Nanos(1_000),
+            decision: Nanos(0),
+            bytes_per_s: 1e9,
+        },
         results_bytes: None,
-        executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000) },
-        client: ClientCosts { message: Nanos(7_000), entry: Nanos(250), bundle: Nanos(50_000_000) },
-        network: Network { latency: Nanos(100_000), node_bytes_per_s: 125e6 },
-        nodes: vec![NodeGroup { count: nodes, slots: 4, speed: 1.0, from: Nanos(0), cache: None }],
+        executor: ExecutorCosts { message: Nanos(10_000), start: Nanos(600_000), bytes_per_s: 1e9 },
+        client: ClientCosts {
+            message: Nanos(7_000),
+            entry: Nanos(250),
+            bundle: Nanos(50_000_000),
+            bytes_per_s: 1e9,
+        },
+        network: Network {
+            latency: Nanos(100_000),
+            node_bytes_per_s: 125e6,
+            dispatcher_bytes_per_s: 125e6,
+        },
+        nodes: vec![NodeGroup {
+            count: nodes,
+            slots: 4,
+            speed: 1.0,
+            from: Nanos(0),
+            cache: None,
+            disk: None,
+        }],
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         provision: None,
         workload: Workload {

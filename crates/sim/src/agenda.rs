@@ -3,7 +3,7 @@
 
 use crate::rng::mix;
 use crate::time::Nanos;
-use crate::world::{Failure, Inbound, TransferId};
+use crate::world::{Failure, Inbound, TransferId, Way};
 use falkon_core::execute::TaskKey;
 use falkon_core::provision::{AllocationId, Event as ProvisionEvent};
 use std::cmp::Ordering;
@@ -32,6 +32,8 @@ pub(crate) enum Event {
     DiskAnswers { node: u32, key: TaskKey },
     /// A node's disk may answer again.
     DiskBack(u32),
+    /// A message that has waited for its turn may leave.
+    MessageDeparts { dispatcher: u32, connection: u64, way: Way },
     /// A transfer's first byte is sent.
     TransferOpens(TransferId),
     /// Transfers may be complete.
@@ -142,6 +144,9 @@ impl Event {
             Event::AllocationEnds(allocation) => (23, 0, allocation.0, &[]),
             Event::DiskAnswers { node, key } => (24, *node, mix(key.instance.0) ^ key.task.0, &[]),
             Event::DiskBack(node) => (25, *node, 0, &[]),
+            Event::MessageDeparts { dispatcher, connection, way } => {
+                (26 + *way as u64, *dispatcher, *connection, &[])
+            }
             Event::TransferOpens(transfer) => (16, 0, transfer.0, &[]),
             Event::TransfersDue => (17, 0, 0, &[]),
             Event::PeerAsked(transfer) => (18, 0, transfer.0, &[]),

@@ -76,6 +76,8 @@ pub struct Figures {
     pub peer: Count,
     /// What was read from the persistent store, likewise.
     pub store: Count,
+    /// What the nodes' disks, and the memory in front of them, gave and took.
+    pub disks: Disks,
     /// Different objects that were read.
     pub different_objects: u64,
     /// What nodes that were acquired on demand cost.
@@ -105,6 +107,17 @@ pub struct Provisioned {
     pub queries: u64,
     /// The most nodes that were allocated at a time.
     pub nodes_peak: u64,
+}
+
+/// Bytes that disks gave and took; all 0 where nodes have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Disks {
+    /// Read from disks, by tasks and for other nodes.
+    pub read: u64,
+    /// Written to disks.
+    pub written: u64,
+    /// Read from memory, likewise, which had them in place of a disk.
+    pub from_memory: u64,
 }
 
 /// Objects and bytes.

@@ -2,8 +2,9 @@
 //!
 //! A flow crosses a few resources (a store, links, disks), each with a
 //! capacity, and all flows get their max-min fair rates: none can get more
-//! without another, that has no more, getting less. When a flow begins or
-//! ends, rates are worked out again for the flows that it shares a resource
+//! without another, that has no more, getting less. A byte may take more of a
+//! resource than another does, as what is written to a disk that reads faster.
+//! When a flow begins or ends, rates are worked out again for the flows that it shares a resource
 //! with, directly or through others, and for no more.
 
 mod due;
@@ -20,6 +21,28 @@ const FLOW_RESOURCES_MAX: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceId(u32);
 
+/// A resource that a flow crosses, and what each of its bytes takes of that
+/// one's capacity.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Crossing {
+    resource: ResourceId,
+    weight: f64,
+}
+
+impl From<ResourceId> for Crossing {
+    /// Each byte takes a byte.
+    fn from(resource: ResourceId) -> Crossing {
+        Crossing { resource, weight: 1.0 }
+    }
+}
+
+impl ResourceId {
+    /// Each byte takes so much, above 0.
+    pub(crate) fn weighing(self, weight: f64) -> Crossing {
+        Crossing { resource: self, weight }
+    }
+}
+
 /// A flow under way; numbers are used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlowId(u32);
@@ -34,12 +57,15 @@ struct Resource {
     /// While rates are worked out: what is left, and for how many.
     left: f64,
     open: u32,
+    /// What a byte of each of those takes, together.
+    weight: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Flow {
     tag: u64,
     crosses: [u32; FLOW_RESOURCES_MAX],
+    weights: [f64; FLOW_RESOURCES_MAX],
     /// Its place in the list of each of them.
     places: [u32; FLOW_RESOURCES_MAX],
     count: u8,
@@ -90,7 +116,14 @@ impl Flows {
     /// Adds a resource of so many bytes per second, above 0.
     pub(crate) fn add_resource(&mut self, capacity: f64) -> ResourceId {
         let id = self.resources.len() as u32;
-        self.resources.push(Resource { capacity, flows: Vec::new(), seen: 0, left: 0.0, open: 0 });
+        self.resources.push(Resource {
+            capacity,
+            flows: Vec::new(),
+            seen: 0,
+            left: 0.0,
+            open: 0,
+            weight: 0.0,
+        });
         ResourceId(id)
     }
 
@@ -100,13 +133,14 @@ impl Flows {
         &mut self,
         now: Nanos,
         bytes: f64,
-        crosses: &[ResourceId],
+        crosses: &[Crossing],
         tag: u64,
     ) -> FlowId {
         let id = self.free.pop().unwrap_or(self.flows.len() as u32);
         let mut flow = Flow {
             tag,
             crosses: [0; FLOW_RESOURCES_MAX],
+            weights: [0.0; FLOW_RESOURCES_MAX],
             places: [0; FLOW_RESOURCES_MAX],
             count: 0,
             left: bytes,
@@ -115,10 +149,11 @@ impl Flows {
             seen: 0,
             is_settled: false,
         };
-        for resource in crosses.iter().take(FLOW_RESOURCES_MAX) {
+        for Crossing { resource, weight } in crosses.iter().take(FLOW_RESOURCES_MAX) {
             let at = flow.count;
             let list = &mut self.resources[resource.0 as usize].flows;
             flow.crosses[usize::from(at)] = resource.0;
+            flow.weights[usize::from(at)] = *weight;
             flow.places[usize::from(at)] = list.len() as u32;
             list.push((id, at));
             flow.count += 1;
@@ -221,8 +256,10 @@ impl Flows {
             let resource = &mut self.resources[id as usize];
             resource.left = resource.capacity;
             resource.open = resource.flows.len() as u32;
+            let weigh = |(id, at): &(u32, u8)| self.flows[*id as usize].weights[usize::from(*at)];
+            resource.weight = resource.flows.iter().map(weigh).sum();
             if resource.open > 0 {
-                self.shares.push(Share(resource.left / f64::from(resource.open), id));
+                self.shares.push(Share(resource.left / resource.weight, id));
             }
         }
         for &member in &self.members {
@@ -233,7 +270,7 @@ impl Flows {
             if resource.open == 0 {
                 continue;
             }
-            let current = resource.left / f64::from(resource.open);
+            let current = resource.left / resource.weight;
             if current > share {
                 // Others have taken less than their part since.
                 self.shares.push(Share(current, id));
@@ -251,9 +288,10 @@ impl Flows {
     fn set_rate(&mut self, now: Nanos, id: u32, rate: f64) {
         let flow = &mut self.flows[id as usize];
         flow.is_settled = true;
-        for &resource in &flow.crosses[..usize::from(flow.count)] {
-            let resource = &mut self.resources[resource as usize];
-            resource.left = (resource.left - rate).max(0.0);
+        for at in 0..usize::from(flow.count) {
+            let resource = &mut self.resources[flow.crosses[at] as usize];
+            resource.left = (resource.left - rate * flow.weights[at]).max(0.0);
+            resource.weight -= flow.weights[at];
             resource.open -= 1;
         }
         if flow.rate == rate {
@@ -274,20 +312,24 @@ mod tests {
     use crate::rng::Rng;
 
     /// Max-min fair rates by raising all rates together until something is
-    /// full, slowly.
-    fn reference(capacities: &[f64], flows: &[Vec<usize>]) -> Vec<f64> {
+    /// full, slowly. A flow has the resources that it crosses, and what a byte
+    /// takes of each.
+    fn reference(capacities: &[f64], flows: &[Vec<(usize, f64)>]) -> Vec<f64> {
+        let takes = |flow: usize, at: usize| -> f64 {
+            flows[flow].iter().filter(|(resource, _)| *resource == at).map(|(_, of)| of).sum()
+        };
         let mut rates = vec![0.0; flows.len()];
         let mut fixed = vec![false; flows.len()];
         while fixed.iter().any(|fixed| !fixed) {
             let used = |at: usize, rates: &[f64]| -> f64 {
-                (0..flows.len()).filter(|f| flows[*f].contains(&at)).map(|f| rates[f]).sum()
+                (0..flows.len()).map(|f| rates[f] * takes(f, at)).sum()
             };
-            let open = |at: usize| {
-                (0..flows.len()).filter(|f| !fixed[*f] && flows[*f].contains(&at)).count()
+            let open = |at: usize| -> f64 {
+                (0..flows.len()).filter(|f| !fixed[*f]).map(|f| takes(f, at)).sum()
             };
             let (at, rise) = (0..capacities.len())
-                .filter(|at| open(*at) > 0)
-                .map(|at| (at, (capacities[at] - used(at, &rates)) / open(at) as f64))
+                .filter(|at| open(*at) > 0.0)
+                .map(|at| (at, (capacities[at] - used(at, &rates)) / open(at)))
                 .min_by(|one, other| one.1.total_cmp(&other.1))
                 .unwrap();
             for f in 0..flows.len() {
@@ -295,8 +337,8 @@ mod tests {
                     rates[f] += rise;
                 }
             }
-            for f in 0..flows.len() {
-                fixed[f] |= flows[f].contains(&at);
+            for (f, fixed) in fixed.iter_mut().enumerate() {
+                *fixed |= takes(f, at) > 0.0;
             }
         }
         rates
@@ -311,7 +353,9 @@ mod tests {
                 (0..1 + rng.below(8)).map(|_| 1.0 + rng.below(1000) as f64).collect();
             let resources: Vec<ResourceId> =
                 capacities.iter().map(|capacity| flows.add_resource(*capacity)).collect();
-            let mut live: Vec<(FlowId, Vec<usize>)> = Vec::new();
+            // Of each third machine every byte takes as much as any other.
+            let heaviest = if seed % 3 == 0 { 1 } else { 5 };
+            let mut live: Vec<(FlowId, Vec<(usize, f64)>)> = Vec::new();
             for step in 0..60u64 {
                 if !live.is_empty() && rng.below(3) == 0 {
                     let at = rng.below(live.len() as u64) as usize;
@@ -322,11 +366,14 @@ mod tests {
                         .collect();
                     crosses.sort_unstable();
                     crosses.dedup();
-                    let ids: Vec<ResourceId> = crosses.iter().map(|at| resources[*at]).collect();
+                    let mut weigh = |at| (at, (1 + rng.below(heaviest)) as f64 / heaviest as f64);
+                    let crosses: Vec<(usize, f64)> = crosses.into_iter().map(&mut weigh).collect();
+                    let ids: Vec<Crossing> =
+                        crosses.iter().map(|(at, of)| resources[*at].weighing(*of)).collect();
                     live.push((flows.begin(Nanos(step), 1e12, &ids, 0), crosses));
                 }
                 flows.settle(Nanos(step));
-                let crosses: Vec<Vec<usize>> =
+                let crosses: Vec<Vec<(usize, f64)>> =
                     live.iter().map(|(_, crosses)| crosses.clone()).collect();
                 for ((id, _), expected) in live.iter().zip(reference(&capacities, &crosses)) {
                     let rate = flows.rate(*id);
@@ -343,12 +390,12 @@ mod tests {
         let store = flows.add_resource(100.0);
         let link = flows.add_resource(30.0);
         let second = |seconds: u64| Nanos(seconds * SECOND_NANOS);
-        flows.begin(Nanos(0), 300.0, &[store, link], 1);
-        flows.begin(Nanos(0), 700.0, &[store], 2);
+        flows.begin(Nanos(0), 300.0, &[store.into(), link.into()], 1);
+        flows.begin(Nanos(0), 700.0, &[store.into()], 2);
         flows.settle(Nanos(0));
         // 30 and 70 per second.
         assert_eq!(flows.next_due(), Some(second(10)));
-        flows.begin(second(5), 100.0, &[store], 3);
+        flows.begin(second(5), 100.0, &[store.into()], 3);
         flows.settle(second(5));
         // 150 at 30, 350 and 100 at 35 per second.
         assert_eq!(flows.complete(second(5)), None);

@@ -22,11 +22,11 @@ mod world;
 pub use falkon_core::data::cache::Eviction;
 pub use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 pub use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName};
-pub use figures::{Count, Distribution, Figures, Provisioned, Sample};
+pub use figures::{Count, Disks, Distribution, Figures, Provisioned, Sample};
 pub use scenario::{
-    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs, Lrm,
-    Network, NodeCache, NodeGroup, Provision, Scenario, ScenarioError, Stage, Store, TaskKind,
-    Workload,
+    Arrivals, Choice, ClientCosts, Disk, DispatcherCosts, Durations, ExecutorCosts, Faults, Inputs,
+    Lrm, Memory, Network, NodeCache, NodeGroup, Provision, Scenario, ScenarioError, Stage, Store,
+    TaskKind, Workload,
 };
 pub use time::Nanos;
 pub use world::{SimError, Standing, Unfinished, run, run_watched};

@@ -69,6 +69,10 @@ pub struct DispatcherCosts {
     pub message: Nanos,
     /// For each task, or run of tasks that are alike, in a message.
     pub entry: Nanos,
+    /// For each task that is placed by where data is, besides.
+    pub decision: Nanos,
+    /// Bytes of messages that it encodes or decodes, protects and copies.
+    pub bytes_per_s: f64,
 }
 
 /// What an executor's time goes into.
@@ -78,6 +82,8 @@ pub struct ExecutorCosts {
     pub message: Nanos,
     /// To start a process, in the slot that it takes.
     pub start: Nanos,
+    /// Bytes of messages that it takes in or sends.
+    pub bytes_per_s: f64,
 }
 
 /// What a client's time goes into, and how it submits.
@@ -89,6 +95,8 @@ pub struct ClientCosts {
     pub entry: Nanos,
     /// Tasks that arrive within this are submitted together.
     pub bundle: Nanos,
+    /// Bytes of messages that it takes in or sends.
+    pub bytes_per_s: f64,
 }
 
 /// What joins dispatchers, nodes and clients.
@@ -96,8 +104,10 @@ pub struct ClientCosts {
 pub struct Network {
     /// One way.
     pub latency: Nanos,
-    /// Of each node's link.
+    /// Of each node's link, and each client's, each way.
     pub node_bytes_per_s: f64,
+    /// Of each dispatcher's link, each way.
+    pub dispatcher_bytes_per_s: f64,
 }
 
 /// The persistent store: a shared file system.
@@ -209,6 +219,29 @@ pub struct NodeGroup {
     /// The cache of each; `None`: tasks read from the store themselves, in
     /// their slots.
     pub cache: Option<NodeCache>,
+    /// What the cache is on; `None`: it is read and written in no time.
+    pub disk: Option<Disk>,
+}
+
+/// A node's disk, whose time all share who use it: tasks that read their
+/// inputs, what is fetched, and what other nodes are sent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Disk {
+    /// If nothing is written meanwhile.
+    pub read_bytes_per_s: f64,
+    /// If nothing is read meanwhile.
+    pub write_bytes_per_s: f64,
+    /// What is kept in memory of it.
+    pub memory: Option<Memory>,
+}
+
+/// Memory in which a node keeps what it read or wrote last.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    /// What it holds.
+    pub bytes: u64,
+    /// For all who read it or write it together.
+    pub bytes_per_s: f64,
 }
 
 /// A node's cache.
@@ -428,8 +461,23 @@ impl Scenario {
                 return Err(ScenarioError::Slots { found: group.slots, most: NODE_SLOTS_MAX });
             }
             above_zero("the speed of a node", group.speed)?;
+            if let Some(disk) = &group.disk {
+                above_zero("the bandwidth of a disk that is read", disk.read_bytes_per_s)?;
+                above_zero("the bandwidth of a disk that is written", disk.write_bytes_per_s)?;
+            }
+            if let Some(memory) = group.disk.and_then(|disk| disk.memory) {
+                above_zero("the bandwidth of memory", memory.bytes_per_s)?;
+            }
         }
-        above_zero("the bandwidth of a node", self.network.node_bytes_per_s)?;
+        for (name, rate) in [
+            ("the bandwidth of a node", self.network.node_bytes_per_s),
+            ("the bandwidth of a dispatcher", self.network.dispatcher_bytes_per_s),
+            ("what a dispatcher handles per second", self.dispatcher.bytes_per_s),
+            ("what an executor handles per second", self.executor.bytes_per_s),
+            ("what a client handles per second", self.client.bytes_per_s),
+        ] {
+            above_zero(name, rate)?;
+        }
         let tasks = self.workload.tasks;
         if tasks < u64::from(self.dispatchers) || tasks > SCENARIO_TASKS_MAX {
             let least = u64::from(self.dispatchers);

@@ -7,6 +7,7 @@
 mod client;
 mod clock;
 mod connections;
+mod disk;
 mod dispatcher;
 mod error;
 mod faults;
@@ -20,11 +21,12 @@ mod transfer;
 
 pub use error::{SimError, Unfinished};
 
+pub(crate) use connections::Way;
 pub(crate) use dispatcher::Inbound;
 pub(crate) use transfer::{Failure, TransferId};
 
 use crate::agenda::{Agenda, Event};
-use crate::figures::{Count, Figures, Sample, Series, Spans};
+use crate::figures::{Count, Disks, Figures, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
 use crate::scenario::{Arriving, Scenario, Staging};
@@ -121,6 +123,7 @@ struct Measured {
     reads: Count,
     peer: Count,
     store: Count,
+    disks: Disks,
     /// Which objects have been read, and how many different ones.
     objects: Vec<bool>,
     different: u64,
@@ -146,7 +149,11 @@ impl<'a> World<'a> {
                 let slow = fraction_of(seed ^ SEED_SLOW, number) < scenario.faults.slow_share;
                 let factor = if slow { scenario.faults.slow_factor } else { 1.0 };
                 let dispatcher = (number % shares) as u32;
-                nodes.push(Node::new(number, dispatcher, group, group.speed / factor));
+                let mut node = Node::new(number, dispatcher, group, group.speed / factor);
+                let bytes = scenario.workload.inputs.map_or(0, |inputs| inputs.object_bytes);
+                let memory = group.disk.and_then(|disk| disk.memory);
+                node.pages = memory.map(|memory| disk::Pages::new(&memory, bytes));
+                nodes.push(node);
             }
         }
         World {
@@ -158,7 +165,7 @@ impl<'a> World<'a> {
                 .map(|_| Dispatching::new(keeps_journal, scenario.results_bytes))
                 .collect(),
             next_incarnation: nodes.len() as u64 + 1,
-            transfers: Transfers::new(scenario, nodes.len()),
+            transfers: Transfers::new(scenario),
             nodes,
             clients: (0..shares).map(|at| Client::new(share(at))).collect(),
             ledgers: (0..shares).map(|at| Ledger::new(share(at), faulty)).collect(),
@@ -187,6 +194,7 @@ impl<'a> World<'a> {
                 reads: Count::default(),
                 peer: Count::default(),
                 store: Count::default(),
+                disks: Disks::default(),
                 objects: vec![false; objects as usize],
                 different: 0,
                 busy: 0,
@@ -265,6 +273,10 @@ impl<'a> World<'a> {
             Event::TaskEnds { node, key } => self.task_ends(node, key),
             Event::DiskAnswers { node, key } => self.disk_answers(node, key),
             Event::DiskBack(node) => self.disk_back(node),
+            Event::MessageDeparts { dispatcher, connection, way } => {
+                self.message_departs(dispatcher, connection, way);
+                Ok(())
+            }
             Event::TransferOpens(transfer) => {
                 self.transfer_opens(transfer);
                 Ok(())
@@ -422,6 +434,7 @@ impl<'a> World<'a> {
             local,
             peer: measured.peer,
             store: measured.store,
+            disks: measured.disks,
             different_objects: measured.different,
             provisioned,
             trace: self.agenda.trace,

@@ -1,11 +1,12 @@
 //! The fields of a scenario file, and the scenarios they make.
 
+use super::costs::{ClientFields, DispatcherFields, ExecutorFields};
 use super::provision::{LrmFields, ProvisionFields, StageFields, stages};
 use crate::amount::{Amount, Rate, Size, Time};
 use falkon_sim::{
-    Arrivals, Choice, ClientCosts, DispatcherCosts, Durations, Eviction, ExecutorCosts, Faults,
-    Inputs, Nanos, Network, NodeCache, NodeGroup, OptionsError, PolicyError, PolicyName,
-    PolicyOptions, Scenario, Store, TaskKind, Workload,
+    Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, Network, NodeCache,
+    NodeGroup, OptionsError, PolicyError, PolicyName, PolicyOptions, Scenario, Store, TaskKind,
+    Workload,
 };
 use serde::Deserialize;
 use std::fmt;
@@ -197,6 +198,10 @@ struct NodeFields {
     from: Option<Amount<Time>>,
     cache: Option<Amount<Size>>,
     eviction: Option<String>,
+    disk_read: Option<Amount<Rate>>,
+    disk_write: Option<Amount<Rate>>,
+    memory: Option<Amount<Size>>,
+    memory_bandwidth: Option<Amount<Rate>>,
 }
 
 fn one() -> u32 {
@@ -212,61 +217,15 @@ fn normal() -> f64 {
 struct NetworkFields {
     latency: Amount<Time>,
     node_bandwidth: Amount<Rate>,
+    dispatcher_bandwidth: Option<Amount<Rate>>,
 }
 
 impl Default for NetworkFields {
     fn default() -> Self {
-        NetworkFields { latency: Amount::of(100e-6), node_bandwidth: Amount::of(125e6) }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct DispatcherFields {
-    count: u32,
-    message: Amount<Time>,
-    entry: Amount<Time>,
-    results: Option<Amount<Size>>,
-}
-
-impl Default for DispatcherFields {
-    fn default() -> Self {
-        DispatcherFields {
-            count: 1,
-            message: Amount::of(7e-6),
-            entry: Amount::of(1e-6),
-            results: None,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ExecutorFields {
-    message: Amount<Time>,
-    start: Amount<Time>,
-}
-
-impl Default for ExecutorFields {
-    fn default() -> Self {
-        ExecutorFields { message: Amount::of(10e-6), start: Amount::of(600e-6) }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct ClientFields {
-    message: Amount<Time>,
-    entry: Amount<Time>,
-    bundle: Amount<Time>,
-}
-
-impl Default for ClientFields {
-    fn default() -> Self {
-        ClientFields {
-            message: Amount::of(7e-6),
-            entry: Amount::of(0.25e-6),
-            bundle: Amount::of(0.05),
+        NetworkFields {
+            latency: Amount::of(100e-6),
+            node_bandwidth: Amount::of(125e6),
+            dispatcher_bandwidth: None,
         }
     }
 }
@@ -425,26 +384,23 @@ impl Description {
     }
 
     fn scenario(&self) -> Result<Scenario, FieldError> {
+        let policy = self.policy.policy()?;
+        let inputs = self.workload.inputs.as_ref().map_or(0, |inputs| inputs.per_task);
         Ok(Scenario {
             name: self.name.clone(),
             dispatchers: self.dispatcher.count,
-            dispatcher: DispatcherCosts {
-                message: nanos(self.dispatcher.message),
-                entry: nanos(self.dispatcher.entry),
-            },
+            dispatcher: self.dispatcher.costs(policy.policy, inputs),
             results_bytes: self.dispatcher.results.map(|results| results.value as u64),
-            executor: ExecutorCosts {
-                message: nanos(self.executor.message),
-                start: nanos(self.executor.start),
-            },
-            client: ClientCosts {
-                message: nanos(self.client.message),
-                entry: nanos(self.client.entry),
-                bundle: nanos(self.client.bundle),
-            },
+            executor: self.executor.costs(),
+            client: self.client.costs(),
             network: Network {
                 latency: nanos(self.network.latency),
                 node_bytes_per_s: self.network.node_bandwidth.value,
+                dispatcher_bytes_per_s: self
+                    .network
+                    .dispatcher_bandwidth
+                    .unwrap_or(self.network.node_bandwidth)
+                    .value,
             },
             nodes: self
                 .nodes
@@ -453,10 +409,7 @@ impl Description {
                 .collect::<Result<_, _>>()?,
             store: self.store()?,
             provision: self.provision(self.nodes.first().map_or(1, |group| group.slots))?,
-            workload: Workload {
-                policy: self.policy.policy()?,
-                ..self.workload.workload(&self.grid)?
-            },
+            workload: Workload { policy, ..self.workload.workload(&self.grid)? },
             faults: self.faults.faults(),
             check_all: self.check_all,
             limit: self.limit.map_or(Nanos::from_seconds(LIMIT_SECONDS), nanos),
@@ -539,7 +492,31 @@ impl NodeFields {
             (None, false) => None,
         };
         let cache = cache.map(|bytes| NodeCache { bytes, eviction });
-        Ok(NodeGroup { count, slots, speed, from: span(from), cache })
+        let disk = self.disk()?;
+        Ok(NodeGroup { count, slots, speed, from: span(from), cache, disk })
+    }
+
+    fn disk(&self) -> Result<Option<Disk>, FieldError> {
+        let memory = match (self.memory, self.memory_bandwidth) {
+            (Some(memory), Some(rate)) => {
+                Some(Memory { bytes: memory.value as u64, bytes_per_s: rate.value })
+            }
+            (None, None) => None,
+            _ => {
+                let what = "`memory` and `memory_bandwidth` of nodes need each other";
+                return Err(FieldError::Fields(what));
+            }
+        };
+        let Some(read) = self.disk_read else {
+            let lone = self.disk_write.is_some() || memory.is_some();
+            let what = "`disk_write` and `memory` of nodes need a `disk_read`";
+            return if lone { Err(FieldError::Fields(what)) } else { Ok(None) };
+        };
+        Ok(Some(Disk {
+            read_bytes_per_s: read.value,
+            write_bytes_per_s: self.disk_write.unwrap_or(read).value,
+            memory,
+        }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::amount::shown;
 use falkon_core::metrics::HitRatios;
-use falkon_sim::{Count, Distribution, Figures, Nanos, Provisioned, Sample, Scenario};
+use falkon_sim::{Count, Disks, Distribution, Figures, Nanos, Provisioned, Sample, Scenario};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -76,6 +76,11 @@ pub(super) fn facts(scenario: &Scenario, figures: &Figures) -> Vec<Fact> {
         line("  of bytes", figures.store.bytes as f64, "");
         line("  different ones", figures.different_objects as f64, "");
         line("  at, mean", figures.store.bytes as f64 * 8e-9 / makespan, "Gb/s");
+        if figures.disks != Disks::default() {
+            line("bytes read from nodes' disks", figures.disks.read as f64, "");
+            line("  written to them", figures.disks.written as f64, "");
+            line("  read from memory instead", figures.disks.from_memory as f64, "");
+        }
     }
     if let Some(provisioned) = &figures.provisioned {
         line("requests for nodes", provisioned.requests as f64, "");
@@ -221,6 +226,9 @@ struct JsonRun<'a> {
     store_objects: u64,
     store_bytes: u64,
     different_objects: u64,
+    disk_read_bytes: u64,
+    disk_written_bytes: u64,
+    memory_read_bytes: u64,
     provisioned: Option<JsonProvisioned>,
     trace: String,
     series: Vec<JsonSample>,
@@ -351,6 +359,9 @@ pub(super) fn json(
         store_objects: figures.store.objects,
         store_bytes: figures.store.bytes,
         different_objects: figures.different_objects,
+        disk_read_bytes: figures.disks.read,
+        disk_written_bytes: figures.disks.written,
+        memory_read_bytes: figures.disks.from_memory,
         provisioned: figures.provisioned.map(JsonProvisioned::from),
         trace: format!("{:016x}", figures.trace),
         series: figures

@@ -1,7 +1,7 @@
 //! A client's shell: submits tasks as they arrive, takes in results.
 
 use super::World;
-use super::connections::Who;
+use super::connections::{Turns, Way, Who, span_of};
 use super::error::Broken;
 use crate::agenda::Event;
 use crate::scenario::{TaskKind, Workload};
@@ -20,6 +20,8 @@ pub(super) struct Client {
     /// How many it has to submit.
     tasks: u64,
     connection: Option<u64>,
+    /// Its link, for short messages.
+    pub(super) turns: Turns,
     instance: Option<InstanceId>,
     next_request: u64,
     /// How many it has submitted.
@@ -40,6 +42,7 @@ impl Client {
         Client {
             tasks,
             connection: None,
+            turns: Turns::default(),
             instance: None,
             next_request: 0,
             submitted: 0,
@@ -134,7 +137,9 @@ impl World<'_> {
 
     fn ask(&mut self, number: u32, departs: Nanos, message: &FromClient) {
         if let Some(connection) = self.clients[number as usize].connection {
-            self.send_up(number, connection, departs, message.to_bytes());
+            let bytes = message.to_bytes();
+            let departs = departs.after(span_of(bytes.len(), self.scenario.client.bytes_per_s));
+            self.send(number, connection, Way::Up, departs, bytes);
         }
     }
 
@@ -228,7 +233,8 @@ impl World<'_> {
         let message = ToClient::from_bytes(bytes)
             .map_err(|error| format!("a message to client {number} is no message: {error}"))?;
         let costs = self.scenario.client;
-        client.busy_until = client.busy_until.max(now).after(costs.message);
+        let spent = costs.message.after(span_of(bytes.len(), costs.bytes_per_s));
+        client.busy_until = client.busy_until.max(now).after(spent);
         match message {
             ToClient::Created { instance, .. } => {
                 client.instance = Some(instance);

@@ -1,19 +1,68 @@
 //! Connections: they keep order, delay, and break.
 //!
-//! A message takes the latency and its bytes' time on the node's link. What is
-//! sent over a link that a partition has cut arrives after it, as TCP would
-//! send it again.
+//! A message takes the latency and its bytes' time on the links of both ends,
+//! its peer's and its dispatcher's. Short messages take turns on each of them;
+//! a long one is a transfer, which shares them with data and with other long
+//! ones, and what is sent on its connection after it waits for it. What is sent
+//! over a link that a partition has cut arrives after it, as TCP would send it
+//! again.
 
+use super::transfer::{Ends, TransferId};
 use super::{Inbound, World};
 use crate::agenda::Event;
 use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::dispatch::ConnectionId;
+use std::collections::VecDeque;
 
 /// Time to connect, in one-way latencies: three for TCP, two for the handshake
 /// on top of it.
 const CONNECT_LATENCIES: u64 = 5;
 /// The shortest pause before a lost connection is made again.
 const RECONNECT: Nanos = Nanos(SECOND_NANOS / 10);
+/// A message of so many bytes is long.
+const LONG_BYTES: usize = 64 << 10;
+
+/// Which way a message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the dispatcher.
+    Up,
+    /// From it.
+    Down,
+}
+
+/// When a link is free for the next short message, each way.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Turns {
+    up: Nanos,
+    down: Nanos,
+}
+
+impl Turns {
+    /// A message that is there at `from` takes so long. Returns when it begins
+    /// and ends.
+    fn take(&mut self, way: Way, from: Nanos, span: Nanos) -> (Nanos, Nanos) {
+        let free = match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        };
+        let begins = from.max(*free);
+        *free = begins.after(span);
+        (begins, *free)
+    }
+}
+
+/// One direction of a connection.
+#[derive(Debug, Default)]
+struct Lane {
+    /// When what was sent last arrives: order is kept.
+    last: Nanos,
+    /// What has not left yet, with when it may: all behind the first waits for
+    /// that.
+    queue: VecDeque<(Nanos, Box<[u8]>)>,
+    /// The first of these is under way.
+    flow: Option<TransferId>,
+}
 
 /// Who is at the other end of a dispatcher's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,28 +75,59 @@ pub(super) enum Who {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) who: Who,
-    /// When what was sent last arrives, up and down: order is kept.
-    last_up: Nanos,
-    last_down: Nanos,
+    up: Lane,
+    down: Lane,
     pub(super) is_open: bool,
 }
 
 impl Peer {
     fn new(who: Who) -> Peer {
-        Peer { who, last_up: Nanos(0), last_down: Nanos(0), is_open: true }
+        Peer { who, up: Lane::default(), down: Lane::default(), is_open: true }
+    }
+
+    fn lane(&mut self, way: Way) -> &mut Lane {
+        match way {
+            Way::Up => &mut self.up,
+            Way::Down => &mut self.down,
+        }
     }
 }
 
+/// The time that so many bytes take at so many per second.
+pub(super) fn span_of(bytes: usize, bytes_per_s: f64) -> Nanos {
+    Nanos((bytes as f64 / bytes_per_s * SECOND_NANOS as f64) as u64)
+}
+
 impl World<'_> {
-    /// When something of so many bytes arrives that is sent at `departs`.
-    fn arrival(&self, who: Who, departs: Nanos, bytes: usize) -> Nanos {
+    /// A partition keeps what goes to or from a peer until then.
+    fn cut_off_until(&self, who: Who) -> Nanos {
+        match who {
+            Who::Node(node) => self.nodes[node as usize].cut_off_until,
+            Who::Client(_) => Nanos(0),
+        }
+    }
+
+    /// When a short message arrives that is sent at `departs`.
+    fn arrival(
+        &mut self,
+        dispatcher: u32,
+        who: Who,
+        way: Way,
+        departs: Nanos,
+        bytes: usize,
+    ) -> Nanos {
         let network = &self.scenario.network;
-        let departs = match who {
-            Who::Node(node) => departs.max(self.nodes[node as usize].cut_off_until),
-            Who::Client(_) => departs,
+        let turns = match who {
+            Who::Node(node) => &mut self.nodes[node as usize].turns,
+            Who::Client(client) => &mut self.clients[client as usize].turns,
         };
-        let on_link = bytes as f64 / network.node_bytes_per_s * SECOND_NANOS as f64;
-        departs.after(network.latency).after(Nanos(on_link as u64))
+        // It passes through: both links take it in at the same time.
+        let span = span_of(bytes, network.node_bytes_per_s);
+        let (begins, passed) = turns.take(way, departs, span);
+        let turns = &mut self.dispatchers[dispatcher as usize].turns;
+        let span = span_of(bytes, network.dispatcher_bytes_per_s);
+        let (_, ends) = turns.take(way, begins, span);
+        ends.max(passed).max(self.cut_off_until(who)).after(network.latency)
     }
 
     /// Opens a connection to a dispatcher. `None` while that is down.
@@ -58,11 +138,11 @@ impl World<'_> {
         }
         let connection = host.peers.len() as u64;
         host.peers.push(Peer::new(who));
-        let mut at = self.arrival(who, self.agenda.now, 0);
-        for _ in 1..CONNECT_LATENCIES {
+        let mut at = self.agenda.now.max(self.cut_off_until(who));
+        for _ in 0..CONNECT_LATENCIES {
             at = at.after(self.scenario.network.latency);
         }
-        self.send_up_at(dispatcher, connection, at, Inbound::Opened(ConnectionId(connection)));
+        self.plan_up(dispatcher, connection, at, Inbound::Opened(ConnectionId(connection)));
         Some(connection)
     }
 
@@ -72,43 +152,102 @@ impl World<'_> {
         earliest.after(RECONNECT).after(self.rng.span(RECONNECT))
     }
 
-    /// Sends a message to a dispatcher.
-    pub(super) fn send_up(
+    /// Sends a message, to a dispatcher or from it.
+    pub(super) fn send(
         &mut self,
         dispatcher: u32,
         connection: u64,
+        way: Way,
         departs: Nanos,
         bytes: Vec<u8>,
     ) {
-        let who = self.dispatchers[dispatcher as usize].peers[connection as usize].who;
-        let at = self.arrival(who, departs, bytes.len());
-        let message = Inbound::Message(ConnectionId(connection), bytes.into());
-        self.send_up_at(dispatcher, connection, at, message);
-    }
-
-    fn send_up_at(&mut self, dispatcher: u32, connection: u64, at: Nanos, inbound: Inbound) {
+        let now = self.agenda.now;
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        peer.last_up = peer.last_up.max(at);
-        self.agenda.plan(peer.last_up, Event::AtDispatcher { dispatcher, inbound });
+        // A client that is busy sends later, when others may have their turn.
+        let later = matches!((peer.who, way), (Who::Client(_), Way::Up)) && departs > now;
+        let queue = &mut peer.lane(way).queue;
+        if queue.is_empty() && bytes.len() < LONG_BYTES && !later {
+            return self.pass(dispatcher, connection, way, departs, bytes.into());
+        }
+        queue.push_back((departs, bytes.into()));
+        if queue.len() == 1 {
+            self.agenda.plan(departs, Event::MessageDeparts { dispatcher, connection, way });
+        }
     }
 
-    /// A dispatcher sends a message.
-    pub(super) fn send_down(
+    /// The first message of a queue may leave.
+    pub(super) fn message_departs(&mut self, dispatcher: u32, connection: u64, way: Way) {
+        let now = self.agenda.now;
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        let (who, lane) = (peer.who, peer.lane(way));
+        if lane.flow.is_some() {
+            return;
+        }
+        let Some((_, bytes)) = lane.queue.pop_front() else { return };
+        if bytes.len() < LONG_BYTES {
+            self.pass(dispatcher, connection, way, now, bytes);
+            return self.plan_departure(dispatcher, connection, way);
+        }
+        let length = bytes.len() as u64;
+        lane.queue.push_front((now, bytes));
+        let ends = Ends::Message { dispatcher, connection, who, way };
+        let flow = self.transfers.add_message(who, length, ends);
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        peer.lane(way).flow = Some(flow);
+        self.agenda.plan(self.cut_off_until(who), Event::TransferOpens(flow));
+    }
+
+    fn plan_departure(&mut self, dispatcher: u32, connection: u64, way: Way) {
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        if let Some((departs, _)) = peer.lane(way).queue.front() {
+            self.agenda.plan(*departs, Event::MessageDeparts { dispatcher, connection, way });
+        }
+    }
+
+    /// The last byte of a long message has left.
+    pub(super) fn message_has_left(&mut self, dispatcher: u32, connection: u64, way: Way) {
+        let at = self.agenda.now.after(self.scenario.network.latency);
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        let lane = peer.lane(way);
+        lane.flow = None;
+        if let Some((_, bytes)) = lane.queue.pop_front() {
+            self.arrive(dispatcher, connection, way, at, bytes);
+        }
+        self.plan_departure(dispatcher, connection, way);
+    }
+
+    /// A short message leaves.
+    fn pass(
         &mut self,
         dispatcher: u32,
         connection: u64,
+        way: Way,
         departs: Nanos,
-        bytes: Vec<u8>,
+        bytes: Box<[u8]>,
     ) {
         let who = self.dispatchers[dispatcher as usize].peers[connection as usize].who;
-        let at = self.arrival(who, departs, bytes.len());
+        let at = self.arrival(dispatcher, who, way, departs, bytes.len());
+        self.arrive(dispatcher, connection, way, at, bytes);
+    }
+
+    /// A message is there at `at`, or behind what was sent before it.
+    fn arrive(&mut self, dispatcher: u32, connection: u64, way: Way, at: Nanos, bytes: Box<[u8]>) {
+        if way == Way::Up {
+            let message = Inbound::Message(ConnectionId(connection), bytes);
+            return self.plan_up(dispatcher, connection, at, message);
+        }
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
-        let last = peer.last_down.max(at);
-        peer.last_down = last;
-        let bytes = bytes.into();
-        match who {
+        let last = peer.down.last.max(at);
+        peer.down.last = last;
+        match peer.who {
             Who::Node(node) => {
-                let acts = last.after(self.scenario.executor.message);
+                // Its thread takes in one after the other.
+                let costs = &self.scenario.executor;
+                let there = &mut self.nodes[node as usize];
+                let begins = last.max(there.busy_until);
+                let acts =
+                    begins.after(costs.message).after(span_of(bytes.len(), costs.bytes_per_s));
+                there.busy_until = acts;
                 self.agenda.plan(acts, Event::AtNode { node, connection, bytes });
             }
             Who::Client(client) => {
@@ -117,14 +256,33 @@ impl World<'_> {
         }
     }
 
+    fn plan_up(&mut self, dispatcher: u32, connection: u64, at: Nanos, inbound: Inbound) {
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        peer.up.last = peer.up.last.max(at);
+        self.agenda.plan(peer.up.last, Event::AtDispatcher { dispatcher, inbound });
+    }
+
+    /// What has not left on a connection that is over never does.
+    fn drop_queued(&mut self, dispatcher: u32, connection: u64) {
+        let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
+        for lane in [&mut peer.up, &mut peer.down] {
+            lane.queue.clear();
+            if let Some(flow) = lane.flow.take() {
+                self.transfers.end(flow);
+            }
+        }
+    }
+
     /// The peer's end sees the connection close, at `at` or after what is
     /// under way to it.
     pub(super) fn close_at_peer(&mut self, dispatcher: u32, connection: u64, at: Nanos) {
+        self.drop_queued(dispatcher, connection);
         let peer = &self.dispatchers[dispatcher as usize].peers[connection as usize];
-        let at = at.max(peer.last_down);
+        let at = at.max(peer.down.last);
         match peer.who {
             Who::Node(node) => {
-                let at = at.max(self.nodes[node as usize].cut_off_until);
+                let there = &self.nodes[node as usize];
+                let at = at.max(there.cut_off_until).max(there.busy_until);
                 let at = at.after(self.scenario.executor.message);
                 self.agenda.plan(at, Event::NodeCut { node, connection });
             }
@@ -135,6 +293,7 @@ impl World<'_> {
     /// The dispatcher's end sees the connection close, at `at`; what is under
     /// way to it and later is lost.
     pub(super) fn close_at_dispatcher(&mut self, dispatcher: u32, connection: u64, at: Nanos) {
+        self.drop_queued(dispatcher, connection);
         let inbound = Inbound::Closed(ConnectionId(connection));
         self.agenda.plan(at, Event::AtDispatcher { dispatcher, inbound });
     }

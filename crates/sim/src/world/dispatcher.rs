@@ -3,11 +3,12 @@
 
 use super::World;
 use super::clock::Clock;
-use super::connections::{Peer, Who};
+use super::connections::{Peer, Turns, Way, Who, span_of};
 use super::error::Broken;
 use super::journal::Journal;
 use super::pages::Pages;
 use crate::agenda::Event;
+use crate::scenario::DispatcherCosts;
 use crate::time::Nanos;
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event as CoreEvent, Reply};
 use falkon_wire::codec::Wire;
@@ -29,6 +30,8 @@ pub(crate) enum Inbound {
 pub(super) struct Dispatching {
     pub(super) core: Dispatcher,
     pub(super) peers: Vec<Peer>,
+    /// Its link, for short messages.
+    pub(super) turns: Turns,
     inbox: VecDeque<Inbound>,
     /// A round is planned.
     is_woken: bool,
@@ -53,7 +56,17 @@ struct Outgoing {
     connection: ConnectionId,
     rank: u8,
     entries: u64,
+    /// Tasks that were placed.
+    decisions: u64,
     bytes: Vec<u8>,
+}
+
+impl DispatcherCosts {
+    /// For one message.
+    fn of(&self, bytes: usize, entries: u64, decisions: u64) -> Nanos {
+        let each = Nanos(self.entry.0 * entries + self.decision.0 * decisions);
+        self.message.after(each).after(span_of(bytes, self.bytes_per_s))
+    }
 }
 
 impl Dispatching {
@@ -63,6 +76,7 @@ impl Dispatching {
             core: pages.new_core(),
             pages,
             peers: Vec::new(),
+            turns: Turns::default(),
             inbox: VecDeque::new(),
             is_woken: false,
             busy_until: Nanos(0),
@@ -150,7 +164,7 @@ impl World<'_> {
             self.measured.messages += u64::from(size > 0);
             self.measured.message_bytes += size;
             let entries = host.take(now, inbound, &mut outgoing)?;
-            spent = spent.after(costs.message).after(Nanos(costs.entry.0 * entries));
+            spent = spent.after(costs.of(size as usize, entries, 0));
         }
         if host.core.poll_timeout().is_some_and(|(at, _)| host.clock.when(at) <= now) {
             host.core.handle_timeout(host.clock.at(now));
@@ -173,10 +187,11 @@ impl World<'_> {
             send_tasks_first(&mut outgoing);
         }
         for message in outgoing {
-            spent = spent.after(costs.message).after(Nanos(costs.entry.0 * message.entries));
+            spent = spent.after(costs.of(message.bytes.len(), message.entries, message.decisions));
             let connection = message.connection.0;
             if self.dispatchers[dispatcher as usize].peers[connection as usize].is_open {
-                self.send_down(dispatcher, connection, now.after(spent), message.bytes);
+                let departs = now.after(spent);
+                self.send(dispatcher, connection, Way::Down, departs, message.bytes);
             }
         }
         self.close_all(dispatcher, closing, now.after(spent));
@@ -245,7 +260,7 @@ impl Dispatching {
             (Inbound::Opened(_), Who::Node(_)) => {
                 let bytes =
                     ToExecutor::Welcome { peer_secret: None, now: self.clock.at(now) }.to_bytes();
-                outgoing.push(Outgoing { connection, rank: 2, entries: 0, bytes });
+                outgoing.push(Outgoing { connection, rank: 2, entries: 0, decisions: 0, bytes });
                 return Ok(0);
             }
             (Inbound::Closed(_), _) => {
@@ -293,7 +308,7 @@ impl Dispatching {
                 }
                 Action::Reply { connection, request, reply } => {
                     let bytes = answer(request, reply).to_bytes();
-                    Outgoing { connection, rank: 1, entries: 0, bytes }
+                    Outgoing { connection, rank: 1, entries: 0, decisions: 0, bytes }
                 }
                 Action::Deliver { connection, delivery } => {
                     let entries = delivery.results.len() as u64;
@@ -301,7 +316,7 @@ impl Dispatching {
                     let written = CoreEvent::Written { connection, messages: 1 };
                     self.core.handle(self.clock.at(now), written);
                     let bytes = ToClient::Results(delivery).to_bytes();
-                    Outgoing { connection, rank: 1, entries, bytes }
+                    Outgoing { connection, rank: 1, entries, decisions: 0, bytes }
                 }
                 Action::StorePage { instance, from, page } => {
                     let place = self.pages.store(&page, self.journal.is_tight(now));
@@ -321,13 +336,14 @@ impl Dispatching {
                 }
                 Action::Gone { connection, instance } => {
                     let bytes = ToClient::Gone { instance }.to_bytes();
-                    Outgoing { connection, rank: 1, entries: 0, bytes }
+                    Outgoing { connection, rank: 1, entries: 0, decisions: 0, bytes }
                 }
                 Action::Order { connection, order } => {
                     let entries = order.assign.len() as u64;
+                    let decisions = order.assign.iter().map(|run| run.count).sum();
                     let rank = if entries > 0 { 0 } else { 2 };
                     let bytes = ToExecutor::Order(order).to_bytes();
-                    Outgoing { connection, rank, entries, bytes }
+                    Outgoing { connection, rank, entries, decisions, bytes }
                 }
             };
             outgoing.push(message);

@@ -1,9 +1,10 @@
 //! A node: an executor's shell, and the processes it runs.
 
 use super::clock::Clock;
-use super::connections::Who;
+use super::connections::{Turns, Way, Who, span_of};
+use super::disk::Pages;
 use super::error::Broken;
-use super::objects::{Objects, serving, stage_options};
+use super::objects::{Objects, object_number, serving, stage_options};
 use super::transfer::{Ends, TransferId};
 use super::{SEED_INPUTS, SEED_RUNS, World};
 use crate::agenda::Event;
@@ -28,6 +29,8 @@ struct Process {
     /// How long it computes.
     run: Nanos,
     outcome: Outcome,
+    /// What it reads from its node's cache; `None` if it reads the store.
+    own: Option<Vec<u64>>,
     /// How many of its inputs it has read, or begun to.
     read: u32,
     reading: Option<TransferId>,
@@ -65,8 +68,14 @@ pub(super) struct Node {
     number: u64,
     cache: Option<NodeCache>,
     pub(super) objects: Objects,
+    /// The memory in front of its disk.
+    pub(super) pages: Option<Pages>,
     pub(super) dispatcher: u32,
     pub(super) connection: Option<u64>,
+    /// Its link, for short messages.
+    pub(super) turns: Turns,
+    /// Its thread is busy with messages until then.
+    pub(super) busy_until: Nanos,
     /// It has been welcomed in this session.
     is_joined: bool,
     slots: u32,
@@ -111,8 +120,11 @@ impl Node {
             number,
             cache: group.cache,
             objects: Objects::default(),
+            pages: None,
             dispatcher,
             connection: None,
+            turns: Turns::default(),
+            busy_until: Nanos(0),
             is_joined: false,
             slots: group.slots,
             speed,
@@ -339,7 +351,10 @@ impl World<'_> {
     fn say(&mut self, number: u32, message: &FromExecutor) {
         let node = &self.nodes[number as usize];
         if let Some(connection) = node.connection {
-            self.send_up(node.dispatcher, connection, self.agenda.now, message.to_bytes());
+            let (dispatcher, bytes) = (node.dispatcher, message.to_bytes());
+            let span = span_of(bytes.len(), self.scenario.executor.bytes_per_s);
+            let departs = self.agenda.now.after(span);
+            self.send(dispatcher, connection, Way::Up, departs, bytes);
         }
     }
 
@@ -400,9 +415,15 @@ impl World<'_> {
             Outcome::Exit(0)
         };
         self.measured.running += 1;
-        // What a cache has brought need not be read from afar.
-        let read = if start.data.is_some() { u32::MAX } else { 0 };
-        let process = Process { key, started, ends: NOT_YET, run, outcome, read, reading: None };
+        // What a cache has brought need not be read from afar; on a disk, it
+        // has to be read all the same.
+        let disk = self.transfers.has_disk(number);
+        let own = start.data.as_ref().map(|data| {
+            let staged = data.inputs.iter().filter(|_| disk);
+            staged.map(|input| object_number(input.object.id)).collect()
+        });
+        let (ends, reading) = (NOT_YET, None);
+        let process = Process { key, started, ends, run, outcome, own, read: 0, reading };
         let processes = &mut self.nodes[number as usize].processes;
         self.measured.busy_nodes += u64::from(processes.is_empty());
         processes.push(process);
@@ -459,16 +480,22 @@ impl World<'_> {
         let client = node.dispatcher;
         let Some(process) = node.processes.iter_mut().find(|one| one.key == key) else { return };
         process.reading = None;
+        let which = process.read;
+        let own = process.own.as_ref().map(|own| own.get(which as usize).copied());
         if let Some(inputs) = &self.scenario.workload.inputs
-            && process.read < inputs.per_task
+            && own.map_or(which < inputs.per_task, |next| next.is_some())
         {
-            let which = process.read;
             process.read += 1;
-            let index = self.workload_index(client, key.task.0);
-            let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
-            let ends = Ends::Read { key, object };
-            self.measured.reads.add(1, inputs.object_bytes);
-            let transfer = self.read_store(at, number, inputs.object_bytes, ends);
+            let bytes = inputs.object_bytes;
+            let transfer = match own.flatten() {
+                Some(object) => self.read_own(at, number, bytes, Ends::Own { key, object }),
+                None => {
+                    let index = self.workload_index(client, key.task.0);
+                    let object = inputs.of(self.seed ^ SEED_INPUTS, index, which);
+                    self.measured.reads.add(1, bytes);
+                    self.read_store(at, number, bytes, Ends::Read { key, object })
+                }
+            };
             let node = &mut self.nodes[number as usize];
             if let Some(process) = node.processes.iter_mut().find(|one| one.key == key) {
                 process.reading = Some(transfer);
@@ -542,6 +569,9 @@ impl World<'_> {
         node.machine = executor(incarnation, node.number, node.slots, node.cache.as_ref());
         node.incarnation = incarnation;
         node.objects = Objects::default();
+        if let Some(pages) = &mut node.pages {
+            pages.clear();
+        }
         node.waiting.clear();
         node.stuck.clear();
         node.clock = Clock::default();

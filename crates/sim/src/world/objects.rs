@@ -2,7 +2,8 @@
 //! of an executor does.
 //!
 //! Files are made, moved and deleted in no time, unless the disk hangs; what
-//! takes time is the network, the store, and waiting for those who say nothing.
+//! takes time is the network, the store, what is read from disks and written to
+//! them, and waiting for those who say nothing.
 
 use super::error::Broken;
 use super::transfer::{Ends, Failure, Sender, TransferId};
@@ -43,7 +44,7 @@ fn object_id(number: u64) -> ObjectId {
     ObjectId(u128::from(mix(number)) << 64 | u128::from(number))
 }
 
-fn object_number(id: ObjectId) -> u64 {
+pub(super) fn object_number(id: ObjectId) -> u64 {
     (id.0 & u128::from(u64::MAX)) as u64
 }
 
@@ -124,6 +125,9 @@ impl World<'_> {
                 }
                 let node = &mut self.nodes[number as usize];
                 node.objects.vanished.remove(&object.id);
+                if let Some(pages) = &mut node.pages {
+                    pages.put(object_number(object.id));
+                }
                 self.disk_says(number, StageEvent::Sealed { partial, result: Ok(()) });
             }
             Action::Discard { partial, .. } => {
@@ -136,7 +140,11 @@ impl World<'_> {
                 }
             }
             Action::Delete(gone) => {
-                self.nodes[number as usize].objects.vanished.remove(&gone.object);
+                let node = &mut self.nodes[number as usize];
+                node.objects.vanished.remove(&gone.object);
+                if let Some(pages) = &mut node.pages {
+                    pages.forget(object_number(gone.object));
+                }
             }
             Action::Serve { serve, object, .. } => self.serve(number, serve, object),
             Action::Refuse { serve, why } => {

@@ -4,17 +4,25 @@
 //! A transfer from the store waits for its turn if that begins only so many
 //! per second, then for the store's operation and the network's latency; one
 //! from another node waits until that has said that it serves. Then it flows,
-//! sharing the store's bandwidth, or the sender's link, and its own node's
-//! link with others.
+//! sharing the store's bandwidth, or the sender's disk and link, and its own
+//! node's link and disk with others. What a process reads from its node's cache,
+//! and what goes from memory to a disk, are transfers as well, which cross that
+//! node's devices alone.
 
 use super::World;
+use super::connections::{Way, Who};
+use super::disk::{Devices, Medium};
 use super::error::Broken;
 use crate::agenda::Event;
-use crate::flow::{FlowId, Flows, ResourceId};
+use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
 use falkon_core::data::stage::{FetchId, PartialId};
 use falkon_core::execute::TaskKey;
+use std::collections::BTreeMap;
+
+/// The node of a transfer that goes to none.
+const NO_NODE: u32 = u32::MAX;
 
 /// A transfer under way. Numbers are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +44,14 @@ pub(crate) enum Failure {
 /// What the end of a transfer means.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ends {
-    /// A process has read an input.
+    /// A process has read an input from the store.
     Read { key: TaskKey, object: u64 },
+    /// A process has read an input from its node's cache.
+    Own { key: TaskKey, object: u64 },
+    /// What memory took in is on the disk as well.
+    Flushed,
+    /// A long message has left its sender.
+    Message { dispatcher: u32, connection: u64, who: Who, way: Way },
     /// A cache has got an object, or a part of it.
     Fetch { fetch: FetchId, partial: PartialId, object: u64, is_first: bool },
 }
@@ -55,20 +69,29 @@ pub(super) struct Sender {
 pub(super) struct Transfer {
     id: TransferId,
     pub(super) node: u32,
-    bytes: u64,
+    pub(super) bytes: u64,
     pub(super) ends: Ends,
-    /// `None` is the store.
+    /// `None` is the store, unless its end means that all is on one node.
     pub(super) from: Option<Sender>,
     flow: Option<FlowId>,
     /// Its sender is gone, and its receiver will hear of that.
     is_broken: bool,
+    /// Where it flows from and to on the nodes; `None` takes no time.
+    pub(super) reads: Option<Medium>,
+    pub(super) writes: Option<Medium>,
 }
 
 pub(super) struct Transfers {
     flows: Flows,
     store: Option<ResourceId>,
-    /// Each node's link, towards it, and away from it.
-    links: Vec<(ResourceId, ResourceId)>,
+    /// Each node's, if tasks read anything.
+    pub(super) devices: Vec<Devices>,
+    /// The links of nodes without devices that were sent long messages, of
+    /// dispatchers and of clients: away from each, and towards it.
+    lone: BTreeMap<u32, (ResourceId, ResourceId)>,
+    hosts: Vec<(ResourceId, ResourceId)>,
+    clients: Vec<(ResourceId, ResourceId)>,
+    node_bytes_per_s: f64,
     /// By place, which a number has in its lower half.
     open: Vec<Option<Transfer>>,
     free: Vec<u32>,
@@ -81,18 +104,35 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    pub(super) fn new(scenario: &Scenario, nodes: usize) -> Transfers {
+    pub(super) fn new(scenario: &Scenario) -> Transfers {
         let mut flows = Flows::default();
-        let (mut store, mut links) = (None, Vec::new());
+        let network = &scenario.network;
+        let mut links = |rate| -> Vec<(ResourceId, ResourceId)> {
+            let each = (0..scenario.dispatchers).map(|_| {
+                let up = flows.add_resource(rate);
+                (up, flows.add_resource(rate))
+            });
+            each.collect()
+        };
+        let (hosts, clients) =
+            (links(network.dispatcher_bytes_per_s), links(network.node_bytes_per_s));
+        let (mut store, mut devices) = (None, Vec::new());
         if scenario.workload.inputs.is_some() {
             store = Some(flows.add_resource(scenario.store.bytes_per_s));
             let link = scenario.network.node_bytes_per_s;
-            links.extend((0..nodes).map(|_| (flows.add_resource(link), flows.add_resource(link))));
+            for group in &scenario.nodes {
+                let disk = group.disk.as_ref();
+                devices.extend((0..group.count).map(|_| Devices::new(&mut flows, link, disk)));
+            }
         }
         Transfers {
             flows,
             store,
-            links,
+            devices,
+            lone: BTreeMap::new(),
+            hosts,
+            clients,
+            node_bytes_per_s: network.node_bytes_per_s,
             open: Vec::new(),
             free: Vec::new(),
             uses: 0,
@@ -125,9 +165,57 @@ impl Transfers {
         });
         self.uses = self.uses.wrapping_add(1);
         let id = TransferId(u64::from(self.uses) << 32 | u64::from(place));
-        self.open[place as usize] =
-            Some(Transfer { id, node, bytes, ends, from, flow: None, is_broken: false });
+        self.open[place as usize] = Some(Transfer {
+            id,
+            node,
+            bytes,
+            ends,
+            from,
+            flow: None,
+            is_broken: false,
+            reads: None,
+            writes: None,
+        });
         id
+    }
+
+    /// Adds a long message, to a node or elsewhere.
+    pub(super) fn add_message(&mut self, who: Who, bytes: u64, ends: Ends) -> TransferId {
+        let node = match who {
+            Who::Node(node) => node,
+            Who::Client(_) => NO_NODE,
+        };
+        self.add(node, None, bytes, ends)
+    }
+
+    /// What a long message crosses.
+    pub(super) fn links(&mut self, dispatcher: u32, who: Who, way: Way) -> [Crossing; 2] {
+        let (flows, rate) = (&mut self.flows, self.node_bytes_per_s);
+        let peer = match who {
+            Who::Node(node) => match self.devices.get(node as usize) {
+                Some(devices) => (devices.up, devices.down),
+                None => *self.lone.entry(node).or_insert_with(|| {
+                    let up = flows.add_resource(rate);
+                    (up, flows.add_resource(rate))
+                }),
+            },
+            Who::Client(client) => self.clients[client as usize],
+        };
+        let host = self.hosts[dispatcher as usize];
+        match way {
+            Way::Up => [peer.0.into(), host.1.into()],
+            Way::Down => [host.0.into(), peer.1.into()],
+        }
+    }
+
+    /// Whether a node's cache is on a disk that takes time.
+    pub(super) fn has_disk(&self, node: u32) -> bool {
+        self.devices.get(node as usize).is_some_and(Devices::has_disk)
+    }
+
+    /// What transfers from the store share; nothing if tasks read nothing.
+    pub(super) fn store_link(&self) -> Option<Crossing> {
+        self.store.map(Crossing::from)
     }
 
     fn remove(&mut self, place: usize) -> Option<Transfer> {
@@ -207,21 +295,23 @@ impl World<'_> {
         self.agenda.plan(at, Event::PeerHungUp { node, incarnation, transfer });
     }
 
+    /// Reads an object of a node's own cache, from `at` on.
+    pub(super) fn read_own(&mut self, at: Nanos, node: u32, bytes: u64, ends: Ends) -> TransferId {
+        let opens = at.max(self.nodes[node as usize].disk_hangs_until);
+        let id = self.transfers.add(node, None, bytes, ends);
+        self.agenda.plan(opens, Event::TransferOpens(id));
+        id
+    }
+
     pub(super) fn transfer_opens(&mut self, id: TransferId) {
-        let transfers = &mut self.transfers;
-        let Some(place) = transfers.place(id) else { return };
-        let (Some(store), Some(transfer)) = (transfers.store, transfers.open[place].as_mut())
-        else {
+        let Some(place) = self.transfers.place(id) else { return };
+        let Some(mut transfer) = self.transfers.open[place].take_if(|one| !one.is_broken) else {
             return;
         };
-        if transfer.is_broken {
-            return;
-        }
-        let from = transfer.from.map_or(store, |from| transfers.links[from.node as usize].1);
-        let crosses = [from, transfers.links[transfer.node as usize].0];
-        let bytes = transfer.bytes as f64;
-        let flow = transfers.flows.begin(self.agenda.now, bytes, &crosses, place as u64);
+        let (crosses, bytes) = (self.crosses(&mut transfer), transfer.bytes as f64);
+        let flow = self.transfers.flows.begin(self.agenda.now, bytes, &crosses, place as u64);
         transfer.flow = Some(flow);
+        self.transfers.open[place] = Some(transfer);
     }
 
     pub(super) fn transfers_due(&mut self) -> Result<(), Broken> {
@@ -232,9 +322,19 @@ impl World<'_> {
         while let Some(place) = self.transfers.flows.complete(now) {
             let Some(transfer) = self.transfers.remove(place as usize) else { continue };
             let Transfer { id, node, bytes, ends, from, .. } = transfer;
+            self.has_moved(&transfer);
             let (object, is_whole) = match ends {
                 Ends::Read { object, .. } => (object, true),
                 Ends::Fetch { object, is_first, .. } => (object, is_first),
+                Ends::Own { key, .. } => {
+                    self.has_read(node, key);
+                    continue;
+                }
+                Ends::Flushed => continue,
+                Ends::Message { dispatcher, connection, way, .. } => {
+                    self.message_has_left(dispatcher, connection, way);
+                    continue;
+                }
             };
             let count = match from {
                 None => &mut self.measured.store,
@@ -250,6 +350,7 @@ impl World<'_> {
                 Ends::Fetch { fetch, partial, .. } => {
                     self.fetched(node, (partial, fetch), bytes)?;
                 }
+                Ends::Own { .. } | Ends::Flushed | Ends::Message { .. } => {}
             }
         }
         Ok(())

@@ -3,8 +3,8 @@
 
 use crate::{RESULTS_BYTES, machine, nodes, one_of, outcome, over_seeds, seconds};
 use falkon_sim::{
-    Arrivals, Choice, Durations, Eviction, Faults, Inputs, Nanos, NodeCache, NodeGroup, PolicyName,
-    PolicyOptions, Scenario, ScenarioError, SimError, Store, TaskKind, run,
+    Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, NodeCache,
+    NodeGroup, PolicyName, PolicyOptions, Scenario, ScenarioError, SimError, Store, TaskKind, run,
 };
 
 const OBJECT_BYTES: u64 = 10_000_000;
@@ -259,6 +259,9 @@ fn storm(policy: PolicyOptions, seed: u64) -> Scenario {
     scenario.workload.arrivals = Arrivals::Rate(10.0);
     scenario.workload.inputs.as_mut().unwrap().objects = 50;
     scenario.check_all = seed.is_multiple_of(6);
+    let memory = Memory { bytes: seed % 4 * 20_000_000, bytes_per_s: 1e9 };
+    let disk = Disk { read_bytes_per_s: 9e7, write_bytes_per_s: 6e7, memory: Some(memory) };
+    scenario.nodes[0].disk = (!seed.is_multiple_of(2)).then_some(disk);
     scenario.results_bytes = (!seed.is_multiple_of(3)).then_some(RESULTS_BYTES);
     scenario.faults = Faults {
         node_crash: Some(Nanos::from_seconds(8.0)),

@@ -5,7 +5,9 @@
 
 mod data;
 mod demand;
+mod disks;
 mod faults;
+mod messages;
 mod provision;
 mod runs;
 
@@ -29,15 +31,29 @@ fn machine() -> Scenario {
     Scenario {
         name: "a test".to_owned(),
         dispatchers: 1,
-        dispatcher: DispatcherCosts { message: seconds(7e-6), entry: seconds(1e-6) },
+        dispatcher: DispatcherCosts {
+            message: seconds(7e-6),
+            entry: seconds(1e-6),
+            decision: Nanos(0),
+            bytes_per_s: 1e9,
+        },
         results_bytes: None,
-        executor: ExecutorCosts { message: seconds(10e-6), start: seconds(600e-6) },
+        executor: ExecutorCosts {
+            message: seconds(10e-6),
+            start: seconds(600e-6),
+            bytes_per_s: 1e9,
+        },
         client: ClientCosts {
             message: seconds(7e-6),
             entry: seconds(0.25e-6),
             bundle: seconds(0.05),
+            bytes_per_s: 1e9,
         },
-        network: Network { latency: seconds(100e-6), node_bytes_per_s: 125e6 },
+        network: Network {
+            latency: seconds(100e-6),
+            node_bytes_per_s: 125e6,
+            dispatcher_bytes_per_s: 125e6,
+        },
         nodes: Vec::new(),
         store: Store { bytes_per_s: 550e6, operation: Nanos(0), operations_per_s: None },
         provision: None,
@@ -61,7 +77,7 @@ fn machine() -> Scenario {
 
 /// Nodes that are there from the beginning.
 fn nodes(count: u64, slots: u32, cache: Option<NodeCache>) -> NodeGroup {
-    NodeGroup { count, slots, speed: 1.0, from: Nanos(0), cache }
+    NodeGroup { count, slots, speed: 1.0, from: Nanos(0), cache, disk: None }
 }
 
 /// Each task reads one of so many objects of 10 MB.

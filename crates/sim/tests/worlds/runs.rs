@@ -58,8 +58,8 @@ fn slow_nodes_get_fewer_tasks() {
     let mut scenario = sleeps();
     scenario.workload.kind = TaskKind::Compute;
     scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 3.0, from: Nanos(0), cache: None },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None },
+        NodeGroup { count: 5, slots: 4, speed: 3.0, from: Nanos(0), cache: None, disk: None },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None, disk: None },
     ];
     let figures = outcome(&scenario, 1);
     // 400 tasks at 20 × 3 + 20 per second.
@@ -97,8 +97,8 @@ fn a_dispatcher_can_be_too_slow() {
 fn nodes_that_come_late_are_used_when_they_are_there() {
     let mut scenario = sleeps();
     scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: seconds(5.0), cache: None },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None, disk: None },
+        NodeGroup { count: 5, slots: 4, speed: 1.0, from: seconds(5.0), cache: None, disk: None },
     ];
     let figures = outcome(&scenario, 1);
     // 5 s × 20 slots, then 40: 300 are left for 7.5 s.
