@@ -75,6 +75,9 @@ pub const SUBMISSION_TASKS_MAX: u64 = 1_000_000_000_000;
 pub const INSTANCE_TASKS_MAX: u64 = 1 << 62;
 /// Instances on one dispatcher.
 pub const INSTANCES_MAX: usize = 65_536;
+/// How long an instance stays without a task and without a client when there are
+/// as many as there may be.
+pub const VACANT_INSTANCE_MICROS: u64 = 60_000_000;
 /// Different needs (resources, priority, data) that unfinished tasks of one
 /// instance have at a time; more are refused for now.
 pub const INSTANCE_NEEDS_MAX: usize = 1 << 20;

@@ -7,6 +7,7 @@ use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, Expiry, Held, InstanceOptions, Join, Keep, Lease,
     Record, Reply, RequestError, Update,
 };
+use falkon_core::limits::INSTANCES_MAX;
 use falkon_core::result::{Outcome, Report};
 use falkon_core::task::{InstanceId, Range, Resources, Rows, Submission, TaskClass, TaskId, Time};
 use std::sync::Arc;
@@ -404,4 +405,54 @@ fn a_thousand_clients_of_one_instance_are_told_apart_within_a_bound() {
     let submitters = world.dispatcher.snapshot().into_iter();
     let submitters = submitters.filter(|record| matches!(record, Record::Submitters { .. }));
     assert_eq!(submitters.count(), falkon_core::limits::SUBMITTER_NAMES_MAX);
+}
+
+/// However many instances a client has left behind, another finds room for its
+/// own; nothing that has a task or a client goes.
+#[test]
+fn instances_that_nobody_uses_give_way_to_new_ones() {
+    let mut world = World::new(InstanceOptions::default());
+    world.submit(CLIENT, 7, 0, 1);
+    let (left, stays) = (ConnectionId(7), ConnectionId(8));
+    let create =
+        |connection| Event::Create { connection, request: 0, options: InstanceOptions::default() };
+    for at in 1..INSTANCES_MAX {
+        let connection = if at % 2 == 0 { left } else { stays };
+        world.dispatcher.handle(Time(world.now), create(connection));
+    }
+    world.tell(Event::Closed { connection: CLIENT });
+    world.tell(Event::Closed { connection: left });
+    let refused = Reply::Refused(RequestError::TooManyInstances { instances: 65_536 });
+    let created = |world: &mut World| {
+        let actions = world.tell(create(OTHER));
+        let expired = actions.iter().find_map(|action| match action {
+            Action::Expired { instance, why, .. } => Some((*instance, *why)),
+            _ => None,
+        });
+        (expired, actions.into_iter().find_map(reply).unwrap())
+    };
+    world.pass(59);
+    assert_eq!(created(&mut world), (None, refused.clone()));
+    world.pass(1);
+    for at in 0..INSTANCES_MAX as u64 / 2 - 1 {
+        let gone = Some((InstanceId(2 + 2 * at), Expiry::Vacant));
+        let new = Reply::Created(InstanceId(INSTANCES_MAX as u64 + at));
+        if at < 3 {
+            assert_eq!(created(&mut world), (gone, new));
+        } else {
+            // Without the check after each step, which looks at all instances.
+            world.dispatcher.handle(Time(world.now), create(OTHER));
+            while world.dispatcher.poll_action().is_some() {}
+        }
+    }
+    assert_eq!(created(&mut world), (None, refused.clone()));
+    // After a restart all clients have as long to come back.
+    world.restart(true, None);
+    assert_eq!(created(&mut world), (None, refused));
+    world.tell(Event::Closed { connection: OTHER });
+    world.pass(60);
+    let (gone, new) = created(&mut world);
+    assert!(gone.is_some_and(|(id, why)| id != INSTANCE && why == Expiry::Vacant), "{gone:?}");
+    assert!(matches!(new, Reply::Created(_)), "{new:?}");
+    assert!(world.dispatcher.instance_view(INSTANCE).is_some());
 }

@@ -1,7 +1,6 @@
 //! Data objects as users meet them: on the command line, in task files, in
 //! results, with one executor.
 
-use falkon_trials::trial;
 mod broken;
 mod caches;
 mod lost;
@@ -10,6 +9,7 @@ mod services;
 mod web;
 
 use crate::fixture::{Ran, Running, Site};
+use falkon_trials::trial;
 use rustix::process::Signal;
 use serde_json::Value;
 

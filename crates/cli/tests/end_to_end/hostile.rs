@@ -6,7 +6,6 @@
 //! `FALKON_SEED` repeats the random choices, `FALKON_HOSTILE_TRACE` prints each
 //! message that is changed.
 
-use falkon_trials::trial;
 mod mangler;
 mod peers;
 mod replay;
@@ -16,6 +15,7 @@ mod value;
 
 use crate::fixture::{Access, Random, Running, Site};
 use falkon_node::secure::Role;
+use falkon_trials::trial;
 use mangler::{Character, Ledger, Mangler};
 use std::path::Path;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! Executors that the provisioner gets by itself: from this machine, and from
 //! real batch schedulers.
 
-use falkon_trials::trial;
 mod gridengine;
 mod slurm;
 
 use crate::fixture::{Access, Dispatcher, Site, poll_for};
+use falkon_trials::trial;
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -6,9 +6,12 @@
 //! ended and nobody has looked at it for as long as it is kept. Neither happens
 //! while a client of the instance is connected. A lease begins anew at a
 //! restart, as clients must find the dispatcher again; an age does not.
+//!
+//! Where there are as many instances as there may be, one that never had a task
+//! and whose client has been away for a while gives way to a new one.
 
 use super::{Action, ConnectionId, Dispatcher, InstanceOptions, Keep, Record, RequestError};
-use crate::limits::{EXPIRED_INSTANCES_MAX, LOOK_JOURNAL_MICROS};
+use crate::limits::{EXPIRED_INSTANCES_MAX, LOOK_JOURNAL_MICROS, VACANT_INSTANCE_MICROS};
 use crate::task::{InstanceId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,6 +29,9 @@ pub enum Expiry {
         /// How long they are kept, in microseconds.
         micros: u64,
     },
+    /// It never had a task, its client was away, and there were as many
+    /// instances as there may be.
+    Vacant,
 }
 
 impl fmt::Display for Expiry {
@@ -38,6 +44,9 @@ impl fmt::Display for Expiry {
                 f,
                 "its tasks had ended, and nobody had looked at it for {} s",
                 micros / 1_000_000
+            ),
+            Expiry::Vacant => f.write_str(
+                "it had no tasks, its client was away, and there were too many instances",
             ),
         }
     }
@@ -73,6 +82,8 @@ struct Life {
     clients: BTreeSet<ConnectionId>,
     /// When it is next looked at.
     check: Option<Time>,
+    /// Since when it has had no client, where it is listed as vacant.
+    vacant: Option<Time>,
 }
 
 impl Life {
@@ -114,6 +125,8 @@ pub(super) struct Lifetimes {
     /// Of which instances each connection is a client.
     clients: BTreeMap<ConnectionId, BTreeSet<InstanceId>>,
     checks: BTreeSet<(Time, InstanceId)>,
+    /// Those without a client, and since when. Not all of those that have tasks.
+    vacant: BTreeSet<(Time, InstanceId)>,
     /// The last instances that have expired, and when.
     expired: BTreeMap<InstanceId, Time>,
 }
@@ -144,9 +157,37 @@ impl Lifetimes {
             keep: options.keep,
             clients: BTreeSet::new(),
             check: None,
+            vacant: None,
         };
         self.lives.insert(id, life);
         self.check_again(now, id);
+        self.list_vacant(now, id);
+    }
+
+    /// Lists an instance as one without a client, if it has none.
+    fn list_vacant(&mut self, now: Time, id: InstanceId) {
+        self.unlist_vacant(id);
+        if let Some(life) = self.lives.get_mut(&id).filter(|life| life.clients.is_empty()) {
+            life.vacant = Some(now);
+            self.vacant.insert((now, id));
+        }
+    }
+
+    fn unlist_vacant(&mut self, id: InstanceId) {
+        if let Some(since) = self.lives.get_mut(&id).and_then(|life| life.vacant.take()) {
+            self.vacant.remove(&(since, id));
+        }
+    }
+
+    /// Takes the instance off the list of vacant ones that has been the longest
+    /// on it, if that is long enough.
+    fn take_vacant(&mut self, now: Time) -> Option<InstanceId> {
+        let (since, id) = self.vacant.first().copied()?;
+        if since.after(VACANT_INSTANCE_MICROS) > now {
+            return None;
+        }
+        self.unlist_vacant(id);
+        Some(id)
     }
 
     /// Has an instance looked at when it can expire at the earliest.
@@ -161,6 +202,7 @@ impl Lifetimes {
 
     /// An instance is no more.
     pub(super) fn end(&mut self, id: InstanceId) {
+        self.unlist_vacant(id);
         let Some(life) = self.lives.remove(&id) else { return };
         if let Some(check) = life.check {
             self.checks.remove(&(check, id));
@@ -200,6 +242,7 @@ impl Lifetimes {
             return None;
         }
         life.clients.insert(connection);
+        self.unlist_vacant(id);
         self.heard(now, id)
     }
 
@@ -211,6 +254,7 @@ impl Lifetimes {
                 life.clients.remove(&connection);
                 life.leased = now;
             }
+            self.list_vacant(now, *id);
         }
         ids.into_iter().filter_map(|id| self.heard(now, id)).collect()
     }
@@ -250,6 +294,7 @@ impl Lifetimes {
                 life.leased = now;
             }
             self.check_again(now, id);
+            self.list_vacant(now, id);
         }
     }
 
@@ -369,11 +414,25 @@ impl Dispatcher {
         while let Some(id) = self.lifetimes.take_due(self.now) {
             let is_idle = self.instances.get(&id).is_some_and(super::Instance::is_idle);
             let Some(why) = self.lifetimes.expiry_at(self.now, id, is_idle) else { continue };
-            let at = self.now;
-            if self.remove_instance(id, None, Record::Expired { instance: id, at }).is_ok() {
-                let forgotten = self.lifetimes.remember_expired(id, at);
-                self.actions.push_back(Action::Expired { instance: id, why, forgotten });
+            self.end_expired(id, why);
+        }
+    }
+
+    /// Makes room for a new instance where there is one that nobody wants.
+    pub(super) fn end_vacant(&mut self) {
+        while let Some(id) = self.lifetimes.take_vacant(self.now) {
+            // One with tasks is listed again when its next client goes.
+            if self.instances.get(&id).is_some_and(|instance| instance.total == 0) {
+                return self.end_expired(id, Expiry::Vacant);
             }
+        }
+    }
+
+    fn end_expired(&mut self, id: InstanceId, why: Expiry) {
+        let at = self.now;
+        if self.remove_instance(id, None, Record::Expired { instance: id, at }).is_ok() {
+            let forgotten = self.lifetimes.remember_expired(id, at);
+            self.actions.push_back(Action::Expired { instance: id, why, forgotten });
         }
     }
 }

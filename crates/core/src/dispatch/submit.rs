@@ -21,6 +21,9 @@ impl Dispatcher {
             return Err(RequestError::LongName { bytes: options.name.len() as u64 });
         }
         if self.instances.len() >= INSTANCES_MAX {
+            self.end_vacant();
+        }
+        if self.instances.len() >= INSTANCES_MAX {
             let instances = self.instances.len() as u64;
             return Err(RequestError::TooManyInstances { instances });
         }
