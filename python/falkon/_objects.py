@@ -12,6 +12,7 @@ import os
 import pickle
 import struct
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future as StandardFuture
@@ -89,6 +90,26 @@ def _digest(made: "Pickled", shared: bool, of_pieces: bool) -> bytes:
             at = number * (length - PIECE_BYTES) // (PIECES - 1)
             content.update(view[at : at + PIECE_BYTES])
     return content.digest()
+
+
+CLOSING_SECONDS = (0.0, 0.01, 0.05, 0.2, 0.5)
+"""Pauses between attempts to remove a folder: workers that were killed may write
+into it until they are gone."""
+
+
+def _remove_folder(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+        return
+    except FileNotFoundError:
+        return
+    except OSError:
+        import shutil
+    for pause in CLOSING_SECONDS:
+        time.sleep(pause)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
 
 
 class Stored:
@@ -212,14 +233,7 @@ class Objects:
         if self._process != os.getpid():
             return
         for folder in filter(None, [self.folder, self.overflow]):
-            try:
-                os.rmdir(folder)
-            except FileNotFoundError:
-                pass
-            except OSError:
-                import shutil
-
-                shutil.rmtree(folder, ignore_errors=True)
+            _remove_folder(folder)
         if self.caches is not None:
             self.caches.close()
 

@@ -456,7 +456,13 @@ impl Driver {
             self.speak().await;
             match self.tasks.next_event() {
                 Some(event) => self.core.handle(now, event),
-                None => return Ok(()),
+                None => {
+                    debug_assert!(
+                        self.tasks.has_handed_over(),
+                        "something waits to be handed over"
+                    );
+                    return Ok(());
+                }
             }
             while let Some(event) = self.tasks.next_event() {
                 self.core.handle(now, event);

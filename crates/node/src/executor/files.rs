@@ -162,6 +162,11 @@ impl<A: Send + 'static> Files<A> {
         lock(&self.shared.state).waiting.retain(|(other, _)| *other != question);
     }
 
+    /// Whether all that was asked is handed over.
+    pub(super) fn has_sent(&self) -> bool {
+        self.unsent.is_empty()
+    }
+
     /// Hands over all that was asked.
     pub(super) fn send(&mut self) {
         if self.unsent.is_empty() {

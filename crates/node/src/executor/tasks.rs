@@ -217,12 +217,6 @@ impl Tasks {
 
     /// The next thing that the core must hear.
     pub(super) fn next_event(&mut self) -> Option<Event> {
-        for left in std::mem::take(&mut self.workers.left) {
-            self.leave(left);
-        }
-        for (event, outputs) in std::mem::take(&mut self.workers.unseen) {
-            self.see_outputs(event, "it returned", outputs, Vec::new());
-        }
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
@@ -442,11 +436,29 @@ impl Tasks {
         }
     }
 
+    /// Has values of calls that are too long to be sent put into the cache, and
+    /// the files looked at that calls were to write.
+    fn look_after_returns(&mut self) {
+        for left in std::mem::take(&mut self.workers.left) {
+            self.leave(left);
+        }
+        for (event, outputs) in std::mem::take(&mut self.workers.unseen) {
+            self.see_outputs(event, "it returned", outputs, Vec::new());
+        }
+    }
+
+    /// Whether [`Self::launch`] has nothing to hand over. What it does not hand
+    /// over waits until something else wakes the executor.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.workers.left.is_empty() && self.workers.unseen.is_empty() && self.checks.has_sent()
+    }
+
     /// Hands what was prepared to the process host, as much as that takes at
     /// once. It is started when it is first needed.
     pub(super) async fn launch(&mut self, clock: &Clock) -> Result<(), HostError> {
         let position = self.position.clone();
         let _at = position.at(Place::Host);
+        self.look_after_returns();
         self.checks.send();
         self.launches.extend(self.workers.launches.drain(..));
         self.kills.append(&mut self.workers.kills);

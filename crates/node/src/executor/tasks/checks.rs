@@ -91,6 +91,11 @@ impl Checks {
         self.files.send();
     }
 
+    /// Whether all that was asked is handed over.
+    pub(super) fn has_sent(&self) -> bool {
+        self.files.has_sent()
+    }
+
     fn ask(&mut self, what: Asked, work: impl FnOnce(&Look) -> Answer + Send + 'static) -> u64 {
         let question = self.files.ask(work);
         self.asked.insert(question, what);
