@@ -53,7 +53,7 @@ pub const PAGES_RESERVE_BYTES: u64 = 64 << 20;
 /// What a new instance takes in the journal at most, about.
 pub const INSTANCE_BYTES: u64 = 4 << 10;
 /// Bytes that are set aside on the journal's disk: records that free room have
-/// half of them, and the snapshot after them the rest.
+/// half of them, and a snapshot has the rest, which the log never takes.
 pub const BALLAST_BYTES: u64 = 16 << 20;
 /// What a snapshot may give back, or what was written since the last one, that
 /// makes it worth while on a disk that is short of room.

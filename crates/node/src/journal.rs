@@ -39,7 +39,7 @@ pub use error::{
 pub use format::{FORMAT_VERSION, RECORD_BYTES_MAX};
 pub use read::Flaw;
 pub use replay::{Replay, SKIPS_LISTED_MAX, Skip, Skipped, Torn};
-pub use snapshot::{DiskUse, FREE_BYTES_UNKNOWN, Snapshot, SnapshotReport};
+pub use snapshot::{DiskUse, FREE_BYTES_UNKNOWN, Snapshot, SnapshotOptions, SnapshotReport};
 pub use sync::{SYNC_INTERVAL_MS, SyncWatch};
 
 use format::{
@@ -246,35 +246,31 @@ impl Journal {
     /// journal before this call. What is appended to the journal after this call comes after it.
     /// It fails rather than leave less than `leave_bytes` free on the disk.
     pub fn begin_snapshot(&mut self, leave_bytes: u64) -> Result<Snapshot, SnapshotError> {
-        if lock_ledger(&self.ledger).running {
-            return Err(SnapshotError::AlreadyRunning);
-        }
-        self.commit().map_err(SnapshotError::Commit)?;
-        self.snapshot_behind(leave_bytes)
+        self.begin_snapshot_with(SnapshotOptions { leave_bytes, ..SnapshotOptions::default() })
     }
 
-    /// As [`Journal::begin_snapshot`], where what was appended cannot be committed for want of
-    /// room: the snapshot replaces it as well. Until the snapshot has finished or was dropped, the
-    /// owner appends and commits nothing; if it has finished, [`Journal::discard_appended`] is next.
-    pub fn begin_snapshot_of_appended(&mut self) -> Result<Snapshot, SnapshotError> {
+    /// As [`Journal::begin_snapshot`], where there may be little room.
+    pub fn begin_snapshot_with(
+        &mut self,
+        options: SnapshotOptions<'_>,
+    ) -> Result<Snapshot, SnapshotError> {
         if lock_ledger(&self.ledger).running {
             return Err(SnapshotError::AlreadyRunning);
         }
-        self.snapshot_behind(0)
+        if !options.of_appended {
+            self.commit().map_err(SnapshotError::Commit)?;
+        }
+        if self.writer.end > FILE_HEADER_BYTES as u64 {
+            self.roll_over().map_err(SnapshotError::Commit)?;
+        }
+        let (dir, ledger, lock) = (self.dir.clone(), self.ledger.clone(), self.lock.clone());
+        Snapshot::begin(self.writer.number, options, dir, ledger, lock)
     }
 
     /// Forgets what was appended and not committed.
     pub fn discard_appended(&mut self) {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_KEPT_BYTES);
-    }
-
-    fn snapshot_behind(&mut self, leave_bytes: u64) -> Result<Snapshot, SnapshotError> {
-        if self.writer.end > FILE_HEADER_BYTES as u64 {
-            self.roll_over().map_err(SnapshotError::Commit)?;
-        }
-        let base = self.writer.number;
-        Snapshot::begin(base, leave_bytes, self.dir.clone(), self.ledger.clone(), self.lock.clone())
     }
 
     fn position(&self) -> Position {

@@ -6,12 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use falkon_node::journal::{
     AppendError, BUFFER_BYTES_MAX, FORMAT_VERSION, Flaw, Journal, OpenError, Options,
-    RECORD_BYTES_MAX, ReplayError, Skipped, Snapshot, SnapshotError, Torn,
+    RECORD_BYTES_MAX, ReplayError, Skipped, Snapshot, SnapshotError, SnapshotOptions, Torn,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -659,6 +659,57 @@ fn a_finished_snapshot_that_lost_its_end_is_an_error() {
         fs::write(&path, &whole[..length]).unwrap();
         assert!(read(dir.path()).is_err(), "{length}");
     }
+}
+
+#[test]
+fn a_reserve_keeps_its_blocks_until_a_snapshot_in_it_has_finished() {
+    const RESERVE_BYTES: usize = 3 << 20;
+    let dir = temp();
+    let records = numbered(6, 30);
+    let (mut journal, _) = open(dir.path(), segments_of(100)).unwrap();
+    commit_each(&mut journal, &records[..4]);
+    let reserve = dir.path().join("reserve");
+    fs::write(&reserve, vec![0xA5; RESERVE_BYTES]).unwrap();
+    let blocks = fs::metadata(&reserve).unwrap().blocks();
+    let options = SnapshotOptions { reserve: Some(&reserve), ..SnapshotOptions::default() };
+    let has_all = |text: &str| {
+        let found = fs::metadata(&reserve).unwrap();
+        assert_eq!((found.len(), found.blocks()), (RESERVE_BYTES as u64, blocks), "{text}");
+    };
+    for mebibytes in [0, 2, 5] {
+        let mut given_up = journal.begin_snapshot_with(options).unwrap();
+        for _ in 0..mebibytes {
+            given_up.append(&[&[1; 1 << 20]]).unwrap();
+        }
+        given_up.sync().unwrap();
+        // The process may end here.
+        assert_eq!(read(copy_dir(dir.path()).path()).unwrap().records, records[..4]);
+        drop(given_up);
+        has_all("given up");
+    }
+    // A snapshot that goes into its blocks needs no room.
+    let leaving_all = SnapshotOptions { leave_bytes: u64::MAX, ..options };
+    let mut snapshot = journal.begin_snapshot_with(leaving_all).unwrap();
+    snapshot.append(&[b"four in one"]).unwrap();
+    snapshot.sync().unwrap();
+    commit_each(&mut journal, &records[4..]);
+    has_all("not finished");
+    let report = snapshot.finish().unwrap();
+    assert!(!reserve.exists());
+    assert_eq!(journal.disk_use().snapshot_bytes, report.bytes);
+    let name = names(dir.path()).into_iter().find(|name| name.ends_with(".snapshot")).unwrap();
+    assert_eq!(fs::metadata(dir.path().join(name)).unwrap().len(), report.bytes);
+    drop(journal);
+    let after = [vec![b"four in one".to_vec()], records[4..].to_vec()].concat();
+    assert_eq!(read(dir.path()).unwrap().records, after);
+    // One that goes beyond them does.
+    fs::write(&reserve, vec![0xA5; RESERVE_BYTES]).unwrap();
+    let (mut journal, _) = open(dir.path(), segments_of(100)).unwrap();
+    let mut snapshot = journal.begin_snapshot_with(leaving_all).unwrap();
+    let added = (0..5).try_for_each(|_| snapshot.append(&[&[1; 1 << 20]]));
+    assert!(matches!(added, Err(SnapshotError::NoRoom { .. })), "{added:?}");
+    drop(snapshot);
+    has_all("without room for more");
 }
 
 #[test]

@@ -18,11 +18,12 @@ use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecut
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const RETRY: Duration = Duration::from_millis(20);
@@ -48,11 +49,12 @@ impl Disk {
         self.at.path().join("filler")
     }
 
-    /// Others take all of it but so much.
+    /// Others take all that is free but so much.
     fn fill(&self, leave_mebibytes: u64) {
         let free = rustix::fs::statvfs(self.at.path()).unwrap();
         let bytes = (free.f_bavail * free.f_frsize).saturating_sub(leave_mebibytes << 20);
-        let _as_much_as_goes = fs::write(self.filler(), vec![0; bytes as usize]);
+        let mut filler = fs::File::options().append(true).create(true).open(self.filler()).unwrap();
+        let _as_much_as_goes = filler.write_all(&vec![0; bytes as usize]);
     }
 }
 
@@ -90,8 +92,23 @@ impl Peer {
     }
 }
 
-/// Ends all tasks at once that it is given, each with so much output.
-async fn execute(mut peer: Peer, output_bytes: usize) {
+/// How many tasks an executor has been given, and whether they may end.
+#[derive(Debug, Clone)]
+struct Gate {
+    given: watch::Sender<u64>,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    fn new() -> Gate {
+        Gate { given: watch::Sender::new(0), open: watch::Sender::new(true) }
+    }
+}
+
+/// Ends all tasks that it is given, each with so much output, once the gate is
+/// open.
+async fn execute(mut peer: Peer, output_bytes: usize, gate: Gate) {
+    let mut open = gate.open.subscribe();
     let join = Join {
         lease: Lease::default(),
         serves: None,
@@ -117,7 +134,9 @@ async fn execute(mut peer: Peer, output_bytes: usize) {
         for message in heard {
             let ToExecutor::Order(order) = message else { continue };
             for run in order.assign {
+                gate.given.send_modify(|given| *given += run.count);
                 for task in run.first.0..run.first.0 + run.count {
+                    let _ = open.wait_for(|open| *open).await;
                     number += 1;
                     let report = Report {
                         instance: run.instance,
@@ -144,17 +163,21 @@ struct World {
     stopped: oneshot::Receiver<Stopped>,
     client: Peer,
     requests: u64,
+    gate: Gate,
+    lines: watch::Receiver<Vec<String>>,
     /// Instances, with how many tasks were accepted.
     instances: Vec<(InstanceId, u64)>,
 }
 
 impl World {
     async fn start(journal: &Path, output_bytes: usize) -> World {
+        let (log, lines) = watch::channel(Vec::new());
+        let log: dispatcher::Log =
+            Arc::new(move |line: &str| log.send_modify(|all| all.push(line.to_owned())));
         let start = || {
             let dir = journal.to_owned();
             let store = StoreOptions { dir, machine_durable: false, salvage: false };
-            let log: dispatcher::Log = Arc::new(|_: &str| {});
-            let store = Some(store);
+            let (store, log) = (Some(store), log.clone());
             dispatcher::start(Options {
                 store,
                 pages: None,
@@ -180,7 +203,8 @@ impl World {
         };
         let started = tokio::time::timeout(PATIENCE, started).await;
         let (dispatcher, stopped) = started.expect("the one before has ended");
-        tokio::spawn(execute(Peer::connect(&dispatcher, Role::Executor), output_bytes));
+        let (executor, gate) = (Peer::connect(&dispatcher, Role::Executor), Gate::new());
+        tokio::spawn(execute(executor, output_bytes, gate.clone()));
         let client = Peer::connect(&dispatcher, Role::Owner);
         let journal = journal.to_owned();
         World {
@@ -190,8 +214,18 @@ impl World {
             stopped,
             client,
             requests: 0,
+            gate,
+            lines,
             instances: Vec::new(),
         }
+    }
+
+    /// Waits until the log says something.
+    async fn wait_for(&mut self, text: &str) {
+        let said = self.lines.wait_for(|lines| lines.iter().any(|line| line.contains(text)));
+        let said = tokio::time::timeout(PATIENCE, said).await.is_ok();
+        let lines = &*self.lines.borrow();
+        assert!(said, "the log never says {text:?}: {lines:#?}");
     }
 
     async fn restart(&mut self) {
@@ -222,7 +256,8 @@ impl World {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, answer).await.expect("an answer comes in time")
+        let answered = tokio::time::timeout(PATIENCE, answer).await;
+        answered.unwrap_or_else(|_| panic!("no answer comes: {:#?}", *self.lines.borrow()))
     }
 
     async fn create(&mut self) -> bool {
@@ -359,6 +394,89 @@ fn whatever_has_filled_the_disk_all_can_be_destroyed_and_work_is_accepted_again(
         let disk = Disk::mount(mebibytes).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(play(&disk, output, steps));
+    });
+}
+
+/// Output of a task: that of all that run is more than what the journal has set
+/// aside.
+const LONG_OUTPUT_BYTES: usize = 3_500_000;
+
+#[trial]
+fn a_snapshot_takes_the_place_of_records_for_which_there_is_no_room() {
+    let Some(disk) = Disk::mount(128) else {
+        skip("only root can mount a small disk");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut world = World::start(&disk.at.path().join("journal"), LONG_OUTPUT_BYTES).await;
+        world.gate.open.send_replace(false);
+        assert!(world.create().await && world.create().await);
+        let (gone, kept) = (world.instances[0].0, world.instances[1].0);
+        // One run of tasks, which the executor is given together.
+        assert!(world.submit(0, SLOTS.into(), 1_000).await && world.submit(1, 20, 1_000).await);
+        let mut given = world.gate.given.subscribe();
+        given.wait_for(|given| *given >= u64::from(SLOTS)).await.unwrap();
+        disk.fill(0);
+        // Results come for which there is no room, and then a destruction.
+        world.gate.open.send_replace(true);
+        world.wait_for("waiting until the journal can be written").await;
+        world.destroy(0).await;
+        world.wait_for("the journal can be written again").await;
+        assert!(disk.filler().exists(), "nobody has made room");
+        fs::remove_file(disk.filler()).unwrap();
+        world.restart().await;
+        // What was destroyed is, and the rest is there.
+        let seal = |instance| move |request| FromClient::Seal { request, instance };
+        let answer = world.ask(seal(gone)).await;
+        assert!(matches!(answer, ToClient::Refused { .. }), "{answer:?}");
+        let answer = world.ask(seal(kept)).await;
+        assert!(matches!(answer, ToClient::Done { .. }), "{answer:?}");
+    });
+}
+
+#[trial]
+fn a_snapshot_has_room_though_others_take_all_that_comes_free() {
+    const INSTANCES: usize = 2000;
+    const AT_ONCE: usize = 400;
+    // Too small for blocks that are allocated ahead of the log.
+    let Some(disk) = Disk::mount(72) else {
+        skip("only root can mount a small disk");
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut world = World::start(&disk.at.path().join("journal"), 0).await;
+        world.gate.open.send_replace(false);
+        for _ in 0..INSTANCES {
+            assert!(world.create().await);
+        }
+        for at in [0, AT_ONCE, 2 * AT_ONCE, INSTANCES - 1] {
+            assert!(world.submit(at, 1, 1_000_000).await);
+        }
+        // Their ends take more blocks than the one that the log writes into.
+        for _ in 0..(INSTANCES / AT_ONCE - 1) {
+            disk.fill(0);
+            for _ in 0..AT_ONCE {
+                world.destroy(0).await;
+            }
+        }
+        world.wait_for("waiting until the journal can be written").await;
+        world.wait_for("the journal can be written again").await;
+        disk.fill(0);
+        world.restart().await;
+        disk.fill(0);
+        while !world.instances.is_empty() {
+            world.destroy(0).await;
+        }
+        assert!(!world.create().await, "nobody has made room");
+        fs::remove_file(disk.filler()).unwrap();
+        let accepted = async {
+            while !world.create().await {
+                // It sleeps because a client asks again after a while, as after any refusal.
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        let accepted = tokio::time::timeout(PATIENCE, accepted).await;
+        assert!(accepted.is_ok(), "nothing is accepted any more");
     });
 }
 

@@ -3,8 +3,8 @@
 
 use super::Log;
 use super::pieces::pieces;
-use super::room::Gauge;
-use crate::journal::{Journal, Snapshot, SnapshotError};
+use super::room::{Gauge, Loan};
+use crate::journal::{Journal, Snapshot, SnapshotError, SnapshotOptions};
 use crate::pages::Written;
 use falkon_core::dispatch::{Compaction as Why, Dispatcher, JournalSize, Record};
 use falkon_core::limits::SNAPSHOT_RESERVE_BYTES;
@@ -29,6 +29,11 @@ const LOOK_MS: u64 = 100;
 /// Bytes that a snapshot leaves to the journal where room is short: it gives
 /// back more than it takes.
 const SHORT_RESERVE_BYTES: u64 = 1 << 20;
+/// Bytes that a snapshot may take beyond its foreseen size.
+const UNFORESEEN_BYTES: u64 = 64 << 10;
+/// Room, beyond what the last attempt had to spare, with which a snapshot that
+/// failed is tried again at once where room is short.
+const RETRY_SPARE_BYTES: u64 = 1 << 20;
 
 /// The snapshots of one journal.
 #[derive(Debug, Default)]
@@ -46,6 +51,8 @@ pub(super) struct Compaction {
 struct Running {
     begun: Instant,
     why: Why,
+    /// Room that it was to have to spare.
+    spare_bytes: u64,
     outcome: Receiver<bool>,
 }
 
@@ -56,6 +63,8 @@ struct Wait {
     /// What must have been written then since the last snapshot, unless room is
     /// short.
     bytes: u64,
+    /// Room to spare with which there is no more waiting.
+    spare_bytes: Option<u64>,
 }
 
 /// What a snapshot is made of.
@@ -78,7 +87,6 @@ impl Compaction {
             Ok(ended) => ended,
             Err(TryRecvError::Disconnected) => false,
         };
-        gauge.take_back();
         gauge.ask();
         let now = Instant::now();
         if ended {
@@ -87,10 +95,12 @@ impl Compaction {
             let apart = apart.max(Duration::from_millis(APART_MS_MIN));
             self.waits = match running.why {
                 Why::Grown => None,
-                Why::Tight | Why::Short => Some(Wait { until: now + apart, bytes: 0 }),
+                Why::Tight | Why::Short => {
+                    Some(Wait { until: now + apart, bytes: 0, spare_bytes: None })
+                }
             };
         } else {
-            self.fail(now, journal.disk_use().since_snapshot_bytes);
+            self.fail(now, journal.disk_use().since_snapshot_bytes, running.spare_bytes);
         }
         self.running = None;
         Some(ended)
@@ -113,19 +123,19 @@ impl Compaction {
             self.complained = false;
             return false;
         };
-        if self.must_wait(now, why, size.since_snapshot_bytes) {
-            return false;
-        }
         let measured = gauge.last();
         let needed = core.snapshot_bytes();
-        let (leave, room) = match why {
-            Why::Short => {
-                (SHORT_RESERVE_BYTES, measured.free_bytes.saturating_add(measured.ballast_bytes))
-            }
-            Why::Tight | Why::Grown => (SNAPSHOT_RESERVE_BYTES, measured.free_bytes),
+        let (leave, reserve) = match why {
+            Why::Short => (SHORT_RESERVE_BYTES, measured.reserve_bytes),
+            Why::Tight | Why::Grown => (SNAPSHOT_RESERVE_BYTES, 0),
         };
+        let room = measured.free_bytes.saturating_add(reserve);
+        let spare_bytes = room.saturating_sub(needed);
+        if self.must_wait(now, why, size.since_snapshot_bytes, spare_bytes) {
+            return false;
+        }
         let wanted = needed.saturating_add(leave);
-        if room < wanted {
+        if room < wanted && reserve < needed.saturating_add(UNFORESEEN_BYTES) {
             if !std::mem::replace(&mut self.complained, true) {
                 log(&format!(
                     "the journal is not compacted for now: that may need {wanted} bytes, and \
@@ -133,78 +143,80 @@ impl Compaction {
                 ));
             }
             let until = now + Duration::from_millis(LOOK_MS);
-            self.waits = Some(Wait { until, bytes: 0 });
+            self.waits = Some(Wait { until, bytes: 0, spare_bytes: None });
             return false;
         }
         self.complained = false;
-        if measured.free_bytes < needed.saturating_add(SNAPSHOT_RESERVE_BYTES) {
-            gauge.lend();
-        }
-        let begun = match is_blocked {
-            true => journal.begin_snapshot_of_appended(),
-            false => journal.begin_snapshot(leave),
+        let is_lent = measured.free_bytes < needed.saturating_add(SNAPSHOT_RESERVE_BYTES);
+        let loan = is_lent.then(|| gauge.lend());
+        let options = SnapshotOptions {
+            // Nothing else is written meanwhile.
+            leave_bytes: if is_blocked { 0 } else { leave },
+            reserve: loan.as_ref().map(Loan::path),
+            of_appended: is_blocked,
         };
-        match begun {
-            Ok(snapshot) => self.write(snapshot, why, core.snapshot(), pages, log),
+        match journal.begin_snapshot_with(options) {
+            Ok(snapshot) => {
+                let (ended, outcome) = channel();
+                self.running = Some(Running { begun: Instant::now(), why, spare_bytes, outcome });
+                let (records, log) = (core.snapshot(), log.clone());
+                std::thread::spawn(move || {
+                    let outcome = write(loan, snapshot, records, pages.as_deref());
+                    if let Err(error) = &outcome {
+                        log(&format!("cannot compact the journal for now: {error}"));
+                    }
+                    // The dispatcher may have ended meanwhile.
+                    let _ = ended.send(outcome.is_ok());
+                });
+                true
+            }
             Err(error) => {
-                gauge.take_back();
-                self.put_off(now, size.since_snapshot_bytes, &error, log);
-                return false;
+                self.put_off(now, size.since_snapshot_bytes, spare_bytes, &error, log);
+                false
             }
         }
-        true
     }
 
-    fn write(
-        &mut self,
-        snapshot: Snapshot,
-        why: Why,
-        records: Vec<Record>,
-        pages: Option<Arc<Written>>,
-        log: &Log,
-    ) {
-        let (ended, outcome) = channel();
-        self.running = Some(Running { begun: Instant::now(), why, outcome });
-        let log = log.clone();
-        std::thread::spawn(move || {
-            let outcome = write(snapshot, records, pages.as_deref());
-            if let Err(error) = &outcome {
-                log(&format!("cannot compact the journal for now: {error}"));
-            }
-            // The dispatcher may have ended meanwhile.
-            let _ = ended.send(outcome.is_ok());
-        });
-    }
-
-    fn must_wait(&mut self, now: Instant, why: Why, bytes: u64) -> bool {
+    fn must_wait(&mut self, now: Instant, why: Why, bytes: u64, spare_bytes: u64) -> bool {
         let Some(wait) = self.waits else { return false };
         let longest = Duration::from_millis(RETRY_MS_MAX);
         let has_grown = bytes >= wait.bytes || why == Why::Short;
-        let is_over = now >= wait.until && (has_grown || now >= wait.until + longest);
+        let has_room = why == Why::Short && wait.spare_bytes.is_some_and(|has| spare_bytes >= has);
+        let is_over = has_room || now >= wait.until && (has_grown || now >= wait.until + longest);
         if is_over {
             self.waits = None;
         }
         !is_over
     }
 
-    fn put_off(&mut self, now: Instant, bytes: u64, error: &SnapshotError, log: &Log) {
-        let seconds = self.fail(now, bytes).as_secs();
+    fn put_off(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        spare_bytes: u64,
+        error: &SnapshotError,
+        log: &Log,
+    ) {
+        let seconds = self.fail(now, bytes, spare_bytes).as_secs();
         log(&format!("cannot compact the journal, again in {seconds} s: {error}"));
     }
 
-    fn fail(&mut self, now: Instant, bytes: u64) -> Duration {
+    fn fail(&mut self, now: Instant, bytes: u64, spare_bytes: u64) -> Duration {
         let millis = (RETRY_MS_MIN << self.failures.min(16)).min(RETRY_MS_MAX);
         self.failures += 1;
         let pause = Duration::from_millis(millis);
         let bytes = bytes.saturating_add(RETRY_AFTER_BYTES);
-        self.waits = Some(Wait { until: now + pause, bytes });
+        let spare_bytes = Some(spare_bytes.saturating_add(RETRY_SPARE_BYTES));
+        self.waits = Some(Wait { until: now + pause, bytes, spare_bytes });
         pause
     }
 }
 
 /// Writes a snapshot; the pages that it refers to are on stable storage before
-/// it counts.
+/// it counts. The loan is given back after the snapshot has ended, however it
+/// does: the snapshot is dropped first.
 fn write(
+    loan: Option<Loan>,
     mut snapshot: Snapshot,
     records: Vec<Record>,
     pages: Option<&Written>,
@@ -215,6 +227,13 @@ fn write(
     if let Some(pages) = pages {
         pages.sync()?;
     }
-    snapshot.finish()?;
+    match loan {
+        Some(loan) => {
+            // The log waits for the rest.
+            snapshot.sync()?;
+            loan.end(|| snapshot.finish())?
+        }
+        None => snapshot.finish()?,
+    };
     Ok(())
 }

@@ -1,24 +1,34 @@
 //! Room on the journal's disk, as a thread of its own measures it, and the
 //! ballast: room set aside for records that free room.
 //!
-//! The ballast is a file beside the journal. Half of it is given up when a
-//! commit finds the disk full, the rest for the snapshot that then gives the
-//! room of the journal before it back; it is taken again as soon as there is
-//! room. `falkon_core::dispatch::Disk` is what the core makes of it.
+//! The ballast is two files beside the journal. One is given up when a commit
+//! finds the disk full, and taken again when there is room. The other is for a
+//! snapshot, which is written into it: its room is never free, so the log cannot
+//! have it. A snapshot that finishes takes the file with it, and it is taken
+//! anew of the room that the snapshot gives back, before the log writes again.
+//! `falkon_core::dispatch::Disk` is what the core makes of it.
 
 use crate::journal::{FREE_BYTES_UNKNOWN, free_bytes};
 use falkon_core::limits::{BALLAST_BYTES, SNAPSHOT_RESERVE_BYTES};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// The file of the ballast, in the journal's directory.
+/// The files of the ballast, in the journal's directory: the log's and that for
+/// a snapshot.
 const BALLAST: &str = "ballast";
+const RESERVE: &str = "ballast.snapshot";
+/// Bytes of each.
+const HALF_BYTES: u64 = BALLAST_BYTES / 2;
+/// The reserve takes the room that there is, up to its half, but for this share.
+const LOG_SHARE: u64 = 8;
+/// The least that is worth taking; a new segment of the log needs no more.
+const STEP_BYTES: u64 = 64 << 10;
 /// Least time between two measurements, and while room is waited for.
 const MEASURE_MS_MIN: u64 = 50;
 const WATCHED_MS_MIN: u64 = 20;
@@ -35,14 +45,16 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Measured {
     pub(super) free_bytes: u64,
-    /// What the ballast has.
-    pub(super) ballast_bytes: u64,
+    /// Bytes of the log's half of the ballast.
+    pub(super) log_bytes: u64,
+    /// Bytes of a snapshot's half; none while a snapshot uses it.
+    pub(super) reserve_bytes: u64,
 }
 
 impl Measured {
     /// What the ballast lacks.
     pub(super) fn missing_bytes(&self) -> u64 {
-        BALLAST_BYTES.saturating_sub(self.ballast_bytes)
+        BALLAST_BYTES.saturating_sub(self.log_bytes + self.reserve_bytes)
     }
 }
 
@@ -55,10 +67,12 @@ struct Shared {
     dir: File,
     ballast: Mutex<Ballast>,
     /// As the ballast has it, for those who must not wait for it.
-    ballast_bytes: AtomicU64,
+    log_bytes: AtomicU64,
+    reserve_bytes: AtomicU64,
     free_bytes: AtomicU64,
-    /// The ballast's room is in use: it is not taken again.
-    is_lent: AtomicBool,
+    /// Held while the log is written, and while a snapshot gives room back and
+    /// takes the ballast of it.
+    turn: Mutex<()>,
     /// Room is waited for.
     is_watched: AtomicBool,
     asked: Mutex<Asked>,
@@ -79,20 +93,32 @@ struct Asked {
 
 #[derive(Debug)]
 struct Ballast {
+    log: Half,
+    /// `None` while a snapshot uses it.
+    reserve: Option<Half>,
+    /// Where it is.
+    reserve_path: PathBuf,
+}
+
+/// A file of the ballast.
+#[derive(Debug)]
+struct Half {
     /// `None` where it could not be opened.
     file: Option<File>,
     bytes: u64,
 }
 
-impl Ballast {
-    fn open(dir: &Path) -> Ballast {
+impl Half {
+    fn open(path: &Path) -> Half {
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(dir.join(BALLAST)).ok();
+        let file = options.open(path).ok();
         let metadata = file.as_ref().and_then(|file| file.metadata().ok());
         // A file with holes takes less than its length.
         let bytes = metadata.map_or(0, |found| found.len().min(512 * found.blocks()));
-        Ballast { file, bytes }
+        let mut half = Half { file, bytes };
+        half.keep(HALF_BYTES);
+        half
     }
 
     /// Gives up all but `bytes`.
@@ -104,14 +130,11 @@ impl Ballast {
         }
     }
 
-    /// Takes all that is missing.
-    fn fill(&mut self) {
-        let Some(file) = &self.file else { return };
-        if self.bytes >= BALLAST_BYTES {
-            return;
-        }
-        match allocate(file, self.bytes) {
-            Ok(()) => self.bytes = BALLAST_BYTES,
+    /// Takes what is missing up to `to`.
+    fn fill(&mut self, to: u64) {
+        let Some(file) = self.file.as_ref().filter(|_| self.bytes < to) else { return };
+        match allocate(file, self.bytes, to) {
+            Ok(()) => self.bytes = to,
             Err(_no_room_after_all) => {
                 let _ = file.set_len(self.bytes);
             }
@@ -119,17 +142,17 @@ impl Ballast {
     }
 }
 
-/// Allocates blocks from `from` to the ballast's end; writes them where the
-/// file system knows no other way.
-fn allocate(file: &File, from: u64) -> io::Result<()> {
+/// Allocates blocks from `from` to `to`; writes them where the file system knows
+/// no other way.
+fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     let flags = rustix::fs::FallocateFlags::empty();
-    match rustix::fs::fallocate(file, flags, from, BALLAST_BYTES - from) {
+    match rustix::fs::fallocate(file, flags, from, to - from) {
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
         done => return Ok(done?),
     }
     let mut at = from;
-    while at < BALLAST_BYTES {
-        let length = (ZEROS.len() as u64).min(BALLAST_BYTES - at);
+    while at < to {
+        let length = (ZEROS.len() as u64).min(to - at);
         file.write_all_at(&ZEROS[..length as usize], at)?;
         at += length;
     }
@@ -141,23 +164,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    fn free(&self) -> u64 {
+        free_bytes(&self.dir).unwrap_or(FREE_BYTES_UNKNOWN)
+    }
+
     fn measure(&self) {
-        let free = || free_bytes(&self.dir).unwrap_or(FREE_BYTES_UNKNOWN);
-        let mut found = free();
         let mut ballast = lock(&self.ballast);
-        let missing = BALLAST_BYTES.saturating_sub(ballast.bytes);
-        if missing > 0
-            && !self.is_lent.load(Ordering::SeqCst)
-            && found >= missing + SNAPSHOT_RESERVE_BYTES
-        {
-            ballast.fill();
-            found = free();
+        let Ballast { log, reserve, .. } = &mut *ballast;
+        if let Some(reserve) = reserve {
+            let room = reserve.bytes.saturating_add(self.free());
+            let most = HALF_BYTES.min(room - room / LOG_SHARE);
+            if most == HALF_BYTES || most >= reserve.bytes + STEP_BYTES {
+                reserve.fill(most);
+            }
+            let missing = HALF_BYTES.saturating_sub(log.bytes);
+            if missing > 0 && self.free() >= missing + SNAPSHOT_RESERVE_BYTES {
+                log.fill(HALF_BYTES);
+            }
         }
-        self.ballast_bytes.store(ballast.bytes, Ordering::SeqCst);
-        self.free_bytes.store(found, Ordering::SeqCst);
+        self.publish(&ballast);
         drop(ballast);
         self.is_new.store(true, Ordering::SeqCst);
         self.measured.notify_one();
+    }
+
+    fn publish(&self, ballast: &Ballast) {
+        let reserve_bytes = ballast.reserve.as_ref().map_or(0, |reserve| reserve.bytes);
+        self.log_bytes.store(ballast.log.bytes, Ordering::SeqCst);
+        self.reserve_bytes.store(reserve_bytes, Ordering::SeqCst);
+        self.free_bytes.store(self.free(), Ordering::SeqCst);
     }
 
     /// Waits until it is time to measure. Returns whether to go on.
@@ -184,13 +219,16 @@ impl Shared {
 impl Gauge {
     /// Measures the disk that `dir` is on, which is a journal's directory.
     pub(super) fn start(dir: &Path) -> io::Result<Gauge> {
-        let ballast = Ballast::open(dir);
+        let reserve_path = dir.join(RESERVE);
+        let (log, reserve) = (Half::open(&dir.join(BALLAST)), Half::open(&reserve_path));
+        let ballast = Ballast { log, reserve: Some(reserve), reserve_path };
         let shared = Arc::new(Shared {
             dir: File::open(dir)?,
-            ballast_bytes: AtomicU64::new(ballast.bytes),
             ballast: Mutex::new(ballast),
+            log_bytes: AtomicU64::new(0),
+            reserve_bytes: AtomicU64::new(0),
             free_bytes: AtomicU64::new(FREE_BYTES_UNKNOWN),
-            is_lent: AtomicBool::new(false),
+            turn: Mutex::default(),
             is_watched: AtomicBool::new(false),
             asked: Mutex::default(),
             ask: Condvar::new(),
@@ -225,7 +263,8 @@ impl Gauge {
     pub(super) fn last(&self) -> Measured {
         Measured {
             free_bytes: self.0.free_bytes.load(Ordering::SeqCst),
-            ballast_bytes: self.0.ballast_bytes.load(Ordering::SeqCst),
+            log_bytes: self.0.log_bytes.load(Ordering::SeqCst),
+            reserve_bytes: self.0.reserve_bytes.load(Ordering::SeqCst),
         }
     }
 
@@ -259,32 +298,68 @@ impl Gauge {
         self.0.ask.notify_one();
     }
 
-    /// Gives up the half of the ballast that is for the journal itself, as the
-    /// disk is full. Returns whether there was any of it.
+    /// Whoever writes the log holds this meanwhile: a snapshot that has just given
+    /// room back takes the ballast of it first.
+    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.0.turn)
+    }
+
+    /// Gives up the half of the ballast that is for the log, as the disk is full.
+    /// Returns whether there was any of it.
     pub(super) fn give_half(&self) -> bool {
-        self.0.free_bytes.store(0, Ordering::SeqCst);
         self.ask();
-        let half = BALLAST_BYTES / 2;
         let mut ballast = lock(&self.0.ballast);
-        let had = ballast.bytes;
-        ballast.keep(half);
-        self.0.ballast_bytes.store(ballast.bytes, Ordering::SeqCst);
-        ballast.bytes < had
+        let had = ballast.log.bytes;
+        ballast.log.keep(0);
+        self.0.publish(&ballast);
+        ballast.log.bytes < had
     }
 
-    /// Gives the ballast up for a snapshot, until [`Gauge::take_back`].
-    pub(super) fn lend(&self) {
-        self.0.is_lent.store(true, Ordering::SeqCst);
+    /// Lends the half of the ballast that is for a snapshot.
+    pub(super) fn lend(&self) -> Loan {
         let mut ballast = lock(&self.0.ballast);
-        ballast.keep(0);
-        self.0.ballast_bytes.store(ballast.bytes, Ordering::SeqCst);
-    }
-
-    /// The ballast is taken again as soon as there is room.
-    pub(super) fn take_back(&self) {
-        if self.0.is_lent.swap(false, Ordering::SeqCst) {
-            self.ask();
+        let free = self.0.free();
+        if let Some(mut reserve) = ballast.reserve.take()
+            && free < STEP_BYTES
+        {
+            // The log behind the snapshot begins with a new file.
+            reserve.keep(reserve.bytes.saturating_sub(STEP_BYTES));
         }
+        self.0.publish(&ballast);
+        Loan { shared: self.0.clone(), path: ballast.reserve_path.clone() }
+    }
+}
+
+/// The half of the ballast that is for a snapshot, while one uses it. It is taken
+/// back, and filled as far as there is room, when this is dropped, which is after
+/// the snapshot was.
+#[derive(Debug)]
+pub(super) struct Loan {
+    shared: Arc<Shared>,
+    path: PathBuf,
+}
+
+impl Loan {
+    /// The file that the snapshot is to overwrite.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Finishes the snapshot, and takes the ballast of the room that this gives
+    /// back: the log has none of it before.
+    pub(super) fn end<T>(self, finish: impl FnOnce() -> T) -> T {
+        let shared = self.shared.clone();
+        let _turn = lock(&shared.turn);
+        let done = finish();
+        drop(self);
+        done
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        lock(&self.shared.ballast).reserve = Some(Half::open(&self.path));
+        self.shared.measure();
     }
 }
 

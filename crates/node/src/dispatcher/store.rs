@@ -257,7 +257,9 @@ impl Store {
         } else if self.journal.waiting_bytes() >= EARLY_WRITE_BYTES && !self.is_blocked {
             // What fails here is tried again, and told, at the round's end.
             let bytes = self.journal.waiting_bytes() as u64;
+            let turn = self.gauge.turn();
             let _ = self.journal.commit();
+            drop(turn);
             self.gauge.wrote(bytes);
         }
     }
@@ -318,6 +320,7 @@ impl Store {
     }
 
     fn write(&mut self) -> Result<(), CommitError> {
+        let _turn = self.gauge.turn();
         let done = if self.machine_durable { self.journal.sync() } else { self.journal.commit() };
         done.map(|_| ())
     }

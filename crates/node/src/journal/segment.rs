@@ -98,6 +98,8 @@ pub(super) struct Writer {
     pub(super) seal: Seal,
     /// Where the next bytes go; what the file holds behind it is not part of the journal.
     pub(super) end: u64,
+    /// The file is never made shorter than this.
+    kept_bytes: u64,
 }
 
 impl Writer {
@@ -108,19 +110,32 @@ impl Writer {
             Entry::Snapshot(number) | Entry::SnapshotPart(number) => (FileKind::Snapshot, number),
         };
         let path = dir.entry_path(entry);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(&path)?;
+        Writer::begin(file, &path, (kind, number), 0)
+    }
+
+    /// Begins a snapshot in a file that has blocks of its own, over whatever it holds, and keeps
+    /// the blocks.
+    pub(super) fn overwrite(path: &Path, number: u64) -> io::Result<Writer> {
+        let file = File::options().read(true).write(true).open(path)?;
+        let kept_bytes = file.metadata()?.len();
+        Writer::begin(file, path, (FileKind::Snapshot, number), kept_bytes)
+    }
+
+    fn begin(
+        file: File,
+        path: &Path,
+        (kind, number): (FileKind, u64),
+        kept_bytes: u64,
+    ) -> io::Result<Writer> {
         let mut salt = [0; 8];
         getrandom::fill(&mut salt).map_err(io::Error::other)?;
         let (header, seal) = encode_header(kind, number, u64::from_le_bytes(salt));
         file.write_all_at(&header, 0)?;
         let end = FILE_HEADER_BYTES as u64;
-        Ok(Writer { file: Arc::new(file), path: path.into(), number, seal, end })
+        Ok(Writer { file: Arc::new(file), path: path.into(), number, seal, end, kept_bytes })
     }
 
     /// Goes on with the segment at `path`, whose valid part ends at `end`.
@@ -128,7 +143,8 @@ impl Writer {
         let file = File::options().read(true).write(true).open(path)?;
         // Even if it is as long as that: blocks may be allocated behind its end.
         file.set_len(end)?;
-        Ok(Writer { file: Arc::new(file), path: path.into(), number, seal, end })
+        let (file, path) = (Arc::new(file), path.into());
+        Ok(Writer { file, path, number, seal, end, kept_bytes: 0 })
     }
 
     /// Writes `bytes` at the end, or, if that fails, leaves the file as it was.
@@ -136,11 +152,24 @@ impl Writer {
         if let Err(error) = self.file.write_all_at(bytes, self.end) {
             // If even this fails, the next write begins at the same place, and a restart takes
             // what stands behind the end for the torn tail that it is.
-            let _still_torn = self.file.set_len(self.end);
+            let _still_torn = self.file.set_len(self.end.max(self.kept_bytes));
             return Err(error);
         }
         self.end += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Whether so many bytes more go into blocks that the file had from the start.
+    pub(super) fn has_blocks_for(&self, bytes: u64) -> bool {
+        self.end.saturating_add(bytes) <= self.kept_bytes
+    }
+
+    /// Gives back what the file takes beyond the blocks that it had from the start.
+    pub(super) fn keep_only(&self) -> io::Result<()> {
+        match self.file.metadata()?.len() > self.kept_bytes {
+            true => self.file.set_len(self.kept_bytes),
+            false => Ok(()),
+        }
     }
 
     /// Bytes that a process without privileges may still write to this file system.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::SnapshotError;
@@ -58,6 +59,22 @@ pub struct SnapshotReport {
     pub undeleted_files: u64,
 }
 
+/// How a snapshot is begun.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SnapshotOptions<'a> {
+    /// It fails rather than leave less than this free on the disk, except for what it writes into
+    /// the blocks of `reserve`.
+    pub leave_bytes: u64,
+    /// A file with blocks of its own, in the journal's directory. The snapshot is written into it,
+    /// over whatever it holds, and takes it with it once it has finished. If it does not finish, the
+    /// file stays, with all of its blocks.
+    pub reserve: Option<&'a Path>,
+    /// What was appended cannot be committed for want of room: the snapshot replaces it as well.
+    /// Until the snapshot has finished or was dropped, the owner appends and commits nothing; if it
+    /// has finished, [`Journal::discard_appended`](super::Journal::discard_appended) is next.
+    pub of_appended: bool,
+}
+
 /// A snapshot that is being written, in as many steps and on whatever thread suits the owner; the
 /// journal takes appends meanwhile. Dropping it gives it up and changes nothing.
 #[derive(Debug)]
@@ -67,6 +84,9 @@ pub struct Snapshot {
     records: u64,
     /// Bytes that it leaves free on the disk.
     leave_bytes: u64,
+    /// It is written into a file that stays if it does not finish.
+    in_reserve: bool,
+    is_in_force: bool,
     dir: Arc<Dir>,
     ledger: Arc<Mutex<Ledger>>,
     /// Keeps other processes out even if the journal is closed first.
@@ -77,23 +97,27 @@ impl Snapshot {
     /// Begins the snapshot that replaces everything before segment `base`.
     pub(super) fn begin(
         base: u64,
-        leave_bytes: u64,
+        options: SnapshotOptions<'_>,
         dir: Arc<Dir>,
         ledger: Arc<Mutex<Ledger>>,
         lock: Arc<Lock>,
     ) -> Result<Snapshot, SnapshotError> {
         let entry = Entry::SnapshotPart(base);
-        let writer = Writer::create(&dir, entry).map_err(|source| SnapshotError::Io {
-            doing: "create",
-            path: dir.entry_path(entry),
-            source,
-        })?;
+        let failed = |doing, path: PathBuf| move |source| SnapshotError::Io { doing, path, source };
+        let writer = match options.reserve {
+            Some(path) => {
+                Writer::overwrite(path, base).map_err(failed("overwrite", path.to_owned()))?
+            }
+            None => Writer::create(&dir, entry).map_err(failed("create", dir.entry_path(entry)))?,
+        };
         lock_ledger(&ledger).running = true;
         Ok(Snapshot {
             writer,
             buffer: Vec::new(),
             records: 0,
-            leave_bytes,
+            leave_bytes: options.leave_bytes,
+            in_reserve: options.reserve.is_some(),
+            is_in_force: false,
             dir,
             ledger,
             _lock: lock,
@@ -116,17 +140,28 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Puts what was added so far on stable storage, so that [`Snapshot::finish`] takes less time.
+    pub fn sync(&mut self) -> Result<(), SnapshotError> {
+        self.flush()?;
+        self.writer.file.sync_all().map_err(|source| self.failed("sync", source))
+    }
+
     /// Puts the snapshot on stable storage and in force, then removes what it replaces. This waits
     /// for the disk; an owner that must not stall calls it on another thread.
     pub fn finish(mut self) -> Result<SnapshotReport, SnapshotError> {
         let offset = self.writer.end + self.buffer.len() as u64;
         push_snapshot_end(&mut self.buffer, self.writer.seal, offset, self.records);
         self.flush()?;
+        if self.in_reserve {
+            let cut = self.writer.file.set_len(self.writer.end);
+            cut.map_err(|source| self.failed("cut off what is behind the end of", source))?;
+        }
         self.writer.file.sync_all().map_err(|source| self.failed("sync", source))?;
         let base = self.writer.number;
         let path = self.dir.entry_path(Entry::Snapshot(base));
         std::fs::rename(&self.writer.path, &path)
             .map_err(|source| self.failed("rename", source))?;
+        self.is_in_force = true;
         // Until this has succeeded, a crash may leave either name, so both states stay whole.
         self.dir.sync().map_err(|source| self.failed("sync the name of", source))?;
         let replaced_bytes = {
@@ -143,7 +178,8 @@ impl Snapshot {
 
     fn flush(&mut self) -> Result<(), SnapshotError> {
         let free_bytes = self.writer.free_bytes().unwrap_or(FREE_BYTES_UNKNOWN);
-        if free_bytes < self.leave_bytes {
+        let takes_room = !self.writer.has_blocks_for(self.buffer.len() as u64);
+        if takes_room && free_bytes < self.leave_bytes {
             let (path, leave_bytes) = (self.writer.path.to_path_buf(), self.leave_bytes);
             return Err(SnapshotError::NoRoom { path, free_bytes, leave_bytes });
         }
@@ -162,7 +198,11 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         // A finished snapshot has another name by now; what cannot be removed here is removed when
         // the journal is opened.
-        let _left_behind = self.dir.remove(Entry::SnapshotPart(self.writer.number));
+        let _left_behind = match (self.in_reserve, self.is_in_force) {
+            (true, true) => Ok(()),
+            (true, false) => self.writer.keep_only(),
+            (false, _) => self.dir.remove(Entry::SnapshotPart(self.writer.number)),
+        };
         lock_ledger(&self.ledger).running = false;
     }
 }
