@@ -247,7 +247,7 @@ class Connection:
         if now - self._connected >= STEADY_SECONDS:
             self._pause = PAUSES_SECONDS[0]
             self._since = None
-        # Without an instance, each try is told of by the messages that end.
+        # Without an instance, the messages that end report each try.
         is_first = self._since is None or self.instance is not None
         if self._since is None:
             self._since = now

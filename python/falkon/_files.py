@@ -72,7 +72,7 @@ class _Made:
 
 
 class Skipped:
-    """That a call wrote a file in an earlier run, to caches alone: it is made again if
+    """A call wrote a file in an earlier run, to caches alone: it is made again if
     another call reads the file."""
 
     __slots__ = ("future", "_make", "_again")
@@ -121,7 +121,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
 
     @property
     def call_name(self) -> str:
-        """What its name says to calls: of a key that was drawn, the end."""
+        """Its name for calls: of a key that was drawn, the end."""
         return self.url[self._named_from :]
 
     def __fspath__(self) -> str:

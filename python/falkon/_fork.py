@@ -26,7 +26,7 @@ _is_said = False
 
 
 def chosen(template: Any, is_here: bool) -> Union[bool, str]:
-    """What the ``template`` of an executor means."""
+    """The meaning of an executor's ``template``."""
     if template is None:
         variable = os.environ.get("FALKON_TEMPLATE", "")
         if variable not in ("", "fork"):
@@ -135,7 +135,7 @@ class Program(_program.Program):
                 stream.flush()
             except (AttributeError, OSError, ValueError):
                 pass
-        # What is garbage here must not be collected there, nor a handler called.
+        # Garbage of this process must not be collected there, nor a handler called.
         was_enabled = gc.isenabled()
         gc.disable()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -197,7 +197,7 @@ def _socket_pair():  # type: ignore[no-untyped-def]
 
 
 def _open_standard_streams() -> None:
-    """What is opened from then on is in the place of none of them."""
+    """Descriptors that are opened from then on are none of theirs."""
     while True:
         fd = os.open(os.devnull, os.O_RDWR)
         if fd > 2:

@@ -89,7 +89,7 @@ def environment_of(variables: Optional[Mapping[str, str]] = None) -> Dict[str, s
 
 
 def command_of(options: List[str]) -> List[str]:
-    """What starts the program."""
+    """Starts the program."""
     return [find(), "pipe", "--protocol", str(PROTOCOL_VERSION), *options]
 
 

@@ -1157,7 +1157,7 @@ class Forked(Template):
         import fcntl
         import gc
 
-        # What was garbage when the client was forked is not collected here.
+        # Garbage of the client, when it was forked, is not collected here.
         gc.freeze()
         self.libc = ctypes.CDLL(None)
         self.libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
@@ -1184,7 +1184,7 @@ class Forked(Template):
 
     @staticmethod
     def is_stale():
-        """What the client has loaded it still has."""
+        """Modules that the client has loaded are still there."""
         return False
 
     def renew_streams(self):
@@ -1507,11 +1507,11 @@ def end_child(code, text, streams):
 
 
 _raised = None
-"""What a client handled when it was forked."""
+"""The exception that a client handled when it was forked."""
 
 
 def _separate(exception):
-    """What a call raised was not raised while the client handled something."""
+    """A call's exception was not raised while the client handled something."""
     while exception.__context__ is not None:
         if exception.__context__ is _raised:
             exception.__context__ = None

@@ -122,7 +122,7 @@ class Fork(InFolder):
         )
 
     def run_script(self, text, **options):
-        """What the last line that a script prints says, as JSON."""
+        """The last line that a script prints, from JSON."""
         with self.start(text, **options) as process:
             said = process.communicate(timeout=120)[0]
         self.assertEqual(process.returncode, 0, said)
@@ -186,7 +186,7 @@ def uses():
             use()
         except OSError:
             failed.append(True)
-    # What is opened has no number that an object of the client closes.
+    # A new descriptor has no number that an object of the client closes.
     mine = open(module.__file__)
     module.kept.clear()
     return failed, len(mine.read()) > 0, pid_of_child()
@@ -254,7 +254,7 @@ print(json.dumps([os.getpid(), worker]), flush=True)
         kinds = {}
         for what, pid in self.notes():
             kinds.setdefault(int(pid), []).append(what)
-        # What a call itself drops is collected by it, unless it is in a cycle.
+        # Garbage of a call itself is collected by it, unless it is in a cycle.
         self.assertEqual(set(kinds), {client}, kinds)
         self.assertIn("exit", kinds[client])
         with open(self.path("notes.buffered")) as file:

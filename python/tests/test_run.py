@@ -393,7 +393,7 @@ class Resume(Folder):
         self.assertEqual(self.run_script(script)[1], ["join", "make1"])
         self.write("source", "--")
         self.assertEqual(self.run_script(script), ("(9, 1000) True\n5 0\n", made))
-        # What was in caches alone is made again where it is read.
+        # A file that was in caches alone is made again where it is read.
         caches = script.replace('File("part', 'File("cache:part')
         caches = caches.replace(', parts[0].outputs[0].result().url == os.path.abspath("part0")', "")
         self.assertEqual(self.run_script(caches)[1], made[1:])

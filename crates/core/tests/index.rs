@@ -209,7 +209,7 @@ fn an_executor_that_claims_to_hold_everything_is_believed_within_a_bound() {
     let known: u128 =
         (0..bound).map(|id| u128::from(index.add(liar, ObjectId(id), None).is_some())).sum();
     assert_eq!(known, bound);
-    // What it holds stays so, what is on its way comes, and the rest is not known.
+    // Objects that it holds stay, those on their way come, and the rest is not known.
     let coming = index.want(ObjectId(bound), None);
     assert!(index.hints(coming, liar, 1).is_empty() && index.is_coming(liar, coming));
     for id in [0, bound, bound + 1] {

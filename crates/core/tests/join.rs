@@ -1,4 +1,4 @@
-//! What an executor that connects says it has is bounded.
+//! An executor that connects may report only so much.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -81,7 +81,7 @@ fn an_executor_that_has_too_much_drops_what_waits_and_tells_of_the_rest() {
         });
         let held = told.unwrap().held;
         assert_eq!(held.len(), JOIN_RUNS_MAX);
-        // What runs is told of in any case.
+        // Running tasks are reported in any case.
         assert!(held.iter().any(|held| held.first == TaskId(0)));
         executor.check().unwrap();
     }

@@ -95,7 +95,7 @@ fn tasks_are_sent_ahead_if_those_of_about_their_size_were_short() {
     }
 }
 
-/// What was sent ahead and holds memory that the next would need moves up in
+/// A task that was sent ahead and holds memory that the next would need moves up in
 /// turn, each as soon as it fits, and never beyond what there is.
 #[test]
 fn a_thousand_sizes_sent_ahead_all_end() {

@@ -249,7 +249,7 @@ impl Journal {
         self.begin_snapshot_with(SnapshotOptions { leave_bytes, ..SnapshotOptions::default() })
     }
 
-    /// As [`Journal::begin_snapshot`], where there may be little room.
+    /// The same as [`Journal::begin_snapshot`], where there may be little room.
     pub fn begin_snapshot_with(
         &mut self,
         options: SnapshotOptions<'_>,

@@ -111,7 +111,7 @@ pub enum LockError {
 /// A claim of somebody who may still live.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
-    /// That process; `None` if the claim does not say.
+    /// The process that claims it; `None` if the claim does not say.
     pub holder: Option<Box<Holder>>,
     /// The file to remove if that process is gone.
     pub claim: PathBuf,

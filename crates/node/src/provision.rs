@@ -46,9 +46,9 @@ const JOB_LINES_MAX: u8 = 8;
 /// How often the dispatcher is looked at when nothing happens.
 const LOOK_MICROS_MAX: u64 = 1_000_000;
 
-/// What becomes of a queue whose change is not on disk.
+/// The consequence for a queue whose change is not on disk.
 const FORGOTTEN: &str = "this is forgotten with the dispatcher";
-/// What becomes of a queue that is removed, but for the disk.
+/// The consequence for a queue that is removed, but for the disk.
 const BACK: &str = "it comes back with a restart";
 
 /// What a provisioner is started with.

@@ -425,7 +425,7 @@ fn a_snapshot_takes_the_place_of_records_for_which_there_is_no_room() {
         assert!(disk.filler().exists(), "nobody has made room");
         fs::remove_file(disk.filler()).unwrap();
         world.restart().await;
-        // What was destroyed is, and the rest is there.
+        // Destroyed instances are gone, and the rest is there.
         let seal = |instance| move |request| FromClient::Seal { request, instance };
         let answer = world.ask(seal(gone)).await;
         assert!(matches!(answer, ToClient::Refused { .. }), "{answer:?}");

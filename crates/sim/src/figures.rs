@@ -76,7 +76,7 @@ pub struct Figures {
     pub peer: Count,
     /// What was read from the persistent store, likewise.
     pub store: Count,
-    /// What the nodes' disks, and the memory in front of them, gave and took.
+    /// Bytes that the nodes' disks, and the memory in front of them, gave and took.
     pub disks: Disks,
     /// Different objects that were read.
     pub different_objects: u64,

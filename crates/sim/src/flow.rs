@@ -57,7 +57,7 @@ struct Resource {
     /// While rates are worked out: what is left, and for how many.
     left: f64,
     open: u32,
-    /// What a byte of each of those takes, together.
+    /// The share that a byte of each of those takes, together.
     weight: f64,
 }
 

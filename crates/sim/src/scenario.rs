@@ -219,7 +219,7 @@ pub struct NodeGroup {
     /// The cache of each; `None`: tasks read from the store themselves, in
     /// their slots.
     pub cache: Option<NodeCache>,
-    /// What the cache is on; `None`: it is read and written in no time.
+    /// The disk that the cache is on; `None`: it is read and written in no time.
     pub disk: Option<Disk>,
 }
 
@@ -231,14 +231,14 @@ pub struct Disk {
     pub read_bytes_per_s: f64,
     /// If nothing is read meanwhile.
     pub write_bytes_per_s: f64,
-    /// What is kept in memory of it.
+    /// The memory in front of it.
     pub memory: Option<Memory>,
 }
 
 /// Memory in which a node keeps what it read or wrote last.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Memory {
-    /// What it holds.
+    /// Bytes that it holds.
     pub bytes: u64,
     /// For all who read it or write it together.
     pub bytes_per_s: f64,
@@ -247,7 +247,7 @@ pub struct Memory {
 /// A node's cache.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeCache {
-    /// What it holds.
+    /// Bytes that it holds.
     pub bytes: u64,
     /// What goes first when room is needed.
     pub eviction: Eviction,

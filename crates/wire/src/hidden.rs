@@ -1,4 +1,4 @@
-//! What must not be printed.
+//! Secrets that must not be printed.
 
 use crate::codec::{DecodeError, Decoder, Wire};
 use std::fmt;

@@ -107,7 +107,7 @@ impl ClientFields {
     }
 }
 
-/// What a decision takes by `falkon bench policies --several`, the slowest of
+/// The time of a decision by `falkon bench policies --several`, the slowest of
 /// several runs, machines and windows: queueing the task, choosing its node, and
 /// what changes in the index; of tasks that read one file, or two. What is placed
 /// by who is free is part of `entry`.

@@ -353,7 +353,7 @@ fn journals_and_caches_have_one_user_at_a_time_also_where_there_are_no_locks() {
     executor("second").finish().exits(3).says(&format!("process {} on ", first.pid()));
     let claimed = format!("process {} on ", dispatcher.pid());
     second.exits(3).says(&claimed).says(&site.text("d/journal/journal.claim"));
-    // What killed ones leave is in nobody's way.
+    // Files that killed ones leave are in nobody's way.
     first.kill();
     dispatcher.kill();
     let dispatcher = start();

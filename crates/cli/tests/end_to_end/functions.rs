@@ -242,7 +242,7 @@ fn a_function_finds_data_objects_by_their_names() {
         [json!([["made", "read"], false]), json!([["made", "read"], false])]
     );
     assert_eq!((site.read("made1"), site.read("made2")), ("1 text".into(), "1 text".into()));
-    // What one call leaves in caches the next one reads.
+    // The next call reads the object that one leaves in caches.
     let file = site.write(
         "tasks.jsonl",
         r#"{"id": "a", "call": "jobs:number", "args": ["in", "out"], "inputs": ["in=source"], "outputs": ["out=cache:a"]}

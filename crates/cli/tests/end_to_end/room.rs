@@ -8,7 +8,7 @@ use falkon_trials::trial;
 /// A task's output; its number comes last.
 const OUTPUT_BYTES: usize = 60_000;
 const DISK: &str = "64m";
-/// What has no room for anything from the start.
+/// A disk without room for anything from the start.
 const TINY_DISK: &str = "40m";
 const FILL_BYTES: usize = 64 << 20;
 

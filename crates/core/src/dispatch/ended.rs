@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     whole: Line,
-    /// Those of whose tasks only the names are left.
+    /// Batches of which only the names of tasks are left.
     named: Line,
 }
 

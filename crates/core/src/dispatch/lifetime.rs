@@ -125,7 +125,7 @@ pub(super) struct Lifetimes {
     /// Of which instances each connection is a client.
     clients: BTreeMap<ConnectionId, BTreeSet<InstanceId>>,
     checks: BTreeSet<(Time, InstanceId)>,
-    /// Those without a client, and since when. Not all of those that have tasks.
+    /// Instances without a client, and since when; of those with tasks, not all.
     vacant: BTreeSet<(Time, InstanceId)>,
     /// The last instances that have expired, and when.
     expired: BTreeMap<InstanceId, Time>,

@@ -46,7 +46,7 @@ pub(super) struct Likes {
     ids: BTreeMap<Need, LikeId>,
     /// Numbers that are not in use.
     free: Vec<LikeId>,
-    /// Those that were asked for last: mostly those that are asked for next.
+    /// The entry that was asked for last: mostly the one that is asked for next.
     last: LikeId,
 }
 

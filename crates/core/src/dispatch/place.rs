@@ -469,7 +469,7 @@ impl Dispatcher {
         self.executors.values().any(|executor| executor.offers(need))
     }
 
-    /// What ready tasks need that no executor offers, as much of it as is told:
+    /// Needs of ready tasks that no executor offers, as many of them as status shows:
     /// to find that nobody offers a need takes a look at all executors.
     pub(super) fn unschedulable(&self, instance: &Instance) -> Vec<(Resources, u64)> {
         instance

@@ -40,7 +40,7 @@ pub(super) struct Takes<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     all: Rack<ReadyQueue>,
-    /// What was measured of tasks that ask for about as much memory.
+    /// Run times of tasks that ask for about as much memory.
     likes: Likes,
     instant: Shelf,
     timed: Shelf,
@@ -64,7 +64,7 @@ impl Queues {
         self.all.find_mut(number_of(*key))
     }
 
-    /// As [`Queues::find_mut`], with what was measured of tasks like its own.
+    /// The same as [`Queues::find_mut`], with the run times of tasks like its own.
     pub(super) fn find_with_likes(
         &mut self,
         key: &QueueKey,

@@ -19,7 +19,7 @@ pub(super) struct Rack<T> {
 #[derive(Debug)]
 struct Page<T> {
     head: u64,
-    /// Which of its numbers are there.
+    /// A bit for each of its numbers that is there.
     used: u64,
     values: VecDeque<T>,
 }

@@ -1,4 +1,4 @@
-//! What an executor has to do, for whoever looks, and how much of it may be.
+//! The load of an executor, for whoever looks, and its bounds.
 
 use super::Executor;
 use crate::dispatch::Held;

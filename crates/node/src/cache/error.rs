@@ -23,7 +23,7 @@ pub enum OpenError {
     Claimed {
         /// The directory.
         directory: PathBuf,
-        /// Which one.
+        /// The directory.
         claimed: Claimed,
     },
     /// A file or folder cannot be used.

@@ -17,7 +17,7 @@ use crate::lock::{FolderLock, LockError};
 use crate::process::FileMark;
 
 const LOCK_FILE: &str = "lock";
-/// What stands in for the lock where the file system has none.
+/// The claim that replaces the lock where the file system has none.
 const CLAIM_FILE: &str = "claim";
 pub(super) const INDEX_FILE: &str = "index";
 const PARTS: &str = "parts";
@@ -201,7 +201,7 @@ fn take(directory: &Path) -> Result<FolderLock, OpenError> {
         .open(&path)
         .map_err(failed)?;
     let mut text = String::new();
-    // Whose it is is good to know, and no more.
+    // The owner is for people to read, and for nothing else.
     let _ = file.read_to_string(&mut text);
     let lock = FolderLock::take(file, &directory.join(CLAIM_FILE)).map_err(|error| {
         let directory = directory.to_owned();

@@ -30,7 +30,7 @@ impl WaitingRoom {
     }
 }
 
-/// What counts for one; given back when dropped.
+/// One of the places; given back when dropped.
 #[derive(Debug)]
 struct Place(Arc<AtomicU64>);
 
@@ -61,7 +61,7 @@ struct Waiting {
 pub(super) enum NotPassed {
     /// The concentrator has ended; here is the socket.
     Ended(TcpStream),
-    /// As many sockets wait for concentrators as may.
+    /// The waiting room is full.
     NoRoom,
 }
 

@@ -69,7 +69,7 @@ pub struct SnapshotOptions<'a> {
     /// over whatever it holds, and takes it with it once it has finished. If it does not finish, the
     /// file stays, with all of its blocks.
     pub reserve: Option<&'a Path>,
-    /// What was appended cannot be committed for want of room: the snapshot replaces it as well.
+    /// Appended records cannot be committed for want of room: the snapshot replaces them as well.
     /// Until the snapshot has finished or was dropped, the owner appends and commits nothing; if it
     /// has finished, [`Journal::discard_appended`](super::Journal::discard_appended) is next.
     pub of_appended: bool,

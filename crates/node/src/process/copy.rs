@@ -14,7 +14,7 @@
 //! A template need not have been started by the host. A client that is to be copied as it is forks
 //! itself three times, each the child of the one before: the first executes `falkon pipe`, the
 //! second executes the host, and the third is the template (`python/falkon/_fork.py`). So it is a
-//! child of the host's first thread too. The host is told its number and the descriptor of the
+//! child of the host's first thread too. The host receives its number and the descriptor of the
 //! socket on its command line, and adopts it when the executor launches [`Source::Forked`]: from
 //! then on it is a task like any other as well.
 //!
@@ -156,7 +156,7 @@ impl Held<'_> {
 }
 
 impl Copies {
-    /// As if there were a copy already, which is adopted later.
+    /// The same state as with a copy; the copy is adopted later.
     pub(super) fn expecting(pid: Option<Pid>) -> Copies {
         let pids = pid.map(|pid| pid.as_raw_nonzero().get());
         Copies { pids: Mutex::new(pids.into_iter().collect()) }

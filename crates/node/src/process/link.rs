@@ -75,7 +75,7 @@ impl Host {
         Host::connect(Pid::from_child(&child), &instance, write, read).await
     }
 
-    /// As [`Host::start`], with a host that is a child of this process already.
+    /// The same as [`Host::start`], with a host that is a child of this process already.
     pub async fn take_over(forked: Forked) -> Result<(HostSender, HostReceiver), HostError> {
         become_reaper()?;
         let Forked { pid, instance, write, read } = forked;
@@ -168,7 +168,7 @@ impl Forked {
 pub enum ForkedError {
     /// It is not named as it is to be.
     Text,
-    /// What it names is no socket to it.
+    /// The descriptor that it names is no socket to it.
     Socket(io::Error),
 }
 

@@ -126,7 +126,7 @@ impl std::error::Error for RecordError {
 /// How the file is written.
 type WriteFile = fn(&Path, &[u8]) -> Result<(), FileError>;
 
-/// What the file is to hold, and who waits for that.
+/// The text that the file is to hold, and who waits for that.
 #[derive(Debug)]
 struct Order {
     text: Vec<u8>,
@@ -147,7 +147,7 @@ impl Writing {
     }
 }
 
-/// Writes what it is told, only the latest of several.
+/// Writes the texts that it receives, only the latest of several.
 fn write_orders(path: &Path, orders: &mpsc::Receiver<Order>, write_file: WriteFile) {
     while let Ok(mut order) = orders.recv() {
         let mut waiting = Vec::new();
@@ -177,7 +177,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(writer) = self.writer.take() {
-            // What was said last is to be written.
+            // The latest text is to be written.
             let _ = writer.join();
         }
     }

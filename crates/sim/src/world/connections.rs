@@ -22,7 +22,7 @@ const RECONNECT: Nanos = Nanos(SECOND_NANOS / 10);
 /// A message of so many bytes is long.
 const LONG_BYTES: usize = 64 << 10;
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// To the dispatcher.
@@ -57,7 +57,7 @@ impl Turns {
 struct Lane {
     /// When what was sent last arrives: order is kept.
     last: Nanos,
-    /// What has not left yet, with when it may: all behind the first waits for
+    /// Messages that have not left yet, with when it may: all behind the first waits for
     /// that.
     queue: VecDeque<(Nanos, Box<[u8]>)>,
     /// The first of these is under way.
@@ -262,7 +262,7 @@ impl World<'_> {
         self.agenda.plan(peer.up.last, Event::AtDispatcher { dispatcher, inbound });
     }
 
-    /// What has not left on a connection that is over never does.
+    /// A message that has not left on a connection that is over never does.
     fn drop_queued(&mut self, dispatcher: u32, connection: u64) {
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         for lane in [&mut peer.up, &mut peer.down] {

@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 /// (`vm.dirty_ratio` of Linux, 20 %).
 const DIRTY_SHARE: u64 = 5;
 
-/// What a node keeps an object on.
+/// The device that a node keeps an object on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Medium {
     Disk,
     Memory,
 }
 
-/// What transfers to and from a node cross.
+/// The links and devices that transfers to and from a node cross.
 #[derive(Debug)]
 pub(super) struct Devices {
     pub(super) up: ResourceId,
@@ -113,7 +113,7 @@ impl Pages {
 }
 
 impl World<'_> {
-    /// What a transfer that begins crosses, in all.
+    /// All that a transfer crosses from its beginning.
     pub(super) fn crosses(&mut self, transfer: &mut Transfer) -> Vec<Crossing> {
         let (own, mut crosses) = (transfer.node, Vec::with_capacity(4));
         match transfer.ends {

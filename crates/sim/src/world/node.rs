@@ -29,7 +29,7 @@ struct Process {
     /// How long it computes.
     run: Nanos,
     outcome: Outcome,
-    /// What it reads from its node's cache; `None` if it reads the store.
+    /// The object that it reads from its node's cache; `None` if it reads the store.
     own: Option<Vec<u64>>,
     /// How many of its inputs it has read, or begun to.
     read: u32,
@@ -415,7 +415,7 @@ impl World<'_> {
             Outcome::Exit(0)
         };
         self.measured.running += 1;
-        // What a cache has brought need not be read from afar; on a disk, it
+        // An object that a cache has brought need not be read from afar; on a disk, it
         // has to be read all the same.
         let disk = self.transfers.has_disk(number);
         let own = start.data.as_ref().map(|data| {

@@ -48,7 +48,7 @@ pub(super) enum Ends {
     Read { key: TaskKey, object: u64 },
     /// A process has read an input from its node's cache.
     Own { key: TaskKey, object: u64 },
-    /// What memory took in is on the disk as well.
+    /// Bytes that memory took in are on the disk as well.
     Flushed,
     /// A long message has left its sender.
     Message { dispatcher: u32, connection: u64, who: Who, way: Way },
@@ -188,7 +188,7 @@ impl Transfers {
         self.add(node, None, bytes, ends)
     }
 
-    /// What a long message crosses.
+    /// The links that a long message crosses.
     pub(super) fn links(&mut self, dispatcher: u32, who: Who, way: Way) -> [Crossing; 2] {
         let (flows, rate) = (&mut self.flows, self.node_bytes_per_s);
         let peer = match who {
@@ -213,7 +213,7 @@ impl Transfers {
         self.devices.get(node as usize).is_some_and(Devices::has_disk)
     }
 
-    /// What transfers from the store share; nothing if tasks read nothing.
+    /// The link that transfers from the store share; nothing if tasks read nothing.
     pub(super) fn store_link(&self) -> Option<Crossing> {
         self.store.map(Crossing::from)
     }

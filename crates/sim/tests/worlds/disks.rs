@@ -159,7 +159,7 @@ fn no_disk_gives_or_takes_more_than_it_can() {
         assert_eq!((figures.done, figures.runs), (100, 100), "seed {seed}");
         let (took, needs) = (figures.makespan.seconds(), disk_s(&figures, &rates));
         assert!(took * nodes >= needs * (1.0 - 1e-6), "seed {seed}: {needs} s in {took} s");
-        // What tasks read came from a disk or from memory, besides what was sent.
+        // Bytes that tasks read came from a disk or from memory, besides what was sent.
         let read = figures.disks.read + figures.disks.from_memory;
         assert_eq!(read, figures.reads.bytes + figures.peer.bytes, "seed {seed}");
         // Nobody reads without time.

@@ -1,4 +1,4 @@
-//! What messages cost: the links that they share, and the time of those who
+//! The cost of messages: the links that they share, and the time of those who
 //! handle them.
 
 use crate::{machine, nodes, one_of, outcome, over_seeds, seconds};

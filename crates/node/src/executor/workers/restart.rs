@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many workers of one kind may be killed in a row, before one of them takes calls.
+/// Workers of one kind that may be killed in a row, before one of them takes calls.
 pub(super) const KILLED_MAX: u32 = 8;
 /// The pause after the second of them; each one after that doubles it.
 const PAUSE_MS: u64 = 50;
 /// The longest pause.
 const PAUSE_MS_MAX: u64 = 1000;
 
-/// What was killed of one kind of workers since one of them has taken calls.
+/// Workers of one kind that were killed since one of them has taken calls.
 #[derive(Debug)]
 struct Restart {
     killed: u32,
