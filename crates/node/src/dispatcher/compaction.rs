@@ -148,7 +148,7 @@ impl Compaction {
         }
         self.complained = false;
         let is_lent = measured.free_bytes < needed.saturating_add(SNAPSHOT_RESERVE_BYTES);
-        let loan = is_lent.then(|| gauge.lend());
+        let loan = is_lent.then(|| gauge.lend()).flatten();
         let options = SnapshotOptions {
             // Nothing else is written meanwhile.
             leave_bytes: if is_blocked { 0 } else { leave },

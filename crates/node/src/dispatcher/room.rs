@@ -10,6 +10,7 @@
 
 use crate::journal::{FREE_BYTES_UNKNOWN, free_bytes};
 use falkon_core::limits::{BALLAST_BYTES, SNAPSHOT_RESERVE_BYTES};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -109,14 +110,17 @@ struct Half {
 }
 
 impl Half {
+    /// Anything else in its place stays as it is.
     fn open(path: &Path) -> Half {
+        // A pipe is not waited for.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
         let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).ok();
-        let metadata = file.as_ref().and_then(|file| file.metadata().ok());
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        let found = options.open(path).and_then(|file| Ok((file.metadata()?, file))).ok();
+        let own = found.filter(|(metadata, _)| metadata.is_file() && metadata.nlink() == 1);
         // A file with holes takes less than its length.
-        let bytes = metadata.map_or(0, |found| found.len().min(512 * found.blocks()));
-        let mut half = Half { file, bytes };
+        let bytes = own.as_ref().map_or(0, |(found, _)| found.len().min(512 * found.blocks()));
+        let mut half = Half { file: own.map(|(_, file)| file), bytes };
         half.keep(HALF_BYTES);
         half
     }
@@ -315,18 +319,16 @@ impl Gauge {
         ballast.log.bytes < had
     }
 
-    /// Lends the half of the ballast that is for a snapshot.
-    pub(super) fn lend(&self) -> Loan {
+    /// Lends the half of the ballast that is for a snapshot, if there is one.
+    pub(super) fn lend(&self) -> Option<Loan> {
         let mut ballast = lock(&self.0.ballast);
-        let free = self.0.free();
-        if let Some(mut reserve) = ballast.reserve.take()
-            && free < STEP_BYTES
-        {
+        let mut reserve = ballast.reserve.take_if(|reserve| reserve.file.is_some())?;
+        if self.0.free() < STEP_BYTES {
             // The log behind the snapshot begins with a new file.
             reserve.keep(reserve.bytes.saturating_sub(STEP_BYTES));
         }
         self.0.publish(&ballast);
-        Loan { shared: self.0.clone(), path: ballast.reserve_path.clone() }
+        Some(Loan { shared: self.0.clone(), path: ballast.reserve_path.clone() })
     }
 }
 
@@ -368,5 +370,36 @@ impl Drop for Gauge {
         // The thread may hang with the disk: nobody waits for it.
         lock(&self.0.asked).stop = true;
         self.0.ask.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn whatever_else_has_the_names_of_the_ballast_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        // Longer than half of the ballast, which would be cut off.
+        let content = vec![b'x'; HALF_BYTES as usize + 1];
+        fs::write(path("precious"), &content).unwrap();
+        let mode = rustix::fs::Mode::RWXU;
+        for (at, place) in [BALLAST, RESERVE, "pipe", "directory"].into_iter().enumerate() {
+            match at {
+                0 => std::os::unix::fs::symlink(path("precious"), path(place)).unwrap(),
+                1 => fs::hard_link(path("precious"), path(place)).unwrap(),
+                2 => rustix::fs::mkfifoat(rustix::fs::CWD, path(place), mode).unwrap(),
+                _ => fs::create_dir(path(place)).unwrap(),
+            }
+            let mut half = Half::open(&path(place));
+            half.fill(HALF_BYTES);
+            assert!(half.file.is_none() && half.bytes == 0, "{place}");
+        }
+        assert!(fs::read(path("precious")).unwrap() == content);
+        let mut half = Half::open(&path("own"));
+        half.fill(HALF_BYTES);
+        assert_eq!(half.bytes, HALF_BYTES);
     }
 }

@@ -119,7 +119,8 @@ impl Writer {
     /// Begins a snapshot in a file that has blocks of its own, over whatever it holds, and keeps
     /// the blocks.
     pub(super) fn overwrite(path: &Path, number: u64) -> io::Result<Writer> {
-        let file = File::options().read(true).write(true).open(path)?;
+        let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+        let file = File::options().read(true).write(true).custom_flags(flags).open(path)?;
         let kept_bytes = file.metadata()?.len();
         Writer::begin(file, path, (FileKind::Snapshot, number), kept_bytes)
     }

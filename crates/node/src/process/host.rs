@@ -24,7 +24,7 @@ use rustix::process::Pid;
 use super::copy::{Copies, Given, Templates};
 use super::environment::Inherited;
 use super::inbox::{Inbox, Rest};
-use super::orphans::Janitor;
+use super::orphans::{Janitor, session};
 use super::outbox::Outbox;
 use super::record::{self, ForHost, Garbled};
 use super::start::Start;
@@ -75,7 +75,8 @@ fn serve(instance: &OsStr, start_limit: Duration, given: Option<Given>) -> io::R
     reset_signals()?;
     // Away from the terminal, whose signals are for the executor to act upon. One that has a
     // template already leads a session.
-    if rustix::process::getsid(None)? != rustix::process::getpid() {
+    let own = rustix::process::getpid();
+    if session(own) != Some(own) {
         rustix::process::setsid()?;
     }
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

@@ -153,7 +153,7 @@ fn group(pid: Pid) -> Option<Pid> {
 }
 
 /// The session of `pid`; none in the cases of [`group`].
-fn session(pid: Pid) -> Option<Pid> {
+pub(super) fn session(pid: Pid) -> Option<Pid> {
     // SAFETY: getsid takes a plain number and touches no memory.
     Pid::from_raw(unsafe { libc::getsid(pid.as_raw_nonzero().get()) }.max(0))
 }
