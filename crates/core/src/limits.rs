@@ -90,7 +90,7 @@ pub const AHEAD_NEEDS_MAX: usize = 16_384;
 /// their tasks fits its free room: whether to send tasks ahead, or to have the
 /// executor emptied.
 pub const LOOK_NEEDS_MAX: usize = 8;
-/// Needs of an instance that nobody offers, and that people who ask are told of.
+/// Needs of an instance that no executor offers, as many as status shows.
 pub const OBSTACLE_NEEDS_MAX: usize = 64;
 /// Instances looked at for one that has less than its share and waits.
 pub const DUE_INSTANCES_MAX: usize = 8;

@@ -302,7 +302,7 @@ impl Gauge {
         self.0.ask.notify_one();
     }
 
-    /// Whoever writes the log holds this meanwhile: a snapshot that has just given
+    /// The writer of the log holds this lock meanwhile: a snapshot that has just given
     /// room back takes the ballast of it first.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.0.turn)
