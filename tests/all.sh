@@ -19,6 +19,8 @@ step rustfmt --check --edition 2024 --config-path rustfmt.toml fuzz/src/lib.rs f
 step cargo clippy --locked --workspace --all-targets -- -D warnings
 step cargo test --locked --package falkon-tidy
 step cargo test --locked --workspace --exclude falkon-tidy --no-fail-fast
+# Instructions are counted in what users run, which takes a release build.
+step cargo test --locked --release --package falkon-core --package falkon-wire --test work
 
 step tests/python.sh target/debug/falkon
 

@@ -47,7 +47,8 @@ fn main() -> std::process::ExitCode {
 
 guard::tests!(SCENARIOS);
 
-#[trial]
+#[cfg_attr(debug_assertions, trial(ignore))]
+#[cfg_attr(not(debug_assertions), trial)]
 fn no_request_costs_more_beside_more_of_what_it_is_not_about() {
     growth::hold_growths(&requests::GROWTHS, "one_request");
 }
