@@ -3,7 +3,8 @@
     FALKON_BINARY=target/release/falkon PYTHONPATH=python python bench/python.py [--json]
 
 Submits no-op calls one by one and takes a future for each; then makes calls one
-after another. The executors take turns, and medians of the rounds are given. Then
+after another. The executors take turns, and medians of the rounds are given, with the
+processor time of all processes that take part, per call. Then
 graphs of as many calls, whose arguments are futures: 100 in each of the chains, a
 tree in which each call takes what 10 others return, layers of 1,000 of which each
 call takes what 3 of the layer before return. And runs of an app's calls, one for each
@@ -24,7 +25,9 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
 import falkon
+import processor
 
 
 def noop():
@@ -32,20 +35,24 @@ def noop():
 
 
 def throughput(executor, calls):
-    start = time.perf_counter()
+    """Calls per second, and microseconds of processor time for each."""
+    used, start = processor.seconds(), time.perf_counter()
     futures = [executor.submit(noop) for _ in range(calls)]
     for future in futures:
         future.result()
-    return calls / (time.perf_counter() - start)
+    taken = time.perf_counter() - start
+    return calls / taken, (processor.seconds() - used) * 1e6 / calls
 
 
 def latencies(executor, calls):
+    """Microseconds of each round trip, and of processor time for each."""
     taken = []
+    used = processor.seconds()
     for _ in range(calls):
         start = time.perf_counter()
         executor.submit(noop).result()
         taken.append((time.perf_counter() - start) * 1e6)
-    return taken
+    return taken, (processor.seconds() - used) * 1e6 / calls
 
 
 def memory_per_future(calls):
@@ -170,6 +177,8 @@ def main():
 
     rates = {"falkon": [], "ProcessPoolExecutor": []}
     round_trips = {"falkon": [], "ProcessPoolExecutor": []}
+    # Processor time per call, of both.
+    used = {name: {"call": [], "round trip": []} for name in rates}
     start = time.perf_counter()
     with falkon.Executor(max_workers=options.workers) as ours:
         ours.submit(noop).result()
@@ -180,8 +189,12 @@ def main():
                 throughput(executor, calls // 10)
             for _ in range(options.rounds):
                 for name, (executor, calls) in pools.items():
-                    rates[name].append(throughput(executor, calls))
-                    round_trips[name] += latencies(executor, 1000)
+                    rate, each = throughput(executor, calls)
+                    rates[name].append(rate)
+                    used[name]["call"].append(each)
+                    trips, each = latencies(executor, 1000)
+                    round_trips[name].append(sorted(trips))
+                    used[name]["round trip"].append(each)
             graphs = {name: [] for name in GRAPHS}
             runs = {name: [] for name in RUNS}
             for _ in range(options.rounds):
@@ -203,49 +216,50 @@ def main():
         "import_ms": imports,
     }
     for name in rates:
-        trips = sorted(round_trips[name])
+        trips = round_trips[name]
         found[name] = {
-            "calls_per_second": statistics.median(rates[name]),
-            "spread": [min(rates[name]), max(rates[name])],
-            "round_trip_us": {"p50": trips[len(trips) // 2], "p99": trips[len(trips) * 99 // 100]},
+            "calls_per_second": rates[name],
+            "round_trip_us": {
+                "p50": [one[len(one) // 2] for one in trips],
+                "p99": [one[len(one) * 99 // 100] for one in trips],
+            },
+            "processor_us": used[name],
         }
     for name, rounds in graphs.items():
         ended = [rate for _, rate in rounds]
         found[name] = {
-            "calls_per_second": statistics.median(ended),
-            "spread": [min(ended), max(ended)],
-            "submitted_per_second": statistics.median(rate for rate, _ in rounds),
+            "calls_per_second": ended,
+            "submitted_per_second": [rate for rate, _ in rounds],
         }
     for name, ended in runs.items():
-        found[name] = {
-            "calls_per_second": statistics.median(ended),
-            "spread": [min(ended), max(ended)],
-        }
-    ratio = found["falkon"]["calls_per_second"] / found["ProcessPoolExecutor"]["calls_per_second"]
-    found["ratio"] = ratio
+        found[name] = {"calls_per_second": ended}
+    found["ratio"] = [ours / theirs for ours, theirs in zip(*rates.values())]
     if options.json:
         json.dump(found, sys.stdout, indent=2)
         print()
         return
     print("Python %(python)s, %(cpus)d CPUs, load %(load).1f, %(machine)s" % found)
-    print("%-20s %12s %26s %10s %10s" % ("", "calls/s", "spread", "p50 us", "p99 us"))
+    middle = statistics.median
+
+    def shown(rounds):
+        return "%.0f (%.0f-%.0f)" % (middle(rounds), min(rounds), max(rounds))
+
+    head = ("", "calls/s", "processor us", "round trip p50 us", "p99 us", "processor us")
+    print("%-20s %28s %13s %22s %8s %13s" % head)
     for name in rates:
         one = found[name]
-        spread = "%.0f-%.0f" % tuple(one["spread"])
-        trip = one["round_trip_us"]
-        row = (name, one["calls_per_second"], spread, trip["p50"], trip["p99"])
-        print("%-20s %12.0f %26s %10.0f %10.0f" % row)
-    print("ratio: %.1f" % ratio)
-    print("%-20s %12s %26s %10s" % ("graph of dependent", "calls/s", "spread", "submitted"))
+        trip, each = one["round_trip_us"], one["processor_us"]
+        row = (name, shown(one["calls_per_second"]), middle(each["call"]), shown(trip["p50"]),
+               middle(trip["p99"]), middle(each["round trip"]))
+        print("%-20s %28s %13.1f %22s %8.0f %13.1f" % row)
+    print("ratio: %.1f" % middle(found["ratio"]))
+    print("%-20s %28s %10s" % ("graph of dependent", "calls/s", "submitted"))
     for name in graphs:
         one = found[name]
-        spread = "%.0f-%.0f" % tuple(one["spread"])
-        row = (name, one["calls_per_second"], spread, one["submitted_per_second"])
-        print("%-20s %12.0f %26s %10.0f" % row)
-    print("%-20s %12s %26s" % ("apps", "calls/s", "spread"))
+        print("%-20s %28s %10.0f" % (name, shown(one["calls_per_second"]), middle(one["submitted_per_second"])))
+    print("%-20s %28s" % ("apps", "calls/s"))
     for name in RUNS:
-        one = found[name]
-        print("%-20s %12.0f %26s" % (name, one["calls_per_second"], "%.0f-%.0f" % tuple(one["spread"])))
+        print("%-20s %28s" % (name, shown(found[name]["calls_per_second"])))
     print("first result after %.0f ms; %.0f bytes per pending future (of %d)" % (
         ready * 1000, per_future, options.pending))
     print("processor time of imports in ms: " + ", ".join("%s %.1f" % one for one in imports.items()))

@@ -141,13 +141,15 @@ def main():
             texts = ["%.2f (%.2f-%.2f)" % (medians[k], min(taken[k]), max(taken[k])) for k in KINDS]
             both = ["%.2f, %.2f" % tuple(one.values()) for one in (ratio, of_processors)]
             print("%-18s %18s %18s %18s %11s %11s" % (name, *texts, *both), flush=True)
-    found["ratio"] = {}
-    for kind in KINDS[:-1]:
-        ratios = [one["ratio"][kind] for one in found["scripts"].values()]
-        of_kind = {"median": statistics.median(ratios), "largest": max(ratios)}
-        found["ratio"][kind] = of_kind
-        if not options.json:
-            print("%s: ratios: median %.2f, largest %.2f" % (kind, *of_kind.values()), flush=True)
+    for what, name in ("ratio", "time"), ("processor_ratio", "processor time"):
+        found[what] = {}
+        for kind in KINDS[:-1]:
+            ratios = [one[what][kind] for one in found["scripts"].values()]
+            of_kind = {"median": statistics.median(ratios), "largest": max(ratios)}
+            found[what][kind] = of_kind
+            if not options.json:
+                text = "%s: ratios of %s: median %.2f, largest %.2f"
+                print(text % (kind, name, *of_kind.values()), flush=True)
     imports, firsts = first_results(options.rounds)
     found["import_seconds"], found["first_result_seconds"] = imports, firsts
     if options.json:

@@ -4,12 +4,18 @@
 
 MODE is `submit`, a call and a future for each, or `map`, the peer's own way to
 call a function for many values, with its own choice of how many travel together;
-both print calls per second, without the start of the workers. With `import`, how
+both print calls per second, without the start of the workers, and the processor time
+for each of all processes that take part, in microseconds. With `import`, how
 many milliseconds the import of the peer's package takes.
 """
 
+import os
 import sys
 import time
+
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+import processor
 
 
 def noop(value):
@@ -106,6 +112,7 @@ ends them."""
 
 def main():
     peer, mode, calls = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    processor.adopt()
     stages = PEERS[peer]()
     begin = time.perf_counter()
     next(stages)
@@ -115,10 +122,10 @@ def main():
     run = next(stages)[mode]
     # Workers start, and import what they need.
     run(max(calls // 10, 2))
-    begin = time.perf_counter()
+    used, begin = processor.seconds(), time.perf_counter()
     run(calls)
-    taken = time.perf_counter() - begin
-    print("%.0f" % (calls / taken))
+    taken, used = time.perf_counter() - begin, processor.seconds() - used
+    print("%.0f %.2f" % (calls / taken, used * 1e6 / calls))
     next(stages, None)
 
 

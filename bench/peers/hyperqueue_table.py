@@ -4,7 +4,8 @@
 
 Runs in HyperQueue's environment. HyperQueue is used as its Python package
 offers it: a LocalCluster in a process of its own, a Client here (the package
-has no `hq` program, and no worker that starts no processes). Rounds alternate.
+has no `hq` program, and no worker that starts no processes). Rounds alternate, and
+both do the same work: single tasks beside single tasks, processes beside processes.
 SUBMITTED is how many tasks are queued for the rows about submission and memory.
 With JSON, the figures go to that file as well, one object per line.
 """
@@ -17,14 +18,18 @@ import sys
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+import processor
+
 os.environ["TQDM_DISABLE"] = "1"
 ROUND_TRIPS = 50
 # Seconds until a service must be ready.
 READY_MAX = 60
-# What its package cannot run: no-op tasks per second of its server alone, with 64
-# workers of 128 cpus that start no processes, built from its source of August
-# 2026, on the machine of docs/performance.md.
-QUOTED_NOOP = 109_382
+# Pause between two looks at whether a task has ended: so much may its round trip
+# seem longer than it is. Looks without a pause would take the processor that the
+# task runs on.
+LOOK_S = 0.0005
 
 
 def serve(cores):
@@ -117,25 +122,46 @@ def bench(program, *arguments):
     return {row["name"]: row["median"] for row in table["rows"]}
 
 
-def round_trips(scratch):
-    """One task after the other through HyperQueue, from its submission until it
-    runs: the median, in ms. Its client looks only once a second whether a job
-    has ended, so the way back is not counted."""
+def round_trips():
+    """One process after the other through HyperQueue, from its submission until its
+    result is here: the median, in ms, and the processor time of client, server and
+    worker for each, in ms. Its client waits for the ends of jobs by asking once a
+    second, but says at once which tasks have failed: so these fail (/bin/false)."""
     from hyperqueue import Job
 
-    pipe = os.path.join(scratch, "pipe")
     with HyperQueue(2) as queue:
         def trip():
-            os.mkfifo(pipe)
             job = Job()
-            job.program(["/bin/sh", "-c", "echo >" + pipe], stdout=None, stderr=None)
-            queue.client.submit(job)
-            with open(pipe) as told:
-                told.read()
-            os.unlink(pipe)
+            job.program(["/bin/false"], stdout=None, stderr=None)
+            submitted = queue.client.submit(job)
+            while not queue.client.get_failed_tasks(submitted):
+                time.sleep(LOOK_S)
 
         trip()
-        return 1e3 * statistics.median(timed(trip) for _ in range(ROUND_TRIPS))
+        before = processor.seconds()
+        trips = [timed(trip) for _ in range(ROUND_TRIPS)]
+        used = processor.seconds() - before
+        return 1e3 * statistics.median(trips), 1e3 * used / ROUND_TRIPS
+
+
+def first_of_hyperqueue():
+    """Seconds from nothing to the result of a first process, all ended again."""
+    from hyperqueue import Job
+
+    def one():
+        with HyperQueue(2) as queue:
+            job = Job()
+            job.program(["/bin/false"], stdout=None, stderr=None)
+            submitted = queue.client.submit(job)
+            while not queue.client.get_failed_tasks(submitted):
+                time.sleep(LOOK_S)
+
+    return timed(one)
+
+
+def first_of_falkon(program):
+    return timed(lambda: subprocess.run([program, "run", "--quiet", "-j", "2", "--", "/bin/false"],
+                                        stdin=subprocess.DEVNULL))
 
 
 def queued_by_hyperqueue(tasks):
@@ -158,12 +184,11 @@ def queued_by_falkon(program, scratch, source, tasks):
 
 
 def measure(program, rounds, tasks):
-    """One dict per row: figures of each side, and whether more is better."""
+    """One dict per row: figures of each side; less is better of all."""
     rows = {}
 
-    def add(name, unit, falkon, hyperqueue, bar, more=False):
-        row = rows.setdefault(name, {"name": name, "unit": unit, "falkon": [], "hyperqueue": [],
-                                     "bar": bar, "more_is_better": more})
+    def add(name, unit, falkon, hyperqueue):
+        row = rows.setdefault(name, {"name": name, "unit": unit, "falkon": [], "hyperqueue": []})
         row["falkon"].append(falkon)
         row["hyperqueue"].append(hyperqueue)
 
@@ -173,37 +198,31 @@ def measure(program, rounds, tasks):
         with open(lines, "w") as out:
             out.writelines("object-%08d\n" % number for number in range(tasks))
         for _ in range(rounds):
-            theirs = round_trips(scratch)
-            ours = bench(program, "latency")
-            add("round trip of one process, p50 **", "ms", ours["/bin/true, p50"] / 1e3, theirs, None)
-            add("the same, ours a builtin that does nothing", "ms", ours["@noop, p50"] / 1e3, theirs, 50)
+            theirs, their_processor = round_trips()
+            ours = bench(program, "latency", "--failing")
+            add("round trip of one process", "ms", ours["one process, p50"] / 1e3, theirs)
+            add("processor time of that", "ms", ours["one process, processor time"] / 1e3, their_processor)
+            add("from nothing to a first result, and its end", "s", first_of_falkon(program), first_of_hyperqueue())
             seconds, memory = queued_by_hyperqueue(tasks)
-            for name, source in [("distinct", ["--each-line", lines]),
-                                 ("ours an array", ["--range", "1-%d" % tasks])]:
-                own_seconds, own_memory = queued_by_falkon(program, scratch, source, tasks)
-                name = ", %s" % name
-                add("submission of 1,000,000 tasks" + name, "s", own_seconds / million, seconds / million, 2)
-                add("memory per queued task" + name, "bytes", own_memory, memory, 1 / 0.3)
-            noop = bench(program, "dispatch", "--executors", "64")
-            add("no-op dispatch, 64 executors, an array *", "tasks/s", noop["falkon"], QUOTED_NOOP, 9, True)
-            noop = bench(program, "dispatch", "--distinct", "--executors", "64")
-            add("the same, distinct tasks *", "tasks/s", noop["falkon"], QUOTED_NOOP, None, True)
+            own_seconds, own_memory = queued_by_falkon(program, scratch, ["--each-line", lines], tasks)
+            add("submission of 1,000,000 distinct tasks", "s", own_seconds / million, seconds / million)
+            add("memory per queued distinct task", "bytes", own_memory, memory)
     return list(rows.values())
 
 
 def main():
     program, rounds, tasks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     rows = measure(program, rounds, tasks)
-    print("\n%-46s %-8s %12s %12s %8s %6s" % ("beside HyperQueue (medians)", "", "falkon", "hyperqueue", "ahead", "bar"))
+    print("\n%-46s %-6s %10s %11s %18s" % ("beside HyperQueue (medians)", "", "falkon", "hyperqueue", "hyperqueue / falkon"))
     for row in rows:
         ours, theirs = statistics.median(row["falkon"]), statistics.median(row["hyperqueue"])
-        row["ahead"] = ours / theirs if row["more_is_better"] else theirs / max(ours, 1e-9)
-        bar = "%.1f" % row["bar"] if row["bar"] else ""
-        print("%-46s %-8s %12.6g %12.6g %8.1f %6s" % (row["name"], row["unit"], ours, theirs, row["ahead"], bar))
-    print("* HyperQueue's figure is quoted: workers that start no processes are not in its package.\n"
-          "  %s tasks were queued for the rows about submission and memory; HyperQueue's jobs were\n"
-          "  built before the clock started, Falkon's times are those of the whole program.\n"
-          "** HyperQueue's is only the way to the task: its client looks for ends once a second." % format(tasks, ","))
+        print("%-46s %-6s %10.4g %11.4g %18.1f" % (row["name"], row["unit"], ours, theirs, theirs / max(ours, 1e-9)))
+    print("From submission to the result at the client; processes fail (/bin/false), as HyperQueue's client\n"
+          "asks for other ends once a second only.\n"
+          "%s tasks were queued for the rows about submission and memory; HyperQueue's jobs were\n"
+          "built before the clock started, Falkon's times are those of the whole program.\n"
+          "Processor time is that of client, server and worker; the process itself does not count, and\n"
+          "HyperQueue's client takes some of it to ask." % format(tasks, ","))
     if len(sys.argv) > 4:
         with open(sys.argv[4], "a") as out:
             out.writelines(json.dumps(row) + "\n" for row in rows)

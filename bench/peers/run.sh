@@ -4,6 +4,8 @@
 #
 #   bench/peers/run.sh [TASKS [ROUNDS]]     default: 10000 tasks, 3 rounds
 #
+# Each figure stands beside the processor time that it took.
+#
 # Installs HyperQueue, Dask, joblib, Ray and Parsl from PyPI, each into an environment of
 # its own, and GNU parallel with apt if this is root; what cannot be installed is
 # left out with a line that says so. Rounds alternate, so that a change in the machine's load
@@ -93,10 +95,11 @@ echo "$tasks times /bin/true, $slots at a time, $rounds rounds; start and end of
 export -f run_falkon run_xargs run_parallel run_hyperqueue
 export falkon tasks slots scratch home here
 
-# table UNIT BASE: lines "name figure", one per round, as medians with their
-# spread and the ratio to BASE; as JSON too if that is wanted.
+# table WHAT UNIT BASE: lines "name figure", one per round, as medians with their
+# spread and the ratio to BASE; as JSON too if that is wanted, named after WHAT.
 table() {
-    sort -k1,1 -k2,2n | awk -v unit="$1" -v base="$2" -v json="$json" '
+    sort -k1,1 -k2,2n | awk -v what="$1" -v unit="$2" -v base="$3" -v json="$json" '
+    function shown(figure) { return sprintf(figure < 100 ? "%.2f" : "%.0f", figure) }
     { figures[$1, ++count[$1]] = $2 }
     END {
         for (name in count) {
@@ -107,12 +110,12 @@ table() {
         for (name in count) {
             n = count[name]
             ratio = base in count ? sprintf("%.3f", median[name] / median[base]) : "-"
-            printf "%-12s %12.0f %12.0f to %-9.0f %10s\n", name, median[name],
-                figures[name, 1], figures[name, n], ratio
+            printf "%-12s %12s %12s to %-9s %10s\n", name, shown(median[name]),
+                shown(figures[name, 1]), shown(figures[name, n]), ratio
             if (json != "") {
                 all = figures[name, 1]
                 for (i = 2; i <= n; i++) all = all ", " figures[name, i]
-                printf "{\"name\": \"%s\", \"unit\": \"%s\", \"rounds\": [%s]}\n", name, unit, all >>json
+                printf "{\"name\": \"%s, %s\", \"unit\": \"%s\", \"rounds\": [%s]}\n", what, name, unit, all >>json
             }
         }
     }'
@@ -125,23 +128,31 @@ if [[ $only == functions ]]; then
 fi
 for ((round = 1; round <= rounds; round++)); do
     for contender in $contenders; do
-        begin=$(date +%s%N)
-        setsid --wait bash -c "run_$contender" >"$scratch/$contender.log" 2>&1 || {
-            echo "$contender failed:" >&2
-            tail -n 5 "$scratch/$contender.log" >&2
-            exit 1
-        }
-        echo "$contender $((tasks * 1000000000 / ($(date +%s%N) - begin)))" >>"$scratch/rates"
+        {
+            TIMEFORMAT='%3R %3U %3S'
+            time setsid --wait bash -c "run_$contender" >"$scratch/$contender.log" 2>&1 || {
+                echo "$contender failed:" >&3
+                tail -n 5 "$scratch/$contender.log" >&3
+                exit 1
+            }
+        } 3>&2 2>"$scratch/time"
+        awk -v name="$contender" -v tasks="$tasks" '{ print name, tasks / $1 }' "$scratch/time" >>"$scratch/rates"
+        awk -v name="$contender" -v tasks="$tasks" '{ print name, 1e6 * ($2 + $3) / tasks }' "$scratch/time" >>"$scratch/used"
     done
 done
-[[ $only == functions ]] || table tasks/s falkon <"$scratch/rates"
+if [[ $only != functions ]]; then
+    table processes tasks/s falkon <"$scratch/rates"
+    echo
+    echo "processor time of all processes, that of the tasks included:"
+    table "processor time of processes" us/task falkon <"$scratch/used"
+fi
 
 if [ -n "$hyperqueue" ]; then
     (cd "$scratch" && "$hyperqueue" "$here/hyperqueue_table.py" "$falkon" "$rounds" \
         "${PEERS_QUEUED:-1000000}" ${json:+"$json"})
 fi
 
-# Each is given a mode and how many calls, and prints a figure (functions.py).
+# Each is given a mode and how many calls, and prints figures (functions.py).
 call_falkon() { PYTHONPATH="$here/../../python" FALKON_BINARY="$falkon" "$home/msgspec/bin/python" "$here/functions.py" falkon "$@"; }
 call_pool() { python3 "$here/functions.py" pool "$@"; }
 call_joblib() { "$home/joblib/bin/python" "$here/functions.py" joblib "$@"; }
@@ -162,13 +173,17 @@ functions() {
         for caller in "${@:3}"; do
             [[ " $callers " == *" $caller "* ]] || continue
             if figure=$(setsid --wait bash -c "call_$caller $mode $(calls_of "$caller")" 2>"$scratch/$caller.log"); then
-                echo "$caller $figure" >>"$scratch/$mode"
+                echo "$caller ${figure%% *}" >>"$scratch/$mode"
+                [[ $figure != *" "* ]] || echo "$caller ${figure##* }" >>"$scratch/$mode-used"
             else
                 echo "left out: $caller failed: $(tail -n 1 "$scratch/$caller.log")"
             fi
         done
     done
-    table "$unit" "${callers%% *}" <"$scratch/$mode"
+    table "$mode" "$unit" "${callers%% *}" <"$scratch/$mode"
+    if [[ -e $scratch/$mode-used ]]; then
+        table "processor time of $mode" us/call "${callers%% *}" <"$scratch/$mode-used"
+    fi
 }
 
 echo

@@ -16,10 +16,12 @@ mod endurance;
 mod error;
 mod executors;
 mod hits;
+mod idle;
 mod latency;
 mod memory;
 mod needs;
 mod policies;
+mod processor;
 mod report;
 mod services;
 mod sleeps;
@@ -76,6 +78,8 @@ enum What {
     Policies(policies::PoliciesArgs),
     /// One dispatcher with very many live executors
     Executors(executors::ExecutorsArgs),
+    /// What services cost while there is nothing to do
+    Idle(idle::IdleArgs),
     /// Many executors that come back to a dispatcher that was killed
     Comeback(comeback::ComebackArgs),
     /// The share of their time that many executors spend in tasks
@@ -84,7 +88,7 @@ enum What {
     Endurance(endurance::EnduranceArgs),
     /// Hold many executors in this one process, for builtin tasks
     Emulate(emulator::EmulateArgs),
-    /// Everything but executors, comeback, efficiency and endurance, which take long
+    /// Everything but executors, idle, comeback, efficiency and endurance, which take long
     All(AllArgs),
     /// The bare loop that `spawn` is compared with, in a process of its own
     #[command(hide = true)]
@@ -122,6 +126,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
         What::Memory(args) => args.json,
         What::Policies(args) => args.round.json,
         What::Executors(args) => args.json,
+        What::Idle(args) => args.round.json,
         What::Comeback(args) => args.json,
         What::Efficiency(args) => args.round.json,
         What::Endurance(args) => args.json,
@@ -155,6 +160,7 @@ pub(crate) fn bench(args: BenchArgs) -> Exit {
             What::Memory(args) => show(memory::run(&args).await?),
             What::Policies(args) => show(policies::run(&args)?),
             What::Executors(args) => show(executors::run(&args).await?),
+            What::Idle(args) => show(idle::run(&args).await?),
             What::Comeback(args) => show(comeback::run(&args).await?),
             What::Efficiency(args) => show(efficiency::run(&args).await?),
             What::Endurance(args) => show(endurance::run(&args).await?),

@@ -4,8 +4,8 @@
 use super::campaign::{self, BUNDLE_TASKS_MAX, Load};
 use super::error::BenchError;
 use super::report::Table;
-use super::services::{Services, Setup, processor_nanos};
-use super::{RoundArgs, core_alone, wire_floor};
+use super::services::{Services, Setup};
+use super::{RoundArgs, core_alone, processor, wire_floor};
 use crate::service::start::SecurityLevel;
 use clap::{Args, ValueEnum};
 use falkon_node::client::{Client, Deliveries};
@@ -105,7 +105,7 @@ impl Contender {
     /// Processor time used, in nanoseconds, in the order of [`PROCESSES`].
     fn processor_times(&self) -> [u64; 3] {
         [
-            processor_nanos(std::process::id()),
+            processor::of(std::process::id()),
             self.services.dispatcher_nanos(),
             self.services.executors_nanos(),
         ]

@@ -4,8 +4,9 @@
 use super::RoundArgs;
 use super::emulator::{Emulators, connections_max};
 use super::error::BenchError;
+use super::processor;
 use super::report::Table;
-use super::services::{Services, Setup, processor_nanos};
+use super::services::{Services, Setup};
 use super::sleeps;
 use clap::Args;
 
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: &EfficiencyArgs) -> Result<Table, BenchError> {
             let each = if round == 0 { 1.0 } else { each };
             let tasks = u64::from(executors) * each as u64;
             let before = services.dispatcher_nanos();
-            let emulators_before: u64 = emulators.pids().map(processor_nanos).sum();
+            let emulators_before: u64 = emulators.pids().map(processor::of).sum();
             let taken = sleeps::run(&client, &mut deliveries, tasks, *seconds).await?;
             if round == 0 {
                 continue;
@@ -71,7 +72,7 @@ pub(crate) async fn run(args: &EfficiencyArgs) -> Result<Table, BenchError> {
             let spent = (services.dispatcher_nanos() - before) as f64;
             let name = format!("tasks of {seconds} s: processor time of the dispatcher");
             table.add(&name, "us/task", spent / 1e3 / tasks as f64);
-            let spent = emulators.pids().map(processor_nanos).sum::<u64>() - emulators_before;
+            let spent = emulators.pids().map(processor::of).sum::<u64>() - emulators_before;
             let name = format!("tasks of {seconds} s: processor time of the emulators");
             table.add(&name, "us/task", spent as f64 / 1e3 / tasks as f64);
         }

@@ -4,8 +4,9 @@ use super::campaign::{self, Load};
 use super::emulator::{Emulators, SHARE_MAX, connected, connections_max, descriptors_max};
 use super::error::BenchError;
 use super::memory::resident_bytes;
+use super::processor;
 use super::report::Table;
-use super::services::{Services, Setup, processor_nanos};
+use super::services::{Services, Setup};
 use super::sleeps;
 use crate::exit::write_line;
 use crate::service::start::SecurityLevel;
@@ -194,10 +195,10 @@ fn time_of(part: &str) -> String {
 /// Processor time used, in nanoseconds, in the order of [`PARTS`].
 fn processor_times(services: &Services, emulators: &Emulators) -> [u64; PARTS.len()] {
     [
-        processor_nanos(std::process::id()),
+        processor::of(std::process::id()),
         services.dispatcher_nanos(),
         services.concentrators_nanos(),
-        emulators.pids().map(processor_nanos).sum(),
+        emulators.pids().map(processor::of).sum(),
     ]
 }
 

@@ -4,6 +4,7 @@
 use super::RoundArgs;
 use super::bare_spawn::in_own_session;
 use super::error::BenchError;
+use super::processor;
 use super::report::Table;
 use super::services::Scratch;
 use clap::Args;
@@ -14,8 +15,6 @@ use std::time::Instant;
 const PROGRAM: &str = "/bin/true";
 /// Bytes of the input: those of a cached object are not moved.
 const OBJECT_BYTES: usize = 4096;
-/// What the kernel counts processor time in, for programs, on Linux.
-const TICK_MICROS: u64 = 10_000;
 
 /// `falkon bench hits`
 #[derive(Args, Debug)]
@@ -90,22 +89,13 @@ fn per_task(args: &HitsArgs, dir: &Path, options: &[&str]) -> Result<[f64; 2], B
     let mut command = Command::new("/proc/self/exe");
     command.args(["run", "--quiet", "-j", &slots, "--range", &range]).args(options);
     command.args(["--", PROGRAM]).env("TMPDIR", dir).stdin(Stdio::null());
-    let (start, ticks) = (Instant::now(), children_ticks());
+    let (start, nanos) = (Instant::now(), processor::children());
     let status =
         in_own_session(&mut command).status().map_err(BenchError::system("run a program"))?;
     if !status.success() {
         return Err(BenchError::Program("falkon run"));
     }
-    let processor_micros = (children_ticks() - ticks) * TICK_MICROS;
+    let processor_micros = (processor::children() - nanos) / 1000;
     let micros = [start.elapsed().as_micros() as f64, processor_micros as f64];
     Ok(micros.map(|micros| micros / args.tasks as f64))
-}
-
-/// Processor time of the children that have ended, and of theirs.
-fn children_ticks() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in brackets, may hold anything; the fields after it are from
-    // the third on.
-    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
 }

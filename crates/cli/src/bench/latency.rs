@@ -4,8 +4,9 @@
 use super::RoundArgs;
 use super::campaign::{self, Load};
 use super::error::BenchError;
+use super::processor;
 use super::report::{Table, percentile};
-use super::services::{Services, Setup};
+use super::services::{PARTS, Services, Setup};
 use super::wire_floor::{TwoHops, Wait};
 use crate::service::start::SecurityLevel;
 use clap::Args;
@@ -18,14 +19,16 @@ use std::time::Instant;
 /// `/bin/true` tasks per `@noop` task: processes take longer.
 const PROCESS_SHARE: u64 = 4;
 const PROGRAM: &str = "/bin/true";
+/// The program in its place that fails.
+const FAILING: &str = "/bin/false";
 /// Processes of one kind in a row.
 const TURN_TASKS: u64 = 100;
 
 const NOOP: &str = "@noop";
 const TWO_HOPS: &str = "floor: a message through two hops and back";
 const TWO_HOPS_AWAKE: &str = "floor: the same, awake";
-const PROCESS: &str = PROGRAM;
-const SPAWN: &str = "floor: spawn /bin/true, take its output, wait";
+const PROCESS: &str = "one process";
+const SPAWN: &str = "floor: spawn it, take its output, wait";
 const SPAWN_BEHIND: &str = "floor: the same behind two hops";
 const SPAWN_BEHIND_AWAKE: &str = "floor: the same behind two hops, awake";
 
@@ -43,22 +46,39 @@ pub(crate) struct LatencyArgs {
     /// Keep no journal
     #[arg(long)]
     no_journal: bool,
+    /// Processes fail (/bin/false): the ends of those alone can be asked of some
+    /// peers
+    #[arg(long)]
+    failing: bool,
 }
 
 impl LatencyArgs {
     /// What `falkon bench all` measures.
     pub(crate) fn usual(round: &RoundArgs, quick: bool) -> LatencyArgs {
         let tasks = if quick { 500 } else { 2000 };
-        let (security, no_journal) = (SecurityLevel::None, false);
-        LatencyArgs { round: round.clone(), tasks, security, no_journal }
+        LatencyArgs {
+            round: round.clone(),
+            tasks,
+            security: SecurityLevel::None,
+            no_journal: false,
+            failing: false,
+        }
+    }
+}
+
+impl LatencyArgs {
+    fn program(&self) -> &'static str {
+        if self.failing { FAILING } else { PROGRAM }
     }
 }
 
 /// Runs the benchmark.
 pub(crate) async fn run(args: &LatencyArgs) -> Result<Table, BenchError> {
     let about = format!(
-        "one task after the other, {} per round; security {:?}, journal {}",
+        "one task after the other, {} per round, a quarter of them processes ({}); security {:?}, \
+         journal {}",
         args.tasks,
+        args.program(),
         args.security,
         if args.no_journal { "off" } else { "on" }
     );
@@ -74,7 +94,8 @@ pub(crate) async fn run(args: &LatencyArgs) -> Result<Table, BenchError> {
     let (client, deliveries) = services.connect().await?;
     let instance = campaign::create(&client).await?;
     client.subscribe(instance, 0).await?;
-    let mut line = Line { services, client, deliveries, instance, next: 0 };
+    let program = args.program();
+    let mut line = Line { services, client, deliveries, instance, program, next: 0 };
     for round in 0..=args.round.rounds {
         let figures = measure(&mut line, args.tasks).await?;
         // The first round warms everything up.
@@ -83,15 +104,17 @@ pub(crate) async fn run(args: &LatencyArgs) -> Result<Table, BenchError> {
         }
     }
     for share in ["p50", "p99"] {
-        table.ratio_of(&format!("{NOOP}, {share}"), &format!("{TWO_HOPS}, {share}"));
-        for floor in [SPAWN, SPAWN_BEHIND] {
+        for floor in [TWO_HOPS, TWO_HOPS_AWAKE] {
+            table.ratio_of(&format!("{NOOP}, {share}"), &format!("{floor}, {share}"));
+        }
+        for floor in [SPAWN, SPAWN_BEHIND, SPAWN_BEHIND_AWAKE] {
             table.ratio_of(&format!("{PROCESS}, {share}"), &format!("{floor}, {share}"));
         }
     }
     table.note("Floors run the same command, take what it writes, and wait for it. Awake: they");
     table.note("look for the next message for 200 us before they sleep, as Falkon does where");
     table.note("answers come soon. Processor time is that of all that take part, per round trip;");
-    table.note("that of /bin/true itself, from its execution on, does not count.");
+    table.note("that of the process itself, from its execution on, does not count.");
     Ok(table)
 }
 
@@ -102,27 +125,28 @@ async fn measure(line: &mut Line, tasks: u64) -> Result<Vec<Figure>, BenchError>
     let mut noop = Figure::new(NOOP);
     two_hops.time(tasks, &mut TwoHops::new(Wait::Asleep, || Ok(()))?)?;
     two_hops_awake.time(tasks, &mut TwoHops::new(Wait::Awake, || Ok(()))?)?;
-    line.time(&mut noop, tasks, "@noop").await?;
+    line.time(&mut noop, tasks, NOOP).await?;
 
     let mut process = Figure::new(PROCESS);
     let mut spawn = Figure::new(SPAWN);
     let mut behind = Figure::new(SPAWN_BEHIND);
     let mut behind_awake = Figure::new(SPAWN_BEHIND_AWAKE);
-    let mut hops = TwoHops::new(Wait::Asleep, spawn_and_wait)?;
-    let mut hops_awake = TwoHops::new(Wait::Awake, spawn_and_wait)?;
+    let program = line.program;
+    let mut hops = TwoHops::new(Wait::Asleep, move || spawn_and_wait(program))?;
+    let mut hops_awake = TwoHops::new(Wait::Awake, move || spawn_and_wait(program))?;
     let mut left = tasks.div_ceil(PROCESS_SHARE);
     // Rounds take turns, as the machine's other load changes.
     while left > 0 {
         let count = left.min(TURN_TASKS);
         left -= count;
-        line.time(&mut process, count, PROGRAM).await?;
-        let before = own_nanos();
+        line.time(&mut process, count, program).await?;
+        let before = processor::own();
         for _ in 0..count {
             let start = Instant::now();
-            spawn_and_wait().map_err(BenchError::system("run /bin/true"))?;
+            spawn_and_wait(program).map_err(BenchError::system("run a process"))?;
             spawn.seconds.push(start.elapsed().as_secs_f64());
         }
-        spawn.nanos += own_nanos() - before;
+        spawn.nanos += processor::own() - before;
         behind.time(count, &mut hops)?;
         behind_awake.time(count, &mut hops_awake)?;
     }
@@ -135,20 +159,22 @@ struct Figure {
     seconds: Vec<f64>,
     /// Processor time of all of them.
     nanos: u64,
+    /// That of each of [`PARTS`], of Falkon's.
+    parts: [u64; PARTS.len()],
 }
 
 impl Figure {
     fn new(name: &'static str) -> Figure {
-        Figure { name, seconds: Vec::new(), nanos: 0 }
+        Figure { name, seconds: Vec::new(), nanos: 0, parts: [0; PARTS.len()] }
     }
 
     /// Adds round trips of a floor.
     fn time(&mut self, count: u64, hops: &mut TwoHops) -> Result<(), BenchError> {
-        let before = own_nanos();
+        let before = processor::own();
         for _ in 0..count {
             self.seconds.push(hops.ping()?);
         }
-        self.nanos += own_nanos() - before;
+        self.nanos += processor::own() - before;
         Ok(())
     }
 
@@ -158,15 +184,12 @@ impl Figure {
             let micros = percentile(&self.seconds, share) * 1e6;
             table.add(&format!("{}, {label}", self.name), "us", micros);
         }
-        let micros = self.nanos as f64 / 1e3 / self.seconds.len() as f64;
-        table.add(&format!("{}, processor time", self.name), "us", micros);
+        let each = |nanos: u64| nanos as f64 / 1e3 / self.seconds.len() as f64;
+        table.add(&format!("{}, processor time", self.name), "us", each(self.nanos));
+        for (part, nanos) in PARTS.iter().zip(self.parts).filter(|(_, nanos)| *nanos > 0) {
+            table.add(&format!("{}, processor time of the {part}", self.name), "us", each(nanos));
+        }
     }
-}
-
-/// Processor time of this process, in nanoseconds.
-fn own_nanos() -> u64 {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64
 }
 
 /// One client's tasks, one after the other.
@@ -175,17 +198,12 @@ struct Line {
     client: Client,
     deliveries: Deliveries,
     instance: InstanceId,
+    /// What processes run.
+    program: &'static str,
     next: u64,
 }
 
 impl Line {
-    /// Processor time of all that take part, in nanoseconds.
-    fn nanos(&self) -> u64 {
-        let services = &self.services;
-        let executor = services.executors_nanos() + services.hosts_nanos();
-        own_nanos() + services.dispatcher_nanos() + executor
-    }
-
     /// Adds round trips of tasks.
     async fn time(
         &mut self,
@@ -193,11 +211,15 @@ impl Line {
         count: u64,
         program: &'static str,
     ) -> Result<(), BenchError> {
-        let before = self.nanos();
+        let before = self.services.parts_nanos();
         for _ in 0..count {
             figure.seconds.push(self.round_trip(program).await?);
         }
-        figure.nanos += self.nanos() - before;
+        let spent = self.services.parts_nanos().into_iter().zip(before);
+        for (part, (after, before)) in figure.parts.iter_mut().zip(spent) {
+            *part += after.saturating_sub(before);
+        }
+        figure.nanos = figure.parts.iter().sum();
         Ok(())
     }
 
@@ -223,7 +245,8 @@ impl Line {
         };
         let seconds = start.elapsed().as_secs_f64();
         pending.accepted().await?;
-        let done = delivery.results.iter().filter(|run| run.outcome == Outcome::Exit(0)).count();
+        let expected = Outcome::Exit(i32::from(program == FAILING));
+        let done = delivery.results.iter().filter(|run| run.outcome == expected).count();
         if done != 1 || delivery.from + 1 != self.next {
             return Err(BenchError::Results { expected: 1, done: done as u64 });
         }
@@ -234,10 +257,10 @@ impl Line {
 
 /// Runs a process as a task is run: with nothing to read, and what it writes is
 /// taken.
-fn spawn_and_wait() -> std::io::Result<()> {
-    let output = Command::new(PROGRAM).stdin(Stdio::null()).output()?;
-    match output.status.success() {
+fn spawn_and_wait(program: &str) -> std::io::Result<()> {
+    let output = Command::new(program).stdin(Stdio::null()).output()?;
+    match output.status.success() == (program != FAILING) {
         true => Ok(()),
-        false => Err(std::io::Error::other("it failed")),
+        false => Err(std::io::Error::other("it ended otherwise than it does")),
     }
 }

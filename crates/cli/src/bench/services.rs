@@ -2,6 +2,7 @@
 //! starts them, in a directory of their own.
 
 use super::error::BenchError;
+use super::processor;
 use crate::access::connect;
 use crate::service::start::SecurityLevel;
 use clap::ValueEnum;
@@ -25,6 +26,9 @@ const READY_LOOK_MS: u64 = 5;
 const STOP_S_MAX: u64 = 10;
 /// Bytes of a log that are shown when a service is not there.
 const LOG_SHOWN_BYTES: usize = 2000;
+
+/// All that takes part in a task, where this process is the client.
+pub(crate) const PARTS: [&str; 4] = ["client", "dispatcher", "executor", "process host"];
 
 /// A new directory, removed with everything in it when dropped.
 #[derive(Debug)]
@@ -192,7 +196,7 @@ impl Services {
     /// Processor time of the processes that hold connections for the
     /// dispatcher, in nanoseconds.
     pub(crate) fn concentrators_nanos(&self) -> u64 {
-        self.concentrator_pids().into_iter().map(processor_nanos).sum()
+        self.concentrator_pids().into_iter().map(processor::of).sum()
     }
 
     /// A client's connection.
@@ -239,19 +243,29 @@ impl Services {
     /// Processor time of the executors' process hosts, in nanoseconds. Tasks
     /// do not count.
     pub(crate) fn hosts_nanos(&self) -> u64 {
-        let hosts = self.executor_pids().flat_map(|pid| children_of(pid, HOST_ARGUMENT));
-        hosts.map(processor_nanos).sum()
+        self.host_pids().into_iter().map(processor::of).sum()
+    }
+
+    /// The executors' process hosts.
+    pub(crate) fn host_pids(&self) -> Vec<u32> {
+        self.executor_pids().flat_map(|pid| children_of(pid, HOST_ARGUMENT)).collect()
+    }
+
+    /// Processor time of all that takes part, in nanoseconds, in the order of
+    /// [`PARTS`]. Tasks do not count.
+    pub(crate) fn parts_nanos(&self) -> [u64; PARTS.len()] {
+        [processor::own(), self.dispatcher_nanos(), self.executors_nanos(), self.hosts_nanos()]
     }
 
     /// Processor time of all executors, in nanoseconds.
     pub(crate) fn executors_nanos(&self) -> u64 {
         let executors = self.children.split_last().map_or(&[][..], |(_, executors)| executors);
-        executors.iter().map(|(_, child)| processor_nanos(child.id())).sum()
+        executors.iter().map(|(_, child)| processor::of(child.id())).sum()
     }
 
     /// Processor time of the dispatcher, in nanoseconds.
     pub(crate) fn dispatcher_nanos(&self) -> u64 {
-        processor_nanos(self.dispatcher_pid())
+        processor::of(self.dispatcher_pid())
     }
 
     /// Bytes that the journal takes on disk.
@@ -334,15 +348,4 @@ fn log_of(scratch: &Scratch, what: &str) -> String {
     let bytes = std::fs::read(scratch.path().join(format!("{what}.log"))).unwrap_or_default();
     let shown = &bytes[bytes.len().saturating_sub(LOG_SHOWN_BYTES)..];
     String::from_utf8_lossy(shown).into_owned()
-}
-
-/// Processor time that the threads of a process have used, in nanoseconds; 0
-/// if it is gone. Threads that have ended do not count.
-pub(crate) fn processor_nanos(pid: u32) -> u64 {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let run_time = |thread: std::fs::DirEntry| -> Option<u64> {
-        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split(' ').next()?.parse().ok()
-    };
-    threads.flatten().filter_map(run_time).sum()
 }

@@ -4,8 +4,9 @@
 use super::bare_spawn::{host_alone, in_own_session};
 use super::campaign::{self, Load};
 use super::error::BenchError;
+use super::processor;
 use super::report::Table;
-use super::services::{Services, Setup};
+use super::services::{PARTS, Services, Setup};
 use super::{RoundArgs, services::Scratch};
 use crate::service::start::SecurityLevel;
 use clap::Args;
@@ -14,6 +15,10 @@ use std::time::Instant;
 
 const PROGRAM: &str = "/bin/true";
 const RATE: &str = "tasks/s";
+const MICROS: &str = "us/task";
+const PROCESSOR: &str = ": processor time";
+const RUN: &str = "falkon run";
+const SERVICES: &str = "falkon services";
 const BARE: &str = "floor: bare posix_spawn loop";
 const XARGS: &str = "xargs -P -n1";
 
@@ -45,12 +50,26 @@ pub(crate) async fn run(args: &SpawnArgs) -> Result<Table, BenchError> {
     let in_flight = u64::from(args.slots);
     let mut xargs = true;
     for round in 0..=args.round.rounds {
-        let mut rates = vec![(BARE, timed(&mut bare_loop(args), "the bare loop", args)?)];
+        let mut programs = vec![(BARE, timed(&mut bare_loop(args), "the bare loop", args)?)];
         if xargs {
-            rates.push((XARGS, run_xargs(args)?));
+            programs.push((XARGS, run_xargs(args)?));
         }
-        rates.push(("falkon run", timed(&mut falkon_run(args), "falkon run", args)?));
-        rates.push(("falkon services", Some(through_services(args).await?)));
+        programs.push((RUN, timed(&mut falkon_run(args), RUN, args)?));
+        let mut rates = Vec::new();
+        for (name, found) in programs {
+            rates.push((name, found.map(|found| found.rate)));
+            if let Some(found) = found.filter(|_| round > 0) {
+                table.add(&format!("{name}{PROCESSOR}"), MICROS, found.processor_us);
+            }
+        }
+        let (rate, parts_us) = through_services(args).await?;
+        rates.push((SERVICES, Some(rate)));
+        if round > 0 {
+            table.add(&format!("{SERVICES}: all but the tasks"), MICROS, parts_us.iter().sum());
+            for (part, micros) in PARTS.iter().zip(parts_us) {
+                table.add(&format!("{SERVICES}: {part}"), MICROS, micros);
+            }
+        }
         for (name, ahead) in [("the process host alone", 0), ("the process host, one ahead", 1)] {
             let rate = host_alone(PROGRAM, args.tasks, in_flight, ahead).await?;
             rates.push((name, Some(rate)));
@@ -64,13 +83,16 @@ pub(crate) async fn run(args: &SpawnArgs) -> Result<Table, BenchError> {
             }
         }
     }
+    table.above(&format!("{RUN}{PROCESSOR}"), &format!("{BARE}{PROCESSOR}"));
     table.compare_with(BARE);
     if xargs {
         table.compare_with(XARGS);
     } else {
         table.note("xargs is not installed: left out");
     }
-    table.note("Falkon captures what tasks write; the bare loop and xargs do not.");
+    table.note("Falkon captures what tasks write; the bare loop and xargs do not. us: processor");
+    table.note("time per task, that of tasks included unless it says otherwise: what is above the");
+    table.note("bare loop is Falkon's.");
     Ok(table)
 }
 
@@ -89,7 +111,7 @@ fn falkon_run(args: &SpawnArgs) -> Command {
     command
 }
 
-fn run_xargs(args: &SpawnArgs) -> Result<Option<f64>, BenchError> {
+fn run_xargs(args: &SpawnArgs) -> Result<Option<Found>, BenchError> {
     let scratch = Scratch::new()?;
     let lines = scratch.path().join("lines");
     let text: String = (0..args.tasks).map(|number| format!("{number}\n")).collect();
@@ -100,17 +122,28 @@ fn run_xargs(args: &SpawnArgs) -> Result<Option<f64>, BenchError> {
     timed(&mut xargs, "xargs", args)
 }
 
-/// Tasks per second of a program that runs all of them, as a user runs it: its
-/// start included. `None` if it is not installed.
+/// What a program takes that runs all tasks.
+#[derive(Clone, Copy)]
+struct Found {
+    /// Tasks per second.
+    rate: f64,
+    /// Processor time per task, that of the tasks included.
+    processor_us: f64,
+}
+
+/// A program that runs all tasks, as a user runs it: its start included. `None`
+/// if it is not installed.
 fn timed(
     command: &mut Command,
     name: &'static str,
     args: &SpawnArgs,
-) -> Result<Option<f64>, BenchError> {
-    let start = Instant::now();
+) -> Result<Option<Found>, BenchError> {
+    let (start, before) = (Instant::now(), processor::children());
     match in_own_session(command).status() {
         Ok(status) if status.success() => {
-            Ok(Some(args.tasks as f64 / start.elapsed().as_secs_f64()))
+            let rate = args.tasks as f64 / start.elapsed().as_secs_f64();
+            let micros = (processor::children() - before) as f64 / 1e3;
+            Ok(Some(Found { rate, processor_us: micros / args.tasks as f64 }))
         }
         Ok(_) => Err(BenchError::Program(name)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -118,8 +151,9 @@ fn timed(
     }
 }
 
-/// Through a dispatcher with a journal and an executor that run already.
-async fn through_services(args: &SpawnArgs) -> Result<f64, BenchError> {
+/// Through a dispatcher with a journal and an executor that run already: tasks
+/// per second, and microseconds of processor time per task of each of [`PARTS`].
+async fn through_services(args: &SpawnArgs) -> Result<(f64, [f64; PARTS.len()]), BenchError> {
     let security = SecurityLevel::Authenticate;
     let setup = Setup { executors: 1, slots: args.slots, security, ..Setup::default() };
     let services = Services::start(&setup).await?;
@@ -131,6 +165,9 @@ async fn through_services(args: &SpawnArgs) -> Result<f64, BenchError> {
         program: PROGRAM,
         ..Load::default()
     };
+    let before = services.parts_nanos();
     let taken = campaign::run(&client, &mut deliveries, &load).await?;
-    Ok(args.tasks as f64 / taken.seconds)
+    let after = services.parts_nanos();
+    let micros = |at: usize| (after[at] - before[at]) as f64 / 1e3 / args.tasks as f64;
+    Ok((args.tasks as f64 / taken.seconds, std::array::from_fn(micros)))
 }

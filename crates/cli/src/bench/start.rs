@@ -4,6 +4,7 @@
 use super::RoundArgs;
 use super::bare_spawn::in_own_session;
 use super::error::BenchError;
+use super::processor;
 use super::report::{Table, median};
 use super::services::Scratch;
 use clap::Args;
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 const PROGRAM: &str = "sleep";
 const MS: &str = "ms";
+const PROCESSOR: &str = ", processor time";
 
 const ITSELF: &str = "the tasks themselves";
 const RUN: &str = "falkon run";
@@ -55,17 +57,22 @@ pub(crate) fn run(args: &StartArgs) -> Result<Table, BenchError> {
     let mut names = vec![ITSELF, RUN, RUN_OUT, XARGS];
     for round in 0..=args.round.rounds {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
+        let mut spent = vec![0; names.len()];
         // Commands take turns, as the machine's other load changes.
         for _ in 0..args.runs {
-            for (name, times) in names.iter().zip(&mut times) {
-                times.extend(time(name, args)?);
+            for (at, name) in names.iter().enumerate() {
+                let before = processor::own() + processor::children();
+                times[at].extend(time(name, args)?);
+                spent[at] += processor::own() + processor::children() - before;
             }
         }
         let without_xargs = times.last().is_some_and(Vec::is_empty);
-        for (name, times) in names.iter().zip(times).filter(|(_, times)| !times.is_empty()) {
+        for ((name, times), nanos) in names.iter().zip(times).zip(spent) {
             // The first round warms the machine up.
-            if round > 0 {
+            if round > 0 && !times.is_empty() {
                 table.add(name, MS, median(times) * 1e3);
+                let each = nanos as f64 / 1e6 / f64::from(args.runs);
+                table.add(&format!("{name}{PROCESSOR}"), MS, each);
             }
         }
         if without_xargs {
@@ -74,6 +81,7 @@ pub(crate) fn run(args: &StartArgs) -> Result<Table, BenchError> {
     }
     for name in &names[1..] {
         table.above(name, ITSELF);
+        table.above(&format!("{name}{PROCESSOR}"), &format!("{ITSELF}{PROCESSOR}"));
     }
     table.compare_with(ITSELF);
     table.note("The tasks themselves: started by threads of a program that runs already, which");

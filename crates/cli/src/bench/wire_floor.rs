@@ -138,12 +138,12 @@ impl TwoHops {
     /// The far end does `work` for each message before it answers.
     pub(crate) fn new(
         wait: Wait,
-        work: fn() -> Result<()>,
+        work: impl Fn() -> Result<()> + Send + 'static,
     ) -> std::result::Result<TwoHops, BenchError> {
         TwoHops::set_up(wait, work).map_err(BenchError::system("make connections over loopback"))
     }
 
-    fn set_up(wait: Wait, work: fn() -> Result<()>) -> Result<TwoHops> {
+    fn set_up(wait: Wait, work: impl Fn() -> Result<()> + Send + 'static) -> Result<TwoHops> {
         let (near, mut relay_near) = pair()?;
         let (mut relay_far, mut far) = pair()?;
         let relay = move || -> Result<()> {
