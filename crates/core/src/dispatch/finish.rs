@@ -80,8 +80,11 @@ impl Dispatcher {
                 unknown.push(report);
             }
         }
-        let held: Vec<Held> = unknown.iter().map(held_of).collect();
-        self.adopt(id, &held);
+        for is_lost in [false, true] {
+            let same = unknown.iter().filter(|report| (report.outcome == Outcome::Lost) == is_lost);
+            let held: Vec<Held> = same.map(held_of).collect();
+            self.adopt(id, &held, is_lost);
+        }
         for report in unknown {
             self.report(id, &report);
             self.outputs.settle(&report);
@@ -127,12 +130,13 @@ impl Dispatcher {
                 executor.in_flight.insert((instance, run.first), run);
             }
         }
-        self.adopt(id, held);
+        self.adopt(id, held, false);
     }
 
     /// Counts tasks that an executor has, unknown to us, as dispatched to it,
-    /// if they are ready; tells it to forget them if not.
-    fn adopt(&mut self, id: ExecutorId, held: &[Held]) {
+    /// if they are ready; tells it to forget them if not. Those that `are_lost`
+    /// it has no longer.
+    fn adopt(&mut self, id: ExecutorId, held: &[Held], are_lost: bool) {
         let Some(executor) = self.executors.find_mut(&id) else { return };
         let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
         for held in held {
@@ -153,9 +157,11 @@ impl Dispatcher {
             }
             for run in ready {
                 let Some(instance) = self.instances.get_mut(&id) else { continue };
-                // An attempt that is known to have failed is not the task's
-                // last: it goes on waiting for the next.
-                if run.tries.failures > tries.failures {
+                // An attempt that is known to have failed, or that is lost and
+                // counted, is not the task's last: it goes on waiting for the
+                // next.
+                let is_counted = are_lost && run.tries.losses > tries.losses;
+                if is_counted || run.tries.failures > tries.failures {
                     let key = instance.push_ready(&self.needs, &mut self.index, run);
                     self.located.grew(id, key);
                     continue;

@@ -136,7 +136,7 @@ impl Node {
                     }
                     self.answers.insert((now.after(micros), key));
                 }
-                (None, Some(micros)) => self.kill_process(key, now, micros),
+                (None, Some(micros)) => self.kill_process(key, now, micros, Outcome::Signal(15)),
                 (None, None) => {}
             }
         }
@@ -152,7 +152,7 @@ impl Node {
     /// that will not start.
     pub(crate) fn lose_processes(&mut self, now: Time) -> Vec<TaskKey> {
         for key in self.processes.keys().copied().collect::<Vec<_>>() {
-            self.kill_process(key, now, 0);
+            self.kill_process(key, now, 0, Outcome::Lost);
         }
         let answers = std::mem::take(&mut self.answers).into_iter().map(|(_, key)| key);
         let waiting = std::mem::take(&mut self.waiting).into_values().map(|start| start.key);
@@ -169,20 +169,20 @@ impl Node {
     /// A task is asked to end.
     pub(crate) fn kill(&mut self, key: TaskKey, now: Time, micros: u64) {
         if self.processes.contains_key(&key) {
-            self.kill_process(key, now, micros);
+            self.kill_process(key, now, micros, Outcome::Signal(15));
         } else {
             self.request(now.after(micros % 100), key, Some(micros));
         }
     }
 
-    fn kill_process(&mut self, key: TaskKey, now: Time, micros: u64) {
+    fn kill_process(&mut self, key: TaskKey, now: Time, micros: u64, outcome: Outcome) {
         let Some(process) = self.processes.get_mut(&key) else { return };
         if process.ends <= now.after(micros) {
             return;
         }
         self.ends.remove(&(process.ends, key));
         process.ends = now.after(micros);
-        process.outcome = Outcome::Signal(15);
+        process.outcome = outcome;
         self.ends.insert((process.ends, key));
     }
 

@@ -2,7 +2,6 @@
 
 use crate::rng::Rng;
 use falkon_core::dispatch::{InstanceOptions, Selection};
-use falkon_core::result::Status;
 use falkon_core::task::{
     After, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
 };
@@ -15,11 +14,19 @@ pub(crate) struct Task {
     pub(crate) after: Vec<u64>,
     /// How many of these, from the first on, it takes the values of.
     pub(crate) takes: usize,
-    /// How many of its runs fail before one succeeds.
+    /// How many of its runs fail before one succeeds; all, if that is more than
+    /// it is tried.
     pub(crate) fails: u32,
     /// Runs until it is killed.
     pub(crate) hangs: bool,
     pub(crate) micros: u64,
+}
+
+impl Task {
+    /// Whether its last try fails as well.
+    pub(crate) fn always_fails(&self) -> bool {
+        self.fails > self.class.retries
+    }
 }
 
 /// What a client asks for, in order.
@@ -313,33 +320,5 @@ impl Plan {
             }
             _ => {}
         }
-    }
-
-    /// How each task must end if nothing is lost and nothing cancelled.
-    pub(crate) fn expected(&self) -> Vec<Status> {
-        let mut status: Vec<Option<Status>> = vec![None; self.tasks.len()];
-        loop {
-            let mut changed = false;
-            for (id, task) in self.tasks.iter().enumerate() {
-                if status[id].is_some() {
-                    continue;
-                }
-                let upstream = |id: &u64| status.get(*id as usize).copied().flatten();
-                if task.after.iter().any(|id| upstream(id) == Some(Status::Failed)) {
-                    status[id] = Some(Status::Failed);
-                } else if task.after.iter().all(|id| upstream(id) == Some(Status::Done)) {
-                    let fails = task.hangs || task.fails > task.class.retries;
-                    status[id] = Some(if fails { Status::Failed } else { Status::Done });
-                } else {
-                    continue;
-                }
-                changed = true;
-            }
-            if !changed {
-                break;
-            }
-        }
-        // What waits for itself or for what is not there fails.
-        status.into_iter().map(|status| status.unwrap_or(Status::Failed)).collect()
     }
 }

@@ -8,6 +8,8 @@
 use crate::attempts::standing;
 use crate::client::Client;
 use crate::disk::Disk;
+use crate::fates::{Fate, History, Ran, check_detail, failure_of, text_of, writes};
+use crate::losses::Losses;
 use crate::node::{Node, Process};
 use crate::rng::Rng;
 use crate::workload::{Plan, split_row, value_of};
@@ -16,7 +18,7 @@ use falkon_core::dispatch::{
 };
 use falkon_core::execute;
 use falkon_core::limits::PREFETCH_TASKS_MAX;
-use falkon_core::result::{Detail, Outcome, Status};
+use falkon_core::result::{Detail, Outcome};
 use falkon_core::task::{InstanceId, Kind, Resources, Rows, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -62,21 +64,21 @@ pub(crate) struct Faults {
     pub(crate) silence: bool,
     pub(crate) deaths: bool,
     pub(crate) restarts: bool,
+    /// All processes of some node are killed, many times a second.
+    pub(crate) storms: bool,
 }
 
 impl Faults {
     pub(crate) fn none() -> Faults {
-        Faults { until: Time(0), cuts: false, silence: false, deaths: false, restarts: false }
+        Faults {
+            until: Time(0),
+            cuts: false,
+            silence: false,
+            deaths: false,
+            restarts: false,
+            storms: false,
+        }
     }
-}
-
-/// What is known of a task's runs.
-#[derive(Debug, Default, Clone)]
-struct History {
-    starts: u64,
-    running: u64,
-    failed: u32,
-    succeeded: bool,
 }
 
 /// How a dispatcher is killed in the middle of a round.
@@ -109,8 +111,7 @@ pub(crate) struct World {
     next_fault: Option<Time>,
     history: BTreeMap<(usize, u64), History>,
     of_instance: BTreeMap<InstanceId, usize>,
-    /// Executors that the dispatcher gave up.
-    losses: u64,
+    losses: Losses,
     pub(crate) steps: u64,
     pub(crate) messages: u64,
     delay_micros: u64,
@@ -135,7 +136,6 @@ impl World {
             .enumerate()
             .map(|(index, capacity)| Node::new(1 + index as u64, capacity))
             .collect();
-        let any = faults.cuts || faults.silence || faults.deaths || faults.restarts;
         World {
             rng,
             now: Time(0),
@@ -150,10 +150,10 @@ impl World {
             nodes,
             clients: plans.into_iter().map(Client::new).collect(),
             faults,
-            next_fault: any.then_some(Time(1)),
+            next_fault: faults.any().then_some(Time(1)),
             history: BTreeMap::new(),
             of_instance: BTreeMap::new(),
-            losses: 0,
+            losses: Losses::default(),
             steps: 0,
             messages: 0,
             delay_micros,
@@ -372,6 +372,9 @@ impl World {
             Up::Event(event) => *event,
             Up::Closed => Event::Closed { connection: ConnectionId(id) },
         };
+        if let Some(incarnation) = self.incarnation(id) {
+            self.losses.hear(incarnation, &event);
+        }
         self.dispatcher.handle(self.now, event);
         self.drop_if_over(id);
         // Sometimes more is handled before the polling.
@@ -435,9 +438,17 @@ impl World {
             Some(Crash::After) => self.rng.below(messages.len() as u64 + 1) as usize,
         };
         let whole = sent == messages.len();
+        self.losses.written();
         for record in &records {
-            if matches!(record, Record::ExecutorGone { .. }) {
-                self.losses += 1;
+            if let Record::ExecutorGone { incarnation } = record {
+                self.losses.gone(*incarnation);
+            }
+        }
+        for action in &messages {
+            if let Action::Order { connection, order } = action
+                && let Some(incarnation) = self.incarnation(connection.0)
+            {
+                self.losses.sent(incarnation, order);
             }
         }
         self.journal.extend(records);
@@ -452,6 +463,14 @@ impl World {
             self.restart();
         } else if self.rng.percent(2) {
             self.compact();
+        }
+    }
+
+    /// The executor at the other end of a connection.
+    fn incarnation(&self, id: u64) -> Option<u64> {
+        match self.links.get(&id)?.peer {
+            Peer::Node(index) => Some(self.nodes[index].incarnation),
+            Peer::Client(_) => None,
         }
     }
 
@@ -552,6 +571,7 @@ impl World {
             self.close_towards(id, true);
             self.drop_if_over(id);
         }
+        self.losses.forget_round();
         self.take_over();
         self.drain();
     }
@@ -578,12 +598,12 @@ impl World {
             }
             let client = self.of_instance[&key.instance];
             for task in key.task.0..key.task.0 + process.start.count {
-                let history = self.history.entry((client, task)).or_default();
-                history.running -= 1;
-                match process.outcome {
-                    Outcome::Exit(0) => history.succeeded = true,
-                    _ => history.failed += 1,
-                }
+                self.history.entry((client, task)).or_default().ended(Ran {
+                    incarnation: self.nodes[index].incarnation,
+                    started: process.started,
+                    ended: process.ends,
+                    outcome: process.outcome,
+                });
             }
             let ended = execute::Event::Ended {
                 key,
@@ -686,9 +706,8 @@ impl World {
             micros = task.micros.max(1);
             if task.hangs {
                 micros = u64::MAX / 4;
-            } else if history.failed < task.fails {
-                outcome =
-                    *self.rng.pick(&[Outcome::Exit(3), Outcome::Signal(11), Outcome::NoOutput]);
+            } else if task.always_fails() || history.failed < task.fails {
+                outcome = failure_of(client_index, id);
             }
         }
         self.starts.push((self.now, index, client_index, first));
@@ -709,6 +728,10 @@ impl World {
         let mut detail = Detail::default();
         if process.outcome == Outcome::Exit(0) {
             detail.value = value_of(plan, task);
+        }
+        if writes(plan, task) {
+            detail.stdout.head = text_of(client, task);
+            detail.stdout.total_bytes = detail.stdout.head.len() as u64;
         }
         let is_long = self.lengths.as_mut().is_some_and(|lengths| lengths.percent(40));
         if is_long && process.start.class.kind == Kind::Process {
@@ -804,6 +827,17 @@ impl World {
             Down::Delivery(delivery) => {
                 let written = Event::Written { connection: ConnectionId(id), messages: 1 };
                 self.dispatcher.handle(self.now, written);
+                for found in &delivery.results {
+                    check_detail(index, &client.plan.tasks, found);
+                    let name =
+                        delivery.executors.iter().find(|(id, _)| found.executor == Some(*id));
+                    let incarnation = name.and_then(|(_, name)| name.strip_prefix("node-"));
+                    let incarnation = incarnation.map(|number| number.parse().unwrap());
+                    for task in found.first.0..found.first.0 + found.count {
+                        let history = self.history.entry((index, task)).or_default();
+                        history.check(task, found, incarnation);
+                    }
+                }
                 client.receive(&delivery);
                 let last = delivery.complete || self.rng.percent(70);
                 let upto = client.log.len() as u64;
@@ -837,7 +871,12 @@ impl World {
             }
             return;
         }
-        self.next_fault = Some(self.now.after(1 + self.rng.below(600_000)));
+        if self.faults.storms {
+            let index = self.rng.below(self.nodes.len() as u64) as usize;
+            self.lose_processes(index);
+        }
+        let pause = if self.faults.storms { 200_000 } else { 600_000 };
+        self.next_fault = Some(self.now.after(1 + self.rng.below(pause)));
         let ids: Vec<u64> = self.links.keys().copied().collect();
         match self.rng.below(6) {
             0 | 1 if self.faults.cuts && !ids.is_empty() => {
@@ -880,6 +919,12 @@ impl World {
 
     // What must be true in the end.
 
+    /// How many tasks ended as lost.
+    pub(crate) fn lost(&self) -> usize {
+        let ends = self.clients.iter().flat_map(|client| &client.log);
+        ends.filter(|(_, outcome, _)| *outcome == Outcome::Lost).count()
+    }
+
     /// Every client's results are those of the model.
     pub(crate) fn judge(&self) {
         for (index, client) in self.clients.iter().enumerate() {
@@ -888,71 +933,37 @@ impl World {
             }
             let plan = &client.plan;
             assert_eq!(client.log.len(), plan.tasks.len(), "client {index} has not all results");
-            let mut outcomes = vec![Outcome::Lost; plan.tasks.len()];
-            for (task, outcome, _) in &client.log {
-                outcomes[*task as usize] = *outcome;
+            let mut ends = vec![(Outcome::Unreadable, 0); plan.tasks.len()];
+            for (task, outcome, attempts) in &client.log {
+                ends[*task as usize] = (*outcome, *attempts);
             }
-            for (id, task) in plan.tasks.iter().enumerate() {
-                self.judge_task(index, id, task, &outcomes);
-            }
-            for (id, outcome, attempts) in client.log.iter().filter(|run| ran(run.1)) {
-                let starts = self.history.get(&(index, *id)).map_or(0, |history| history.starts);
-                let what = format!("client {index} task {id}: {outcome:?}");
-                assert!(starts <= u64::from(*attempts), "{what}, {starts} starts as {attempts}");
-            }
-            if self.faults.any() || !client.cancelled.is_empty() {
-                continue;
-            }
-            for (id, expected) in plan.expected().into_iter().enumerate() {
-                let outcome = outcomes[id];
-                assert_eq!(outcome.status(), expected, "client {index} task {id}: {outcome:?}");
-            }
-            for (id, _, attempts) in &client.log {
-                let starts = self.history.get(&(index, *id)).map_or(0, |history| history.starts);
-                assert_eq!(u64::from(*attempts), starts, "client {index} task {id}: attempts");
-            }
-        }
-    }
-
-    fn judge_task(
-        &self,
-        index: usize,
-        id: usize,
-        task: &crate::workload::Task,
-        outcomes: &[Outcome],
-    ) {
-        let what = format!("client {index} task {id}: {:?}", outcomes[id]);
-        let history = self.history.get(&(index, id as u64)).cloned().unwrap_or_default();
-        let ran = || {
-            for upstream in &task.after {
-                let done = outcomes[*upstream as usize].status() == Status::Done;
-                assert!(done, "{what} although {upstream} is not done");
-            }
-        };
-        match outcomes[id] {
-            Outcome::Exit(0) => {
-                ran();
-                assert!(history.succeeded, "{what} without having run");
-            }
-            Outcome::Exit(_) | Outcome::Signal(_) | Outcome::NoOutput | Outcome::TimedOut => {
-                ran();
-                let least = task.class.retries + 1;
-                assert!(history.failed >= least, "{what} after {} failures", history.failed);
-                // What hangs may also be killed with all processes of its node.
-                let killed = task.hangs && self.faults.deaths;
-                assert!(killed || (outcomes[id] == Outcome::TimedOut) == task.hangs, "{what}");
-            }
-            Outcome::UpstreamFailed(upstream) => {
-                assert!(task.after.contains(&upstream.0), "{what}");
-                let upstream = outcomes.get(upstream.0 as usize);
-                assert!(upstream.is_none_or(|found| found.status() != Status::Done), "{what}");
-            }
-            Outcome::Cancelled => {
-                assert!(self.clients[index].cancelled.contains(id as u64), "{what} unasked");
-            }
-            Outcome::Lost => assert!(self.losses > 5, "{what} after {} losses", self.losses),
-            Outcome::NotRun | Outcome::NoInput | Outcome::Unschedulable | Outcome::Unreadable => {
-                panic!("{what}")
+            let outcomes: Vec<Outcome> = ends.iter().map(|(outcome, _)| *outcome).collect();
+            let none = History::default();
+            for (at, task) in plan.tasks.iter().enumerate() {
+                let id = at as u64;
+                let attempts = ends[at].1;
+                let history = self.history.get(&(index, id)).unwrap_or(&none);
+                let losses = client.instance.map_or(0, |instance| self.losses.of(instance, id));
+                let came_back =
+                    client.instance.is_some_and(|instance| self.losses.came_back(instance, id));
+                let was_cancelled = client.cancelled.contains(id);
+                let fate = Fate {
+                    client: index,
+                    id,
+                    task,
+                    history,
+                    losses,
+                    came_back,
+                    was_cancelled,
+                    attempts,
+                };
+                fate.judge(&outcomes);
+                let starts = history.starts;
+                if ran(outcomes[at]) {
+                    assert!(starts <= u64::from(attempts), "{starts} starts: {fate:?}");
+                }
+                let is_calm = !self.faults.any() && client.cancelled.is_empty();
+                assert!(!is_calm || starts == u64::from(attempts), "{starts} starts: {fate:?}");
             }
         }
     }
@@ -1026,7 +1037,7 @@ fn new_dispatcher(disk: Option<&Disk>) -> Dispatcher {
 
 impl Faults {
     fn any(&self) -> bool {
-        self.cuts || self.silence || self.deaths || self.restarts
+        self.cuts || self.silence || self.deaths || self.restarts || self.storms
     }
 }
 

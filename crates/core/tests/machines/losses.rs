@@ -1,0 +1,132 @@
+//! How often tasks were lost, from what dispatcher and executors tell each
+//! other: without the dispatcher's own counts.
+
+use falkon_core::dispatch::{Event, Held, Order};
+use falkon_core::result::{Outcome, Tries};
+use falkon_core::task::InstanceId;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Key = (InstanceId, u64);
+
+/// What an executor said that the dispatcher has taken in and not yet written.
+#[derive(Debug)]
+enum Said {
+    /// It has these tasks no longer; they are lost or not.
+    Without { held: Held, is_lost: bool },
+    /// It came back with these, reported or not, and no others.
+    Back(Vec<Held>),
+}
+
+/// Who has which tasks, and how often they were lost: at least as often as the
+/// dispatcher may count. (An attempt that comes back from an executor that was
+/// given up counts here all the same.)
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// The executor's incarnation, and the attempt's name.
+    holders: BTreeMap<Key, (u64, Tries)>,
+    times: BTreeMap<Key, u32>,
+    came_back: BTreeSet<Key>,
+    said: Vec<(u64, Said)>,
+}
+
+impl Losses {
+    /// How often a task was lost.
+    pub(crate) fn of(&self, instance: InstanceId, task: u64) -> u32 {
+        self.times.get(&(instance, task)).copied().unwrap_or(0)
+    }
+
+    /// Whether an executor came back with a task that had been lost.
+    pub(crate) fn came_back(&self, instance: InstanceId, task: u64) -> bool {
+        self.came_back.contains(&(instance, task))
+    }
+
+    /// The dispatcher takes in what an executor says; it counts when the round
+    /// is written.
+    pub(crate) fn hear(&mut self, incarnation: u64, event: &Event) {
+        let held_of = |report: &falkon_core::result::Report| Held {
+            instance: report.instance,
+            first: report.first,
+            count: report.count,
+            tries: report.tries,
+        };
+        match event {
+            Event::Update { update, .. } => {
+                for report in &update.reports {
+                    let is_lost = report.outcome == Outcome::Lost;
+                    self.said.push((incarnation, Said::Without { held: held_of(report), is_lost }));
+                }
+                for held in &update.returned {
+                    let said = Said::Without { held: *held, is_lost: false };
+                    self.said.push((incarnation, said));
+                }
+            }
+            Event::Join { join, .. } => {
+                let reports = join.reports.iter().map(held_of);
+                let all = join.held.iter().copied().chain(reports).collect();
+                self.said.push((incarnation, Said::Back(all)));
+                for report in &join.reports {
+                    let is_lost = report.outcome == Outcome::Lost;
+                    self.said.push((incarnation, Said::Without { held: held_of(report), is_lost }));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing of the round is written.
+    pub(crate) fn forget_round(&mut self) {
+        self.said.clear();
+    }
+
+    /// The round is written.
+    pub(crate) fn written(&mut self) {
+        for (incarnation, said) in std::mem::take(&mut self.said) {
+            match said {
+                Said::Without { held, is_lost } => self.without(incarnation, &held, is_lost),
+                Said::Back(all) => self.back(incarnation, &all),
+            }
+        }
+    }
+
+    fn without(&mut self, incarnation: u64, held: &Held, is_lost: bool) {
+        for task in held.first.0..held.first.0 + held.count {
+            let key = (held.instance, task);
+            if self.holders.get(&key) == Some(&(incarnation, held.tries)) {
+                self.holders.remove(&key);
+                *self.times.entry(key).or_default() += u32::from(is_lost);
+            }
+        }
+    }
+
+    fn back(&mut self, incarnation: u64, all: &[Held]) {
+        self.holders.retain(|_, (holder, _)| *holder != incarnation);
+        for held in all {
+            for task in held.first.0..held.first.0 + held.count {
+                // What nobody has had since goes on where it is.
+                let key = (held.instance, task);
+                self.holders.entry(key).or_insert((incarnation, held.tries));
+                if self.times.contains_key(&key) {
+                    self.came_back.insert(key);
+                }
+            }
+        }
+    }
+
+    /// Tasks are sent to an executor.
+    pub(crate) fn sent(&mut self, incarnation: u64, order: &Order) {
+        for run in &order.assign {
+            for task in run.first.0..run.first.0 + run.count {
+                self.holders.insert((run.instance, task), (incarnation, run.tries));
+            }
+        }
+    }
+
+    /// An executor is given up.
+    pub(crate) fn gone(&mut self, incarnation: u64) {
+        let of_it = self.holders.iter().filter(|(_, (holder, _))| *holder == incarnation);
+        for key in of_it.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.holders.remove(&key);
+            *self.times.entry(key).or_default() += 1;
+        }
+    }
+}
