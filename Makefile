@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test test-htcondor test-kubernetes hostile soak
+.PHONY: build demo test figures test-htcondor test-kubernetes hostile soak
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -10,6 +10,9 @@ demo: ## Finds faint objects in a made-up survey of the sky; see examples/stacki
 
 test: ## Everything that must hold
 	@tests/all.sh
+
+figures: ## The commands that print the figures of all pages, and the date and load of their last runs
+	@bench/figures.py
 
 test-htcondor: ## Executors from a real HTCondor; installs one where there is none (560 MB)
 	@tests/htcondor.py

@@ -9,7 +9,7 @@ nothing of Falkon.
     all_pairs.py compare A B              one pair: prints "A<tab>B<tab>distance"
     all_pairs.py serial FILE...           all pairs, one after the other
     all_pairs.py check MATRIX             what the distances say, and whether it can be true
-    all_pairs.py overhead RESULTS SLOTS   where the cores' time of a Falkon run went
+    all_pairs.py times RESULTS            how long tasks of a Falkon run took
 
 Exit status: 0 done, 1 something failed or a check did not pass, 2 the arguments
 were not understood.
@@ -70,21 +70,16 @@ def check(matrix):
     return not (wrong or incomplete or not distances)
 
 
-def overhead(results, slots):
-    """Prints what share of the cores' time was not spent in tasks."""
+def times(results):
+    """Prints how long tasks took from start to end, and how long they waited for files."""
     tasks = ran = staging = 0
-    first, last = float("inf"), 0.0
     with open(results, encoding="utf-8") as lines:
         for text in lines:
             result = json.loads(text)
-            times = result["times"]
             tasks += 1
-            ran += times["ended"] - times["started"]
+            ran += result["times"]["ended"] - result["times"]["started"]
             staging += result["data"]["staging_seconds"]
-            first, last = min(first, times["queued"]), max(last, times["delivered"])
-    wall = last - first
-    print(f"{tasks} tasks in {wall:.2f} s on {slots} cores: {1000 * ran / tasks:.1f} ms each")
-    print(f"overhead: {100 * (1 - ran / (wall * slots)):.1f} % of the cores' time was not spent in tasks")
+    print(f"a task took {1000 * ran / tasks:.1f} ms on average, with the start of Python")
     print(f"a task waited {1000 * staging / tasks:.2f} ms for its three files on average, without a core")
 
 
@@ -98,8 +93,8 @@ def main(arguments):
                 sys.stdout.write(line(left, right))
     elif command == "check" and len(arguments) == 1:
         return 0 if check(*arguments) else 1
-    elif command == "overhead" and len(arguments) == 2:
-        overhead(arguments[0], int(arguments[1]))
+    elif command == "times" and len(arguments) == 1:
+        times(*arguments)
     else:
         sys.stderr.write(__doc__)
         return 2

@@ -1,5 +1,6 @@
 //! Checks of the tree that a compiler does not make: the core's purity, which
-//! crate may depend on which, names, lengths, licences, links.
+//! crate may depend on which, names, lengths, licences, links, and that a command
+//! prints each measured figure.
 //!
 //! A rule is a function from a file's text to what is wrong with it, so that
 //! each is tested on texts that break it; `tests/tree.rs` applies them all to
@@ -8,6 +9,7 @@
 pub mod code;
 pub mod crates;
 pub mod documents;
+pub mod figures;
 pub mod licences;
 pub mod protocol;
 pub mod rules;

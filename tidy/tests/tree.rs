@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
-use falkon_tidy::{Finding, crates, documents, licences, protocol, rules, tree, trials};
+use falkon_tidy::{Finding, crates, documents, figures, licences, protocol, rules, tree, trials};
 
 fn assert_none(mut findings: Vec<Finding>) {
     findings.sort();
@@ -28,6 +28,11 @@ fn links_lead_somewhere() {
     let root = tree::root();
     let files = tree::files(&root).unwrap();
     assert_none(files.iter().flat_map(|file| documents::links(file, &root)).collect());
+}
+
+#[test]
+fn a_command_prints_every_measured_figure() {
+    assert_none(figures::check(&tree::files(&tree::root()).unwrap()));
 }
 
 #[test]
