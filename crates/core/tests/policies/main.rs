@@ -1,5 +1,5 @@
 //! The dispatch policies against literal transcriptions of the paper's
-//! pseudo-code, and on its workload.
+//! pseudo-code (of `queue-aware`: of its own description), and on its workload.
 
 mod agreement;
 mod oracle;

@@ -1,5 +1,7 @@
 //! The scheduler of data-diffusion §3.2, written down as it stands there: slow,
 //! plain, without any index but the paper's own two maps. Scores are in bytes.
+//! `queue-aware` is in no paper: what is here of it is what Falkon's own pages
+//! say that it does.
 
 use falkon_core::dispatch::diffusion::{Load, PolicyName, PolicyOptions};
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,4 +7,6 @@ mod jobs;
 mod rng;
 mod schedules;
 mod steps;
+mod strangers;
+mod told;
 mod world;

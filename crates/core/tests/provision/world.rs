@@ -1,15 +1,20 @@
 //! A dispatcher's tasks and executors, and LRMs with moods, on a virtual clock.
 
 use crate::rng::Rng;
-use falkon_core::provision::limits::{QUERY_MICROS_MAX, VIGIL_QUERY_MICROS_MAX};
+use crate::strangers::{STRANGERS, is_strange, strangers};
+use crate::told::Told;
+use falkon_core::provision::limits::{PAUSE_MICROS_MAX, QUERY_MICROS_MAX, VIGIL_QUERY_MICROS_MAX};
 use falkon_core::provision::{
     About, Action, AllocationId, AllocationState, Demand, Event, Found, JobState, Provisioner,
-    QueueId, QueueOptions, Submitted, Verdict, Waiting,
+    QueueId, QueueOptions, ReleaseName, Submitted, Verdict, Waiting,
 };
 use falkon_core::task::{ExecutorId, Resources, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(crate) const SECOND: u64 = 1_000_000;
+/// What a job that nobody needs stays at most, unless its queue's policy looks
+/// ahead: as long as executors may idle, and a little.
+const IDLE_MICROS_MAX: u64 = 150 * SECOND;
 /// Actions without the time going on that show a livelock.
 const ACTIONS_MAX: usize = 100_000;
 
@@ -56,6 +61,24 @@ struct Job {
     held_until: Time,
     /// Since when the provisioner has not known it.
     unknown_since: Option<Time>,
+    /// What the provisioner was told of it.
+    told: Told,
+    /// It was cancelled, or the LRM ends it early.
+    is_cut: bool,
+    /// When somebody last had a reason not to give it back: it ran a task, was
+    /// about to, or was not known for good reasons.
+    needed_at: Time,
+}
+
+/// How jobs have ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ends {
+    /// Cancelled, or ended by the LRM before their time.
+    pub(crate) cut: u64,
+    /// All their executors had left.
+    pub(crate) left: u64,
+    /// Their time was up.
+    pub(crate) walltime: u64,
 }
 
 #[derive(Debug)]
@@ -88,8 +111,9 @@ pub(crate) struct World {
     has_restarted: bool,
     /// Until when answers leave out what is there.
     hides_until: Time,
-    /// When an answer last left out what was there.
+    /// When an answer last left out what was there, or the LRM was not well.
     hid_at: Time,
+    pub(crate) ends: Ends,
     /// What a record that outlives a restart says: the allocations that were
     /// asked for and did not end, with the names of their jobs.
     record: BTreeMap<AllocationId, (QueueId, u64, Option<String>)>,
@@ -99,7 +123,7 @@ impl World {
     pub(crate) fn new(seed: u64, mood: Mood, slots: u64) -> World {
         World {
             now: Time(0),
-            provisioner: Provisioner::new(AllocationId(1)),
+            provisioner: Provisioner::new(AllocationId(STRANGERS.len() as u64 + 1)),
             mood,
             rng: Rng::new(seed),
             options: BTreeMap::new(),
@@ -119,6 +143,7 @@ impl World {
             has_restarted: false,
             hides_until: Time(0),
             hid_at: Time(0),
+            ends: Ends::default(),
             record: BTreeMap::new(),
         }
     }
@@ -207,8 +232,10 @@ impl World {
                     self.later(Event::CancelAnswer { allocation, refused });
                     return;
                 }
+                assert!(!is_strange(allocation), "another's job is cancelled");
                 assert_eq!(self.jobs.get(&allocation).map_or(queue, |job| job.queue), queue);
                 if let Some(job) = self.jobs.get_mut(&allocation) {
+                    job.is_cut |= job.ends > self.now;
                     job.ends = job.ends.min(self.now);
                 }
                 self.later(Event::CancelAnswer { allocation, refused: None });
@@ -248,13 +275,10 @@ impl World {
         assert!(nodes >= options.request_nodes_min && nodes <= options.request_nodes_max);
         self.asked += 1;
         let (mut held, mut pending, mut alive) = (nodes, 1, 1);
-        let knows = |id: AllocationId| {
-            let mut views = self.provisioner.allocation_views();
-            views.any(|view| view.id() == id && view.state() != AllocationState::Held)
-        };
-        for (id, job) in self.jobs.iter().filter(|(_, job)| job.queue == queue && !job.is_over) {
-            // Jobs that the LRM denies, or that somebody holds, are done without.
-            if !knows(*id) {
+        for job in self.jobs.values().filter(|job| job.queue == queue && !job.is_over) {
+            // Jobs that the LRM denied to the provisioner, or said that somebody
+            // holds, are done without.
+            if job.told.may_be_unknown(self.now) || job.told.is_held() {
                 continue;
             }
             // One that was cancelled, or whose executors have all left, is about
@@ -298,6 +322,7 @@ impl World {
             0 => Time(u64::MAX),
             walltime => starts.after(walltime),
         };
+        let by_walltime = ends;
         if self.chance(self.mood.kills) {
             ends = starts.after(self.rng.below(120 * SECOND));
         }
@@ -314,6 +339,9 @@ impl World {
             is_over: false,
             held_until,
             unknown_since: None,
+            told: Told::default(),
+            is_cut: ends != by_walltime,
+            needed_at: self.now,
         };
         self.jobs.insert(id, job);
         let answer = match is_unsure {
@@ -333,9 +361,6 @@ impl World {
     fn hides(&mut self) -> bool {
         if self.hides_until <= self.now && self.chance(self.mood.forgets) {
             self.hides_until = self.now.after(self.rng.below(60 * SECOND));
-        }
-        if self.hides_until > self.now {
-            self.hid_at = self.now;
         }
         self.hides_until > self.now
     }
@@ -376,13 +401,19 @@ impl World {
         self.later(Event::About { allocation: id, about });
     }
 
-    /// Nothing that is there is unknown for long once answers are right.
+    /// What is there is known, unless the provisioner was told otherwise; and
+    /// even that not for long once answers are right.
     fn check_nothing_is_forgotten(&mut self) {
         let known: BTreeSet<AllocationId> =
             self.provisioner.allocation_views().map(|view| view.id()).collect();
-        let (now, hid_at) = (self.now, self.hid_at);
-        let within = VIGIL_QUERY_MICROS_MAX + 2 * QUERY_MICROS_MAX;
+        assert!(!known.iter().any(|id| is_strange(*id)), "another's job is known: {known:?}");
+        let now = self.now;
         let is_well = self.mood.silent + self.mood.query_fails == 0 && !self.is_down();
+        if !is_well || self.hides_until > now {
+            self.hid_at = now;
+        }
+        let hid_at = self.hid_at;
+        let within = PAUSE_MICROS_MAX + VIGIL_QUERY_MICROS_MAX + 2 * QUERY_MICROS_MAX;
         let gone = |queue: QueueId| !self.options.contains_key(&queue);
         for (id, job) in &mut self.jobs {
             // The LRM hears of those that are about to end.
@@ -390,9 +421,49 @@ impl World {
                 job.unknown_since = None;
                 continue;
             }
+            job.needed_at = now;
+            assert!(job.told.may_be_unknown(now), "{id} is forgotten at {now:?}: {job:?}");
             let since = *job.unknown_since.get_or_insert(now);
             let unknown = now.since(since.max(hid_at));
-            assert!(!is_well || unknown <= within, "{id} is forgotten: {job:?}");
+            assert!(unknown <= within, "{id} is not found again: {job:?}");
+        }
+    }
+
+    /// The provisioner is about to be told this.
+    fn tell(&mut self, event: &Event) {
+        let now = self.now;
+        match event {
+            Event::SubmitAnswer { allocation, answer: Submitted::Accepted { .. } } => {
+                if let Some(job) = self.jobs.get_mut(allocation) {
+                    job.told.number();
+                }
+            }
+            Event::About { allocation, about } => {
+                if let Some(job) = self.jobs.get_mut(allocation) {
+                    match about {
+                        About::Gone => job.told.deny(job.executors.is_empty()),
+                        About::Known(found) => job.told.confirm(now, found.state),
+                        About::NoAnswer => {}
+                    }
+                }
+            }
+            Event::States { queue, found } => {
+                let named: BTreeMap<AllocationId, &Found> =
+                    found.iter().map(|found| (found.allocation, found)).collect();
+                let is_asking = |id: AllocationId| {
+                    let mut views = self.provisioner.allocation_views();
+                    views.any(|one| one.id() == id && one.state() == AllocationState::Asking)
+                };
+                for (id, job) in self.jobs.iter_mut().filter(|(_, job)| job.queue == *queue) {
+                    match named.get(id) {
+                        Some(found) => {
+                            job.told.name(found.state, job.executors.is_empty(), is_asking(*id));
+                        }
+                        None => job.told.miss(now, job.executors.is_empty() && !is_asking(*id)),
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
@@ -423,6 +494,7 @@ impl World {
                 found.push(found[at].clone());
             }
         }
+        found.extend(strangers());
         if restless {
             let job = "x".repeat(10_000);
             let allocation = AllocationId(999_999);
@@ -444,6 +516,10 @@ impl World {
         self.answers.clear();
         self.outstanding.clear();
         self.queried.clear();
+        for (id, job) in &mut self.jobs {
+            let record = record.get(id).filter(|_| !is_lost);
+            job.told.restart(record.map(|(_, _, job)| job.is_some()));
+        }
         for (queue, options) in self.options.clone() {
             self.handle(Event::Add { queue, options: Box::new(options) });
             // The record may be lost; jobs are found by their names then.
@@ -484,6 +560,7 @@ impl World {
         self.answers = later;
         let due: Vec<(Time, Event)> = due;
         for (_, event) in due {
+            self.tell(&event);
             if let Event::States { queue, .. } | Event::QueryFailed { queue, .. } = &event {
                 self.outstanding.remove(queue);
             }
@@ -515,6 +592,20 @@ impl World {
             let left = job.started && job.executors.is_empty();
             if !job.is_over && (job.ends <= now || left) {
                 job.is_over = true;
+                let (queue, needed_at) = (job.queue, job.needed_at);
+                match (left, job.is_cut) {
+                    (true, _) => self.ends.left += 1,
+                    (false, true) => self.ends.cut += 1,
+                    (false, false) => {
+                        self.ends.walltime += 1;
+                        let options = self.options.get(&queue);
+                        let predicts = |one: &QueueOptions| one.release == ReleaseName::Predictive;
+                        if options.is_some_and(|one| one.idle_micros.is_some() && !predicts(one)) {
+                            let rest = now.since(needed_at);
+                            assert!(rest <= IDLE_MICROS_MAX, "{id} idles to its end: {job:?}");
+                        }
+                    }
+                }
                 for executor in std::mem::take(&mut job.executors) {
                     if self.nodes.remove(&executor).is_some_and(|node| node.task_ends.is_some()) {
                         // Its task runs again.
@@ -528,6 +619,8 @@ impl World {
                 continue;
             }
             job.started = true;
+            job.needed_at = now;
+            job.told.join();
             let mut came = Vec::new();
             for _ in 0..job.nodes {
                 let executor = ExecutorId(self.next_executor);
@@ -552,6 +645,8 @@ impl World {
             let Some(node) = self.nodes.get_mut(&executor) else { continue };
             if node.task_ends.is_some_and(|at| at <= now) {
                 node.task_ends = None;
+                let of_job = self.jobs.get_mut(&node.allocation);
+                of_job.into_iter().for_each(|job| job.needed_at = now);
                 self.ended += 1;
                 self.provisioner.handle(now, Event::ExecutorIdle { executor, since: now });
             }
@@ -566,6 +661,8 @@ impl World {
                 && let Some(micros) = self.waiting.pop_front()
             {
                 node.task_ends = Some(now.after(micros));
+                let of_job = self.jobs.get_mut(&node.allocation);
+                of_job.into_iter().for_each(|job| job.needed_at = now.after(micros));
                 self.provisioner.handle(now, Event::ExecutorBusy { executor });
             }
         }
