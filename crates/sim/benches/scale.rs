@@ -40,6 +40,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             slots: 4,
             speed: 1.0,
             from: Nanos(0),
+            until: None,
             cache: None,
             disk: None,
         }],

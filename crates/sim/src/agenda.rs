@@ -24,6 +24,8 @@ pub(crate) enum Event {
     NodeCut { node: u32, connection: u64 },
     /// A node connects, perhaps after a start.
     NodeConnects(u32),
+    /// A node's executor is killed, for good.
+    NodeKilled(u32),
     /// An executor's timeout may be due.
     NodeTimer(u32),
     /// A task ends, unless it was killed.
@@ -133,6 +135,7 @@ impl Event {
             Event::NodeCut { node, connection } => (7, *node, *connection, &[]),
             Event::NodeConnects(node) => (8, *node, 0, &[]),
             Event::NodeTimer(node) => (9, *node, 0, &[]),
+            Event::NodeKilled(node) => (28, *node, 0, &[]),
             Event::TaskEnds { node, key } => (10, *node, mix(key.instance.0) ^ key.task.0, &[]),
             Event::AtClient { client, connection, bytes } => (11, *client, *connection, bytes),
             Event::ClientCut { client, connection } => (12, *client, *connection, &[]),

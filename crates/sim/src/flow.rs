@@ -4,6 +4,8 @@
 //! capacity, and all flows get their max-min fair rates: none can get more
 //! without another, that has no more, getting less. A byte may take more of a
 //! resource than another does, as what is written to a disk that reads faster.
+//! Flows of one party take turns, as those that one thread carries: all together
+//! claim as much of a resource as one flow of nobody's.
 //! When a flow begins or ends, rates are worked out again for the flows that it shares a resource
 //! with, directly or through others, and for no more.
 
@@ -27,19 +29,41 @@ pub(crate) struct ResourceId(u32);
 pub(crate) struct Crossing {
     resource: ResourceId,
     weight: f64,
+    party: Option<PartyId>,
 }
+
+/// Flows that claim as much together as any other flow alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PartyId(u32);
 
 impl From<ResourceId> for Crossing {
     /// Each byte takes a byte.
     fn from(resource: ResourceId) -> Crossing {
-        Crossing { resource, weight: 1.0 }
+        Crossing { resource, weight: 1.0, party: None }
+    }
+}
+
+impl Crossing {
+    /// The flow belongs to a party.
+    pub(crate) fn of(self, party: PartyId) -> Crossing {
+        Crossing { party: Some(party), ..self }
+    }
+
+    /// Each byte takes so much of what it took.
+    pub(crate) fn scaled(self, share: f64) -> Crossing {
+        Crossing { weight: self.weight * share, ..self }
+    }
+
+    /// Whether it takes anything of the resource.
+    pub(crate) fn takes(&self) -> bool {
+        self.weight > 0.0
     }
 }
 
 impl ResourceId {
     /// Each byte takes so much, above 0.
     pub(crate) fn weighing(self, weight: f64) -> Crossing {
-        Crossing { resource: self, weight }
+        Crossing { resource: self, weight, party: None }
     }
 }
 
@@ -57,7 +81,7 @@ struct Resource {
     /// While rates are worked out: what is left, and for how many.
     left: f64,
     open: u32,
-    /// The share that a byte of each of those takes, together.
+    /// What a byte of each of those takes by its claim, together.
     weight: f64,
 }
 
@@ -66,6 +90,7 @@ struct Flow {
     tag: u64,
     crosses: [u32; FLOW_RESOURCES_MAX],
     weights: [f64; FLOW_RESOURCES_MAX],
+    parties: [Option<PartyId>; FLOW_RESOURCES_MAX],
     /// Its place in the list of each of them.
     places: [u32; FLOW_RESOURCES_MAX],
     count: u8,
@@ -102,6 +127,8 @@ pub(crate) struct Flows {
     resources: Vec<Resource>,
     flows: Vec<Flow>,
     free: Vec<u32>,
+    /// How many flows each party has.
+    parties: Vec<u32>,
     due: Due,
     /// Resources whose flows must be given new rates.
     dirty: Vec<u32>,
@@ -127,6 +154,12 @@ impl Flows {
         ResourceId(id)
     }
 
+    /// Adds a party, whose flows all cross one resource with it.
+    pub(crate) fn add_party(&mut self) -> PartyId {
+        self.parties.push(0);
+        PartyId(self.parties.len() as u32 - 1)
+    }
+
     /// Begins a flow across up to four different resources. Rates are worked
     /// out at [`Flows::settle`].
     pub(crate) fn begin(
@@ -141,6 +174,7 @@ impl Flows {
             tag,
             crosses: [0; FLOW_RESOURCES_MAX],
             weights: [0.0; FLOW_RESOURCES_MAX],
+            parties: [None; FLOW_RESOURCES_MAX],
             places: [0; FLOW_RESOURCES_MAX],
             count: 0,
             left: bytes,
@@ -149,8 +183,12 @@ impl Flows {
             seen: 0,
             is_settled: false,
         };
-        for Crossing { resource, weight } in crosses.iter().take(FLOW_RESOURCES_MAX) {
+        for Crossing { resource, weight, party } in crosses.iter().take(FLOW_RESOURCES_MAX) {
             let at = flow.count;
+            flow.parties[usize::from(at)] = *party;
+            if let Some(party) = party {
+                self.parties[party.0 as usize] += 1;
+            }
             let list = &mut self.resources[resource.0 as usize].flows;
             flow.crosses[usize::from(at)] = resource.0;
             flow.weights[usize::from(at)] = *weight;
@@ -172,6 +210,9 @@ impl Flows {
         let flow = self.flows[id.0 as usize];
         for at in 0..usize::from(flow.count) {
             let (resource, place) = (flow.crosses[at], flow.places[at] as usize);
+            if let Some(party) = flow.parties[at] {
+                self.parties[party.0 as usize] -= 1;
+            }
             let list = &mut self.resources[resource as usize].flows;
             list.swap_remove(place);
             if let Some(&(moved, which)) = list.get(place) {
@@ -256,7 +297,10 @@ impl Flows {
             let resource = &mut self.resources[id as usize];
             resource.left = resource.capacity;
             resource.open = resource.flows.len() as u32;
-            let weigh = |(id, at): &(u32, u8)| self.flows[*id as usize].weights[usize::from(*at)];
+            let weigh = |(id, at): &(u32, u8)| {
+                let (flow, at) = (&self.flows[*id as usize], usize::from(*at));
+                flow.weights[at] * claim(&self.parties, flow.parties[at])
+            };
             resource.weight = resource.flows.iter().map(weigh).sum();
             if resource.open > 0 {
                 self.shares.push(Share(resource.left / resource.weight, id));
@@ -276,13 +320,44 @@ impl Flows {
                 self.shares.push(Share(current, id));
                 continue;
             }
+            if self.settle_limited(now, id) {
+                // They leave the others more.
+                let resource = &self.resources[id as usize];
+                self.shares.push(Share(resource.left / resource.weight, id));
+                continue;
+            }
             for at in 0..self.resources[id as usize].flows.len() {
-                let (flow, _) = self.resources[id as usize].flows[at];
-                if !self.flows[flow as usize].is_settled {
-                    self.set_rate(now, flow, current);
+                let (flow, which) = self.resources[id as usize].flows[at];
+                let Flow { is_settled, parties, .. } = self.flows[flow as usize];
+                if !is_settled {
+                    let rate = current * claim(&self.parties, parties[usize::from(which)]);
+                    self.set_rate(now, flow, rate);
                 }
             }
         }
+    }
+
+    /// Settles the flows of a resource that get less of another one than of this, if
+    /// there are any: one of a party claims less of one resource than of another.
+    fn settle_limited(&mut self, now: Nanos, id: u32) -> bool {
+        let mut is_any = false;
+        for at in 0..self.resources[id as usize].flows.len() {
+            let (id, which) = self.resources[id as usize].flows[at];
+            let flow = &self.flows[id as usize];
+            if flow.is_settled || flow.parties.iter().all(Option::is_none) {
+                continue;
+            }
+            let share = |at: usize| {
+                let resource = &self.resources[flow.crosses[at] as usize];
+                resource.left / resource.weight * claim(&self.parties, flow.parties[at])
+            };
+            let least = (0..usize::from(flow.count)).map(share).fold(f64::INFINITY, f64::min);
+            if least < share(usize::from(which)) * (1.0 - 1e-9) {
+                is_any = true;
+                self.set_rate(now, id, least);
+            }
+        }
+        is_any
     }
 
     fn set_rate(&mut self, now: Nanos, id: u32, rate: f64) {
@@ -291,7 +366,7 @@ impl Flows {
         for at in 0..usize::from(flow.count) {
             let resource = &mut self.resources[flow.crosses[at] as usize];
             resource.left = (resource.left - rate * flow.weights[at]).max(0.0);
-            resource.weight -= flow.weights[at];
+            resource.weight -= flow.weights[at] * claim(&self.parties, flow.parties[at]);
             resource.open -= 1;
         }
         if flow.rate == rate {
@@ -304,6 +379,11 @@ impl Flows {
         let span = (flow.left / rate * SECOND_NANOS as f64).ceil();
         self.due.set(id, now.after(Nanos(span as u64)));
     }
+}
+
+/// The share of one flow's claim that one of a party has.
+fn claim(parties: &[u32], party: Option<PartyId>) -> f64 {
+    party.map_or(1.0, |party| 1.0 / f64::from(parties[party.0 as usize].max(1)))
 }
 
 #[cfg(test)]
@@ -380,6 +460,69 @@ mod tests {
                     let near = (rate - expected).abs() <= 1e-9 * expected;
                     assert!(near, "seed {seed}, step {step}: {rate} for {expected}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_party_claims_as_much_as_one_flow_and_leaves_the_others_what_it_cannot_use() {
+        let mut flows = Flows::default();
+        let (disk, link) = (flows.add_resource(90.0), flows.add_resource(10.0));
+        let party = flows.add_party();
+        let member = Crossing::from(disk).of(party);
+        let begin =
+            |flows: &mut Flows, crosses: &[Crossing]| flows.begin(Nanos(0), 1e9, crosses, 0);
+        let alone = begin(&mut flows, &[disk.into()]);
+        let (one, other) = (begin(&mut flows, &[member]), begin(&mut flows, &[member]));
+        let limited = begin(&mut flows, &[link.into(), member]);
+        let rates = |flows: &mut Flows| {
+            flows.settle(Nanos(0));
+            [alone, one, other].map(|id| (flows.rate(id) * 1e6).round() / 1e6)
+        };
+        // The link leaves the third 10 of 15, and the others share the rest by their claims.
+        assert_eq!(rates(&mut flows), [48.0, 16.0, 16.0]);
+        assert_eq!(flows.rate(limited), 10.0);
+        flows.end(limited);
+        assert_eq!(rates(&mut flows), [45.0, 22.5, 22.5]);
+        flows.end(other);
+        flows.settle(Nanos(0));
+        assert_eq!([alone, one].map(|id| flows.rate(id)), [45.0, 45.0]);
+    }
+
+    #[test]
+    fn parties_never_take_more_than_there_is_and_nobody_gets_nothing() {
+        for seed in 0..60 {
+            let mut rng = Rng::new(seed);
+            let mut flows = Flows::default();
+            let capacities: Vec<f64> = (0..6).map(|_| 1.0 + rng.below(100) as f64).collect();
+            let resources: Vec<(ResourceId, PartyId)> = capacities
+                .iter()
+                .map(|capacity| (flows.add_resource(*capacity), flows.add_party()))
+                .collect();
+            let mut live: Vec<(FlowId, Vec<usize>)> = Vec::new();
+            for step in 0..60u64 {
+                if !live.is_empty() && rng.below(3) == 0 {
+                    let at = rng.below(live.len() as u64) as usize;
+                    flows.end(live.swap_remove(at).0);
+                } else {
+                    let first = rng.below(6) as usize;
+                    let crosses: Vec<usize> = (first..6).take(1 + rng.below(3) as usize).collect();
+                    let ids = crosses.iter().map(|at| {
+                        let (resource, party) = resources[*at];
+                        let crossing = Crossing::from(resource);
+                        if rng.below(2) == 0 { crossing } else { crossing.of(party) }
+                    });
+                    let ids: Vec<Crossing> = ids.collect();
+                    live.push((flows.begin(Nanos(step), 1e12, &ids, 0), crosses));
+                }
+                flows.settle(Nanos(step));
+                for (at, capacity) in capacities.iter().enumerate() {
+                    let here = live.iter().filter(|(_, crosses)| crosses.contains(&at));
+                    let used: f64 = here.map(|(id, _)| flows.rate(*id)).sum();
+                    assert!(used <= capacity * (1.0 + 1e-9), "seed {seed}, step {step}: {used}");
+                }
+                let least = live.iter().map(|(id, _)| flows.rate(*id)).fold(1.0, f64::min);
+                assert!(least > 0.0, "seed {seed}, step {step}");
             }
         }
     }

@@ -216,6 +216,8 @@ pub struct NodeGroup {
     pub speed: f64,
     /// When they start.
     pub from: Nanos,
+    /// When their executors are killed, for good; `None` is never.
+    pub until: Option<Nanos>,
     /// The cache of each; `None`: tasks read from the store themselves, in
     /// their slots.
     pub cache: Option<NodeCache>,

@@ -138,7 +138,8 @@ impl<'a> World<'a> {
         let tasks = scenario.workload.tasks;
         let share = |at: u64| tasks / shares + u64::from(at < tasks % shares);
         let loses = scenario.provision.as_ref().is_some_and(crate::Provision::may_lose);
-        let faulty = scenario.faults.any() || loses;
+        let ends = scenario.nodes.iter().any(|group| group.until.is_some());
+        let faulty = scenario.faults.any() || loses || ends;
         let objects = scenario.workload.inputs.map_or(0, |inputs| inputs.objects);
         let keeps_journal =
             scenario.faults.dispatcher_crash.is_some() || scenario.faults.disk_full.is_some();
@@ -213,6 +214,9 @@ impl<'a> World<'a> {
         for group in groups {
             for _ in 0..group.count {
                 self.agenda.plan(group.from, Event::NodeConnects(number));
+                if let Some(until) = group.until {
+                    self.agenda.plan(until, Event::NodeKilled(number));
+                }
                 number += 1;
             }
         }
@@ -269,6 +273,7 @@ impl<'a> World<'a> {
                 self.node_connects(node);
                 Ok(())
             }
+            Event::NodeKilled(node) => self.node_killed(node),
             Event::NodeTimer(node) => self.node_timer(node),
             Event::TaskEnds { node, key } => self.task_ends(node, key),
             Event::DiskAnswers { node, key } => self.disk_answers(node, key),

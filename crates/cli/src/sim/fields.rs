@@ -196,6 +196,7 @@ struct NodeFields {
     #[serde(default = "normal")]
     speed: f64,
     from: Option<Amount<Time>>,
+    until: Option<Amount<Time>>,
     cache: Option<Amount<Size>>,
     eviction: Option<String>,
     disk_read: Option<Amount<Rate>>,
@@ -476,7 +477,7 @@ impl InputFields {
 
 impl NodeFields {
     fn group(&self, cache_in_grid: bool) -> Result<NodeGroup, FieldError> {
-        let NodeFields { count, slots, speed, from, cache, .. } = *self;
+        let NodeFields { count, slots, speed, from, until, cache, .. } = *self;
         let eviction = match &self.eviction {
             None => Eviction::default(),
             Some(name) => {
@@ -493,7 +494,8 @@ impl NodeFields {
         };
         let cache = cache.map(|bytes| NodeCache { bytes, eviction });
         let disk = self.disk()?;
-        Ok(NodeGroup { count, slots, speed, from: span(from), cache, disk })
+        let (from, until) = (span(from), until.map(nanos));
+        Ok(NodeGroup { count, slots, speed, from, until, cache, disk })
     }
 
     fn disk(&self) -> Result<Option<Disk>, FieldError> {

@@ -6,13 +6,25 @@
 
 use super::World;
 use super::transfer::{Ends, Transfer};
-use crate::flow::{Crossing, Flows, ResourceId};
+use crate::flow::{Crossing, Flows, PartyId, ResourceId};
 use crate::scenario::{Disk, Memory};
 use std::collections::BTreeMap;
 
 /// The share of memory, one in so many, that may wait to be written
 /// (`vm.dirty_ratio` of Linux, 20 %).
 const DIRTY_SHARE: u64 = 5;
+
+/// What comes from the store is gathered in memory and written in pieces of so many
+/// bytes (`node/store`).
+const STORE_PIECE_BYTES: u64 = 1 << 20;
+
+/// Of what comes from the store, how many bytes are written after the last has come.
+fn gathered(bytes: u64) -> u64 {
+    match bytes % STORE_PIECE_BYTES {
+        0 => STORE_PIECE_BYTES.min(bytes),
+        rest => rest,
+    }
+}
 
 /// The device that a node keeps an object on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,19 +40,23 @@ pub(super) struct Devices {
     pub(super) down: ResourceId,
     /// Its disk as it is read and as it is written.
     disk: Option<(Crossing, Crossing)>,
+    /// What one thread of its executor reads for all that it serves, and what another
+    /// writes of all that others send.
+    threads: (PartyId, PartyId),
     memory: Option<Crossing>,
 }
 
 impl Devices {
     pub(super) fn new(flows: &mut Flows, link: f64, disk: Option<&Disk>) -> Devices {
         let (up, down) = (flows.add_resource(link), flows.add_resource(link));
+        let threads = (flows.add_party(), flows.add_party());
         let memory = disk.and_then(|disk| disk.memory);
         let disk = disk.map(|disk| {
             let resource = flows.add_resource(disk.read_bytes_per_s);
             (resource.into(), resource.weighing(disk.read_bytes_per_s / disk.write_bytes_per_s))
         });
         let memory = memory.map(|memory| flows.add_resource(memory.bytes_per_s).into());
-        Devices { up, down, disk, memory }
+        Devices { up, down, disk, threads, memory }
     }
 
     pub(super) fn has_disk(&self) -> bool {
@@ -135,13 +151,23 @@ impl World<'_> {
             Ends::Fetch { object, .. } => {
                 if let Some(from) = transfer.from {
                     transfer.reads = self.source(from.node, object);
-                    crosses.extend(self.read(from.node, transfer.reads));
-                    crosses.push(self.transfers.devices[from.node as usize].up.into());
+                    let devices = &self.transfers.devices[from.node as usize];
+                    let (up, thread) = (devices.up.into(), devices.threads.0);
+                    crosses.extend(self.read(from.node, transfer.reads).map(|at| at.of(thread)));
+                    crosses.push(up);
                 } else {
                     crosses.extend(self.transfers.store_link());
                 }
                 transfer.writes = self.sink(own);
-                crosses.extend(self.written(own, transfer.writes));
+                let mut share = 1.0;
+                if transfer.from.is_none() && transfer.writes.is_some() {
+                    transfer.gathered = gathered(transfer.bytes);
+                    share -= transfer.gathered as f64 / transfer.bytes.max(1) as f64;
+                }
+                let written = self.written(own, transfer.writes);
+                let thread = transfer.from.map(|_| self.transfers.devices[own as usize].threads.1);
+                let written = written.map(|at| at.scaled(share)).filter(Crossing::takes);
+                crosses.extend(written.map(|at| thread.map_or(at, |thread| at.of(thread))));
             }
         }
         crosses.push(self.transfers.devices[own as usize].down.into());
@@ -172,7 +198,7 @@ impl World<'_> {
         }
     }
 
-    fn written(&self, node: u32, medium: Option<Medium>) -> Option<Crossing> {
+    pub(super) fn written(&self, node: u32, medium: Option<Medium>) -> Option<Crossing> {
         let Devices { disk, memory, .. } = &self.transfers.devices[node as usize];
         match medium? {
             Medium::Disk => disk.map(|(_, written)| written),

@@ -95,6 +95,8 @@ pub(super) struct Node {
     pub(super) disk_hangs_until: Nanos,
     /// It has crashed and starts again then.
     pub(super) down_until: Nanos,
+    /// Its executor is killed then, for good.
+    until: Option<Nanos>,
     /// The allocation that it is part of, when that ends, and since when its
     /// executor has been registered.
     pub(super) lease: Option<(AllocationId, Option<Nanos>)>,
@@ -137,6 +139,7 @@ impl Node {
             cut_off_until: Nanos(0),
             disk_hangs_until: Nanos(0),
             down_until: Nanos(0),
+            until: group.until,
             lease: None,
             registered: None,
         }
@@ -177,7 +180,8 @@ impl World<'_> {
     pub(super) fn node_connects(&mut self, number: u32) {
         let now = self.agenda.now;
         let node = &self.nodes[number as usize];
-        let is_out = self.scenario.provision.is_some() && node.lease.is_none();
+        let is_out = (self.scenario.provision.is_some() && node.lease.is_none())
+            || node.until.is_some_and(|until| until <= now);
         if node.connection.is_some() || node.down_until > now || is_out {
             return;
         }
@@ -558,6 +562,14 @@ impl World<'_> {
             self.agenda.plan(now.after(down), Event::NodeConnects(number));
         }
         Ok(())
+    }
+
+    /// A node's executor is killed, for good. The machine goes on: it tells
+    /// everybody at once who asks for it.
+    pub(super) fn node_killed(&mut self, number: u32) -> Result<(), Broken> {
+        let is_down = self.nodes[number as usize].down_until > self.agenda.now;
+        self.measured.faults += 1;
+        if is_down { Ok(()) } else { self.stop_node(number, false) }
     }
 
     /// A node's executor is gone with all that ran there.

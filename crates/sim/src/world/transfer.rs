@@ -79,6 +79,8 @@ pub(super) struct Transfer {
     /// Where it flows from and to on the nodes; `None` takes no time.
     pub(super) reads: Option<Medium>,
     pub(super) writes: Option<Medium>,
+    /// Of its bytes, how many are written once all have come.
+    pub(super) gathered: u64,
 }
 
 pub(super) struct Transfers {
@@ -175,6 +177,7 @@ impl Transfers {
             is_broken: false,
             reads: None,
             writes: None,
+            gathered: 0,
         });
         id
     }
@@ -314,12 +317,33 @@ impl World<'_> {
         self.transfers.open[place] = Some(transfer);
     }
 
+    /// A transfer has brought all its bytes: what of them was gathered is written now,
+    /// if anything was.
+    fn writes_the_rest(&mut self, place: usize) -> bool {
+        let Some(transfer) = &mut self.transfers.open[place] else { return false };
+        let (bytes, node) = (std::mem::take(&mut transfer.gathered), transfer.node);
+        if bytes == 0 {
+            return false;
+        }
+        let medium = transfer.writes;
+        let Some(written) = self.written(node, medium) else { return false };
+        let flow =
+            self.transfers.flows.begin(self.agenda.now, bytes as f64, &[written], place as u64);
+        if let Some(transfer) = &mut self.transfers.open[place] {
+            transfer.flow = Some(flow);
+        }
+        true
+    }
+
     pub(super) fn transfers_due(&mut self) -> Result<(), Broken> {
         let now = self.agenda.now;
         if self.transfers.planned == Some(now) {
             self.transfers.planned = None;
         }
         while let Some(place) = self.transfers.flows.complete(now) {
+            if self.writes_the_rest(place as usize) {
+                continue;
+            }
             let Some(transfer) = self.transfers.remove(place as usize) else { continue };
             let Transfer { id, node, bytes, ends, from, .. } = transfer;
             self.has_moved(&transfer);

@@ -90,6 +90,37 @@ fn what_other_nodes_are_sent_is_read_from_the_senders_disk() {
     assert!((3.0 - 1e-3..8.0).contains(&difference), "{difference} s");
 }
 
+/// One thread serves, so that its reads take turns with a task's as if they were one.
+#[test]
+fn a_task_shares_its_nodes_disk_with_all_that_is_served_as_with_one() {
+    let mut scenario = readers(4, 1, disk(1e7, 1e9));
+    (scenario.nodes[0].count, scenario.nodes[0].slots) = (4, 1);
+    scenario.workload.run = Durations::Fixed(seconds(30.0));
+    let policy = PolicyName::MaxComputeUtil;
+    scenario.workload.policy = PolicyOptions { policy, ..PolicyOptions::default() };
+    let figures = outcome(&scenario, 1);
+    assert_eq!((figures.store.objects, figures.peer.objects), (1, 3));
+    // The one that has it first reads it in two seconds beside three that are sent it,
+    // each of these in one.
+    let reads = figures.execute.seconds() - 30.0;
+    assert!((reads - 5.0 / 4.0).abs() < 0.03, "{reads} s");
+}
+
+#[test]
+fn what_comes_from_the_store_is_written_piece_by_piece_and_the_last_once_all_is_there() {
+    for (bytes, pieces) in [(1 << 19, 0.5), (1 << 20, 1.0), (3 << 19, 0.5), (3 << 20, 1.0)] {
+        let piece = f64::from(1 << 20);
+        let mut scenario = readers(1, 1, disk(1e15, 10.0 * piece));
+        scenario.store.bytes_per_s = piece;
+        let inputs =
+            Inputs { objects: 1, object_bytes: bytes, per_task: 1, choice: Choice::Cyclic };
+        scenario.workload.inputs = Some(inputs);
+        let expected = bytes as f64 / piece + pieces / 10.0;
+        let took = outcome(&scenario, 1).makespan.seconds();
+        assert!((took - expected).abs() < 0.01, "{bytes} bytes: {took} s for {expected} s");
+    }
+}
+
 #[test]
 fn what_memory_holds_is_read_at_its_pace() {
     let held = |bytes: f64| {

@@ -15,6 +15,22 @@ fn only(faults: Faults) -> Scenario {
 }
 
 #[test]
+fn what_a_killed_node_runs_is_run_again_elsewhere_and_it_does_not_come_back() {
+    let mut scenario = Scenario { nodes: vec![nodes(1, 1, None); 3], ..machine() };
+    (scenario.nodes[1].from, scenario.nodes[1].until) = (seconds(0.0), Some(seconds(15.0)));
+    // The third is killed before it would start.
+    (scenario.nodes[2].from, scenario.nodes[2].until) = (seconds(20.0), Some(seconds(15.0)));
+    scenario.workload.tasks = 6;
+    scenario.workload.run = Durations::Fixed(seconds(10.0));
+    let figures = outcome(&scenario, 1);
+    // Two run until 10 s, two begin then, and of these one is lost at 15 s: three are
+    // left for one node at 20 s.
+    assert_eq!((figures.done, figures.runs, figures.faults), (6, 7, 2));
+    let makespan = figures.makespan.seconds();
+    assert!((50.0..50.1).contains(&makespan), "{makespan} s");
+}
+
+#[test]
 fn beside_a_disk_that_hangs_for_a_while_all_goes_on_and_nothing_starts_twice() {
     let (faults, seeds) = over_seeds(100, |seed| {
         let mut scenario = only(Faults::default());

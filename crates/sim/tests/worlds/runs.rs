@@ -57,10 +57,7 @@ fn no_op_tasks_cost_messages_not_tasks() {
 fn slow_nodes_get_fewer_tasks() {
     let mut scenario = sleeps();
     scenario.workload.kind = TaskKind::Compute;
-    scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 3.0, from: Nanos(0), cache: None, disk: None },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None, disk: None },
-    ];
+    scenario.nodes = vec![NodeGroup { speed: 3.0, ..nodes(5, 4, None) }, nodes(5, 4, None)];
     let figures = outcome(&scenario, 1);
     // 400 tasks at 20 × 3 + 20 per second.
     assert_eq!(figures.ideal, seconds(5.0));
@@ -96,10 +93,7 @@ fn a_dispatcher_can_be_too_slow() {
 #[test]
 fn nodes_that_come_late_are_used_when_they_are_there() {
     let mut scenario = sleeps();
-    scenario.nodes = vec![
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: Nanos(0), cache: None, disk: None },
-        NodeGroup { count: 5, slots: 4, speed: 1.0, from: seconds(5.0), cache: None, disk: None },
-    ];
+    scenario.nodes = vec![nodes(5, 4, None), NodeGroup { from: seconds(5.0), ..nodes(5, 4, None) }];
     let figures = outcome(&scenario, 1);
     // 5 s × 20 slots, then 40: 300 are left for 7.5 s.
     let makespan = figures.makespan.seconds();
