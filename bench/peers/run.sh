@@ -16,7 +16,8 @@
 # PEERS_HOME    where environments are kept [~/.cache/falkon-peers]
 # PEERS_QUEUED  tasks queued to measure submission and memory [1000000]
 # PEERS_CALLS   calls of functions [10000]
-# PEERS_ONLY    "functions": leaves out all but the calls of Python functions
+# PEERS_ONLY    "functions": leaves out all but the calls of Python functions;
+#               "processes": leaves those out
 # PEERS_JSON    file to which the figures are added, one JSON object per line
 set -Eeuo pipefail
 cd "$(dirname "$0")/../.."
@@ -82,12 +83,15 @@ if have_python hyperqueue hyperqueue; then
     hyperqueue=$home/hyperqueue/bin/python
 fi
 callers=pool
-# What Falkon's own package needs.
-have_python msgspec msgspec cloudpickle && callers="falkon pool"
-have_python dask 'dask[distributed]' && callers+=" dask"
-have_python joblib joblib && callers+=" joblib"
-have_python ray ray && callers+=" ray"
-have_python parsl parsl && callers+=" parsl"
+only=${PEERS_ONLY:-}
+if [[ $only != processes ]]; then
+    # What Falkon's own package needs.
+    have_python msgspec msgspec cloudpickle && callers="falkon pool"
+    have_python dask 'dask[distributed]' && callers+=" dask"
+    have_python joblib joblib && callers+=" joblib"
+    have_python ray ray && callers+=" ray"
+    have_python parsl parsl && callers+=" parsl"
+fi
 "$falkon" --version
 echo "$(nproc) cores of $(sed -n 's/^model name.*: //p;T;q' /proc/cpuinfo), Linux $(uname -r), load $(cut -d' ' -f1 /proc/loadavg)"
 echo "$tasks times /bin/true, $slots at a time, $rounds rounds; start and end of the program included"
@@ -121,7 +125,6 @@ table() {
     }'
 }
 
-only=${PEERS_ONLY:-}
 if [[ $only == functions ]]; then
     contenders=
     hyperqueue=
@@ -151,6 +154,8 @@ if [ -n "$hyperqueue" ]; then
     (cd "$scratch" && "$hyperqueue" "$here/hyperqueue_table.py" "$falkon" "$rounds" \
         "${PEERS_QUEUED:-1000000}" ${json:+"$json"})
 fi
+
+[[ $only != processes ]] || exit 0
 
 # Each is given a mode and how many calls, and prints figures (functions.py).
 call_falkon() { PYTHONPATH="$here/../../python" FALKON_BINARY="$falkon" "$home/msgspec/bin/python" "$here/functions.py" falkon "$@"; }
