@@ -118,10 +118,18 @@ impl Inputs {
 /// found, as long as no object has more than
 /// [`crate::limits::INDEXED_EXECUTORS_MAX`] holders. Holders beyond that find
 /// an object's tasks only among the first
-/// [`crate::limits::SCAN_TASKS_MAX`] of the queue. Among tasks with several
-/// inputs, those wholly held are found just so, while of those held in part
-/// the best of the first [`crate::limits::SCAN_TASKS_MAX`] of the queue, and of
-/// [`crate::limits::PARTIAL_TASKS_MAX`] seen before, is taken.
+/// [`crate::limits::SCAN_TASKS_MAX`] of the queue. Of tasks with several
+/// inputs a decision looks at so many from the head of the queue on, at so many
+/// more that wait for what the executor holds (where the next decision goes
+/// on), and at [`crate::limits::PARTIAL_TASKS_MAX`] seen before: the first that
+/// is wholly there, or else the best of these, is taken. Nothing worse than the
+/// best of the first [`crate::limits::SCAN_TASKS_MAX`] of the queue is.
+///
+/// `tests/policies/beyond.rs` measures the difference to the exact scan, and
+/// prints it: where 5,000 tasks of one to four inputs wait for 200 executors, a
+/// choice finds up to 8 % less of its bytes in place than the scan's (the test
+/// fails beyond 10 %), and over a run up to 4.3 points less of all bytes are
+/// found in caches (5).
 #[derive(Debug)]
 pub struct Waiting {
     policy: Box<dyn Policy + Send + Sync>,

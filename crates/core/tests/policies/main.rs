@@ -2,6 +2,7 @@
 //! pseudo-code (of `queue-aware`: of its own description), and on its workload.
 
 mod agreement;
+mod beyond;
 mod oracle;
 mod workload;
 
