@@ -28,6 +28,8 @@ fn moods() -> Vec<(&'static str, Mood)> {
         ("kills", Mood { kills: 400, barren: 150, ..fair }),
         ("forgets", Mood { forgets: 30, remembers: 500, ..late }),
         ("denies", Mood { forgets: 20, ..late }),
+        // Nobody knows for long whether a submission was taken.
+        ("lost", Mood { unsure: 300, silent: 300, query_fails: 300, ..late }),
         ("holds", Mood { holds: 400, ..fair }),
         ("small", Mood { nodes: 2, ..fair }),
         ("down", Mood { down_until: 3600 * SECOND, ..fair }),
