@@ -1,5 +1,6 @@
 """A small cluster on one machine: network namespaces joined by links of limited
-bandwidth, a web server as the persistent store, and Falkon's own services.
+bandwidth, disks and processors that are limited too, a web server as the persistent
+store, and Falkon's own services.
 
 Everything is in mount, network and process namespaces of its own (`isolate`),
 so that nothing is left behind however the program ends.
@@ -18,6 +19,8 @@ import sys
 import threading
 import time
 
+import disk
+
 WORK = pathlib.Path("/run/work")
 STORE_PORT = 8000
 HUB = "10.77.0.254"
@@ -34,19 +37,27 @@ BURST_BYTES = 1 << 16
 # Short, so that small messages do not wait long behind large ones.
 QUEUE_BYTES = 1 << 18
 SECONDS_MAX = 900
+# Control groups of the tasks that compute, and the weight that they have together
+# beside all else on the machine.
+GROUPS = pathlib.Path("/run/groups")
+GROUP_WEIGHT = 10_000
+# So that what is measured has the processor when it wants it.
+NICE = -15
 
 
 def isolate():
     """Runs this program again in namespaces of its own, which end with it."""
     if os.environ.get("FALKON_BENCH_ISOLATED") == "1":
         return
-    for tool in ("ip", "tc", "unshare"):
+    for tool in ("ip", "tc", "unshare", "rustc"):
         if shutil.which(tool) is None:
-            sys.exit(f"{tool} is not there: install iproute2 and util-linux")
+            sys.exit(f"{tool} is not there: install iproute2, util-linux and Rust")
     command = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0:
         command += ["--map-root-user"]
     environment = dict(os.environ, FALKON_BENCH_ISOLATED="1")
+    if os.geteuid() == 0:
+        os.nice(NICE)
     os.execvpe(command[0], [*command, sys.executable, *sys.argv], environment)
 
 
@@ -70,6 +81,7 @@ class Cluster:
     def __init__(self, nodes, node_bandwidth, store_bandwidth):
         self.nodes = nodes
         self.processes = []
+        self.groups = None
         sh("mount", "-t", "tmpfs", "tmpfs", "/run")
         for folder in (WORK / "tmp", pathlib.Path("/run/netns")):
             folder.mkdir(parents=True)
@@ -99,6 +111,40 @@ class Cluster:
                 sh(*tc, "qdisc", "add", "dev", device, "root", "handle", "1:", "tbf",
                    "rate", rate, "burst", str(BURST_BYTES), "limit", str(QUEUE_BYTES))
 
+    def limit_disks(self, read_bytes_per_s, write_bytes_per_s):
+        """Gives each node a disk of its own: nothing of it is kept in memory."""
+        for node in range(self.nodes):
+            folder = WORK / f"disk-{node}.files"
+            for place in (folder, self.disk(node)):
+                place.mkdir()
+            disk.limited(self.disk(node), folder, read_bytes_per_s, write_bytes_per_s)
+
+    def disk(self, node):
+        return WORK / f"disk-{node}"
+
+    def limit_processors(self):
+        """Makes a place for control groups of the tasks; `ungroup` removes it."""
+        GROUPS.mkdir()
+        try:
+            sh("mount", "-t", "cgroup", "-o", "cpu", "cgroup", str(GROUPS))
+            weight, value = "cpu.shares", 262144
+        except RuntimeError:
+            sh("mount", "-t", "cgroup2", "cgroup2", str(GROUPS))
+            weight, value = "cpu.weight", GROUP_WEIGHT
+        self.groups = GROUPS / f"falkon-shaped-{time.time_ns()}"
+        self.groups.mkdir()
+        (self.groups / weight).write_text(str(value))
+        if weight == "cpu.weight":
+            (self.groups / "cgroup.subtree_control").write_text("+cpu")
+        (self.groups / "outside").mkdir()
+
+    def ungroup(self):
+        if self.groups is None:
+            return
+        for group in [*self.groups.iterdir(), self.groups]:
+            if group.is_dir():
+                wait_for(f"the processes of {group} to end", lambda: removed(group))
+
     def start(self, host, words, log):
         environment = dict(os.environ, TMPDIR=str(WORK / "tmp"), HOME=str(WORK))
         with open(WORK / log, "wb") as output:
@@ -125,6 +171,14 @@ class Cluster:
         for process in processes:
             process.wait(60)
             self.processes.remove(process)
+
+
+def removed(group):
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def wait_for(what, condition):
@@ -248,6 +302,7 @@ def probe():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["serve"]:
+        disk.prefer()
         StoreServer().serve_forever()
     elif sys.argv[1:] == ["probe"]:
         probe()

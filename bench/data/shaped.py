@@ -2,12 +2,15 @@
 """Data diffusion for real and simulated: the same work on the same machine.
 
     bench/data/shaped.py [--rounds N] [--workload NAME] [--policy NAME] [--json]
+    bench/data/shaped.py --mixed [--seconds N]
 
 Eight executors, a dispatcher and a store, each in a network namespace of its
 own, with links of limited bandwidth, run scaled versions of the papers' MI and
-stacking workloads under every policy. `falkon sim` runs the same on a machine
-with these bandwidths, and `falkon model` says what averages give. Needs Linux,
-iproute2, and root or the right to make user namespaces. FALKON is the program
+stacking workloads under every policy; tasks that read from disks of limited
+bandwidth; and tasks that compute on processors of which they get a share. `falkon
+sim` runs the same on a machine with these bandwidths, and `falkon model` says what
+averages give where disks take no time. With --mixed all kinds of work run at once.
+Needs Linux, iproute2, rustc, FUSE, and root. FALKON is the program
 [target/release/falkon].
 """
 
@@ -16,6 +19,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -37,6 +41,16 @@ STORE_BANDWIDTH = 5_500_000
 SIMULATIONS = 9
 OPERATION_SPREAD = 0.1
 MASK = (1 << 64) - 1
+# Of the simulator's draws at its default seed: those of objects and of run times.
+SEED_OBJECTS = 1 ^ 4
+SEED_RUNS = 1 ^ 2
+# Disks slower than links, as the papers' were (92 MB/s beside 1 Gb/s), and slower
+# when they are written.
+DISK_READ = 8_000_000
+DISK_WRITE = 6_000_000
+# A slot's processor: 1 ms in each 50 ms, so that sixteen of them take a third of one.
+SHARE_US = 1_000
+PERIOD_US = 50_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +66,27 @@ class Workload:
     # the same march in step, and what they read then depends on the last bit of
     # who is first.
     run_ms: int
-    # "uniform", or so many tasks in a row that read the same.
+    # "uniform", "zipf", or so many tasks in a row that read the same.
     choice: object
+    # "wait": nothing but time. "read": the object from the disk, then time.
+    # "compute": the object, then work for a slot's processor.
+    work: str = "wait"
+    # Run times are around `run_ms` by this share of it.
+    spread: float = 0.5
 
     def object_of(self, task):
-        if self.choice != "uniform":
-            return task // self.choice % self.objects
-        return min(int(fraction_of(4, task) * self.objects), self.objects - 1)
+        share = fraction_of(SEED_OBJECTS, task)
+        if self.choice == "uniform":
+            return min(int(share * self.objects), self.objects - 1)
+        if self.choice == "zipf":
+            return min(max(int((self.objects + 1) ** share), 1), self.objects) - 1
+        return task // self.choice % self.objects
 
     def run_s(self, task):
-        return self.run_ms / 1000 * (0.5 + fraction_of(5, task))
+        return self.run_ms / 1000 * (1 - self.spread + 2 * self.spread * fraction_of(SEED_RUNS, task))
+
+    def has_disks(self):
+        return self.work != "wait"
 
     def working_set_bytes(self):
         return self.object_bytes * len({self.object_of(task) for task in range(self.tasks)})
@@ -69,6 +94,8 @@ class Workload:
     def choice_toml(self):
         if self.choice == "uniform":
             return 'choice = "uniform"'
+        if self.choice == "zipf":
+            return 'choice = "zipf", exponent = 1.0'
         return f'choice = "sequential", times = {self.choice}'
 
 
@@ -77,6 +104,11 @@ WORKLOADS = [
     Workload("mi", 768, 64, 800_000, 20_000_000, 10, "uniform"),
     # Locality 5: each image holds five objects of the catalogue.
     Workload("stacking", 800, 160, 400_000, 20_000_000, 20, 5),
+    # What tasks read, what is fetched and what peers are sent share a disk that is
+    # slower than the link.
+    Workload("disks", 1024, 64, 1_600_000, 40_000_000, 100, "uniform", "read"),
+    # Tasks that read a little and compute for long.
+    Workload("computing", 480, 96, 800_000, 20_000_000, 1_500, "uniform", "compute"),
 ]
 
 
@@ -92,37 +124,80 @@ def fraction_of(seed, index):
     return (mixed >> 11) / (1 << 53)
 
 
+class Services:
+    """A dispatcher and executors whose caches are empty."""
+
+    def __init__(self, cluster, falkon, workload):
+        self.cluster, self.falkon, self.workload = cluster, falkon, workload
+        self.run = machine.WORK / "run"
+        self.run.mkdir()
+        self.executors = {}
+        self.others = []
+        self.access = ["--access", str(self.run / "d/access.json")]
+        self.start("head", [falkon, "start", "--dir", str(self.run / "d"), "--security", "none", "--force",
+                            "--listen", f"{machine.HEAD}:0"], "start.log")
+        machine.wait_for("the dispatcher", lambda: "dispatcher at" in self.log())
+
+    def log(self):
+        return (self.run / "start.log").read_text()
+
+    def start(self, host, words, log):
+        self.others.append(self.cluster.start(host, words, f"run/{log}"))
+
+    def start_executor(self, node, more=()):
+        place = self.cluster.disk(node) if self.workload.has_disks() else self.run
+        words = [self.falkon, "executor", *self.access, "--name", f"n{node}", "--slots", str(SLOTS),
+                 "--cache", f"{place}/cache-{node}={self.workload.cache_bytes}", *more]
+        self.executors[node] = self.cluster.start(f"n{node}", words, f"run/n{node}.log")
+
+    def wait_for_executors(self, count):
+        machine.wait_for("the executors", lambda: self.log().count(" joined") == count)
+
+    def kill_executor(self, node):
+        process = self.executors.pop(node)
+        process.kill()
+        process.wait()
+        self.cluster.processes.remove(process)
+
+    def end(self):
+        self.cluster.end([*self.others, *self.executors.values()])
+        places = [self.run]
+        if self.workload.has_disks():
+            places += [self.cluster.disk(node) / f"cache-{node}" for node in range(NODES)]
+        subprocess.run(["rm", "-rf", *map(str, places)], check=True)
+
+
+def task_line(cluster, workload, task):
+    """A task as a line of a task file."""
+    source = f"http://{machine.STORE}:{machine.STORE_PORT}/{workload.object_bytes}/{workload.object_of(task)}"
+    one = {"inputs": [f"in={source}"]}
+    if workload.work == "wait":
+        return {**one, "command": ["@sleep", f"{workload.run_s(task):.6f}"]}
+    share_us, period_us = (SHARE_US, PERIOD_US) if workload.work == "compute" else (0, 1)
+    words = [machine.WORK / "work", f"{workload.run_s(task):.6f}", cluster.groups, share_us, period_us]
+    return {**one, "command": [str(word) for word in words]}
+
+
 def run_real(cluster, falkon, workload, policy):
     """Runs a workload with executors whose caches are empty."""
-    run = machine.WORK / "run"
-    run.mkdir()
-    tasks = run / "tasks.jsonl"
-    with open(tasks, "w", encoding="utf-8") as lines:
-        for task in range(workload.tasks):
-            source = f"http://{machine.STORE}:{machine.STORE_PORT}/{workload.object_bytes}/{workload.object_of(task)}"
-            lines.write(json.dumps({"command": ["@sleep", f"{workload.run_s(task):.6f}"],
-                                    "inputs": [f"in={source}"]}) + "\n")
-    services = [cluster.start("head", [falkon, "start", "--dir", str(run / "d"), "--security", "none",
-                                       "--force", "--listen", f"{machine.HEAD}:0"], "run/start.log")]
-    access = ["--access", str(run / "d/access.json")]
-    machine.wait_for("the dispatcher", lambda: "dispatcher at" in (run / "start.log").read_text())
+    services = Services(cluster, falkon, workload)
     for node in range(NODES):
-        words = [falkon, "executor", *access, "--name", f"n{node}", "--slots", str(SLOTS),
-                 "--cache", f"{run}/cache-{node}={workload.cache_bytes}"]
-        services.append(cluster.start(f"n{node}", words, f"run/n{node}.log"))
-    machine.wait_for("the executors", lambda: (run / "start.log").read_text().count(" joined") == NODES)
+        services.start_executor(node)
+    services.wait_for_executors(NODES)
+    tasks = services.run / "tasks.jsonl"
+    lines = (json.dumps(task_line(cluster, workload, task)) + "\n" for task in range(workload.tasks))
+    tasks.write_text("".join(lines), encoding="utf-8")
     machine.counters()
     received = cluster.received()
-    done = cluster.run("head", [falkon, "submit", *access, "--policy", policy, "--wait", "--json",
+    done = cluster.run("head", [falkon, "submit", *services.access, "--policy", policy, "--wait", "--json",
                                 "--tasks", str(tasks)])
     store = machine.counters()["bytes"]
     # Messages and acknowledgements are a fraction of a percent.
     peers = max(cluster.received() - received - store, 0)
-    cluster.end(services)
+    services.end()
     if done.returncode != 0:
         raise RuntimeError(f"falkon submit: exit status {done.returncode}: {done.stderr.strip()[-2000:]}")
     results = [json.loads(line) for line in done.stdout.splitlines()]
-    subprocess.run(["rm", "-rf", str(run)], check=True)
     return summary(results, store, peers, workload)
 
 
@@ -154,32 +229,43 @@ def simulate(falkon, workload, policy, operation_s):
 
 
 def run_simulated(falkon, workload, policy, operation_s):
-    scenario = f"""
+    run = call_with_file(falkon, "sim", scenario(workload, policy, operation_s))
+    return shares_of(run["makespan_s"], run["reads"]["bytes"], run["store_bytes"], run["peer"]["bytes"], workload)
+
+
+def scenario(workload, policy, operation_s, nodes=((NODES, ""),), workload_more="", more=""):
+    """The machine and the work for the simulator: `nodes` are groups, how many and
+    what they have besides."""
+    disks = f"disk_read = {DISK_READ}\ndisk_write = {DISK_WRITE}\n" if workload.has_disks() else ""
+    # A builtin starts no process.
+    executor = "" if workload.has_disks() else "[executor]\nstart = 0"
+    groups = "".join(f"""
+[[nodes]]
+count = {count}
+slots = {SLOTS}
+cache = {workload.cache_bytes}
+{disks}{group_more}
+""" for count, group_more in nodes)
+    return f"""
 name = "{workload.name}-{policy}"
 [workload]
 tasks = {workload.tasks}
 kind = "compute"
-run_min = {workload.run_ms / 2000}
-run_max = {1.5 * workload.run_ms / 1000}
+run_min = {(1 - workload.spread) * workload.run_ms / 1000}
+run_max = {(1 + workload.spread) * workload.run_ms / 1000}
 inputs = {{ objects = {workload.objects}, size = {workload.object_bytes}, {workload.choice_toml()} }}
+{workload_more}
 [policy]
 name = "{policy}"
-[[nodes]]
-count = {NODES}
-slots = {SLOTS}
-cache = {workload.cache_bytes}
+{groups}
 [network]
 node_bandwidth = {NODE_BANDWIDTH}
 dispatcher_bandwidth = "100Gb/s"
 [store]
 bandwidth = {STORE_BANDWIDTH}
 operation = {operation_s:.6f}
-# What computes is `@sleep`, which starts no process.
-[executor]
-start = 0
-"""
-    run = call_with_file(falkon, "sim", scenario)
-    return shares_of(run["makespan_s"], run["reads"]["bytes"], run["store_bytes"], run["peer"]["bytes"], workload)
+{executor}
+{more}"""
 
 
 def run_model(falkon, workload, hits):
@@ -226,14 +312,15 @@ def compare(cluster, falkon, workload, policies, rounds, operation_s):
     for policy in policies:
         middle, real_least_s, real_most_s = median_of(real[policy])
         simulated, sim_least_s, sim_most_s = simulate(falkon, workload, policy, operation_s)
-        model = run_model(falkon, workload, middle)
+        # The model knows of no disks.
+        model = None if workload.has_disks() else run_model(falkon, workload, middle)
         rows.append({
             "workload": workload.name, "policy": policy, "real": middle,
             "real_least_s": real_least_s, "real_most_s": real_most_s,
             "simulated": simulated, "simulated_least_s": sim_least_s, "simulated_most_s": sim_most_s,
             "real_of_simulated": middle["seconds"] / simulated["seconds"],
-            "model_s": model, "model_error": model / middle["seconds"] - 1,
-            "model_estimated_hits_s": run_model(falkon, workload, None)})
+            "model_s": model, "model_error": model and model / middle["seconds"] - 1,
+            "model_estimated_hits_s": model and run_model(falkon, workload, None)})
     return rows
 
 
@@ -272,11 +359,12 @@ def table(rows):
               f"{row['simulated_least_s']:8.2f}-{row['simulated_most_s']:<6.2f}"
               f"{row['real_of_simulated']:7.3f}{shares(real):>14}{shares(simulated):>14}"
               f"{real['store_of_working_set']:8.2f}{simulated['store_of_working_set']:6.2f}"
-              f"{row['model_s']:8.2f}{100 * row['model_error']:7.1f}%")
+              + (f"{row['model_s']:8.2f}{100 * row['model_error']:7.1f}%" if row["model_s"] else ""))
     ratios = [abs(row["real_of_simulated"] - 1) for row in rows]
-    errors = [abs(row["model_error"]) for row in rows]
+    errors = [abs(row["model_error"]) for row in rows if row["model_s"]]
     print(f"real against simulated: {100 * statistics.mean(ratios):.1f} % apart on average, {100 * max(ratios):.1f} % at most")
-    print(f"model with the hits measured: {100 * statistics.mean(errors):.1f} % off on average, {100 * max(errors):.1f} % at most")
+    if errors:
+        print(f"model with the hits measured: {100 * statistics.mean(errors):.1f} % off on average, {100 * max(errors):.1f} % at most")
     for name in dict.fromkeys(row["workload"] for row in rows):
         pairs = swapped([row for row in rows if row["workload"] == name])
         for is_chance, what in ((False, "order of policies differs"), (True, "as long, within the spread of runs")):
@@ -293,6 +381,8 @@ def main():
     parser.add_argument("--workload", action="append", choices=[one.name for one in WORKLOADS])
     parser.add_argument("--policy", action="append", choices=POLICIES)
     parser.add_argument("--json", action="store_true", help="a line of JSON for each row instead of the table")
+    parser.add_argument("--mixed", action="store_true", help="a run of all kinds of work instead, see mixed.py")
+    parser.add_argument("--seconds", type=int, default=600, help="for how long tasks of --mixed come [600]")
     arguments = parser.parse_args()
     root = pathlib.Path(__file__).resolve().parents[2]
     falkon = os.path.abspath(os.environ.get("FALKON", root / "target/release/falkon"))
@@ -305,11 +395,26 @@ def main():
     print(f"{NODES} nodes x {SLOTS} slots, {NODE_BANDWIDTH / 1e6} MB/s each, store {STORE_BANDWIDTH / 1e6} MB/s; measured "
           f"{floor['bytes_per_s'] / 1e6:.2f} MB/s and {1000 * floor['operation_s']:.2f} ms for a byte; "
           f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
+    cluster.limit_disks(DISK_READ, DISK_WRITE)
+    cluster.limit_processors()
+    machine.sh("rustc", "--edition", "2024", "-O", "-o", str(machine.WORK / "work"),
+               str(pathlib.Path(__file__).resolve().parent / "work.rs"))
+    try:
+        measure(cluster, falkon, arguments, floor["operation_s"])
+    finally:
+        cluster.end(list(cluster.processes))
+        cluster.ungroup()
+
+
+def measure(cluster, falkon, arguments, operation_s):
+    if arguments.mixed:
+        import mixed
+        return mixed.main(cluster, falkon, arguments.seconds, operation_s)
     rows = []
     for workload in WORKLOADS:
         if arguments.workload is None or workload.name in arguments.workload:
             rows += compare(cluster, falkon, workload, arguments.policy or POLICIES,
-                            max(arguments.rounds, 1), floor["operation_s"])
+                            max(arguments.rounds, 1), operation_s)
     if arguments.json:
         for row in rows:
             print(json.dumps(row))
@@ -318,6 +423,8 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("shaped: it was told to end"))
+    sys.modules["shaped"] = sys.modules["__main__"]
     try:
         main()
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:

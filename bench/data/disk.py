@@ -1,0 +1,318 @@
+"""A disk of limited bandwidth: a folder that is read and written no faster than
+so many bytes per second, with nothing of it in the page cache.
+
+It is a file system of its own (FUSE, spoken to the kernel without a library) over
+a folder, usually one in memory. Reads and writes take turns, each for as long as
+its bytes take, so that all who use the disk share its time; names, sizes and dates
+take none. Needs /dev/fuse.
+
+    disk.py MOUNTPOINT FOLDER READ_BYTES_PER_S WRITE_BYTES_PER_S
+"""
+
+import collections
+import ctypes
+import errno
+import os
+import pathlib
+import select
+import struct
+import subprocess
+import sys
+import time
+
+# The most that one request moves, which is what one user of the disk gets while
+# others wait.
+PIECE_BYTES = 1 << 16
+# An idle disk may be ahead of its rate by so much: who reads piece by piece then
+# loses nothing between two of them, nor when the machine is busy.
+AHEAD_S = 0.01
+# Above whatever else the machine does.
+PRIORITY = 5
+# How long the kernel may believe names and attributes, which change through it alone.
+VALID_S = 3600
+
+ROOT = 1
+DIRECT_IO = 1
+HEADER = struct.Struct("<IIQQIIIHH")
+ANSWER = struct.Struct("<IiQ")
+ATTRIBUTES = struct.Struct("<6Q10I")
+(LOOKUP, FORGET, GETATTR, SETATTR, READLINK, SYMLINK) = (1, 2, 3, 4, 5, 6)
+(MKDIR, UNLINK, RMDIR, RENAME, LINK, OPEN, READ, WRITE, STATFS, RELEASE) = (9, 10, 11, 12, 13, 14, 15, 16, 17, 18)
+(FSYNC, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, FSYNCDIR) = (20, 25, 26, 27, 28, 29, 30)
+(CREATE, INTERRUPT, DESTROY, BATCH_FORGET, RENAME2) = (35, 36, 38, 42, 45)
+(SET_MODE, SET_SIZE, SET_ATIME, SET_MTIME, SET_ATIME_NOW, SET_MTIME_NOW) = (1, 8, 16, 32, 128, 256)
+
+
+def limited(mountpoint, folder, read_bytes_per_s, write_bytes_per_s):
+    """Mounts a disk, which a process of its own serves until that is killed;
+    that process."""
+    words = [sys.executable, __file__, str(mountpoint), str(folder), str(read_bytes_per_s), str(write_bytes_per_s)]
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not os.path.ismount(mountpoint):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"no file system at {mountpoint}: see above")
+        time.sleep(0.01)
+    return process
+
+
+class Clock:
+    """When the disk has done what it was asked for."""
+
+    def __init__(self, read_bytes_per_s, write_bytes_per_s):
+        self.rates = {READ: read_bytes_per_s, WRITE: write_bytes_per_s}
+        self.free_at = 0.0
+        self.waiting = collections.deque()
+
+    def add(self, kind, count, answer):
+        self.free_at = max(self.free_at, time.monotonic() - AHEAD_S) + count / self.rates[kind]
+        self.waiting.append((self.free_at, answer))
+
+    def wait_s(self):
+        return max(self.waiting[0][0] - time.monotonic(), 0) if self.waiting else None
+
+    def due(self):
+        now = time.monotonic()
+        while self.waiting and self.waiting[0][0] <= now:
+            yield self.waiting.popleft()[1]
+
+
+class Disk:
+    """The kernel's requests, answered from a folder."""
+
+    def __init__(self, device, folder, clock):
+        self.device = device
+        self.clock = clock
+        # By number: a descriptor of the file, and how often the kernel looked it up.
+        self.nodes = {ROOT: [os.open(folder, os.O_PATH), 1, 0]}
+        self.numbers = {}
+        self.next = ROOT + 1
+        self.does = {
+            LOOKUP: self.lookup, GETATTR: self.getattr, SETATTR: self.setattr, READLINK: self.readlink,
+            SYMLINK: self.symlink, MKDIR: self.mkdir, UNLINK: self.unlink, RMDIR: self.rmdir,
+            RENAME: self.rename, RENAME2: self.rename2, LINK: self.link, OPEN: self.open, READ: self.read,
+            WRITE: self.write, STATFS: self.statfs, RELEASE: self.release, FSYNC: self.nothing,
+            FLUSH: self.nothing, INIT: self.init, OPENDIR: self.opendir, READDIR: self.readdir,
+            RELEASEDIR: self.nothing, FSYNCDIR: self.nothing, CREATE: self.create, DESTROY: self.nothing,
+        }
+
+    def serve(self):
+        buffer = PIECE_BYTES + 4096
+        while True:
+            ready, _, _ = select.select([self.device], [], [], self.clock.wait_s())
+            for answer in self.clock.due():
+                self.say(*answer)
+            if not ready:
+                continue
+            try:
+                request = os.read(self.device, buffer)
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    continue
+                return
+            self.handle(request)
+
+    def handle(self, request):
+        length, kind, unique, node, *_ = HEADER.unpack_from(request)
+        body = request[HEADER.size:length]
+        if kind in (FORGET, BATCH_FORGET, INTERRUPT):
+            self.forget(kind, node, body)
+            return
+        try:
+            answer = self.does[kind](node, body)
+        except KeyError:
+            self.say(unique, -errno.ENOSYS, b"")
+        except OSError as error:
+            self.say(unique, -error.errno, b"")
+        else:
+            if kind in (READ, WRITE):
+                count = len(answer) if kind == READ else struct.unpack_from("<I", answer)[0]
+                self.clock.add(kind, count, (unique, 0, answer))
+            else:
+                self.say(unique, 0, answer)
+
+    def say(self, unique, error, body):
+        try:
+            os.write(self.device, ANSWER.pack(ANSWER.size + len(body), error, unique) + body)
+        except OSError as failed:
+            # Nobody waits for it any more.
+            if failed.errno != errno.ENOENT:
+                raise
+
+    def path(self, node):
+        return f"/proc/self/fd/{self.nodes[node][0]}"
+
+    def forget(self, kind, node, body):
+        if kind == INTERRUPT:
+            return
+        gone = [(node, *struct.unpack_from("<Q", body))] if kind == FORGET else struct.iter_unpack("<QQ", body[8:])
+        for number, lookups in gone:
+            entry = self.nodes.get(number)
+            if entry is None or number == ROOT:
+                continue
+            entry[1] -= lookups
+            if entry[1] <= 0:
+                os.close(entry[0])
+                del self.nodes[number], self.numbers[entry[2]]
+
+    def attributes(self, found):
+        times = (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
+        return ATTRIBUTES.pack(
+            found.st_ino, found.st_size, found.st_blocks, *(at // 10**9 for at in times),
+            *(at % 10**9 for at in times), found.st_mode, found.st_nlink, found.st_uid, found.st_gid, 0, 4096, 0)
+
+    def entry(self, parent, name):
+        place = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=self.nodes[parent][0])
+        found = os.stat(place)
+        number = self.numbers.get(found.st_ino)
+        if number is None:
+            number, self.next = self.next, self.next + 1
+            self.numbers[found.st_ino] = number
+            self.nodes[number] = [place, 1, found.st_ino]
+        else:
+            os.close(place)
+            self.nodes[number][1] += 1
+        return struct.pack("<4Q2I", number, 0, VALID_S, VALID_S, 0, 0) + self.attributes(found)
+
+    def with_attributes(self, node):
+        return struct.pack("<QII", VALID_S, 0, 0) + self.attributes(os.stat(self.nodes[node][0]))
+
+    def init(self, _node, body):
+        major, minor, ahead, _ = struct.unpack_from("<4I", body)
+        big_writes, pages = 1 << 5, 1 << 22
+        return struct.pack("<4I2H2I2H2IH11H", major, min(minor, 38), ahead, big_writes | pages, 64, 48,
+                           PIECE_BYTES, 1, PIECE_BYTES // 4096, 0, 0, 0, 0, *(0,) * 11)
+
+    def lookup(self, node, body):
+        return self.entry(node, body[:-1])
+
+    def getattr(self, node, _body):
+        return self.with_attributes(node)
+
+    def setattr(self, node, body):
+        valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, *_ = struct.unpack_from("<2I6Q8I", body)
+        path = self.path(node)
+        if valid & SET_MODE:
+            os.chmod(path, mode & 0o7777)
+        if valid & SET_SIZE:
+            os.truncate(path, size)
+        if valid & (SET_ATIME | SET_MTIME):
+            now, before = time.time_ns(), os.stat(path)
+            times = []
+            for set_, now_, at, at_ns, old in ((SET_ATIME, SET_ATIME_NOW, atime, atime_ns, before.st_atime_ns),
+                                               (SET_MTIME, SET_MTIME_NOW, mtime, mtime_ns, before.st_mtime_ns)):
+                times.append(now if valid & now_ else at * 10**9 + at_ns if valid & set_ else old)
+            os.utime(path, ns=tuple(times))
+        return self.with_attributes(node)
+
+    def readlink(self, node, _body):
+        return os.fsencode(os.readlink("", dir_fd=self.nodes[node][0]))
+
+    def symlink(self, node, body):
+        name, target, _ = body.split(b"\0")
+        os.symlink(target, name, dir_fd=self.nodes[node][0])
+        return self.entry(node, name)
+
+    def mkdir(self, node, body):
+        name = body[8:-1]
+        os.mkdir(name, struct.unpack_from("<I", body)[0] & 0o7777, dir_fd=self.nodes[node][0])
+        return self.entry(node, name)
+
+    def unlink(self, node, body):
+        os.unlink(body[:-1], dir_fd=self.nodes[node][0])
+        return b""
+
+    def rmdir(self, node, body):
+        os.rmdir(body[:-1], dir_fd=self.nodes[node][0])
+        return b""
+
+    def rename(self, node, body):
+        return self.move(node, struct.unpack_from("<Q", body)[0], body[8:])
+
+    def rename2(self, node, body):
+        to, flags, _ = struct.unpack_from("<Q2I", body)
+        if flags:
+            raise OSError(errno.EINVAL, "neither exchanges nor keeps what is there")
+        return self.move(node, to, body[16:])
+
+    def move(self, node, to, names):
+        old, new, _ = names.split(b"\0")
+        os.rename(old, new, src_dir_fd=self.nodes[node][0], dst_dir_fd=self.nodes[to][0])
+        return b""
+
+    def link(self, node, body):
+        old, name = struct.unpack_from("<Q", body)[0], body[8:-1]
+        os.link(self.path(old), name, dst_dir_fd=self.nodes[node][0], follow_symlinks=True)
+        return self.entry(node, name)
+
+    def open(self, node, body):
+        flags = struct.unpack_from("<I", body)[0] & ~(os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_DIRECT)
+        return struct.pack("<QII", os.open(self.path(node), flags), DIRECT_IO, 0)
+
+    def create(self, node, body):
+        flags, mode, _, _ = struct.unpack_from("<4I", body)
+        name = body[16:-1]
+        place = os.open(name, (flags | os.O_CREAT) & ~os.O_DIRECT, mode & 0o7777, dir_fd=self.nodes[node][0])
+        return self.entry(node, name) + struct.pack("<QII", place, DIRECT_IO, 0)
+
+    def read(self, _node, body):
+        place, offset, size = struct.unpack_from("<QQI", body)
+        return os.pread(place, size, offset)
+
+    def write(self, _node, body):
+        place, offset, size = struct.unpack_from("<QQI", body)
+        return struct.pack("<II", os.pwrite(place, body[40:40 + size], offset), 0)
+
+    def release(self, _node, body):
+        os.close(struct.unpack_from("<Q", body)[0])
+        return b""
+
+    def opendir(self, _node, _body):
+        return struct.pack("<QII", 0, 0, 0)
+
+    def readdir(self, node, body):
+        _, offset, size = struct.unpack_from("<QQI", body)
+        names = sorted(os.listdir(self.path(node)))
+        said = b""
+        for at, name in enumerate(names[offset:], offset + 1):
+            text = os.fsencode(name)
+            found = os.stat(name, dir_fd=self.nodes[node][0], follow_symlinks=False)
+            line = struct.pack("<QQII", found.st_ino, at, len(text), found.st_mode >> 12) + text
+            line += bytes(-len(line) % 8)
+            if len(said) + len(line) > size:
+                break
+            said += line
+        return said
+
+    def statfs(self, node, _body):
+        found = os.statvfs(self.path(node))
+        return struct.pack("<5Q4I6I", found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree,
+                           found.f_bsize, 255, found.f_frsize, 0, *(0,) * 6)
+
+    def nothing(self, _node, _body):
+        return b""
+
+
+def prefer():
+    """Lets this process go before others, where it may say so."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(PRIORITY))
+    except PermissionError:
+        pass
+
+
+def main():
+    prefer()
+    mountpoint, folder, read_bytes_per_s, write_bytes_per_s = sys.argv[1:]
+    device = os.open("/dev/fuse", os.O_RDWR)
+    libc = ctypes.CDLL(None, use_errno=True)
+    options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()},max_read={PIECE_BYTES}"
+    words = (b"disk", os.fsencode(mountpoint), b"fuse")
+    if libc.mount(*words, ctypes.c_ulong(0), options.encode()) != 0:
+        number = ctypes.get_errno()
+        sys.exit(f"cannot mount a file system at {mountpoint}: {os.strerror(number)}")
+    Disk(device, pathlib.Path(folder), Clock(float(read_bytes_per_s), float(write_bytes_per_s))).serve()
+
+
+if __name__ == "__main__":
+    main()
