@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test figures test-htcondor test-kubernetes hostile soak
+.PHONY: build demo test figures test-htcondor test-kubernetes hostile soak mutants
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -25,3 +25,6 @@ hostile: ## Ten minutes of peers that prove who they are and mean ill
 
 soak: build ## An hour of real services that are killed, paused, cut off and short of disk (as root, with iproute2)
 	tests/soak.py
+
+mutants: ## Plants 300 small defects, another sample each time, and says which no test finds
+	tests/mutants.py

@@ -251,3 +251,26 @@ pub(crate) fn data_bytes_max(data: &AssignedData) -> u64 {
     let objects: u64 = data.objects.iter().map(located_bytes_max).sum();
     1 + HEAD_BYTES_MAX + objects + data.inputs.encoded_bytes() + data.outputs.encoded_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The most that rows take is no less than they take, and little more.
+    #[test]
+    fn rows_take_what_their_bounds_say_and_hardly_less() {
+        let number = i64::MIN;
+        for count in [0, 1, 5, 40, 5000] {
+            let factors = vec![Range { start: number, step: number, count: u64::MAX }; count];
+            let computed = Rows::Computed { factors, offset: u64::MAX };
+            let mut packed = Packed::default();
+            for length in 0..count {
+                assert!(packed.push(&vec![b'x'; length % 300]));
+            }
+            for rows in [computed, Rows::Packed(packed)] {
+                let (most, taken) = (rows_bytes_max(&rows), rows.encoded_bytes());
+                assert!((taken..=taken + 16).contains(&most), "{taken} bytes, at most {most}");
+            }
+        }
+    }
+}

@@ -34,12 +34,29 @@ fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use super::{Time, date};
 
     #[test]
     fn days_become_dates() {
         assert_eq!(date(0), (1970, 1, 1));
         assert_eq!(date(11_016), (2000, 2, 29));
         assert_eq!(date(20_778), (2026, 11, 21));
+        // Every day of four centuries is the one after the day before.
+        let mut last = date(0);
+        for day in 1..146_098 {
+            let (year, month, of_month) = date(day);
+            let next = [(last.0, last.1, last.2 + 1), (last.0, last.1 + 1, 1), (last.0 + 1, 1, 1)];
+            assert!(next.contains(&(year, month, of_month)), "{day}: {year}-{month}-{of_month}");
+            assert!((1..=12).contains(&month) && (1..=31).contains(&of_month));
+            last = (year, month, of_month);
+        }
+        assert_eq!(last, (2370, 1, 1));
+    }
+
+    #[test]
+    fn a_time_has_its_hour_and_its_milliseconds() {
+        let time = ((20_778 * 24 + 23) * 60 + 58) * 60 + 59;
+        assert_eq!(Time(time * 1_000_000 + 987_654).utc(), "2026-11-21T23:58:59.987Z");
+        assert_eq!(Time(0).utc(), "1970-01-01T00:00:00.000Z");
     }
 }

@@ -1,9 +1,9 @@
 //! A task that was started to come after another, and the word to take it back
 //! that crosses the other's end.
 
-use falkon_core::dispatch::{Assigned, BatchId, Order, Prepare};
+use falkon_core::dispatch::{Assigned, BatchId, Held, Order, Prepare};
 use falkon_core::execute::{Action, Event, Executor, TaskKey};
-use falkon_core::limits::AHEAD_CHAIN_TASKS_MAX;
+use falkon_core::limits::{AHEAD_CHAIN_TASKS_MAX, RUNNING_TASKS_MAX};
 use falkon_core::result::{Outcome, Tries};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, TaskClass, TaskId, Time};
 use std::sync::Arc;
@@ -15,6 +15,13 @@ fn actions(executor: &mut Executor) -> Vec<Action> {
         executor.check().expect("the executor's books are in order");
         actions.push(action);
     }
+    actions
+}
+
+/// The same where a check of all books at each step would take too long.
+fn actions_unchecked(executor: &mut Executor) -> Vec<Action> {
+    let actions = std::iter::from_fn(|| executor.poll_action()).collect();
+    executor.check().expect("the executor's books are in order");
     actions
 }
 
@@ -43,7 +50,12 @@ fn ended(task: u64, ended: u64) -> Event {
 
 /// An executor with one slot that was sent `count` tasks.
 fn executor(count: u64) -> Executor {
-    let mut executor = Executor::new(1, "one slot".to_owned(), Resources::cpus(1));
+    sent(count, Resources::cpus(1))
+}
+
+/// An executor that was sent `count` tasks of one slot each.
+fn sent(count: u64, capacity: Resources) -> Executor {
+    let mut executor = Executor::new(1, "node".to_owned(), capacity);
     executor.handle(Time(1), Event::Connected);
     let mut rows = Packed::default();
     for _ in 0..count {
@@ -82,16 +94,47 @@ fn a_task_taken_back_as_the_one_before_it_ends_is_started_again() {
     executor.handle(Time(5), Event::TakenBack(key(1)));
     assert_eq!(started(&actions(&mut executor)), [1]);
     executor.handle(Time(6), ended(1, 4));
-    let outcomes: Vec<Outcome> = actions(&mut executor)
-        .iter()
-        .filter_map(|action| match action {
-            Action::Update(update) => Some(&update.reports),
-            _ => None,
-        })
-        .flatten()
-        .map(|report| report.outcome)
-        .collect();
-    assert_eq!(outcomes, [Outcome::Exit(0)]);
+    assert_eq!(reported(&actions(&mut executor)), [(1, Outcome::Exit(0))]);
+}
+
+/// Tasks that updates report, and how they ended.
+fn reported(actions: &[Action]) -> Vec<(u64, Outcome)> {
+    let updates = actions.iter().filter_map(|action| match action {
+        Action::Update(update) => Some(&update.reports),
+        _ => None,
+    });
+    updates.flatten().map(|report| (report.first.0, report.outcome)).collect()
+}
+
+#[test]
+fn a_task_taken_back_as_the_one_before_it_ends_and_cancelled_is_not_started_again() {
+    let mut executor = executor(2);
+    assert_eq!(started(&actions(&mut executor)), [0, 1]);
+    executor.handle(Time(3), Event::Order(Order { recall: 1, ..Order::default() }));
+    executor.handle(Time(4), ended(0, 4));
+    actions(&mut executor);
+    let (instance, first, tries) = (InstanceId(0), TaskId(1), Tries::default());
+    let cancel = vec![Held { instance, first, count: 1, tries }];
+    executor.handle(Time(5), Event::Order(Order { cancel, acknowledged: 1, ..Order::default() }));
+    let mut all = actions(&mut executor);
+    executor.handle(Time(6), Event::TakenBack(key(1)));
+    all.extend(actions(&mut executor));
+    assert_eq!(started(&all), [0u64; 0]);
+    let ended: Vec<u64> = reported(&all).iter().map(|(task, _)| *task).collect();
+    assert_eq!(ended, [1]);
+}
+
+#[test]
+fn an_executor_runs_as_many_as_it_can_tell_of() {
+    let count = RUNNING_TASKS_MAX as u64 + 1;
+    let mut executor = sent(count, Resources::cpus(u32::MAX));
+    let all = actions_unchecked(&mut executor);
+    let in_line = |all: &[Action]| lines(all).iter().filter(|(_, after)| after.is_some()).count();
+    assert_eq!(
+        (started(&all).len() as u64, in_line(&all)),
+        (count, 1),
+        "the last waits for another"
+    );
 }
 
 /// What each task that is started is to come after.

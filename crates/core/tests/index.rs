@@ -49,6 +49,8 @@ struct Model {
     coming: BTreeMap<(u64, u128), Option<u64>>,
     /// To whom each object was first on its way, and then to whom.
     order: Vec<(u64, u128)>,
+    /// Objects that somebody held when another number of tasks came to want them.
+    rewanted: BTreeSet<ObjectNo>,
 }
 
 impl Model {
@@ -74,11 +76,17 @@ impl Model {
                 let (count, known) = self.wanted.entry(object).or_insert((0, number));
                 assert_eq!(*known, number, "a number in use stays");
                 *count += 1;
+                if self.holds.iter().any(|(_, held)| *held == object) {
+                    self.rewanted.insert(number);
+                }
             }
             Step::Unwant(object) => {
                 let Some((count, number)) = self.wanted.get_mut(&object) else { return };
                 self.index.unwant(*number);
                 *count -= 1;
+                if self.holds.iter().any(|(_, held)| *held == object) {
+                    self.rewanted.insert(*number);
+                }
                 if *count == 0 {
                     self.wanted.remove(&object);
                 }
@@ -158,7 +166,9 @@ impl Model {
         });
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        let rewanted: Vec<ObjectNo> = std::iter::from_fn(|| self.index.next_rewanted()).collect();
+        assert!(rewanted.into_iter().eq(std::mem::take(&mut self.rewanted)));
         for object in 0..OBJECTS {
             let holders: BTreeSet<Place> = self
                 .holds

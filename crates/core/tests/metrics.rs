@@ -28,6 +28,7 @@ fn hit_ratios_are_parts_of_all_accesses() {
     for (found, expected) in [(of.local, 0.25), (of.peer, 0.75), (of.store, 0.0)] {
         close(found, expected);
     }
+    assert_eq!(usage.all(), count(100, 40));
     // Empty files are accessed too.
     let empty = Usage { store: count(2, 0), ..Usage::default() };
     close(HitRatios::of(&empty).unwrap().store, 1.0);
@@ -354,14 +355,26 @@ fn what_is_observed_adds_up_whatever_the_order() {
         let mut all = Usage::default();
         tasks.iter().for_each(|(_, usage)| all.add(usage));
         assert_eq!(*observed.usage(), all, "seed {seed}");
-        for most in [2, 7, METRIC_INTERVALS_MAX] {
+        for most in [2, 7, METRIC_INTERVALS_MAX, usize::MAX] {
             let intervals = observed.intervals(most);
+            let most = most.min(METRIC_INTERVALS_MAX);
             assert!(!intervals.is_empty() && intervals.len() <= most, "seed {seed}");
             let mut sum = Usage::default();
             intervals.iter().for_each(|interval| sum.add(&interval.usage));
             let ended: u64 = intervals.iter().map(|interval| interval.ended).sum();
             assert_eq!((sum, ended), (all, tasks.len() as u64), "seed {seed}");
             assert!(intervals[0].from.0 >= first, "seed {seed}");
+            if let [_, middle, _, ..] = intervals[..]
+                && most == METRIC_INTERVALS_MAX
+                && middle.micros > 1000
+            {
+                // Half as long, there would be too many.
+                let number = |time: Time| time.0 / (middle.micros / 2);
+                let all = tasks.iter().flat_map(|(times, _)| [times.started, times.ended]);
+                let numbers: Vec<u64> = all.map(number).collect();
+                let span = numbers.iter().max().unwrap() - numbers.iter().min().unwrap() + 1;
+                assert!(span > most as u64, "seed {seed}: {span} intervals would do");
+            }
             for pair in intervals.windows(2) {
                 assert_eq!(pair[0].from.after(pair[0].micros), pair[1].from, "seed {seed}");
             }

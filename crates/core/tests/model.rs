@@ -229,6 +229,42 @@ fn what_makes_no_sense_is_named() {
     assert_eq!(fails(workload(), machine(), Some(hits)), ModelError::Shares { sum: 0.9 });
     let none = Workload { objects: 0, ..workload() };
     assert_eq!(fails(none, machine(), None), ModelError::NoObjects);
+    for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+        let workloads = [
+            Workload { run_s: wrong, ..workload() },
+            Workload { dispatch_s: wrong, ..workload() },
+            Workload { objects_per_task: wrong, ..workload() },
+            Workload { object_bytes: wrong, ..workload() },
+            Workload { arrivals_per_s: Some(wrong), ..workload() },
+        ];
+        for (workload, name) in workloads.into_iter().zip([
+            "run_s",
+            "dispatch_s",
+            "objects_per_task",
+            "object_bytes",
+            "arrivals_per_s",
+        ]) {
+            let said = fails(workload, machine(), None).to_string();
+            assert!(said.starts_with(&format!("{name} is ")), "{wrong}: {said}");
+        }
+        let machines = [
+            (Machine { cache_bytes: wrong, ..machine() }, "cache_bytes"),
+            (Machine { node_bytes_per_s: wrong, ..machine() }, "node_bytes_per_s"),
+            (Machine { store_bytes_per_s: wrong, ..machine() }, "store_bytes_per_s"),
+        ];
+        for (machine, name) in machines {
+            let said = fails(workload(), machine, None).to_string();
+            assert!(said.starts_with(&format!("{name} is ")), "{wrong}: {said}");
+        }
+    }
+    // Nothing is no data, no cache and no overhead; it is no time and no rate.
+    let free = Workload { dispatch_s: 0.0, object_bytes: 0.0, ..workload() };
+    assert!(Farm::new(free, Machine { cache_bytes: 0.0, ..machine() }, None).is_ok());
+    let still = Workload { run_s: 0.0, ..workload() };
+    assert_eq!(fails(still, machine(), None).to_string().split(' ').next(), Some("run_s"));
+    // A workload that reads nothing needs no links.
+    let dry = Workload { objects_per_task: 0.0, ..workload() };
+    assert!(Farm::new(dry, Machine { store_bytes_per_s: 0.0, ..machine() }, None).is_ok());
 }
 
 fn farms() -> impl Strategy<Value = Farm> {

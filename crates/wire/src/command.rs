@@ -356,3 +356,26 @@ pub fn unpack_row(row: &[u8]) -> Result<Vec<&[u8]>, DecodeError> {
         count => Err(DecodeError::Trailing(count)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Form::{self, Base, BaseStem, Directory, Stem, Whole};
+
+    #[test]
+    fn parts_of_values_are_those_of_gnu_parallel() {
+        let part = |value: &'static str, form: Form| std::str::from_utf8(form.of(value.as_bytes()));
+        let parts = |value| [Whole, Base, Stem, BaseStem, Directory].map(|form| part(value, form));
+        for (value, base, stem, base_stem, directory) in [
+            ("data/a.tar.gz", "a.tar.gz", "data/a.tar", "a.tar", "data"),
+            ("a.txt", "a.txt", "a", "a", "."),
+            ("v1.2/a", "a", "v1.2/a", "a", "v1.2"),
+            ("/a", "a", "/a", "a", "/"),
+            ("/d/e.f/", "", "/d/e.f/", "", "/d/e.f"),
+            ("d/.x", ".x", "d/", "", "d"),
+            ("", "", "", "", "."),
+        ] {
+            let expected = [value, base, stem, base_stem, directory].map(Ok);
+            assert_eq!(parts(value), expected, "{value:?}");
+        }
+    }
+}

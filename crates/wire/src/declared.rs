@@ -101,6 +101,13 @@ mod tests {
     }
 
     #[test]
+    fn objects_are_those_among_files_in_their_order() {
+        let texts = ["a=b", "file", "c=d", "./e=f"].map(|text| text.as_bytes().to_vec());
+        let found: Vec<_> = objects(&texts).collect();
+        assert_eq!(found, [(&b"a"[..], &b"b"[..]), (&b"c"[..], &b"d"[..])]);
+    }
+
+    #[test]
     fn names_stay_inside() {
         for name in ["a", "a/b", "...", "a..b"] {
             assert!(is_inner_name(name.as_bytes()), "{name}");

@@ -314,3 +314,163 @@ impl Forecast {
         Some(now.after(left))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provision::Waiting;
+    use crate::task::Resources;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// A forecast of a stream, and all that its dispatcher has counted.
+    #[derive(Default)]
+    struct Stream {
+        forecast: Forecast,
+        now: Time,
+        demand: Demand,
+    }
+
+    impl Stream {
+        /// Nothing has come yet.
+        fn new() -> Stream {
+            let mut stream = Stream::default();
+            stream.forecast.demand(stream.now, &stream.demand, 0);
+            stream
+        }
+
+        /// For so many seconds so many tasks come each second, a quarter of them at
+        /// a time, and each ends within a second; so many executors are there.
+        fn goes_on(&mut self, seconds: u64, tasks_per_s: u64, executors: u64) {
+            for _ in 0..seconds {
+                self.demand.ended = self.demand.submitted;
+                self.demand.busy_micros += tasks_per_s * SECOND / 4;
+                for _ in 0..4 {
+                    self.now = self.now.after(SECOND / 4);
+                    self.demand.submitted += tasks_per_s / 4;
+                    self.forecast.demand(self.now, &self.demand, executors);
+                }
+            }
+        }
+
+        fn waiting(&mut self, tasks: u64) {
+            let need = Resources::cpus(1);
+            let waiting = Waiting { need, tasks, estimate_micros: None, lasts_micros: 0 };
+            self.demand.waiting = vec![waiting];
+        }
+    }
+
+    #[test]
+    fn a_stream_is_expected_to_go_on_as_its_rate_changes() {
+        let mut stream = Stream::new();
+        assert_eq!(stream.forecast.rate_ahead(SECOND), None, "nothing came yet");
+        stream.goes_on(30, 12, 1);
+        assert!(stream.forecast.is_stream());
+        let ahead = |stream: &Stream, micros| stream.forecast.rate_ahead(micros).unwrap();
+        let is = |found: f64, expected: f64| {
+            assert!((found - expected).abs() <= expected / 20.0, "{found}, not {expected}");
+        };
+        is(ahead(&stream, 10 * SECOND), 12.0);
+        // Ten seconds of 40 after as many of 12: 68 are next, and then, as that
+        // went on, 40.
+        stream.goes_on(10, 40, 1);
+        is(ahead(&stream, 10 * SECOND), 68.0);
+        stream.goes_on(10, 40, 1);
+        is(ahead(&stream, 10 * SECOND), 40.0);
+        // A rate that falls does not fall below nothing.
+        stream.goes_on(10, 4, 1);
+        is(ahead(&stream, 10 * SECOND), 0.0);
+        // The spans are four looks at least.
+        stream.goes_on(4, 4, 1);
+        stream.goes_on(4, 12, 1);
+        is(ahead(&stream, 0), 20.0);
+    }
+
+    #[test]
+    fn looks_in_between_change_what_is_expected_by_nothing() {
+        let mut stream = Stream::new();
+        stream.goes_on(60, 12, 1);
+        let before = stream.forecast.rate_ahead(20 * SECOND);
+        assert_eq!(stream.forecast.samples.len(), 61, "one for each look");
+        // Demand that says the same, a hundred times within a second.
+        for _ in 0..100 {
+            stream.now = stream.now.after(SECOND / 1000);
+            stream.forecast.demand(stream.now, &stream.demand, 1);
+        }
+        assert_eq!(stream.forecast.samples.len(), 61);
+        let after = stream.forecast.rate_ahead(20 * SECOND).unwrap();
+        assert!((after - before.unwrap()).abs() < 0.3, "{after}");
+        stream.goes_on(2 * SAMPLES_MAX as u64, 12, 1);
+        assert_eq!(stream.forecast.samples.len(), SAMPLES_MAX);
+    }
+
+    #[test]
+    fn a_task_of_a_stream_costs_what_nodes_spent_on_it() {
+        let mut stream = Stream::new();
+        stream.goes_on(20, 8, 3);
+        // A quarter of a second each.
+        assert_eq!(stream.forecast.node_micros(10 * SECOND), Some(SECOND / 4));
+        assert!(!stream.forecast.is_behind(10 * SECOND));
+        // While more waits than ends in two seconds, all time of three nodes.
+        stream.waiting(16);
+        stream.goes_on(1, 8, 3);
+        assert!(!stream.forecast.is_behind(10 * SECOND), "two seconds' work is no backlog");
+        stream.waiting(17);
+        stream.goes_on(1, 8, 3);
+        assert!(stream.forecast.is_behind(10 * SECOND));
+        assert_eq!(stream.forecast.node_micros(10 * SECOND), Some(3 * SECOND / 8));
+        assert_eq!(Forecast::default().node_micros(SECOND), None);
+    }
+
+    #[test]
+    fn data_is_worth_the_time_that_fetching_it_takes() {
+        let mut stream = Stream::new();
+        stream.demand.durations.add(SECOND / 8, 1);
+        stream.goes_on(10, 8, 2);
+        assert_eq!(stream.forecast.refill_micros(10 * SECOND), 0, "nothing was read");
+        assert_eq!(stream.forecast.saving_nodes(10 * SECOND), 0);
+        // As long as nobody waits for data, it comes at the rate of a link.
+        stream.demand.local_bytes += 20 * 6 * PEER_SECOND_BYTES;
+        stream.demand.cached_bytes = 4 * PEER_SECOND_BYTES;
+        stream.goes_on(1, 8, 2);
+        assert_eq!(stream.forecast.refill_micros(10 * SECOND), 2 * SECOND, "half for each of two");
+        assert_eq!(stream.forecast.saving_nodes(10 * SECOND), 12, "120 seconds within ten");
+        // Tasks waited for ten seconds in which nodes fetched: 20 node-seconds,
+        // of which 10 of two slots went to 80 tasks of an eighth.
+        stream.waiting(1000);
+        stream.forecast.measure_fetching(10 * SECOND, 2);
+        assert_eq!(stream.forecast.fetching, None, "nobody waited and nothing was fetched");
+        stream.demand.fetched_bytes += 3 * PEER_SECOND_BYTES;
+        stream.goes_on(1, 8, 2);
+        stream.forecast.measure_fetching(10 * SECOND, 2);
+        let ran = 80 * (SECOND / 8) / 2;
+        assert_eq!(stream.forecast.fetching, Some((3 * PEER_SECOND_BYTES, 20 * SECOND - ran)));
+        let micros = 2 * (20 * SECOND - ran) / 3;
+        assert_eq!(stream.forecast.refill_micros(10 * SECOND), micros);
+    }
+
+    #[test]
+    fn what_runs_and_waits_ends_when_its_rounds_are_over() {
+        let mut stream = Stream { now: Time(100 * SECOND), ..Stream::default() };
+        let done = |stream: &Stream, slots| {
+            let at = stream.forecast.done_at(stream.now, &stream.demand, slots);
+            at.map(|at| at.since(stream.now) / SECOND)
+        };
+        assert_eq!(done(&stream, 4), Some(0));
+        stream.waiting(9);
+        assert_eq!(done(&stream, 4), None, "nobody knows how long they run");
+        stream.demand.waiting[0].estimate_micros = Some(10 * SECOND);
+        assert_eq!(done(&stream, 4), Some(30));
+        assert_eq!(done(&stream, 0), Some(90), "no slot is as one");
+        stream.demand.running = 1;
+        assert_eq!(done(&stream, 4), None, "nobody knows when what runs ends");
+        stream.demand.running_until = Some(stream.now.after(5 * SECOND));
+        assert_eq!(done(&stream, 4), Some(35));
+        // It should have ended already: then as those before it that ran longer.
+        stream.demand.running_until = Some(Time(99 * SECOND));
+        stream.demand.last_sent = Some(Time(98 * SECOND));
+        stream.forecast.durations.add(4 * SECOND, 1);
+        let left = stream.forecast.durations.left_micros(2 * SECOND).unwrap() / SECOND;
+        assert_eq!(done(&stream, 4), Some(30 + left));
+    }
+}

@@ -8,6 +8,7 @@ mod hostile;
 mod particular;
 #[path = "../machines/rng.rs"]
 mod rng;
+mod sources;
 mod stage;
 mod world;
 

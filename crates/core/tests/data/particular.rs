@@ -13,37 +13,37 @@ use falkon_core::data::stage::{
 use falkon_core::task::{ExecutorId, Time};
 use std::sync::Arc;
 
-struct Node {
+pub(crate) struct Node {
     now: Time,
     stage: Stage,
 }
 
-fn node(capacity: u64) -> Node {
+pub(crate) fn node(capacity: u64) -> Node {
     let tiers_bytes = vec![capacity];
     let cache = CacheOptions { tiers_bytes, eviction: Eviction::Lru, seed: 1 };
     Node { now: Time(0), stage: Stage::new(&StageOptions::new(cache, 1)) }
 }
 
-fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
+pub(crate) fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
     Input { object: Arc::clone(object), sources: Sources { peers, store, coming: None } }
 }
 
-fn file(id: u128, size: u64) -> Arc<Object> {
+pub(crate) fn file(id: u128, size: u64) -> Arc<Object> {
     object(id, "1", Some(size))
 }
 
 /// A transfer as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Asked {
-    fetch: FetchId,
-    object: u128,
-    source: Source,
-    offset: u64,
+pub(crate) struct Asked {
+    pub(crate) fetch: FetchId,
+    pub(crate) object: u128,
+    pub(crate) source: Source,
+    pub(crate) offset: u64,
     length: Option<u64>,
 }
 
-fn asked(actions: &[Action]) -> Vec<Asked> {
+pub(crate) fn asked(actions: &[Action]) -> Vec<Asked> {
     let asked = |action: &Action| match action {
         Action::Fetch { fetch, object, source, offset, length, .. } => Some(Asked {
             fetch: *fetch,
@@ -57,7 +57,7 @@ fn asked(actions: &[Action]) -> Vec<Asked> {
     actions.iter().filter_map(asked).collect()
 }
 
-fn sources(actions: &[Action]) -> Vec<Source> {
+pub(crate) fn sources(actions: &[Action]) -> Vec<Source> {
     asked(actions).into_iter().map(|asked| asked.source).collect()
 }
 
@@ -69,11 +69,11 @@ fn ready(actions: &[Action]) -> Vec<(u64, Usage)> {
     actions.iter().filter_map(ready).collect()
 }
 
-fn ready_ids(actions: &[Action]) -> Vec<u64> {
+pub(crate) fn ready_ids(actions: &[Action]) -> Vec<u64> {
     ready(actions).into_iter().map(|(task, _)| task).collect()
 }
 
-fn failed(actions: &[Action]) -> Vec<String> {
+pub(crate) fn failed(actions: &[Action]) -> Vec<String> {
     let failed = |action: &Action| match action {
         Action::Failed { error, .. } | Action::NotKept { error, .. } => Some(error.to_string()),
         _ => None,
@@ -89,29 +89,33 @@ fn sealing(actions: &[Action]) -> Option<PartialId> {
 }
 
 impl Node {
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
     fn drain(&mut self) -> Vec<Action> {
         let actions = std::iter::from_fn(|| self.stage.poll_action()).collect();
         self.stage.check().unwrap();
         actions
     }
 
-    fn send(&mut self, event: Event) -> Vec<Action> {
+    pub(crate) fn send(&mut self, event: Event) -> Vec<Action> {
         self.stage.handle(self.now, event);
         self.drain()
     }
 
-    fn want(&mut self, task: u64, inputs: &[Input]) -> Vec<Action> {
+    pub(crate) fn want(&mut self, task: u64, inputs: &[Input]) -> Vec<Action> {
         self.send(Event::Want { task: key(task), inputs: inputs.to_vec() })
     }
 
     /// As far as the next timeout.
-    fn wait(&mut self) -> Vec<Action> {
+    pub(crate) fn wait(&mut self) -> Vec<Action> {
         self.now = self.stage.poll_timeout().unwrap().0;
         self.stage.handle_timeout(self.now);
         self.drain()
     }
 
-    fn fails(&mut self, fetch: FetchId, bytes: u64, why: FetchError) -> Vec<Action> {
+    pub(crate) fn fails(&mut self, fetch: FetchId, bytes: u64, why: FetchError) -> Vec<Action> {
         self.send(Event::FetchFailed { fetch, bytes, why })
     }
 
@@ -120,7 +124,7 @@ impl Node {
     }
 
     /// Brings all that was asked for, and all that is asked for then.
-    fn bring(&mut self, actions: Vec<Action>) -> Vec<Action> {
+    pub(crate) fn bring(&mut self, actions: Vec<Action>) -> Vec<Action> {
         let mut all = Vec::new();
         let mut open = actions;
         while !open.is_empty() {
@@ -151,11 +155,11 @@ impl Node {
     }
 }
 
-fn peer(number: u64) -> Source {
+pub(crate) fn peer(number: u64) -> Source {
     Source::Peer(ExecutorId(number))
 }
 
-fn unreachable(said: &str) -> FetchError {
+pub(crate) fn unreachable(said: &str) -> FetchError {
     FetchError::Unreachable(said.into())
 }
 
@@ -413,7 +417,7 @@ fn a_working_set_larger_than_the_cache_is_refused_at_once() {
     assert_eq!(node.stage.cache().entries().count(), 0);
 }
 
-fn read_by(object: &Arc<Object>, reader: u64) -> Input {
+pub(crate) fn read_by(object: &Arc<Object>, reader: u64) -> Input {
     let sources = Sources { store: true, coming: Some(ExecutorId(reader)), ..Sources::default() };
     Input { object: Arc::clone(object), sources }
 }

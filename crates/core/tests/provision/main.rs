@@ -1,6 +1,7 @@
 //! The provisioner against schedulers that refuse, delay, kill, lie and go
 //! away: bounds are kept, nothing is forgotten, and all work gets done.
 
+mod durations;
 mod jobs;
 #[allow(dead_code, reason = "other tests need more of it")]
 #[path = "../machines/rng.rs"]
@@ -9,4 +10,5 @@ mod schedules;
 mod steps;
 mod strangers;
 mod told;
+mod waits;
 mod world;

@@ -98,7 +98,7 @@ impl Rig {
         assert_eq!(self.say(answer), []);
     }
 
-    fn join(&mut self, executor: u64, allocation: u64) -> Vec<Action> {
+    pub(crate) fn join(&mut self, executor: u64, allocation: u64) -> Vec<Action> {
         let (executor, allocation) = (ExecutorId(executor), Some(AllocationId(allocation)));
         let capacity = Resources::cpus(1);
         self.say(Event::ExecutorJoined { executor, allocation, capacity, leaves_at: None })
