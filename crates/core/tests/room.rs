@@ -195,6 +195,7 @@ fn the_journal_is_compacted_the_earlier_the_less_room_there_is() {
         |snapshot_bytes, since_snapshot_bytes| JournalSize { snapshot_bytes, since_snapshot_bytes };
     let grown = size(0, SNAPSHOT_AFTER_BYTES_MIN + 1);
     assert_eq!(dispatcher.compaction(grown), Some(Compaction::Grown));
+    assert_eq!(dispatcher.compaction(size(0, SNAPSHOT_AFTER_BYTES_MIN)), None);
     actions(&mut dispatcher, disk(PLENTY));
     assert_eq!(dispatcher.compaction(grown), Some(Compaction::Grown));
     assert_eq!(dispatcher.compaction(size(0, SNAPSHOT_AFTER_BYTES_MIN)), None);
@@ -203,6 +204,8 @@ fn the_journal_is_compacted_the_earlier_the_less_room_there_is() {
     actions(&mut dispatcher, submission(0, 12 << 20));
     let needed = dispatcher.snapshot_bytes();
     // Room for less than two snapshots.
+    actions(&mut dispatcher, disk(2 * (needed + SNAPSHOT_RESERVE_BYTES)));
+    assert_eq!(dispatcher.compaction(size(8 * gain, 2 * gain)), None);
     actions(&mut dispatcher, disk(2 * (needed + SNAPSHOT_RESERVE_BYTES) - 1));
     assert_eq!(dispatcher.compaction(size(8 * gain, 2 * gain)), Some(Compaction::Tight));
     assert_eq!(dispatcher.compaction(size(8 * gain, 2 * gain - 1)), None);

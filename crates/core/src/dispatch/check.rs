@@ -2,8 +2,10 @@
 //! simulator run it; it costs time in proportion to the state.
 
 mod data;
+mod settled;
 
 use super::instance::Instance;
+use super::subscriptions::Subscriptions;
 use super::values::Value;
 use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
@@ -57,14 +59,16 @@ impl Dispatcher {
 
     /// Subscribers are known by connection as they are by instance.
     fn check_subscriptions(&self) -> Result<(), CheckError> {
+        let mut counted = Subscriptions::default();
         let mut subscribers = 0;
         for instance in self.instances.values() {
             subscribers += instance.subscribers.len();
-            let mut connections = instance.subscribers.iter().map(|found| found.connection);
-            let known = connections.all(|found| self.subscriptions.contains(found, instance.id));
-            ensure!(known, "instance {}: a subscriber that would never end", instance.id);
+            for found in &instance.subscribers {
+                counted.add(found.connection, instance.id);
+            }
         }
-        ensure!(subscribers == self.subscriptions.len(), "subscriptions to what is gone");
+        ensure!(counted == self.subscriptions, "subscribers that would never end, or are gone");
+        ensure!(subscribers == counted.len(), "a connection subscribes twice");
         ensure!(self.outflow.is_sound(), "what is unwritten is counted wrongly");
         Ok(())
     }
@@ -150,6 +154,7 @@ impl Dispatcher {
             let turned = self.executors.find(id).is_some_and(|found| found.turn == Some(*turn));
             ensure!(turned, "executor {id} is available under a stale turn");
         }
+        self.check_settled()?;
         self.check_data()
     }
 
@@ -168,9 +173,7 @@ impl Dispatcher {
             ensure!(counted == expected, "instance {id}: users of a need are miscounted");
         }
         ensure!(users.is_empty(), "instance {id}: tasks have a need without a queue");
-        let misfiled = instance.queues.misfiled(&self.needs);
-        ensure!(misfiled.is_none(), "instance {id}: queue {misfiled:?} is listed elsewhere");
-        Ok(())
+        instance.queues.check(id, &self.needs)
     }
 }
 

@@ -491,7 +491,7 @@ impl Dispatcher {
             let end = instance.is_complete().then_some(instance.results.end);
             let results = &instance.results;
             // More than can be read at a time need not be asked for.
-            let mut wanted: BTreeSet<u64> = results.pinned().take(2 * LOADING_PAGES_MAX).collect();
+            let mut wanted: BTreeSet<u64> = results.pinned().take(LOADING_PAGES_MAX).collect();
             for subscriber in &mut instance.subscribers {
                 while subscriber.has_window()
                     && (subscriber.cursor < results.end

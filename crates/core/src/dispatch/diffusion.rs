@@ -22,6 +22,7 @@ mod queue_aware;
 mod reads;
 mod take;
 
+use super::check::{CheckError, ensure};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::SCAN_TASKS_MAX;
 use crate::task::Time;
@@ -252,6 +253,24 @@ impl Waiting {
         let nowhere = objects.filter(|object| index.holders(**object).is_empty());
         let mut objects = nowhere.filter_map(|object| self.lists.local(*object));
         objects.find_map(|local| Some(self.lists.first_from(&self.queue, local, 0)?.slot))
+    }
+
+    /// Checks that the books are what counting anew gives.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check(&self, index: &Index) -> Result<(), CheckError> {
+        self.queue.check()?;
+        if self.policy.looks() {
+            self.lists.check(&self.queue, index)?;
+        }
+        self.wishes.check(index, &self.lists, self.policy.fetches_ahead())?;
+        let many = self.queue.all().filter(|slot| self.queue.inputs(*slot).len() > 1).count();
+        ensure!(many == self.many, "{many} tasks have several inputs, not {}", self.many);
+        let mut unfetchable = self.unfetchable.iter();
+        let waits = unfetchable.all(|object| self.lists.local(*object).is_some());
+        ensure!(waits, "an object that nobody waits for is known not to be fetched");
+        Ok(())
     }
 
     /// How many tasks wait.

@@ -59,7 +59,7 @@ pub(super) struct Executor {
     pub(super) leaving: bool,
     /// A recall is under way.
     pub(super) recalling: bool,
-    /// Tasks were taken back from it, and it has not reported since.
+    /// Tasks were asked back from it, and it has not reported since.
     pub(super) stalled: bool,
     /// Asked for tasks, it had none to give, and has not reported since.
     pub(super) spent: bool,

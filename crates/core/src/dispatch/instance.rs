@@ -262,7 +262,8 @@ impl Instance {
 
     /// Whether all that it was given has ended: nothing of it is queued or runs.
     pub(super) fn is_idle(&self) -> bool {
-        self.finished.len() == self.total && self.ready == 0 && self.dispatched == 0
+        // A task that runs again does so for one that has not ended.
+        self.finished.len() == self.total
     }
 
     /// Too many results are waiting to be fetched. Results that are kept

@@ -248,6 +248,7 @@ mod tests {
                         assert_eq!(removed, expected);
                     }
                 }
+                assert!(line.iter().all(|run| run.count > 0), "an empty run");
                 let all = line.iter().flat_map(|run| run.first..run.first + run.count);
                 assert!(all.eq(plain.iter().copied()));
             }

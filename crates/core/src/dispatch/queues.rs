@@ -1,14 +1,15 @@
 //! The ready queues of an instance, one for each need that its tasks have.
 
+use super::check::{CheckError, ensure};
 use super::instance::{QueueKey, ReadyQueue};
 use super::likes::{Likes, Measured};
 use super::needs::{Need, NeedId, Needs};
 use super::rack::Rack;
 use super::shelf::{Room, Shelf};
 use crate::limits::{IDLE_NEEDS_MAX, INSTANCE_NEEDS_MAX, LOOK_NEEDS_MAX};
-use crate::task::Time;
+use crate::task::{InstanceId, Time};
 use std::cmp::Reverse;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Queues up to which each is looked at in turn, rather than through an index.
 const SCAN_QUEUES: usize = 4;
@@ -281,21 +282,52 @@ impl Queues {
         Some((key, queue.pace(&needs[key.1])))
     }
 
-    /// The queues that have no business where they are listed, for checks.
-    pub(super) fn misfiled(&self, needs: &Needs) -> Option<QueueKey> {
-        let wrong = |(key, queue): (QueueKey, &ReadyQueue)| {
+    /// Each queue is listed where searches find it, and there alone.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(super) fn check(&self, id: InstanceId, needs: &Needs) -> Result<(), CheckError> {
+        let (open, blocked) = (counted(&self.open), counted(&self.blocked));
+        let idle = counted(&self.idle);
+        for (key, queue) in self.iter() {
             let need = &needs[key.1];
+            ensure!(key == key_of(need, key.1), "instance {id}: queue {key:?} is misfiled");
             let is_listed = queue.len == 0 || queue.listed == Some(queue.pace(need));
+            ensure!(is_listed, "instance {id}: queue {key:?} is not found");
+            for (pace, shelf) in [(Pace::Timeless, &self.instant), (Pace::Timed, &self.timed)] {
+                let is_there = shelf.has(key) == (queue.listed == Some(pace));
+                ensure!(is_there, "instance {id}: queue {key:?} is on another shelf");
+            }
             let is_open = queue.plain_len() == 0 || queue.blocked_since.is_some() || queue.is_open;
-            (!is_listed || !is_open || key != key_of(need, key.1)).then_some(key)
-        };
-        self.iter().find_map(wrong)
+            ensure!(is_open, "instance {id}: queue {key:?} may fit somebody and is not open");
+            let times = |listed: &BTreeMap<QueueKey, usize>| listed.get(&key).copied().unwrap_or(0);
+            let is_open = times(&open) == usize::from(queue.is_open);
+            ensure!(is_open, "instance {id}: queue {key:?} is open, or not");
+            let is_blocked = times(&blocked) == usize::from(queue.was_blocked);
+            ensure!(is_blocked, "instance {id}: queue {key:?} is blocked, or not");
+            let is_idle = times(&idle) == usize::from(queue.is_idle);
+            ensure!(is_idle, "instance {id}: queue {key:?} is to be forgotten, or not");
+            ensure!(
+                queue.users > 0 || queue.is_idle,
+                "instance {id}: queue {key:?} stays for ever"
+            );
+        }
+        let idle = self.idle.len();
+        ensure!(idle <= IDLE_NEEDS_MAX, "instance {id}: {idle} queues without tasks are kept");
+        Ok(())
     }
 
     /// How often batches use each need, for checks.
     pub(super) fn users(&self) -> impl Iterator<Item = (NeedId, u64)> {
         self.iter().map(|(key, queue)| (key.1, queue.users))
     }
+}
+
+/// How often each queue is listed.
+fn counted<'a>(keys: impl IntoIterator<Item = &'a QueueKey>) -> BTreeMap<QueueKey, usize> {
+    let mut counted = BTreeMap::new();
+    keys.into_iter().for_each(|key| *counted.entry(*key).or_default() += 1);
+    counted
 }
 
 impl<'a> Takes<'a> {

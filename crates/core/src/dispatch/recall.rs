@@ -92,8 +92,7 @@ impl Dispatcher {
                 self.prefetched.iter().rev().take(RECALL_EXECUTORS_MAX).copied().collect();
             for (count, holder) in holders {
                 let executor = &self.executors[&holder];
-                let is_asked = executor.recalling || executor.spent || executor.stalled;
-                if is_asked || !self.goes_before(executor, id, key, has_less) {
+                if executor.stalled || !self.goes_before(executor, id, key, has_less) {
                     continue;
                 }
                 let Some(executor) = self.executors.find_mut(&holder) else { continue };

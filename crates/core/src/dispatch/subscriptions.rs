@@ -5,7 +5,7 @@ use super::ConnectionId;
 use crate::task::InstanceId;
 use std::collections::BTreeSet;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Subscriptions {
     all: BTreeSet<(ConnectionId, InstanceId)>,
 }
@@ -27,10 +27,6 @@ impl Subscriptions {
             self.remove(connection, *instance);
         }
         taken
-    }
-
-    pub(super) fn contains(&self, connection: ConnectionId, instance: InstanceId) -> bool {
-        self.all.contains(&(connection, instance))
     }
 
     pub(super) fn len(&self) -> usize {

@@ -267,6 +267,7 @@ impl Trial {
             14 | 15 if !self.waits => self.offer_head(),
             _ => {}
         }
+        self.waiting.check(&self.index).expect("the books of the queue are in order");
         assert_eq!(self.waiting.len(), self.oracle.queue.len());
         for file in 0..FILES {
             let wanting =

@@ -17,6 +17,7 @@ impl Dispatcher {
             for (key, queue) in instance.queues.iter() {
                 let Some(located) = &queue.located else { continue };
                 let (id, known) = (instance.id, (instance.id, key));
+                located.waiting.check(&self.index)?;
                 let tasks = located.numbers().count();
                 ensure!(tasks == located.waiting.len(), "instance {id}: a located task is lost");
                 let listed = tasks == 0 || self.located.all.contains(&known);
@@ -80,17 +81,21 @@ impl Dispatcher {
         let is_idle = self.executors.values().all(|executor| {
             executor.in_flight.is_empty() && executor.connection.is_some() && !executor.leaving
         });
-        let runs_somewhere = |need: super::super::needs::NeedId| {
+        let runs_somewhere = |need: super::super::needs::NeedId, lasts_micros: u64| {
             let need = &self.needs[need];
-            self.executors.values().any(|found| found.takes_tasks() && found.offers(need))
+            self.executors.values().any(|found| {
+                found.takes_tasks() && found.offers(need) && found.outlasts(self.now, lasts_micros)
+            })
         };
         is_idle
             && !self.index.is_anything_coming()
             && self.hungry.iter().any(|(_, id)| {
-                let queues =
-                    self.instances.get(id).into_iter().flat_map(|found| found.queues.iter());
-                let mut ready = queues.filter(|(_, queue)| queue.len > 0);
-                ready.any(|((_, need), _)| runs_somewhere(need))
+                let Some(instance) = self.instances.get(id) else { return false };
+                let mut ready = instance.queues.iter().filter(|(_, queue)| queue.len > 0);
+                ready.any(|((_, need), queue)| {
+                    let lasts = queue.user_estimate(&instance.batches);
+                    runs_somewhere(need, lasts.unwrap_or(0))
+                })
             })
     }
 }

@@ -5,6 +5,7 @@ use super::queue::NONE;
 use super::take::bytes;
 use super::{Costs, Waiting};
 use crate::data::index::{Index, ObjectNo, Place};
+use crate::dispatch::check::{CheckError, ensure};
 use crate::limits::{READ_MICROS, SCAN_TASKS_MAX};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -31,6 +32,27 @@ enum Wish {
     Held(u64),
 }
 
+impl Wish {
+    fn of(index: &Index, lists: &Lists, local: Local) -> Wish {
+        let object = lists.object(local);
+        // What tasks with several inputs wait for is gathered otherwise.
+        let waiting = lists.alone(local) as u64;
+        let (held, coming) =
+            (index.holders(object).len() as u64, index.coming_count(object) as u64);
+        match (waiting, held, coming) {
+            (0, _, _) => Wish::None,
+            (_, 0, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
+            // Another executor could only read it from where it is kept, once
+            // more, and have it later than the first.
+            (_, 0, _) => Wish::None,
+            (_, held, coming) => {
+                let each = waiting / (held + coming);
+                Wish::Held(each.checked_ilog2().map_or(0, |log| 1 << log))
+            }
+        }
+    }
+}
+
 /// Objects that tasks wait for, by how much they should be fetched.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
@@ -45,26 +67,35 @@ impl Wishes {
     /// Puts an object where it belongs; under policies that fetch nothing
     /// ahead it belongs nowhere.
     pub(super) fn rescore(&mut self, index: &Index, lists: &Lists, local: Local, is_used: bool) {
-        if !is_used {
-            return;
+        if is_used {
+            self.put(local, Wish::of(index, lists, local));
         }
-        let object = lists.object(local);
-        // What tasks with several inputs wait for is gathered otherwise.
-        let waiting = lists.alone(local) as u64;
-        let (held, coming) =
-            (index.holders(object).len() as u64, index.coming_count(object) as u64);
-        let wish = match (waiting, held, coming) {
-            (0, _, _) => Wish::None,
-            (_, 0, 0) => Wish::Absent(waiting, Reverse(lists.first_seq(local))),
-            // Another executor could only read it from where it is kept, once
-            // more, and have it later than the first.
-            (_, 0, _) => Wish::None,
-            (_, held, coming) => {
-                let each = waiting / (held + coming);
-                Wish::Held(each.checked_ilog2().map_or(0, |log| 1 << log))
-            }
-        };
-        self.put(local, wish);
+    }
+
+    /// Every object is where it belongs.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(super) fn check(
+        &self,
+        index: &Index,
+        lists: &Lists,
+        is_used: bool,
+    ) -> Result<(), CheckError> {
+        let (mut absent, mut held) = (BTreeSet::new(), BTreeSet::new());
+        for local in lists.locals().filter(|_| is_used) {
+            let wish = Wish::of(index, lists, local);
+            let known = self.wishes.get(local as usize).copied().unwrap_or_default();
+            ensure!(known == wish, "an object is wanted as {known:?}, not {wish:?}");
+            match wish {
+                Wish::None => true,
+                Wish::Absent(waiting, first) => absent.insert((waiting, first, local)),
+                Wish::Held(each) => held.insert((each, local)),
+            };
+        }
+        ensure!(absent == self.absent, "objects that nobody holds are listed wrongly");
+        ensure!(held == self.held, "objects that somebody holds are listed wrongly");
+        Ok(())
     }
 
     /// Whether the next fetch is for the task that has waited longest.

@@ -12,6 +12,8 @@
 //! its objects stand; each task taken makes at most as many entries stale as
 //! there are views of the object.
 
+mod check;
+
 use super::queue::{Mark, Queue};
 use crate::data::index::{Index, ObjectNo, Place};
 use crate::limits::INDEXED_EXECUTORS_MAX;
@@ -86,6 +88,11 @@ impl Lists {
 
     pub(super) fn object(&self, local: Local) -> ObjectNo {
         self.lists[local as usize].object
+    }
+
+    /// All objects that tasks wait for.
+    pub(super) fn locals(&self) -> impl Iterator<Item = Local> + '_ {
+        self.locals.iter().copied().filter(|local| *local != NONE)
     }
 
     /// How many tasks wait for an object.

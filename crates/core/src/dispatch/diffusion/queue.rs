@@ -2,6 +2,7 @@
 
 use super::{Inputs, Taken};
 use crate::data::index::ObjectNo;
+use crate::dispatch::check::{CheckError, ensure};
 use std::collections::BTreeMap;
 
 /// Tasks whose numbers lie next to each other and are looked up together.
@@ -152,6 +153,33 @@ impl Queue {
 
     pub(super) fn first(&self) -> u32 {
         self.first
+    }
+
+    /// All tasks, in their order.
+    pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_there = |slot: &u32| *slot != NONE;
+        let first = Some(self.first).filter(is_there);
+        std::iter::successors(first, move |slot| Some(self.after(*slot)).filter(is_there))
+    }
+
+    /// Each task is found by its number, and the window has as many as it may.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        let all: Vec<u32> = self.all().collect();
+        ensure!(all.len() == self.len, "{} tasks are queued, not {}", all.len(), self.len);
+        let is_in_order = all.is_sorted_by_key(|slot| self.seq(*slot));
+        ensure!(is_in_order, "tasks are in another order than they came");
+        ensure!(all.last().copied().unwrap_or(NONE) == self.last, "the last task is another");
+        let found = |slot: &u32| self.slot_of(self.entries[*slot as usize].task) == Some(*slot);
+        ensure!(all.iter().all(found), "a queued task is not found by its number");
+        let used: usize = self.pages.values().map(|page| page.used).sum();
+        ensure!(used == all.len(), "{used} tasks are found by their numbers, not {}", all.len());
+        let outside = all.get(self.window as usize).filter(|_| self.window > 0);
+        let outside = outside.copied().unwrap_or(NONE);
+        ensure!(outside == self.outside, "the window ends elsewhere");
+        Ok(())
     }
 
     /// The place in the order behind all tasks.
