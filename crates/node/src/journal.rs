@@ -325,14 +325,33 @@ impl Journal {
     }
 }
 
-/// Creates the journal's directory, for its owner only, and makes its name last.
-fn create_dir(path: &Path) -> io::Result<()> {
+/// Creates a directory, and those above it that are missing, for their owner only, with their names
+/// on stable storage. One that is there already may have been created by a process that was killed
+/// before it synced the name, so that is synced all the same.
+///
+/// # Errors
+/// A directory cannot be created, or its name not be synced.
+pub fn create_dir(path: &Path) -> io::Result<()> {
+    let above = match path.parent() {
+        Some(above) if above.as_os_str().is_empty() => Path::new("."),
+        Some(above) => above,
+        None => return Ok(()),
+    };
     if path.is_dir() {
-        return Ok(());
+        // Its owner may not be allowed to read what is above, and then has not created it.
+        return File::open(above).map_or(Ok(()), |above| sync_names(&above));
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
+    create_dir(above)?;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        _ => sync_names(&File::open(above)?),
+    }
+}
+
+/// Puts a directory's entries on stable storage, where its file system can sync directories.
+fn sync_names(dir: &File) -> io::Result<()> {
+    match dir.sync_all() {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }

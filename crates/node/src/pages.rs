@@ -6,7 +6,7 @@
 //! A file goes when none of its pages is needed. Whoever dies leaves files
 //! behind; the next owner keeps those that its journal knows.
 
-use crate::journal::FREE_BYTES_UNKNOWN;
+use crate::journal::{FREE_BYTES_UNKNOWN, create_dir};
 use crate::lock::{Claimed, FolderLock, LockError};
 use falkon_core::dispatch::{Event, Page, PagePlace};
 use falkon_core::limits::PAGES_RESERVE_BYTES;
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -161,11 +161,7 @@ impl PageFiles {
     /// # Errors
     /// It cannot be created or read, or another process has it.
     pub fn open(dir: &Path) -> Result<PageFiles, PageError> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(failed("create", dir))?;
+        create_dir(dir).map_err(failed("create", dir))?;
         let lock = File::open(dir).map_err(failed("open", dir))?;
         let lock = FolderLock::take(lock, &dir.join(CLAIM_FILE)).map_err(|error| match error {
             LockError::Held => PageError::Locked { path: dir.to_owned() },

@@ -271,11 +271,8 @@ fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(LISTEN_CONNECTIONS_MAX)
 }
 
+/// Its name survives the machine, as what the journal in it acknowledges must.
 fn make_dir(dir: &std::path::Path) -> Result<(), Exit> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
+    falkon_node::journal::create_dir(dir)
         .map_err(|error| Exit::usage(format!("cannot create {}: {error}", dir.display())))
 }

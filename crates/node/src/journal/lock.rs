@@ -70,15 +70,16 @@ impl Lock {
         matches!((&self.boot, &self.boot_before), (Some(now), Some(before)) if now != before)
     }
 
-    /// Notes that the journal is whole as of this boot of the machine.
+    /// Notes that the journal is whole as of this boot of the machine, on stable storage before
+    /// anything is appended: a crash of the machine is then known by its boot.
     pub(super) fn recovered(&self) -> io::Result<()> {
-        self.write(self.boot.as_deref())
+        self.write(self.boot.as_deref())?;
+        self.held.file().sync_data()
     }
 
     fn write(&self, boot: Option<&str>) -> io::Result<()> {
         let lines = format!("pid {:>11}\nboot {:>36.36}\n", std::process::id(), boot.unwrap_or(""));
-        self.held.file().write_all_at(lines.as_bytes(), 0)?;
-        self.held.file().sync_data()
+        self.held.file().write_all_at(lines.as_bytes(), 0)
     }
 }
 
