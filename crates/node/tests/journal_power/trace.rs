@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use super::disk::{Disk, Node};
 
 /// Calls that change neither a file nor a name; whatever else touches the disk, the model must know.
-const HARMLESS: [&str; 20] = [
+const HARMLESS: [&str; 24] = [
     "access",
     "chdir",
     "close",
     "execve",
+    "faccessat",
+    "faccessat2",
     "fadvise64",
     "fcntl",
     "flock",
@@ -25,7 +27,9 @@ const HARMLESS: [&str; 20] = [
     "pread64",
     "read",
     "readlink",
+    "readlinkat",
     "stat",
+    "statfs",
     "statx",
 ];
 
@@ -80,6 +84,11 @@ impl<'a> Call<'a> {
 
     fn path(&self, index: usize) -> PathBuf {
         PathBuf::from(String::from_utf8(self.string(index)).expect("paths of the test are UTF-8"))
+    }
+
+    /// Whether the path behind it is relative to the working directory, which is the disk's root.
+    fn is_from_here(&self, index: usize) -> bool {
+        self.arguments[index].starts_with("AT_FDCWD")
     }
 
     /// The path of a descriptor; `None` if the file was removed.
@@ -203,6 +212,17 @@ impl Trace {
             }
             // It allocates blocks that no reader sees.
             "fallocate" if call.arguments[1] == "FALLOC_FL_KEEP_SIZE" => {}
+            // Elsewhere than on x86 these are the calls below.
+            "mkdirat" if call.is_from_here(0) => {
+                self.each(&[call.path(1)], |paths| _ = disk.make(&paths[0], true));
+            }
+            "unlinkat" if call.is_from_here(0) && call.arguments[2] == "0" => {
+                self.each(&[call.path(1)], |paths| disk.remove(&paths[0]));
+            }
+            "renameat" | "renameat2" if call.is_from_here(0) && call.is_from_here(2) => {
+                let paths = [call.path(1), call.path(3)];
+                self.each(&paths, |paths| disk.rename(&paths[0], &paths[1]));
+            }
             "mkdir" => self.each(&[call.path(0)], |paths| _ = disk.make(&paths[0], true)),
             "unlink" => self.each(&[call.path(0)], |paths| disk.remove(&paths[0])),
             "rename" => {
