@@ -369,6 +369,11 @@ class Session:
                 cause = need._exception or self._unsent.get(need)
                 if cause is not None or need.cancelled():
                     raise _dataflow.failure_of(need, cause)
+                if not self._is_submitted(need):
+                    # It was made ready later than this call was queued: this one is
+                    # queued behind it.
+                    self._make_ready(call)
+                    return None
             known = self._known(future)
             places = [place for place, _ in known]
             if not known or places == list(_dataflow.places_given(payload)):
@@ -392,6 +397,10 @@ class Session:
             if (need._state == FINISHED or need in self._arriving)
             and need._task not in self._pending
         ]
+
+    def _is_submitted(self, future: Future[Any]) -> bool:
+        """Whether the dispatcher knows a call, or the call has ended; the lock is held."""
+        return future._task in self._pending or future.done() or future in self._arriving
 
     def _has_value(self, future: Future[Any]) -> bool:
         """Whether the value of a call is known, if only as an object."""

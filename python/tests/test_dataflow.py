@@ -9,12 +9,15 @@ import operator
 import os
 import random
 import sys
+import tempfile
 import threading
 import time
 import unittest
 from concurrent.futures import CancelledError
+from unittest import mock
 
 import falkon
+from falkon import _dataflow, _session
 from services import Dispatcher
 
 
@@ -47,6 +50,56 @@ class Box:
 
 def contents(boxes):
     return [box.content for box in boxes]
+
+
+class Order(unittest.TestCase):
+    """A call that is made ready by another thread, while those that take its value are
+    queued already."""
+
+    def test_a_call_waits_for_one_that_is_queued_behind_it(self):
+        for length in (1, 3):
+            with self.subTest(length=length), tempfile.TemporaryDirectory() as folder:
+                self.chain(length, os.path.join(folder, "first"), os.path.join(folder, "second"))
+
+    def chain(self, length, first_path, second_path):
+        with_given = _dataflow.with_given
+        packing, go_on, queued = (threading.Event() for _ in range(3))
+
+        def held_up(*arguments):
+            packing.set()
+            go_on.wait()
+            return with_given(*arguments)
+
+        with falkon.Executor(max_workers=3) as executor:
+            gate, late = (executor.submit(wait_for, path) for path in (first_path, second_path))
+            known = [executor.submit(add, gate, number) for number in range(40)]
+            executor.submit(nothing).result()  # So far all are submitted.
+            session = executor._shared._session
+            with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+                # Nothing is submitted, as if enough were under way.
+                first = executor.submit(total, known)
+                open(first_path, "w").close()
+                self.assertEqual([one.result() for one in known], list(range(40)))
+                open(second_path, "w").close()
+                late.result()
+            with mock.patch.object(_dataflow, "with_given", held_up):
+                with session._lock:
+                    # It takes more values than are packed here: another thread does that.
+                    session._submit_queued()
+                self.assertTrue(packing.wait(60))
+                with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+                    chain = [first]
+                    for _ in range(length):
+                        chain.append(executor.submit(add, chain[-1], 1))
+                    with mock.patch.object(session, "_submit_queued", queued.set):
+                        go_on.set()
+                        self.assertTrue(queued.wait(60))
+                    with session._lock:
+                        self.assertEqual(session._queue[-1][2], first)
+            with session._lock:
+                session._submit_queued()
+            results = [one.result(timeout=60) for one in chain]
+            self.assertEqual(results, [sum(range(40)) + step for step in range(length + 1)])
 
 
 class Dataflow(unittest.TestCase):
