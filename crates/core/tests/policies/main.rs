@@ -3,6 +3,7 @@
 
 mod agreement;
 mod beyond;
+mod fetch;
 mod oracle;
 mod workload;
 
