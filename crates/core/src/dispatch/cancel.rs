@@ -1,5 +1,6 @@
 //! Cancellation: queued tasks end at once, running ones are stopped.
 
+use super::instance::Instance;
 use super::{Dispatcher, Record, RequestError};
 use crate::limits::RECORD_RUNS_MAX;
 use crate::result::{Outcome, Tries};
@@ -52,15 +53,20 @@ impl Dispatcher {
         }
         self.mark_cancelled(id, &wanted);
         self.end_queued(id, &wanted);
-        let mut dispatched = self.instances.get(&id).map_or(0, |instance| instance.dispatched);
+        // All that has not ended by now is at executors.
+        let left = |instance: &Instance| {
+            let ended = |(first, count)| instance.finished.gaps(first, count);
+            wanted.iter().flat_map(ended).map(|(_, count)| count).sum::<u64>()
+        };
+        let mut left = self.instances.get(&id).map_or(0, left);
         for executor in self.executors.values_mut() {
-            // The executors behind the last one with tasks are not looked at.
-            if dispatched == 0 {
+            // The executors behind the last one with such tasks are not looked at.
+            if left == 0 {
                 break;
             }
-            let (has, is_ordered) = executor.cancel(id, &wanted);
-            dispatched = dispatched.saturating_sub(has);
-            if is_ordered {
+            let stopped = executor.cancel(id, &wanted);
+            left = left.saturating_sub(stopped);
+            if stopped > 0 {
                 self.ordered.insert(executor.id);
             }
         }

@@ -217,7 +217,7 @@ impl Executor {
     pub(super) fn take_into(&mut self, held: &Held, taken: &mut Vec<InFlight>) {
         let (first, end) = (held.first.0, held.first.0.saturating_add(held.count));
         let mut at = first;
-        while let Some(run) = self.in_flight_from(held.instance, at, end) {
+        while let Some(run) = in_flight_from(&self.in_flight, held.instance, at, end) {
             let run_end = run.first + run.count;
             let (from, until) = (run.first.max(first), run_end.min(end));
             at = until;
@@ -241,25 +241,6 @@ impl Executor {
             self.in_flight_bytes -= run.row_bytes * (until - from);
             taken.push(InFlight { first: from, count: until - from, ..run });
         }
-    }
-
-    /// The first run in flight with tasks at or after `at` and before `end`.
-    pub(super) fn in_flight_from(
-        &self,
-        instance: InstanceId,
-        at: u64,
-        end: u64,
-    ) -> Option<InFlight> {
-        if at >= end {
-            return None;
-        }
-        let covering = self
-            .in_flight
-            .range((instance, 0)..=(instance, at))
-            .next_back()
-            .filter(|(_, run)| run.first + run.count > at);
-        let next = || self.in_flight.range((instance, at)..(instance, end)).next();
-        covering.or_else(next).map(|(_, run)| *run)
     }
 
     /// Gives back the room of `count` tasks that ended (or, if `unstarted`,
@@ -290,19 +271,32 @@ impl Executor {
         freed
     }
 
-    /// Orders that what it has of `wanted` be stopped. Returns how many tasks
-    /// of the instance it has, and whether any of them is wanted.
-    pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> (u64, bool) {
-        let before = self.order.cancel.len();
-        let mut has = 0;
-        for (_, run) in self.in_flight.range((instance, 0)..=(instance, u64::MAX)) {
-            has += run.count;
-            for (first, count) in wanted.within(run.first, run.count) {
-                let first = TaskId(first);
-                self.order.cancel.push(Held { instance, first, count, tries: run.tries });
+    /// Orders that what it has of `wanted` be stopped. Returns how many tasks that
+    /// are.
+    pub(super) fn cancel(&mut self, instance: InstanceId, wanted: &RunSet) -> u64 {
+        let mut stopped = 0;
+        let mut stop = |first: u64, count: u64, tries: Tries| {
+            self.order.cancel.push(Held { instance, first: TaskId(first), count, tries });
+            stopped += count;
+        };
+        if wanted.run_count() > self.in_flight.len() {
+            for (_, run) in self.in_flight.range((instance, 0)..=(instance, u64::MAX)) {
+                for (first, count) in wanted.within(run.first, run.count) {
+                    stop(first, count, run.tries);
+                }
+            }
+            return stopped;
+        }
+        for (first, count) in wanted.iter() {
+            let (mut at, end) = (first, first.saturating_add(count));
+            while let Some(run) = in_flight_from(&self.in_flight, instance, at, end) {
+                let until = (run.first + run.count).min(end);
+                let from = run.first.max(at);
+                stop(from, until - from, run.tries);
+                at = until;
             }
         }
-        (has, self.order.cancel.len() > before)
+        stopped
     }
 
     /// The instances whose tasks it has.
@@ -338,4 +332,22 @@ impl Executor {
             tries: run.tries,
         })
     }
+}
+
+/// The first run in flight with tasks at or after `at` and before `end`.
+pub(super) fn in_flight_from(
+    in_flight: &BTreeMap<(InstanceId, u64), InFlight>,
+    instance: InstanceId,
+    at: u64,
+    end: u64,
+) -> Option<InFlight> {
+    if at >= end {
+        return None;
+    }
+    let covering = in_flight
+        .range((instance, 0)..=(instance, at))
+        .next_back()
+        .filter(|(_, run)| run.first + run.count > at);
+    let next = || in_flight.range((instance, at)..(instance, end)).next();
+    covering.or_else(next).map(|(_, run)| *run)
 }

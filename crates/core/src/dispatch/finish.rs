@@ -214,7 +214,7 @@ impl Dispatcher {
         for instance in executor.instances() {
             let Some(instance) = self.instances.get(&instance) else { continue };
             if !instance.cancelling.is_empty()
-                && executor.cancel(instance.id, &instance.cancelling).1
+                && executor.cancel(instance.id, &instance.cancelling) > 0
             {
                 self.ordered.insert(id);
             }

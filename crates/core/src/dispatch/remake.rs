@@ -9,7 +9,7 @@
 //! the cause.
 
 use super::end::unrun;
-use super::executor::InFlight;
+use super::executor::{InFlight, in_flight_from};
 use super::instance::{Instance, ReadyRun};
 use super::submit::hold_needs;
 use super::{Dispatcher, Held, Record};
@@ -253,7 +253,7 @@ impl Dispatcher {
     /// Takes a task from an executor, if it has it.
     fn stop(&mut self, executor: ExecutorId, id: InstanceId, task: u64) {
         let Some(found) = self.executors.find_mut(&executor) else { return };
-        let Some(run) = found.in_flight_from(id, task, task + 1) else { return };
+        let Some(run) = in_flight_from(&found.in_flight, id, task, task + 1) else { return };
         let held = Held { instance: id, first: TaskId(task), count: 1, tries: run.tries };
         let taken = found.take(&held);
         found.order.disown.push(held);

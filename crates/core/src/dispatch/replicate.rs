@@ -84,6 +84,9 @@ impl Dispatcher {
 
     /// Objects are held by one executor less: they may need another copy.
     pub(super) fn copy_again(&mut self, objects: &[ObjectId]) {
+        if objects.is_empty() {
+            return;
+        }
         let readable = self.instances.values().filter(|instance| !instance.kept.is_empty());
         let mut fewer = Vec::new();
         for instance in readable {

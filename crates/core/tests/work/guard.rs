@@ -12,7 +12,8 @@
 use falkon_trials::skip;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 /// What is done for a number of tasks.
 pub(crate) struct Scenario {
@@ -134,8 +135,25 @@ fn instructions(scenario: &Scenario, tasks: u64, child: &str) -> u64 {
 /// Runs this program again under callgrind, with a name and a size in its
 /// environment. Gives the instructions that were counted.
 pub(crate) fn collected(name: &str, size: u64, child: &str, options: &[&str]) -> u64 {
+    let output = callgrind(name, size, child, Path::new("/dev/null"), options);
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines()
+        .find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
+        .unwrap_or_else(|| panic!("valgrind does not say what it collected:\n{said}"))
+}
+
+/// Runs this program again under callgrind, which writes its dumps to files that
+/// begin with `dumps`. Gives what both have printed.
+pub(crate) fn callgrind(
+    name: &str,
+    size: u64,
+    child: &str,
+    dumps: &Path,
+    options: &[&str],
+) -> Output {
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", dumps.display()))
         .args(options)
         .arg(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", child, "--test-threads=1"])
@@ -145,9 +163,7 @@ pub(crate) fn collected(name: &str, size: u64, child: &str, options: &[&str]) ->
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} failed under valgrind:\n{said}");
-    said.lines()
-        .find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok())
-        .unwrap_or_else(|| panic!("valgrind does not say what it collected:\n{said}"))
+    output
 }
 
 /// Runs the scenario that the environment names, if it names one.

@@ -4,9 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
+mod besides;
 mod growth;
 mod guard;
 mod requests;
+mod stories;
+mod story;
 
 use falkon_core::dispatch::{
     Action, Assigned, BatchId, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease,
@@ -56,6 +59,17 @@ fn no_request_costs_more_beside_more_of_what_it_is_not_about() {
 #[trial(ignore)]
 fn one_request() {
     growth::run_growth(&requests::GROWTHS);
+}
+
+#[cfg_attr(debug_assertions, trial(ignore))]
+#[cfg_attr(not(debug_assertions), trial)]
+fn no_decision_costs_more_beside_more_of_what_it_is_not_about() {
+    stories::hold_stories(&besides::STORIES, "one_story");
+}
+
+#[trial(ignore)]
+fn one_story() {
+    stories::tell_one(&besides::STORIES);
 }
 
 fn computed(tasks: u64) -> Rows {
