@@ -10,6 +10,7 @@ mod mangler;
 mod peers;
 mod replay;
 mod scheduler;
+mod sizes;
 mod unread;
 mod value;
 
