@@ -741,6 +741,18 @@ fn a_snapshot_is_written_on_another_thread_while_the_journal_goes_on() {
     assert_eq!(found[10_000..], later);
 }
 
+#[test]
+fn a_snapshot_of_nothing_begins_no_other_segment() {
+    let dir = temp();
+    let (mut journal, _) = open(dir.path(), Options::default()).unwrap();
+    let before = last_segment(dir.path());
+    journal.begin_snapshot(0).unwrap().finish().unwrap();
+    assert_eq!(last_segment(dir.path()), before);
+    commit_each(&mut journal, &numbered(1, 10));
+    journal.begin_snapshot(0).unwrap().finish().unwrap();
+    assert_ne!(last_segment(dir.path()), before);
+}
+
 // --- Limits, locks, sizes ------------------------------------------------------------------
 
 #[test]

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use falkon_core::dispatch::{Page, PagePlace};
+use falkon_core::dispatch::{Event, Page, PagePlace};
 use falkon_core::result::{Captured, Detail, Finished, Outcome};
 use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
-use falkon_node::pages::{PageError, PageFiles, load};
+use falkon_node::pages::{PageError, PageFiles, Pages, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -151,4 +151,69 @@ fn a_directory_has_one_owner() {
     let _files = PageFiles::open(dir.path()).unwrap();
     let error = PageFiles::open(dir.path()).unwrap_err();
     assert!(matches!(error, PageError::Locked { .. }), "{error}");
+}
+
+#[test]
+fn a_file_stays_as_long_as_one_of_its_pages_is_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stored = PageFiles::open(dir.path()).unwrap();
+    let places = store(&mut stored, 30, 5 << 20);
+    let old = places[0].file;
+    let (first, others): (Vec<_>, Vec<_>) =
+        places.into_iter().filter(|place| place.file == old).partition(|place| place.offset > 0);
+    assert!(!first.is_empty() && others.len() == 1);
+    stored.forget(&first);
+    assert_eq!(load(dir.path(), INSTANCE, 0, others[0]).unwrap(), page(0, 5 << 20));
+    stored.forget(&others);
+    assert!(matches!(load(dir.path(), INSTANCE, 0, others[0]), Err(PageError::Io { .. })));
+}
+
+#[test]
+fn pages_leave_room_on_the_disk_for_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = PageFiles::open(dir.path()).unwrap();
+    files.written().leave(u64::MAX / 2);
+    let refused = files.store(INSTANCE, 0, &page(0, 1000));
+    assert!(
+        matches!(refused, Err(PageError::NoRoom { leave_bytes, .. }) if leave_bytes == u64::MAX / 2)
+    );
+    files.written().leave(0);
+    assert!(files.store(INSTANCE, 0, &page(0, 1000)).is_ok());
+}
+
+/// What the threads of [`Pages`] answer.
+fn answer(pages: &mut Pages) -> Event {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(pages.hear())
+}
+
+#[test]
+fn threads_write_read_and_remove_pages() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pages = Pages::start(PageFiles::open(dir.path()).unwrap(), Arc::new(|_: &str| {}));
+    let mut store = |first| {
+        pages.store(INSTANCE, first, page(first, 40 << 20));
+        match answer(&mut pages) {
+            Event::PageStored { instance: INSTANCE, from, place: Some(place) } if from == first => {
+                place
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let places = [store(0), store(1), store(2)];
+    pages.load(INSTANCE, 1, places[1]);
+    match answer(&mut pages) {
+        Event::PageLoaded { instance: INSTANCE, from: 1, page: Ok(found) } => {
+            assert_eq!(found, page(1, 40 << 20));
+        }
+        other => panic!("{other:?}"),
+    }
+    let before = files(dir.path()).len();
+    pages.forget(places[..2].to_vec());
+    // What is asked for later is done later.
+    pages.store(INSTANCE, 3, page(3, 10));
+    assert!(matches!(answer(&mut pages), Event::PageStored { from: 3, .. }));
+    assert!(files(dir.path()).len() < before, "{before} files before");
+    pages.load(INSTANCE, 0, places[0]);
+    assert!(matches!(answer(&mut pages), Event::PageLoaded { from: 0, page: Err(_), .. }));
 }
