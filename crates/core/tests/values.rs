@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use falkon_core::dispatch::{
-    Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Record, Reply, Update,
+    Action, Assigned, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Record, Reply,
+    Update, Whereabouts,
 };
-use falkon_core::limits::{ORDER_BYTES_MAX, VALUE_BYTES_MAX, VALUES_HELD_BYTES_MAX};
+use falkon_core::limits::{
+    ORDER_BYTES_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUE_BYTES_MAX, VALUES_HELD_BYTES_MAX,
+};
 use falkon_core::result::{Detail, Finished, Outcome, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time,
@@ -266,6 +269,12 @@ fn a_failure_goes_on_to_all_who_take_it() {
     trio.tell(Event::Update { connection: EXECUTOR, update });
     assert_eq!(trio.why(1).0, Outcome::UpstreamFailed(TaskId(0)));
     assert_eq!(trio.why(2).0, Outcome::UpstreamFailed(TaskId(1)));
+    // That is known when their results are forgotten, too.
+    trio.submit(submission(&[(b"d", &[])]));
+    trio.done(3, None);
+    trio.submit(submission(&[(b"e", &[])]));
+    let found = trio.dispatcher.whereabouts(instance, TaskId(2), 2);
+    assert_eq!(found, [Whereabouts::NotDone, Whereabouts::Done]);
 }
 
 #[test]
@@ -278,6 +287,18 @@ fn what_does_not_fit_fails_those_who_take_it() {
     let (outcome, error) = trio.why(2);
     assert_eq!(outcome, Outcome::NoInput);
     assert!(error.contains("bytes with the values"), "{error}");
+
+    // A row with its values is as long as it may be, and no longer.
+    let rest = ROW_WITH_VALUES_BYTES_MAX - 4 - VALUE_BYTES_MAX - 4 - 1;
+    for (beyond, outcome) in [(0, None), (1, Some(Outcome::NoInput))] {
+        let mut trio = Trio::new();
+        trio.submit(submission(&[(b"a", &[]), (b"a", &[]), (b"b", &[0, 1])]));
+        trio.done(0, large.clone());
+        trio.done(1, value(&vec![0; (rest + beyond) as usize]));
+        let found = trio.results.iter().find(|run| run.first.0 == 2).map(|run| run.outcome);
+        assert_eq!(found, outcome, "{beyond} bytes beyond");
+        assert_eq!(trio.assigned.len(), usize::from(outcome.is_none()));
+    }
 
     // The last one does not fit; those before it may still be taken.
     let count = VALUES_HELD_BYTES_MAX / VALUE_BYTES_MAX + 1;
