@@ -303,9 +303,10 @@ fn a_dispatcher_killed_while_it_compacts_its_journal_keeps_everything() {
     }
 }
 
-/// The instance of that name.
+/// The last instance of this name: a client that was cut off before it learned the
+/// number of its instance has created another, and the first stays empty.
 pub(crate) fn find(access: &Access<'_>, name: &str) -> Option<String> {
     let status = access.status();
     let instances = status["instances"].as_array().unwrap();
-    instances.iter().find(|one| one["name"] == name).map(|one| one["id"].to_string())
+    instances.iter().rfind(|one| one["name"] == name).map(|one| one["id"].to_string())
 }

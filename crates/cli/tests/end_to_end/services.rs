@@ -135,11 +135,14 @@ fn instances_get_fair_shares() {
     let dispatcher = site.dispatcher("d", &[]);
     let access = dispatcher.access();
     let tasks = ["--range", "1-300", "--", "@sleep", "0.02"];
-    let _executor = dispatcher.executor("worker", &["--slots", "4"]);
+    let executor = dispatcher.executor("worker", &["--slots", "4"]);
     let first = access.submit(&tasks);
     let results = access.start("results", &[&first, "--json"]);
     results.wait_for_lines(20);
+    // The first instance makes no headway while the second one is submitted.
+    executor.signal(Signal::STOP);
     let second = access.submit(&tasks);
+    executor.signal(Signal::CONT);
     let started = |results: &[Value]| -> Vec<f64> {
         let mut times: Vec<f64> =
             results.iter().map(|one| one["times"]["started"].as_f64().unwrap()).collect();
