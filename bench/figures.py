@@ -86,7 +86,7 @@ def run(one):
     before, begun = os.getloadavg()[0], time.monotonic()
     print(f"{one['name']}: {one['command']} (load {before:.1f}, some {one['minutes']} min)", flush=True)
     with open(stdout, "wb") as out, open(shown, "wb") as errors:
-        # What both go to is one file where figures are not its output.
+        # Both streams go to one file where figures are not the command's output.
         done = subprocess.run(command, shell=True, executable="/bin/bash", cwd=ROOT, env=variables,
                               stdin=subprocess.DEVNULL, stdout=errors if stdout == shown else out, stderr=errors)
     seconds = time.monotonic() - begun
@@ -130,7 +130,7 @@ def flat(value, name=""):
 
 
 def figures_of(name):
-    """What a command printed the last time that it was run here; empty if it was not."""
+    """The output of a command's last run here; empty if there was none."""
     path = RESULTS / (name + ".json")
     if not path.exists():
         return {}

@@ -104,7 +104,7 @@ WORKLOADS = [
     Workload("mi", 768, 64, 800_000, 20_000_000, 10, "uniform"),
     # Locality 5: each image holds five objects of the catalogue.
     Workload("stacking", 800, 160, 400_000, 20_000_000, 20, 5),
-    # What tasks read, what is fetched and what peers are sent share a disk that is
+    # Reads of tasks, fetched objects and objects sent to peers share a disk that is
     # slower than the link.
     Workload("disks", 1024, 64, 1_600_000, 40_000_000, 100, "uniform", "read"),
     # Tasks that read a little and compute for long.

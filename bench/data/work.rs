@@ -2,7 +2,7 @@
 //!
 //!     work SECONDS GROUP SHARE_US PERIOD_US
 //!
-//! It computes on a slow processor: in a control group below GROUP that may use
+//! The task computes on a slow processor: in a control group below GROUP that may use
 //! SHARE_US in each PERIOD_US, in which it is for as long as it computes, as long as
 //! that processor needs SECONDS. It uses a given processor time, whatever the machine
 //! and whoever else is there. Without a share it waits for so long.

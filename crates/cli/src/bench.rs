@@ -78,7 +78,7 @@ enum What {
     Policies(policies::PoliciesArgs),
     /// One dispatcher with very many live executors
     Executors(executors::ExecutorsArgs),
-    /// What services cost while there is nothing to do
+    /// The cost of services while there is nothing to do
     Idle(idle::IdleArgs),
     /// Many executors that come back to a dispatcher that was killed
     Comeback(comeback::ComebackArgs),

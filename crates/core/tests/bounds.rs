@@ -1,5 +1,5 @@
-//! What is accepted at each bound and refused one beyond it, and what is sound
-//! but for one thing.
+//! Values at each bound are accepted and refused one beyond it; so are submissions
+//! that are sound but for one thing.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail at once")]
 
@@ -57,7 +57,7 @@ fn submission() -> Submission {
     }
 }
 
-/// What a submission says once this is changed.
+/// The check of a submission in which this is changed.
 fn changed(change: impl FnOnce(&mut Submission)) -> Result<(), SubmissionError> {
     let mut submission = submission();
     change(&mut submission);

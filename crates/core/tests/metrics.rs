@@ -50,7 +50,7 @@ fn arrivals_of_the_paper() -> Vec<Time> {
     all
 }
 
-/// What the paper prints follows from its workload and the times that it
+/// The paper's figures follow from its workload and the times that it
 /// measured, by the definitions of §5.2.
 #[test]
 fn the_papers_figures_follow_from_its_workload() {

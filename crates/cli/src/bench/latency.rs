@@ -159,7 +159,7 @@ struct Figure {
     seconds: Vec<f64>,
     /// Processor time of all of them.
     nanos: u64,
-    /// That of each of [`PARTS`], of Falkon's.
+    /// The processor time of each of [`PARTS`], of Falkon's.
     parts: [u64; PARTS.len()],
 }
 
@@ -198,7 +198,7 @@ struct Line {
     client: Client,
     deliveries: Deliveries,
     instance: InstanceId,
-    /// What processes run.
+    /// The program that processes run.
     program: &'static str,
     next: u64,
 }

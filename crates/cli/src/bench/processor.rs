@@ -1,4 +1,4 @@
-//! What processes take of the machine: processor time, and how often they wake
+//! The processor time of processes, and how often they wake
 //! up.
 
 /// Processor time that the threads of a process have used, in nanoseconds; 0

@@ -122,7 +122,7 @@ fn run_xargs(args: &SpawnArgs) -> Result<Option<Found>, BenchError> {
     timed(&mut xargs, "xargs", args)
 }
 
-/// What a program takes that runs all tasks.
+/// The time of a program that runs all tasks, and its processor time.
 #[derive(Clone, Copy)]
 struct Found {
     /// Tasks per second.

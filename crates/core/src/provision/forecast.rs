@@ -429,7 +429,7 @@ mod tests {
         stream.goes_on(10, 8, 2);
         assert_eq!(stream.forecast.refill_micros(10 * SECOND), 0, "nothing was read");
         assert_eq!(stream.forecast.saving_nodes(10 * SECOND), 0);
-        // As long as nobody waits for data, it comes at the rate of a link.
+        // Data comes at the rate of a link as long as nobody waits for it.
         stream.demand.local_bytes += 20 * 6 * PEER_SECOND_BYTES;
         stream.demand.cached_bytes = 4 * PEER_SECOND_BYTES;
         stream.goes_on(1, 8, 2);
@@ -466,7 +466,8 @@ mod tests {
         assert_eq!(done(&stream, 4), None, "nobody knows when what runs ends");
         stream.demand.running_until = Some(stream.now.after(5 * SECOND));
         assert_eq!(done(&stream, 4), Some(35));
-        // It should have ended already: then as those before it that ran longer.
+        // The task should have ended already: it is expected to run as long as those
+        // before it that ran longer.
         stream.demand.running_until = Some(Time(99 * SECOND));
         stream.demand.last_sent = Some(Time(98 * SECOND));
         stream.forecast.durations.add(4 * SECOND, 1);

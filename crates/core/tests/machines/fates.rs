@@ -15,7 +15,7 @@ pub(crate) struct Ran {
     pub(crate) outcome: Outcome,
 }
 
-/// What is known of a task's runs.
+/// The runs of a task, as far as they are known.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct History {
     pub(crate) starts: u64,
@@ -64,7 +64,7 @@ impl History {
     }
 }
 
-/// What a task of a client writes.
+/// The output of a client's task.
 pub(crate) fn text_of(client: usize, task: u64) -> Vec<u8> {
     format!("client {client}, task {task}").into_bytes()
 }
@@ -83,7 +83,7 @@ pub(crate) fn failure_of(client: usize, task: u64) -> Outcome {
     }
 }
 
-/// What comes with a result is the task's own.
+/// Checks that a result comes with the task's own output and value.
 pub(crate) fn check_detail(client: usize, plan: &[Task], found: &Finished) {
     for id in found.first.0..found.first.0 + found.count {
         let task = &plan[id as usize];
@@ -103,7 +103,7 @@ pub(crate) fn check_detail(client: usize, plan: &[Task], found: &Finished) {
     }
 }
 
-/// What a task's end is judged by.
+/// The evidence that a task's end is judged by.
 #[derive(Debug)]
 pub(crate) struct Fate<'a> {
     pub(crate) client: usize,

@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Key = (InstanceId, u64);
 
-/// What an executor said that the dispatcher has taken in and not yet written.
+/// A message of an executor that the dispatcher has taken in and not yet written.
 #[derive(Debug)]
 enum Said {
-    /// It has these tasks no longer; they are lost or not.
+    /// The executor has these tasks no longer; they are lost or not.
     Without { held: Held, is_lost: bool },
-    /// It came back with these, reported or not, and no others.
+    /// The executor came back with these, reported or not, and no others.
     Back(Vec<Held>),
 }
 
@@ -102,7 +102,7 @@ impl Losses {
         self.holders.retain(|_, (holder, _)| *holder != incarnation);
         for held in all {
             for task in held.first.0..held.first.0 + held.count {
-                // What nobody has had since goes on where it is.
+                // A task that nobody has had since goes on where it is.
                 let key = (held.instance, task);
                 self.holders.entry(key).or_insert((incarnation, held.tries));
                 if self.times.contains_key(&key) {

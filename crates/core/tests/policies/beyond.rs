@@ -19,10 +19,10 @@ const CACHE_FILES: usize = 20;
 /// Decisions of one run; `FALKON_DECISIONS` raises them.
 const DECISIONS: usize = 4000;
 
-/// What the core may lose where it looks at the same state as the exact scan:
+/// The most that the core may lose where it looks at the same state as the exact scan:
 /// in percent of the parts of their bytes that the chosen tasks find there.
 const LOSS_PERCENT_MAX: f64 = 10.0;
-/// What it may lose over a run in which each goes its own way, in points of the
+/// The most that it may lose over a run in which each goes its own way, in points of the
 /// part of all bytes that is found in caches.
 const RUN_LOSS_POINTS_MAX: f64 = 5.0;
 
@@ -208,12 +208,12 @@ fn percent((part, all): (u64, u64)) -> f64 {
 }
 
 impl Loss {
-    /// What the core's choices have less of their bytes there, in percent.
+    /// The bytes that the core's choices have less of there, in percent.
     fn in_place(&self) -> f64 {
         100.0 - 100.0 * self.core / self.exact
     }
 
-    /// What less of all bytes read was found in caches over the run, in points.
+    /// The loss of all bytes found in caches over the run, in points.
     fn of_run(&self) -> f64 {
         percent(self.of_exact) - percent(self.of_core)
     }
@@ -313,7 +313,7 @@ impl World {
         }
     }
 
-    /// What the core promises whatever the size: of tasks with one input what
+    /// The promise of the core whatever the size: of tasks with one input what
     /// the scan finds, as long as no object has more holders than are indexed,
     /// and in any case nothing worse than the best of the first tasks of the
     /// queue.

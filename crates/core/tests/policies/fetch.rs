@@ -6,7 +6,7 @@ use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::diffusion::{Costs, PolicyName, PolicyOptions, Waiting};
 use falkon_core::task::{ExecutorId, Time};
 
-/// What an executor receives in a second, and how large each object is.
+/// The bytes that an executor receives in a second; each object has as many.
 const SECOND_BYTES: u64 = 125_000_000;
 const SECOND: u64 = 1_000_000;
 
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// What an executor fetches next on which so many tasks run side by side,
+    /// The object that an executor fetches next on which so many tasks run side by side,
     /// each for so long.
     fn fetch(&mut self, place: Place, slots: u64, task_micros: u64) -> Option<u128> {
         let costs = Costs { task_micros, peer_bytes_per_second: SECOND_BYTES, slots, now: Time(0) };
@@ -74,7 +74,7 @@ fn more_is_fetched_when_whole_tasks_do_not_last_until_it_is_there() {
         // One of them is gone.
         assert!(world.waiting.remove(&world.index, 0).is_some());
         assert_eq!(world.fetch(place, slots, task_micros), Some(3), "{enough} are enough");
-        // What is at hand was taken notice of once.
+        // The objects at hand were noticed once.
         assert_eq!(world.fetch(place, slots, task_micros), Some(4), "{enough} are enough");
     }
 }
@@ -102,7 +102,7 @@ fn a_popular_object_is_fetched_until_it_has_as_many_copies_as_it_may() {
                 assert!(!world.index.hints(number, place, 1).is_empty());
             }
             world.waiting.coming_changed(&world.index, number);
-            // It is on its way to that executor, or has come.
+            // The object is on its way to that executor, or has come.
             assert_eq!(world.fetch(place, 1, SECOND), None);
             world.waiting.check(&world.index).expect("the books of the queue are in order");
         }

@@ -55,7 +55,7 @@ fn half_of_everything_has_the_same_mean() {
     assert_eq!((twice.tasks(), twice.micros), (124, 200_000));
     assert_eq!(durations.mean_micros(), Some(100_000 / 62));
     assert_eq!(Durations::default().mean_micros(), None);
-    // What takes longer than the last class says is in it.
+    // Tasks that take longer than the last class says are in it.
     durations.add(u64::MAX, 1);
     assert_eq!(durations.counts[47], 1);
 }

@@ -87,14 +87,14 @@ fn url(bytes: usize) -> String {
     format!("/{}", "u".repeat(bytes - 1))
 }
 
-/// As many ranges of one value as fit so many bytes: each takes four.
+/// A submission with so many ranges of one value: each takes four bytes.
 fn product(ranges: usize) -> Submission {
     let range = Range { start: 0, step: 1, count: 1 };
     let rows = Rows::Computed { factors: vec![range; ranges], offset: 0 };
     Submission { rows, ..queued(1) }
 }
 
-/// What is said of a submission that is one too much, or wrong; `None` where it is
+/// The refusal of a submission that is one too much, or wrong; `None` where it is
 /// as large as it may be.
 fn cases() -> Vec<(&'static str, Submission, bool)> {
     let name = |length: usize| "n".repeat(length);
@@ -222,7 +222,7 @@ fn submissions_as_large_as_they_may_be_are_taken_in_and_larger_ones_refused() {
         if is_accepted(&mut client, instance, submission) != accepted {
             wrong.push(what);
         }
-        // What there is of it is shown, and goes.
+        // The instance is shown, and goes.
         let (request, selection) = (3, Selection::All);
         let status = FromClient::Status { request, instance: Some(instance), from: None };
         assert!(matches!(client.ask(&status), ToClient::Status { .. }), "{what}");
@@ -253,7 +253,7 @@ fn submissions_as_large_as_they_may_be_are_taken_in_and_larger_ones_refused() {
     serves_honest_clients(&dispatcher);
 }
 
-/// What an executor says that ran nothing: that tasks ended well, with much output.
+/// A report of an executor that ran nothing: tasks ended well, with much output.
 fn lie(instance: InstanceId, first: u64, count: u64, bytes: usize) -> Report {
     let head = b"forged".repeat(bytes / 6 + 1);
     let stdout = Captured { total_bytes: u64::MAX, head, overflow: None };
@@ -287,7 +287,7 @@ fn an_executor_that_lies_about_tasks_of_others_changes_nothing() {
     let Session { mut writer, mut reader, .. } = connected.unwrap();
     let held =
         |first, count| Held { instance, first: TaskId(first), count, tries: Tries::default() };
-    // It offers nothing, and claims to have what others run or nobody has. (Of a
+    // The executor offers nothing, and claims to have what others run or nobody has. (Of a
     // task that nobody runs it would be believed: so executors keep theirs over
     // restarts of the dispatcher. Whoever may be an executor is sent such tasks.)
     poll("two tasks run", || access.instance(&id)["dispatched"] == 2);

@@ -1,4 +1,4 @@
-//! What must hold once all that follows from an event has been done.
+//! Invariants that hold once all that follows from an event has been done.
 
 use super::{CheckError, ensure};
 use crate::dispatch::executor::Executor;

@@ -35,7 +35,7 @@ enum Wish {
 impl Wish {
     fn of(index: &Index, lists: &Lists, local: Local) -> Wish {
         let object = lists.object(local);
-        // What tasks with several inputs wait for is gathered otherwise.
+        // Inputs of tasks with several are gathered elsewhere.
         let waiting = lists.alone(local) as u64;
         let (held, coming) =
             (index.holders(object).len() as u64, index.coming_count(object) as u64);

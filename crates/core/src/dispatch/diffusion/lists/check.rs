@@ -1,4 +1,4 @@
-//! What must hold of the lists: they are what counting anew from the queue and
+//! Invariants of the lists: they are what counting anew from the queue and
 //! the index gives.
 
 use super::{List, Lists, View};
