@@ -1,5 +1,5 @@
-//! What the provisioner was told of a job: what it may not know for good
-//! reasons, and what it must.
+//! The scheduler's answers about a job: from them follows whether the provisioner
+//! must know the job.
 
 use falkon_core::provision::JobState;
 use falkon_core::provision::limits::{ABSENT_MICROS_MAX, MISSING_ANSWERS_MAX};

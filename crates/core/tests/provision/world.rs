@@ -61,7 +61,7 @@ struct Job {
     held_until: Time,
     /// Since when the provisioner has not known it.
     unknown_since: Option<Time>,
-    /// What the provisioner was told of it.
+    /// The scheduler's answers about it.
     told: Told,
     /// It was cancelled, or the LRM ends it early.
     is_cut: bool,
@@ -401,8 +401,8 @@ impl World {
         self.later(Event::About { allocation: id, about });
     }
 
-    /// What is there is known, unless the provisioner was told otherwise; and
-    /// even that not for long once answers are right.
+    /// Each job is known, unless its scheduler denied it; and a denied one is known
+    /// again soon after answers are right.
     fn check_nothing_is_forgotten(&mut self) {
         let known: BTreeSet<AllocationId> =
             self.provisioner.allocation_views().map(|view| view.id()).collect();

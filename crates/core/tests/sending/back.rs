@@ -1,4 +1,4 @@
-//! What was sent ahead is taken back for others that wait.
+//! Tasks that were sent ahead are recalled for others that wait.
 
 use crate::world::{World, class, cpus};
 use falkon_core::dispatch::Order;

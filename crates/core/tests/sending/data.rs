@@ -105,8 +105,8 @@ fn a_task_with_data_goes_to_a_free_slot_beside_long_rows() {
     }
 }
 
-/// What is to be held twice is copied by an executor that has a cache, is there
-/// and stays.
+/// An object that is to be held twice is copied by an executor that has a cache, is
+/// connected and stays.
 #[test]
 fn copies_go_to_executors_with_a_cache_that_are_there_and_stay() {
     let mut world = world(PolicyName::MaxComputeUtil);

@@ -1,4 +1,4 @@
-//! Which messages executors are sent, and which they send.
+//! The messages between the dispatcher and its executors.
 
 use crate::world::{CLIENT, World, class, cpus, ended};
 use falkon_core::data::stage::Changes;

@@ -1,4 +1,4 @@
-//! What is remembered of needs whose tasks have all ended.
+//! Needs whose tasks have all ended, and how many of them are remembered.
 
 use crate::world::{World, class, cpus};
 use falkon_core::limits::IDLE_NEEDS_MAX;

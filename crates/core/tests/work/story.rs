@@ -42,7 +42,7 @@ pub(crate) struct World {
     strangers: u64,
 }
 
-/// So many CPUs, and one of something that a name stands for.
+/// A need of so many CPUs and so much of a custom resource.
 pub(crate) fn with(name: &str, cpus: u32, count: u64) -> Resources {
     Resources { custom: vec![(name.to_owned(), count)], ..Resources::cpus(cpus) }
 }
