@@ -192,6 +192,8 @@ def with_given(
     parts: List[Any] = []
     for _, future in values:
         stored = objects.instead_of(future)
+        if stored is None and not has_value(future):
+            raise failure_of(future)  # It was cancelled, or its value could not be fetched.
         if stored is None and future._result is not None:
             parts.append(PICKLED + dumps(future._result))
         else:

@@ -394,17 +394,28 @@ class Session:
         return [
             (place, need)
             for place, need in enumerate(future._needs or ())
-            if (need._state == FINISHED or need in self._arriving)
-            and need._task not in self._pending
+            if need._task not in self._pending and self._has_ended(need)
         ]
 
     def _is_submitted(self, future: Future[Any]) -> bool:
-        """Whether the dispatcher knows a call, or the call has ended; the lock is held."""
-        return future._task in self._pending or future.done() or future in self._arriving
+        """Whether the dispatcher knows a call, or will before what is put together now, or
+        the call has ended; the lock is held."""
+        task = future._task
+        is_with_these = task is not None and task < 0
+        return is_with_these or task in self._pending or self._has_ended(future)
+
+    def _has_ended(self, future: Future[Any]) -> bool:
+        """Whether a call has ended, if only with an object that is still fetched.
+
+        The fetching thread ends a future before it takes the future from those that
+        arrive, without this session's lock: who asks in the other order may find neither.
+        """
+        return future in self._arriving or future.done()
 
     def _has_value(self, future: Future[Any]) -> bool:
-        """Whether the value of a call is known, if only as an object."""
-        return _dataflow.has_value(future) or future in self._arriving
+        """Whether the value of a call is known, if only as an object; asked in the order
+        of :meth:`_has_ended`."""
+        return future in self._arriving or _dataflow.has_value(future)
 
     def _make_ready(self, call: Call) -> None:
         """Has another thread make a call ready; the lock is held."""

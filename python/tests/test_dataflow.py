@@ -102,6 +102,101 @@ class Order(unittest.TestCase):
             self.assertEqual(results, [sum(range(40)) + step for step in range(length + 1)])
 
 
+class Arrives(dict):
+    """The objects of values that are being fetched: a value arrives just when somebody
+    has looked so often whether it is still on its way."""
+
+    def __init__(self, may_arrive, looks):
+        super().__init__()
+        self.is_on_its_way, self.has_arrived = threading.Event(), threading.Event()
+        self.may_arrive, self.looks = may_arrive, looks
+
+    def __setitem__(self, future, stored):
+        super().__setitem__(future, stored)
+        self.is_on_its_way.set()
+
+    def __contains__(self, future):
+        if super().__contains__(future):
+            self.looks -= 1
+            if self.looks == 0:
+                self.may_arrive.set()
+                self.has_arrived.wait(60)
+        return super().__contains__(future)
+
+    def pop(self, *arguments):
+        popped = super().pop(*arguments)
+        self.has_arrived.set()
+        return popped
+
+
+class Fetched(unittest.TestCase):
+    """Calls that take values which are still in the cache of an executor."""
+
+    LOOKS = 3
+    """More than there are while a call is submitted."""
+
+    def fetched_late(self, executor, looks, fails=None):
+        """A call whose value arrives while another that takes it is submitted."""
+        arriving = executor._shared.session()._arriving
+        may_arrive, fetch = threading.Event(), arriving._fetch
+
+        def fetch_late(url):
+            may_arrive.wait(60)
+            if fails:
+                raise fails
+            return fetch(url)
+
+        arriving._fetch, arriving._stored = fetch_late, Arrives(may_arrive, looks)
+        self.addCleanup(may_arrive.set)
+        future = executor.submit(bytes, 9 << 20)
+        self.assertTrue(arriving._stored.is_on_its_way.wait(60))
+        executor.submit(nothing).result(60)  # Its result comes in a later message.
+        return future, may_arrive
+
+    def test_a_value_arrives_while_a_call_that_takes_it_is_submitted(self):
+        with Dispatcher() as dispatcher:
+            dispatcher.executor()
+            for looks in range(1, self.LOOKS + 1):
+                with falkon.Executor(dispatcher.access) as executor, self.subTest(looks=looks):
+                    value, may_arrive = self.fetched_late(executor, looks)
+                    taken = executor.submit(len, value)
+                    may_arrive.set()
+                    self.assertEqual(taken.result(60), 9 << 20)
+
+    def test_a_value_cannot_be_fetched_while_a_call_that_takes_it_is_submitted(self):
+        fails = falkon.FalkonError("nobody has it")
+        with Dispatcher() as dispatcher:
+            dispatcher.executor()
+            for looks in range(1, self.LOOKS + 1):
+                with falkon.Executor(dispatcher.access) as executor, self.subTest(looks=looks):
+                    value, may_arrive = self.fetched_late(executor, looks, fails)
+                    taken = executor.submit(len, value)
+                    may_arrive.set()
+                    try:
+                        # The executor has it all the same.
+                        self.assertEqual(taken.result(60), 9 << 20)
+                    except falkon.DependencyError as error:
+                        self.assertIn("nobody has it", str(error))
+
+
+class Batch(unittest.TestCase):
+    """Calls that are submitted together with those whose values they take."""
+
+    def test_a_chain_that_waited_is_one_submission(self):
+        with falkon.Executor(max_workers=2) as executor:
+            executor.submit(nothing).result()
+            session = executor._shared._session
+            with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+                chain = [executor.submit(add, 1)]
+                for _ in range(20):
+                    chain.append(executor.submit(add, chain[-1], 1))
+            with mock.patch.object(session, "_submit_group", wraps=session._submit_group) as groups:
+                with session._lock:
+                    session._submit_queued()
+                    self.assertEqual([len(call.args[1]) for call in groups.call_args_list], [21])
+            self.assertEqual([one.result(60) for one in chain], list(range(1, 22)))
+
+
 class Dataflow(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
