@@ -2,7 +2,7 @@
 """How many small defects, planted one by one, the tests find.
 
     tests/mutants.py [--seed N] [--core 210] [--wire 30] [--journal 30] [--keys 30]
-                     [--match WORD ...] [--jobs 2] [--json FILE] [--list]
+                     [--again FILE] [--match WORD ...] [--jobs 2] [--json FILE] [--list]
 
 Draws a sample of mutants (an operator exchanged, a function's body replaced by a
 constant, a match arm or guard removed) of four parts, and runs the tests of the
@@ -16,13 +16,15 @@ what is written for people (`Debug`, `Display`) and the checkers that tests alon
 call. FALKON is the program that the Python tests run [target/debug/falkon]; they
 need the environment that tests/python.sh makes.
 
-Another sample is drawn whenever the sources change. To judge some mutants again:
-all of their part, and --match with parts of their names.
+A mutant has the name of its file and of what is changed in which function, not of a
+line: a seed draws the same sample as long as these functions stay as they are, and
+--again judges those that a file names (a line each, as --list prints them).
 """
 
 import argparse
 import collections
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -106,11 +108,22 @@ def cosmic_ray():
     return home / "bin/cosmic-ray"
 
 
-def drawn(part, count, seed, names):
-    """A sample that the seed and the part alone decide, in the order of the source."""
-    chance = random.Random(f"{seed} {part}")
-    chosen = set(chance.sample(range(len(names)), min(count, len(names))))
-    return [name for index, name in enumerate(names) if index in chosen]
+def named(described):
+    """A name for each of these descriptions, in the order of the source: those that are
+    the same are numbered from the second on."""
+    seen, names = collections.Counter(), []
+    for description in described:
+        seen[description] += 1
+        names.append(description if seen[description] == 1 else f"{description} #{seen[description]}")
+    return names
+
+
+def drawn(count, seed, names):
+    """A sample, in the order of the source. Which mutants there are besides makes no
+    difference to whether one goes before another."""
+    rank = {name: hashlib.sha256(f"{seed} {name}".encode()).digest() for name in names}
+    chosen = set(sorted(names, key=rank.get)[:count])
+    return [name for name in names if name in chosen]
 
 
 class Planted:
@@ -241,7 +254,9 @@ class Rust:
     def names(self):
         words = [cargo_mutants(), "mutants", "--list", "--json", "--diff", *self.selection, *EXCLUDE]
         found = json.loads(run(words, check=True, stdout=subprocess.PIPE).stdout)
-        self.mutants = {mutant["name"]: mutant for mutant in found}
+        # A name as cargo-mutants has it is FILE:LINE:COLUMN: DESCRIPTION.
+        described = [re.sub(r":\d+:\d+: ", ": ", mutant["name"], count=1) for mutant in found]
+        self.mutants = dict(zip(named(described), found))
         return list(self.mutants)
 
     def judge(self, names):
@@ -403,16 +418,15 @@ class Keys:
     def rows(self):
         with sqlite3.connect(self.session) as session:
             return session.execute(
-                "select job_id, module_path, operator_name, occurrence, start_pos_row from mutation_specs"
-                " order by module_path, start_pos_row, operator_name, occurrence"
+                "select job_id, module_path, operator_name, definition_name from mutation_specs"
+                " order by module_path, start_pos_row, start_pos_col, operator_name, occurrence"
             ).fetchall()
 
     def names(self):
         self.cosmic_ray("init", "keys.toml", self.session)
-        self.jobs = {
-            f"{path}:{row}: {operator.removeprefix('core/')} {occurrence}": job
-            for job, path, operator, occurrence, row in self.rows()
-        }
+        rows = self.rows()
+        described = [f"{path}: {operator.removeprefix('core/')} in {where or 'the module'}" for _, path, operator, where in rows]
+        self.jobs = {name: job for name, (job, *_) in zip(named(described), rows)}
         return list(self.jobs)
 
     def judge(self, names):
@@ -460,21 +474,26 @@ def main():
     options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     for part, count in [("core", 210), ("wire", 30), ("journal", 30), ("keys", 30)]:
         options.add_argument(f"--{part}", type=int, default=count, metavar="N")
+    options.add_argument("--again", type=pathlib.Path, metavar="FILE", help="judge the mutants that a file names")
     options.add_argument("--match", nargs="+", default=[], help="of the sample only mutants with one of these in their names")
     options.add_argument("--jobs", type=int, default=2)
     options.add_argument("--json", type=pathlib.Path)
     options.add_argument("--list", action="store_true", help="print the sample, and judge nothing")
     options = options.parse_args()
     options.target = TOOLS / "build"
-    print(f"seed {options.seed}", flush=True)
-    results, started = {}, time.monotonic()
+    again = set(options.again.read_text().splitlines()) if options.again else set()
+    if not options.again:
+        print(f"seed {options.seed}", flush=True)
+    results, judged, started = {}, set(), time.monotonic()
     with tempfile.TemporaryDirectory() as options.folder:
         for part in [*PARTS, "keys"]:
             count = getattr(options, part)
             if count == 0:
                 continue
             mutants = Keys(options) if part == "keys" else Rust(part, options)
-            names = drawn(part, count, options.seed, mutants.names())
+            names = mutants.names()
+            names = [name for name in names if name in again] if options.again else drawn(count, options.seed, names)
+            judged.update(names)
             if options.match:
                 names = [name for name in names if any(word in name for word in options.match)]
             if options.list:
@@ -483,6 +502,9 @@ def main():
             print(f"\n== {part}: {len(names)} mutants", flush=True)
             results[part] = mutants.judge(names)
         run(["git", "worktree", "prune"])
+    for name in sorted(again - judged):
+        if name.strip():
+            print(f"is not there any more: {name}", file=sys.stderr)
     if options.list:
         return
     lines, killed = table(results)
