@@ -11,9 +11,9 @@ use falkon_core::limits::{INDEXED_EXECUTORS_MAX, SCAN_TASKS_MAX};
 use falkon_core::task::ExecutorId;
 use std::collections::BTreeMap;
 
-const EXECUTORS: usize = 200;
-const FILES: usize = 2000;
-const QUEUED: usize = 5000;
+pub(crate) const EXECUTORS: usize = 200;
+pub(crate) const FILES: usize = 2000;
+pub(crate) const QUEUED: usize = 5000;
 /// Files that an executor's cache holds.
 const CACHE_FILES: usize = 20;
 /// Decisions of one run; `FALKON_DECISIONS` raises them.
@@ -27,9 +27,9 @@ const LOSS_PERCENT_MAX: f64 = 10.0;
 const RUN_LOSS_POINTS_MAX: f64 = 5.0;
 
 #[derive(Debug, Clone)]
-struct Task {
-    number: u64,
-    files: Vec<usize>,
+pub(crate) struct Task {
+    pub(crate) number: u64,
+    pub(crate) files: Vec<usize>,
 }
 
 /// Files by popularity: the first of them more often, or all alike.
@@ -56,17 +56,17 @@ impl Popularity {
 
 /// Who holds what, and for how long nobody has used it.
 #[derive(Clone)]
-struct Caches {
+pub(crate) struct Caches {
     sizes: Vec<u64>,
-    holds: Vec<Vec<bool>>,
-    holders: Vec<usize>,
+    pub(crate) holds: Vec<Vec<bool>>,
+    pub(crate) holders: Vec<usize>,
     /// Least recently used first.
     used: Vec<Vec<usize>>,
 }
 
 impl Caches {
     /// The bytes of a task's files that an executor holds, and of all.
-    fn hit(&self, executor: usize, task: &Task) -> (u64, u64) {
+    pub(crate) fn hit(&self, executor: usize, task: &Task) -> (u64, u64) {
         let (mut held, mut all) = (0, 0);
         for file in &task.files {
             all += self.sizes[*file];
@@ -75,14 +75,14 @@ impl Caches {
         (held, all)
     }
 
-    fn may_fetch(&self, executor: usize, task: &Task, most: usize) -> bool {
+    pub(crate) fn may_fetch(&self, executor: usize, task: &Task, most: usize) -> bool {
         let may = |file: &usize| self.holds[executor][*file] || self.holders[*file] < most;
         most == 0 || task.files.iter().all(may)
     }
 
     /// A task runs: its files are there from then on, others make room. Returns
     /// what has come and what has gone.
-    fn run(&mut self, executor: usize, files: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    pub(crate) fn run(&mut self, executor: usize, files: &[usize]) -> (Vec<usize>, Vec<usize>) {
         let (mut came, mut went) = (Vec::new(), Vec::new());
         self.used[executor].retain(|file| !files.contains(file));
         self.used[executor].extend(files);
@@ -143,34 +143,59 @@ fn exact(
     queue[..window].iter().position(fits)
 }
 
-struct Core {
-    index: Index,
-    waiting: Waiting,
-    places: Vec<Place>,
+pub(crate) struct Core {
+    pub(crate) index: Index,
+    pub(crate) waiting: Waiting,
+    pub(crate) places: Vec<Place>,
 }
 
 impl Core {
+    /// A core that knows a world as it begins.
+    pub(crate) fn new(options: &PolicyOptions, world: &World) -> Core {
+        let mut index = Index::new();
+        let places = (0..EXECUTORS).map(|id| index.join(ExecutorId(id as u64))).collect();
+        let waiting = Waiting::new(options).expect("the options are good");
+        let mut core = Core { index, waiting, places };
+        for executor in 0..EXECUTORS {
+            core.changed(&world.caches, executor, &world.caches.used[executor], &[]);
+        }
+        for task in &world.queue {
+            core.push(&world.caches, task);
+        }
+        core
+    }
+
     fn id(file: usize) -> ObjectId {
         ObjectId(file as u128)
     }
 
-    fn push(&mut self, caches: &Caches, task: &Task) {
+    pub(crate) fn push(&mut self, caches: &Caches, task: &Task) {
         let want = |file: &usize| self.index.want(Core::id(*file), Some(caches.sizes[*file]));
         let inputs: Vec<ObjectNo> = task.files.iter().map(want).collect();
         self.waiting.push(&self.index, task.number, &inputs);
     }
 
-    fn take(&mut self, executor: usize, load: Load) -> Option<u64> {
+    pub(crate) fn take(&mut self, executor: usize, load: Load) -> Option<u64> {
         let mut taken: Vec<Taken> = Vec::new();
         self.waiting.take(&self.index, self.places[executor], 1, load, &mut taken);
         let taken = taken.pop()?;
-        for object in taken.inputs.as_slice() {
-            self.index.unwant(*object);
-        }
+        self.unwant(&taken);
         Some(taken.task)
     }
 
-    fn changed(&mut self, caches: &Caches, executor: usize, came: &[usize], went: &[usize]) {
+    pub(crate) fn unwant(&mut self, taken: &Taken) {
+        for object in taken.inputs.as_slice() {
+            self.index.unwant(*object);
+        }
+    }
+
+    pub(crate) fn changed(
+        &mut self,
+        caches: &Caches,
+        executor: usize,
+        came: &[usize],
+        went: &[usize],
+    ) {
         let place = self.places[executor];
         for file in went {
             if let Some(object) = self.index.remove(place, Core::id(*file)) {
@@ -203,7 +228,7 @@ struct Loss {
     of_exact: (u64, u64),
 }
 
-fn percent((part, all): (u64, u64)) -> f64 {
+pub(crate) fn percent((part, all): (u64, u64)) -> f64 {
     100.0 * part as f64 / all.max(1) as f64
 }
 
@@ -219,23 +244,23 @@ impl Loss {
     }
 }
 
-fn decisions() -> usize {
+pub(crate) fn decisions() -> usize {
     let set = std::env::var("FALKON_DECISIONS").ok().and_then(|text| text.parse().ok());
     set.unwrap_or(DECISIONS)
 }
 
 /// A workload and the caches with which it begins.
-struct World {
+pub(crate) struct World {
     rng: Rng,
     popularity: Popularity,
     inputs_max: u64,
-    caches: Caches,
-    queue: Vec<Task>,
+    pub(crate) caches: Caches,
+    pub(crate) queue: Vec<Task>,
     next: u64,
 }
 
 impl World {
-    fn new(seed: u64, is_zipf: bool, inputs_max: u64) -> World {
+    pub(crate) fn new(seed: u64, is_zipf: bool, inputs_max: u64) -> World {
         let mut rng = Rng(seed);
         let popularity = Popularity::new(is_zipf);
         let sizes = (0..FILES).map(|_| 1_000_000 * (1 + rng.below(10))).collect();
@@ -259,7 +284,7 @@ impl World {
         world
     }
 
-    fn push(&mut self) -> &Task {
+    pub(crate) fn push(&mut self) -> &Task {
         let count = 1 + self.rng.below(self.inputs_max);
         let draw = |_| self.popularity.draw(&mut self.rng);
         let mut files: Vec<usize> = (0..count).map(draw).collect();
@@ -348,17 +373,7 @@ impl World {
 fn compare(options: &PolicyOptions, is_zipf: bool, inputs_max: u64, seed: u64) -> Loss {
     let mut loss = Loss::default();
     let mut world = World::new(seed, is_zipf, inputs_max);
-    let mut index = Index::new();
-    let places = (0..EXECUTORS).map(|id| index.join(ExecutorId(id as u64))).collect();
-    let waiting = Waiting::new(options).expect("the options are good");
-    let mut core = Core { index, waiting, places };
-    for executor in 0..EXECUTORS {
-        let held = world.caches.used[executor].clone();
-        core.changed(&world.caches, executor, &held, &[]);
-    }
-    for task in &world.queue {
-        core.push(&world.caches, task);
-    }
+    let mut core = Core::new(options, &world);
     let mut turn = Rng(seed ^ 0x7075);
     for _ in 0..decisions() {
         world.step(Some(&mut core), options, &mut turn, &mut loss);

@@ -4,6 +4,7 @@
 mod agreement;
 mod beyond;
 mod fetch;
+mod offered;
 mod oracle;
 mod workload;
 
