@@ -8,7 +8,7 @@ use std::process::Command;
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
 const MAY: [(&str, &[&str]); 9] = [
-    ("falkon-core", &[]),
+    ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp"]),
     ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire"]),

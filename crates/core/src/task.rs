@@ -457,11 +457,13 @@ pub struct Submission {
 }
 
 /// Why a submission is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmissionError {
     /// It has no tasks.
+    #[error("the submission has no tasks")]
     Empty,
     /// Rows, class runs or names do not add up to `count`.
+    #[error("the submission announces {expected} tasks but has {found} {what}")]
     CountMismatch {
         /// What does not add up.
         what: &'static str,
@@ -471,10 +473,16 @@ pub enum SubmissionError {
         found: u64,
     },
     /// A class index, an offset or a column is out of its bounds.
+    #[error("the submission has a malformed {0}")]
     Malformed(&'static str),
     /// There are more task ids than 64 bits hold.
+    #[error("the instance would have more than 2^63 tasks")]
     TooMany,
     /// A part is longer than what can be sent and kept of it.
+    #[error(
+        "the submission has a {what} of {bytes} bytes, and at most {bytes_max} can be sent and \
+         kept"
+    )]
     TooLong {
         /// Which part.
         what: &'static str,
@@ -484,26 +492,6 @@ pub enum SubmissionError {
         bytes_max: u64,
     },
 }
-
-impl fmt::Display for SubmissionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SubmissionError::Empty => write!(f, "the submission has no tasks"),
-            SubmissionError::CountMismatch { what, expected, found } => {
-                write!(f, "the submission announces {expected} tasks but has {found} {what}")
-            }
-            SubmissionError::Malformed(what) => write!(f, "the submission has a malformed {what}"),
-            SubmissionError::TooMany => write!(f, "the instance would have more than 2^63 tasks"),
-            SubmissionError::TooLong { what, bytes, bytes_max } => write!(
-                f,
-                "the submission has a {what} of {bytes} bytes, and at most {bytes_max} can be \
-                 sent and kept"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SubmissionError {}
 
 impl Submission {
     /// Checks that all parts agree with one another.

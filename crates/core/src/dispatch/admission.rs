@@ -5,55 +5,41 @@ use super::Join;
 use crate::limits::{
     ADDRESS_BYTES_MAX, CUSTOM_NAMES_MAX, FINGERPRINT_BYTES_MAX, JOIN_RUNS_MAX, NAME_BYTES_MAX,
 };
-use std::fmt;
 
 /// Why an executor is not taken in, however often it comes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// Its name is too long.
+    #[error(
+        "the executor's name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
+         shorter one"
+    )]
     LongName {
         /// The name's length.
         bytes: usize,
     },
     /// It offers too many custom resources, or one whose name is too long.
+    #[error(
+        "an executor offers at most {CUSTOM_NAMES_MAX} resources of its own, with names of at most \
+         {NAME_BYTES_MAX} bytes"
+    )]
     Resources,
     /// The address where it serves what it caches is too long.
+    #[error(
+        "the address where the executor serves what it caches is longer than {ADDRESS_BYTES_MAX} \
+         bytes"
+    )]
     Address,
     /// It has tasks in too many runs.
+    #[error(
+        "the executor has tasks in {runs} runs, and at most {JOIN_RUNS_MAX} are taken over: start \
+         it anew"
+    )]
     ManyRuns {
         /// How many.
         runs: usize,
     },
 }
-
-impl fmt::Display for JoinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            JoinError::LongName { bytes } => write!(
-                f,
-                "the executor's name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: \
-                 choose a shorter one"
-            ),
-            JoinError::Resources => write!(
-                f,
-                "an executor offers at most {CUSTOM_NAMES_MAX} resources of its own, with names \
-                 of at most {NAME_BYTES_MAX} bytes"
-            ),
-            JoinError::Address => write!(
-                f,
-                "the address where the executor serves what it caches is longer than \
-                 {ADDRESS_BYTES_MAX} bytes"
-            ),
-            JoinError::ManyRuns { runs } => write!(
-                f,
-                "the executor has tasks in {runs} runs, and at most {JOIN_RUNS_MAX} are taken \
-                 over: start it anew"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for JoinError {}
 
 impl Join {
     /// Whether a dispatcher takes it in.

@@ -11,19 +11,11 @@ use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
 use crate::task::Resources;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Something that must hold does not.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct CheckError(String);
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 impl CheckError {
     pub(crate) fn new(text: String) -> CheckError {

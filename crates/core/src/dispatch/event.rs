@@ -12,7 +12,6 @@ use crate::task::{
     AllocationId, ExecutorId, InstanceId, Resources, Rows, Submission, SubmissionError, TaskClass,
     TaskId, Time,
 };
-use std::fmt;
 use std::sync::Arc;
 
 /// A connection, as the shell numbers them. Numbers are never used again.
@@ -345,11 +344,17 @@ pub enum Event {
 }
 
 /// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// There is no such instance (any more).
+    #[error("there is no instance {0}")]
     NoInstance(InstanceId),
     /// The instance has expired: nobody wanted it for too long.
+    #[error(
+        "instance {instance} has expired: nobody had looked at it for too long, and it was \
+         destroyed at {}",
+        .at.utc()
+    )]
     Expired {
         /// The instance.
         instance: InstanceId,
@@ -357,8 +362,10 @@ pub enum RequestError {
         at: Time,
     },
     /// The instance takes no more tasks.
+    #[error("instance {0} takes no more tasks")]
     Sealed(InstanceId),
     /// The tasks do not follow those submitted before.
+    #[error("tasks from {found} on were submitted where {expected} comes next")]
     Gap {
         /// The id that the next task would have.
         expected: TaskId,
@@ -366,33 +373,50 @@ pub enum RequestError {
         found: TaskId,
     },
     /// The submission is not sound.
+    #[error(transparent)]
     Submission(SubmissionError),
     /// The instance's queue is full for now: try again later.
+    #[error("the instance's queue is full ({queued_bytes} bytes); try again later")]
     Busy {
         /// Bytes queued.
         queued_bytes: u64,
     },
     /// Results before this one were forgotten.
+    #[error("results before number {first} were delivered and forgotten")]
     Forgotten {
         /// The first task result there still is.
         first: u64,
     },
     /// More different resource needs than a dispatcher keeps apart.
+    #[error("there are too many different combinations of resources and priority")]
     TooManyNeeds,
     /// The dispatch policy cannot be had; why.
+    #[error(transparent)]
     Policy(PolicyError),
     /// The instance's name is too long.
+    #[error(
+        "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a shorter one"
+    )]
     LongName {
         /// Its length.
         bytes: u64,
     },
     /// There are as many instances as a dispatcher keeps.
+    #[error(
+        "there are {instances} instances, and a dispatcher keeps no more than {INSTANCES_MAX}: \
+         destroy some that are over, then try again"
+    )]
     TooManyInstances {
         /// How many there are.
         instances: u64,
     },
     /// The disk of the dispatcher's journal has too little room; ask again
     /// later.
+    #[error(
+        "the dispatcher has no room for more: its disk at {directory} has {free_bytes} bytes free, \
+         and {wanted_bytes} are wanted; make room there, read results, or destroy instances that \
+         are over"
+    )]
     NoRoom {
         /// The journal's directory.
         directory: Arc<str>,
@@ -402,53 +426,6 @@ pub enum RequestError {
         wanted_bytes: u64,
     },
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RequestError::NoInstance(id) => write!(f, "there is no instance {id}"),
-            RequestError::Expired { instance, at } => write!(
-                f,
-                "instance {instance} has expired: nobody had looked at it for too long, and it \
-                 was destroyed at {}",
-                at.utc()
-            ),
-            RequestError::Sealed(id) => write!(f, "instance {id} takes no more tasks"),
-            RequestError::Gap { expected, found } => {
-                write!(f, "tasks from {found} on were submitted where {expected} comes next")
-            }
-            RequestError::Submission(error) => write!(f, "{error}"),
-            RequestError::Busy { queued_bytes } => {
-                write!(f, "the instance's queue is full ({queued_bytes} bytes); try again later")
-            }
-            RequestError::Forgotten { first } => {
-                write!(f, "results before number {first} were delivered and forgotten")
-            }
-            RequestError::Policy(error) => write!(f, "{error}"),
-            RequestError::LongName { bytes } => write!(
-                f,
-                "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
-                 shorter one"
-            ),
-            RequestError::TooManyInstances { instances } => write!(
-                f,
-                "there are {instances} instances, and a dispatcher keeps no more than \
-                 {INSTANCES_MAX}: destroy some that are over, then try again"
-            ),
-            RequestError::NoRoom { directory, free_bytes, wanted_bytes } => write!(
-                f,
-                "the dispatcher has no room for more: its disk at {directory} has {free_bytes} \
-                 bytes free, and {wanted_bytes} are wanted; make room there, read results, or \
-                 destroy instances that are over"
-            ),
-            RequestError::TooManyNeeds => {
-                write!(f, "there are too many different combinations of resources and priority")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}
 
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

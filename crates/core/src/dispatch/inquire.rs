@@ -13,7 +13,6 @@ use crate::limits::{
 };
 use crate::result::{Overflow, Stream};
 use crate::task::{ExecutorId, TaskId};
-use std::fmt;
 use std::sync::Arc;
 
 /// Which objects somebody may know of.
@@ -97,58 +96,43 @@ pub struct Access {
 }
 
 /// Why nobody is named to go to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// No executor holds the object, as far as is known.
+    #[error("no executor holds it")]
     NotHeld,
     /// The URL names another object that was put there before.
+    #[error("another object is there under this key ({0}): remove it first, or choose another key")]
     Taken(ObjectId),
     /// Tasks that have not ended read the object, and it is in no store.
+    #[error("{}, and it is nowhere else (--force)", readers(*.tasks))]
     Needed {
         /// How many.
         tasks: u64,
     },
     /// No executor that is connected has a cache that others reach.
+    #[error("no executor is connected that has a cache and can be reached")]
     NoCache,
     /// Nobody keeps this output: it was sent whole, or its result is not held.
+    #[error("no executor keeps it")]
     NotKept,
     /// The executor that kept this output is gone.
+    #[error("the executor that kept it is gone")]
     ExecutorGone,
     /// The object is none that may be put into caches by hand.
+    #[error(
+        "only an object whose URL is `cache:` and a key, and whose version is `blake3:` and the \
+         hash of its content, can be put into caches"
+    )]
     NotPlaceable,
 }
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccessError::NotHeld => write!(f, "no executor holds it"),
-            AccessError::Taken(id) => write!(
-                f,
-                "another object is there under this key ({id}): remove it first, or choose \
-                 another key"
-            ),
-            AccessError::Needed { tasks: 1 } => {
-                write!(f, "1 task that has not ended reads it, and it is nowhere else (--force)")
-            }
-            AccessError::Needed { tasks } => write!(
-                f,
-                "{tasks} tasks that have not ended read it, and it is nowhere else (--force)"
-            ),
-            AccessError::NoCache => {
-                write!(f, "no executor is connected that has a cache and can be reached")
-            }
-            AccessError::NotKept => write!(f, "no executor keeps it"),
-            AccessError::ExecutorGone => write!(f, "the executor that kept it is gone"),
-            AccessError::NotPlaceable => write!(
-                f,
-                "only an object whose URL is `cache:` and a key, and whose version is `blake3:` \
-                 and the hash of its content, can be put into caches"
-            ),
-        }
+fn readers(tasks: u64) -> String {
+    match tasks {
+        1 => "1 task that has not ended reads it".to_owned(),
+        _ => format!("{tasks} tasks that have not ended read it"),
     }
 }
-
-impl std::error::Error for AccessError {}
 
 impl Dispatcher {
     /// Objects in the order of their ids, after one, as many as go into one

@@ -13,7 +13,6 @@ use crate::limits::{INSTANCE_TASKS_MAX, RECORD_RUNS_MAX};
 use crate::result::{Counts, Finished};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, Packed, Submission, TaskId, Time};
-use std::fmt;
 
 /// One entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,11 +170,13 @@ pub enum Record {
 }
 
 /// Why a journal's record does not follow from those before it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// It names an instance that is not there.
+    #[error("the journal speaks of instance {0}, which it never created")]
     NoInstance(InstanceId),
     /// Tasks do not follow those before, or are not sound.
+    #[error("the journal's tasks from {first} on do not fit instance {instance}")]
     Submission {
         /// Where.
         instance: InstanceId,
@@ -183,6 +184,7 @@ pub enum RecoverError {
         first: TaskId,
     },
     /// Results do not follow those before, or name tasks that are not there.
+    #[error("the journal's results of instance {instance} go on at {found} instead of {expected}")]
     Results {
         /// The instance.
         instance: InstanceId,
@@ -192,26 +194,6 @@ pub enum RecoverError {
         found: u64,
     },
 }
-
-impl fmt::Display for RecoverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecoverError::NoInstance(id) => {
-                write!(f, "the journal speaks of instance {id}, which it never created")
-            }
-            RecoverError::Submission { instance, first } => {
-                write!(f, "the journal's tasks from {first} on do not fit instance {instance}")
-            }
-            RecoverError::Results { instance, expected, found } => write!(
-                f,
-                "the journal's results of instance {instance} go on at {found} instead of \
-                 {expected}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RecoverError {}
 
 impl Dispatcher {
     /// Takes in one journaled record; only before the first event. Call

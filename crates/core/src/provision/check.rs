@@ -1,19 +1,11 @@
 //! What always holds, for tests and the simulator.
 
 use super::{Provisioner, QueueId};
-use std::fmt;
 
 /// What does not hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct CheckError(String);
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 impl Provisioner {
     /// Whether books are in order. Whether bounds are kept is for whoever knows

@@ -2,7 +2,6 @@
 
 use super::limits::{LEAVE_BEFORE_MICROS_MAX, QUERY_MICROS, QUEUE_EXECUTORS_MAX};
 use crate::task::Resources;
-use std::fmt;
 
 /// How nodes are asked for (falkon-sc07 §3.1: "generate a single request for n
 /// resources; generate n requests for a single resource; generate a series of
@@ -217,11 +216,13 @@ impl QueueOptions {
 }
 
 /// Why options make no sense.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// Executors: none at all, or too many.
+    #[error("at most {0} executors: choose 1 to {QUEUE_EXECUTORS_MAX}")]
     Executors(u64),
     /// A least number is 0 or above the greatest.
+    #[error("{what}: at least {min} and at most {max} do not go together")]
     MinAboveMax {
         /// Of what.
         what: &'static str,
@@ -231,28 +232,9 @@ pub enum OptionsError {
         max: u64,
     },
     /// No allocation could ever be asked for.
+    #[error("no allocation may be pending or held: allow at least one")]
     NoAllocations,
     /// Custom resources of a node are not sorted, or come twice.
+    #[error("a node's resources name one twice or are not sorted by name")]
     Node,
 }
-
-impl fmt::Display for OptionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OptionsError::Executors(max) => {
-                write!(f, "at most {max} executors: choose 1 to {QUEUE_EXECUTORS_MAX}")
-            }
-            OptionsError::MinAboveMax { what, min, max } => {
-                write!(f, "{what}: at least {min} and at most {max} do not go together")
-            }
-            OptionsError::NoAllocations => {
-                write!(f, "no allocation may be pending or held: allow at least one")
-            }
-            OptionsError::Node => {
-                write!(f, "a node's resources name one twice or are not sorted by name")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OptionsError {}

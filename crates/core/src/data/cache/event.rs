@@ -83,9 +83,10 @@ pub struct Recorded {
 }
 
 /// Why there is no room.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedError {
     /// Not even an empty cache has room for these objects together.
+    #[error(fmt = write_too_large)]
     TooLarge {
         /// Their bytes.
         needed: u64,
@@ -97,6 +98,10 @@ pub enum RefusedError {
         tiers_bytes: Vec<u64>,
     },
     /// Too much of what is there is in use, on its way here, or nowhere else.
+    #[error(
+        "no room for {needed} bytes in a cache of {capacity} bytes: {pinned} bytes are in use, \
+         {arriving} are on their way, {only_here} are kept outputs without a copy elsewhere"
+    )]
     Occupied {
         /// Bytes that there is no place for.
         needed: u64,
@@ -110,38 +115,26 @@ pub enum RefusedError {
         capacity: u64,
     },
     /// It is not there, or not in a state for that.
+    #[error("object {0} is not in the cache")]
     Unknown(ObjectId),
 }
 
-impl fmt::Display for RefusedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RefusedError::TooLarge { needed, objects, largest, tiers_bytes } => {
-                let capacity: u64 =
-                    tiers_bytes.iter().fold(0, |sum, tier| sum.saturating_add(*tier));
-                write!(
-                    f,
-                    "{needed} bytes in {objects} objects do not fit in a cache of {capacity} bytes"
-                )?;
-                if tiers_bytes.len() > 1 {
-                    let each: Vec<String> = tiers_bytes.iter().map(u64::to_string).collect();
-                    write!(
-                        f,
-                        " in directories of {} bytes (the largest object has {largest} bytes)",
-                        each.join(", ")
-                    )?;
-                }
-                write!(f, ": give the executor a larger cache")
-            }
-            RefusedError::Occupied { needed, pinned, arriving, only_here, capacity } => write!(
-                f,
-                "no room for {needed} bytes in a cache of {capacity} bytes: {pinned} bytes are in \
-                 use, {arriving} are on their way, {only_here} are kept outputs without a copy \
-                 elsewhere"
-            ),
-            RefusedError::Unknown(object) => write!(f, "object {object} is not in the cache"),
-        }
+fn write_too_large(
+    needed: &u64,
+    objects: &usize,
+    largest: &u64,
+    tiers_bytes: &[u64],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    let capacity: u64 = tiers_bytes.iter().fold(0, |sum, tier| sum.saturating_add(*tier));
+    write!(f, "{needed} bytes in {objects} objects do not fit in a cache of {capacity} bytes")?;
+    if tiers_bytes.len() > 1 {
+        let each: Vec<String> = tiers_bytes.iter().map(u64::to_string).collect();
+        write!(
+            f,
+            " in directories of {} bytes (the largest object has {largest} bytes)",
+            each.join(", ")
+        )?;
     }
+    write!(f, ": give the executor a larger cache")
 }
-
-impl std::error::Error for RefusedError {}

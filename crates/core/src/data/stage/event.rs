@@ -188,35 +188,46 @@ pub enum Event {
 }
 
 /// Why a transfer brought nothing, or not all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The source is there and has not got it.
+    #[error("it is not there")]
     Gone,
     /// The source has too much to do just now.
+    #[error("too busy")]
     Busy,
     /// The source is still fetching it itself.
+    #[error("still fetching it itself")]
     Coming,
     /// The source could not be reached, or fell silent, or the connection
     /// broke; what it said.
+    #[error("{0}")]
     Unreachable(String),
     /// The source will not, and asking again is of no use; what it said.
+    #[error("{0}")]
     Refused(String),
     /// What came has the wrong length or content.
+    #[error("it gave something else ({0})")]
     Wrong(String),
     /// The source has another version now; this is it.
+    #[error("it has another version now ({})", .0.version)]
     Changed(Arc<Object>),
     /// It could not be written here.
+    #[error(transparent)]
     Write(WriteError),
 }
 
 /// Why a file in the cache could not be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The directory's file system is full.
+    #[error("the disk is full")]
     Full,
     /// The content has not the hash it must have; which it has.
+    #[error("its content is not what it must be ({0})")]
     Wrong(String),
     /// The directory failed otherwise; what the system said.
+    #[error("{0}")]
     Failed(String),
 }
 

@@ -122,16 +122,29 @@ impl PolicyOptions {
 }
 
 /// Why a policy cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// No policy has this name.
+    #[error(
+        "there is no dispatch policy `{0}`: choose one of {known}",
+        known = POLICIES.map(|(_, name)| name).join(", ")
+    )]
     Unknown(String),
     /// The utilization threshold is above 1.
+    #[error(
+        "the utilization threshold {} is above 1: give the part of the executors that must be \
+         busy, from 0 to 1",
+        f64::from(*.milli) / 1000.0
+    )]
     Threshold {
         /// The threshold in thousandths.
         milli: u32,
     },
     /// The policy does not look at this option.
+    #[error(
+        "the dispatch policy {policy} does not look at {option}: leave the option out, or choose a \
+         policy that does"
+    )]
     NotWith {
         /// The option's name.
         option: &'static str,
@@ -139,33 +152,6 @@ pub enum PolicyError {
         policy: PolicyName,
     },
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PolicyError::Unknown(name) => {
-                write!(f, "there is no dispatch policy `{name}`: choose one of ")?;
-                for (at, (_, known)) in POLICIES.iter().enumerate() {
-                    write!(f, "{}{known}", if at == 0 { "" } else { ", " })?;
-                }
-                Ok(())
-            }
-            PolicyError::Threshold { milli } => write!(
-                f,
-                "the utilization threshold {} is above 1: give the part of the executors that \
-                 must be busy, from 0 to 1",
-                f64::from(*milli) / 1000.0
-            ),
-            PolicyError::NotWith { option, policy } => write!(
-                f,
-                "the dispatch policy {policy} does not look at {option}: leave the option out, \
-                 or choose a policy that does"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 /// How busy the executors are: `busy` of `executors` run something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
