@@ -9,7 +9,7 @@ use std::process::Command;
 /// not ours.
 const MAY: [(&str, &[&str]); 9] = [
     ("falkon-core", &["thiserror"]),
-    ("falkon-wire", &["falkon-core", "rmp"]),
+    ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
     ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
     ("falkon-sim", &["falkon-core", "falkon-wire"]),
     ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "falkon-sim", "*"]),

@@ -8,15 +8,16 @@
 
 use falkon_core::task::Packed;
 use rmp::Marker;
-use std::fmt;
 use std::sync::Arc;
 
 /// Why bytes are not a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end in the middle.
+    #[error("the message ends in the middle")]
     Truncated,
     /// Another type or length stands where `expected` should.
+    #[error("expected {expected}, {remaining} bytes before the message's end")]
     Unexpected {
         /// What should stand there.
         expected: &'static str,
@@ -24,6 +25,7 @@ pub enum DecodeError {
         remaining: usize,
     },
     /// A tag that this version does not know.
+    #[error("unknown {of} {tag}")]
     UnknownTag {
         /// The type that was read.
         of: &'static str,
@@ -31,26 +33,12 @@ pub enum DecodeError {
         tag: u64,
     },
     /// Bytes are left over after the message.
+    #[error("{0} bytes follow the message")]
     Trailing(usize),
     /// Values are nested or combined in a way the type forbids.
+    #[error("invalid {0}")]
     Invalid(&'static str),
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DecodeError::Truncated => write!(f, "the message ends in the middle"),
-            DecodeError::Unexpected { expected, remaining } => {
-                write!(f, "expected {expected}, {remaining} bytes before the message's end")
-            }
-            DecodeError::UnknownTag { of, tag } => write!(f, "unknown {of} {tag}"),
-            DecodeError::Trailing(count) => write!(f, "{count} bytes follow the message"),
-            DecodeError::Invalid(what) => write!(f, "invalid {what}"),
-        }
-    }
-}
-
-impl std::error::Error for DecodeError {}
 
 /// Bytes being decoded.
 #[derive(Debug)]

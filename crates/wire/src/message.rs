@@ -338,30 +338,45 @@ impl ToClient {
 }
 
 /// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The dispatcher's logic says no.
-    Request(RequestError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// This client's role does not allow it.
+    #[error(
+        "this access file does not allow that; use the owner's access.json of the dispatcher, or \
+         the access file of the instance"
+    )]
     NotAllowed,
     /// The journal cannot be written; what is wrong with it.
+    #[error("the dispatcher cannot write its journal: {0}")]
     Journal(String),
     /// Nobody can be gone to with a data object; why.
+    #[error(transparent)]
     Access(AccessError),
     /// The provisioner says no; why.
+    #[error("{0}")]
     Provision(String),
     /// More answers wait for this client, or for all clients, than there may:
     /// read them, then ask again.
+    #[error("too many answers have not been read yet; ask again when they are")]
     Busy,
     /// The answer is longer than a message.
+    #[error("the answer is {bytes} bytes and cannot be sent; ask for less at a time")]
     TooLong {
         /// Its length.
         bytes: u64,
     },
     /// The request cannot be read; why. Requests before and after it are not
     /// affected.
+    #[error("the request cannot be read: {0}")]
     Unreadable(String),
     /// The id of a data object is not that of its URL and version.
+    #[error(
+        "the data object {url} is declared under the id {id}, which is not that of its URL and \
+         version: a client computes it as the protocol says"
+    )]
     WrongId {
         /// The id that it has.
         id: ObjectId,
@@ -380,44 +395,6 @@ wire_enum!(Refusal {
     7 => Unreadable(why),
     8 => WrongId { id, url },
 });
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Refusal::Request(error) => write!(f, "{error}"),
-            Refusal::NotAllowed => write!(
-                f,
-                "this access file does not allow that; use the owner's access.json of the \
-                 dispatcher, or the access file of the instance"
-            ),
-            Refusal::Journal(reason) => {
-                write!(f, "the dispatcher cannot write its journal: {reason}")
-            }
-            Refusal::Access(error) => write!(f, "{error}"),
-            Refusal::Provision(reason) => f.write_str(reason),
-            Refusal::Busy => {
-                write!(f, "too many answers have not been read yet; ask again when they are")
-            }
-            Refusal::TooLong { bytes } => {
-                write!(f, "the answer is {bytes} bytes and cannot be sent; ask for less at a time")
-            }
-            Refusal::Unreadable(why) => write!(f, "the request cannot be read: {why}"),
-            Refusal::WrongId { id, url } => write!(
-                f,
-                "the data object {url} is declared under the id {id}, which is not that of its \
-                 URL and version: a client computes it as the protocol says"
-            ),
-        }
-    }
-}
-
-impl From<RequestError> for Refusal {
-    fn from(error: RequestError) -> Refusal {
-        Refusal::Request(error)
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// A dispatcher and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
