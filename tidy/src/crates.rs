@@ -11,7 +11,7 @@ const MAY: [(&str, &[&str]); 9] = [
     ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
     ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
-    ("falkon-sim", &["falkon-core", "falkon-wire"]),
+    ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
     ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "falkon-sim", "*"]),
     ("falkon-trials", &["falkon-trials-macros", "*"]),
     ("falkon-trials-macros", &[]),

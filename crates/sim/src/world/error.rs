@@ -2,7 +2,6 @@
 
 use crate::scenario::ScenarioError;
 use crate::time::Nanos;
-use std::fmt;
 
 /// Something that never may happen, in words.
 #[derive(Debug)]
@@ -15,14 +14,30 @@ impl From<String> for Broken {
 }
 
 /// Why there are no figures.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SimError {
     /// The scenario makes no sense.
+    #[error(transparent)]
     Scenario(ScenarioError),
     /// It was not over within its limit, or nothing more happened.
+    #[error(
+        "after {} s of virtual time {} of {} tasks had ended ({} submitted, {} queued, {} nodes \
+         connected): raise `limit` if it only takes longer",
+        .0.at.seconds(),
+        .0.delivered,
+        .0.tasks,
+        .0.submitted,
+        .0.queued,
+        .0.nodes
+    )]
     Unfinished(Unfinished),
     /// Something happened that never may: Falkon has a fault, or the simulator
     /// has.
+    #[error(
+        "at {} s, with seed {seed}: {what}; this is a fault of Falkon, please report it with the \
+         scenario and the seed",
+        .at.seconds()
+    )]
     Broken {
         /// When.
         at: Nanos,
@@ -48,38 +63,4 @@ pub struct Unfinished {
     pub delivered: u64,
     /// Nodes that were connected.
     pub nodes: u64,
-}
-
-impl fmt::Display for SimError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SimError::Scenario(error) => write!(f, "{error}"),
-            SimError::Unfinished(how) => write!(
-                f,
-                "after {} s of virtual time {} of {} tasks had ended ({} submitted, {} queued, \
-                 {} nodes connected): raise `limit` if it only takes longer",
-                how.at.seconds(),
-                how.delivered,
-                how.tasks,
-                how.submitted,
-                how.queued,
-                how.nodes
-            ),
-            SimError::Broken { at, seed, what } => write!(
-                f,
-                "at {} s, with seed {seed}: {what}; this is a fault of Falkon, please report it \
-                 with the scenario and the seed",
-                at.seconds()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SimError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SimError::Scenario(error) => Some(error),
-            _ => None,
-        }
-    }
 }
