@@ -6,7 +6,7 @@ use crate::tree::File;
 
 /// The commands, and where their tables' templates are.
 const REGISTRY: &str = "bench/figures.toml";
-const TABLES: &str = "bench/figures-tables.md";
+pub(crate) const TABLES: &str = "bench/figures-tables.md";
 /// The page that says what each command measures, and has no figures.
 const COMMANDS: &str = "bench/README.md";
 /// History is no page: what it says was so at the time.

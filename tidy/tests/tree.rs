@@ -27,7 +27,7 @@ fn every_test_has_a_harness_that_runs_it() {
 fn links_lead_somewhere() {
     let root = tree::root();
     let files = tree::files(&root).unwrap();
-    assert_none(files.iter().flat_map(|file| documents::links(file, &root)).collect());
+    assert_none(documents::check(&files, &root));
 }
 
 #[test]

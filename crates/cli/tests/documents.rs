@@ -60,9 +60,8 @@ fn documents() -> Vec<PathBuf> {
     for example in examples {
         documents.push(root.join("examples").join(example).join("README.md"));
     }
-    for entry in std::fs::read_dir(root.join("docs")).unwrap() {
-        documents.push(entry.unwrap().path());
-    }
+    let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    documents.extend(pages.filter(|path| path.extension().is_some_and(|kind| kind == "md")));
     documents
 }
 
@@ -93,7 +92,9 @@ fn options_mentioned_alone_exist() {
     let all = commands(None).into_iter().filter(|name| name != "help");
     let helps: Vec<String> = all.flat_map(|name| below(&name)).map(|name| help(&name)).collect();
     let known: BTreeSet<&str> = helps.iter().flat_map(|help| options(help)).collect();
-    for name in ["README.md", "docs/task-files.md", "docs/data.md"] {
+    let pages = ["cluster", "command-line", "data", "laptop", "task-files"];
+    let pages = pages.map(|name| format!("docs/{name}.md"));
+    for name in ["README.md"].into_iter().chain(pages.iter().map(String::as_str)) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
         let text = std::fs::read_to_string(path).unwrap();
         let prose = text.split("```").step_by(2);

@@ -41,6 +41,7 @@ mod stall;
 mod strangers;
 mod terminal;
 mod tries;
+mod tutorial;
 
 fn main() -> std::process::ExitCode {
     falkon_trials::main()
