@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test figures test-htcondor test-kubernetes hostile soak mutants
+.PHONY: build demo test docs figures test-htcondor test-kubernetes hostile soak mutants
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -10,6 +10,9 @@ demo: ## Finds faint objects in a made-up survey of the sky; see examples/stacki
 
 test: ## Everything that must hold
 	@tests/all.sh
+
+docs: ## A site of all pages, with a search and checked links: target/docs/site
+	@docs/site/build.py
 
 figures: ## The commands that print the figures of all pages, and the date and load of their last runs
 	@bench/figures.py
