@@ -21,7 +21,6 @@ use falkon_wire::message::{
 };
 use falkon_wire::provision::{ProvisionAsk, ProvisionStatus};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -37,16 +36,20 @@ const ACKNOWLEDGE_MS: u64 = 10;
 const DELIVERIES_QUEUED_MAX: usize = 1024;
 
 /// Why a request failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No connection could be made.
+    #[error(transparent)]
     Connect(ConnectError),
     /// The connection was lost; the request may or may not have been carried
     /// out.
+    #[error("the connection to the dispatcher was lost")]
     Lost,
     /// The dispatcher refused.
-    Refused(Refusal),
+    #[error("the dispatcher refused: {0}")]
+    Refused(#[source] Refusal),
     /// The dispatcher answered another question.
+    #[error("the dispatcher's answer does not fit the request")]
     Protocol,
 }
 
@@ -58,29 +61,6 @@ impl ClientError {
             ClientError::Connect(error) => error.is_transient(),
             ClientError::Lost => true,
             ClientError::Refused(_) | ClientError::Protocol => false,
-        }
-    }
-}
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::Connect(error) => write!(f, "{error}"),
-            ClientError::Lost => write!(f, "the connection to the dispatcher was lost"),
-            ClientError::Refused(reason) => write!(f, "the dispatcher refused: {reason}"),
-            ClientError::Protocol => {
-                write!(f, "the dispatcher's answer does not fit the request")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ClientError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ClientError::Connect(error) => Some(error),
-            ClientError::Refused(reason) => Some(reason),
-            ClientError::Lost | ClientError::Protocol => None,
         }
     }
 }

@@ -111,34 +111,17 @@ pub enum Stopped {
 }
 
 /// Why a dispatcher could not go on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DispatcherError {
     /// The journal could not be opened or read.
+    #[error(transparent)]
     Store(StoreError),
     /// There is no place for results.
+    #[error(transparent)]
     Pages(PageError),
     /// There is no epoch for instances.
+    #[error(transparent)]
     Epochs(EpochsError),
-}
-
-impl fmt::Display for DispatcherError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DispatcherError::Store(error) => write!(f, "{error}"),
-            DispatcherError::Pages(error) => write!(f, "{error}"),
-            DispatcherError::Epochs(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for DispatcherError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DispatcherError::Store(error) => error.source(),
-            DispatcherError::Pages(error) => error.source(),
-            DispatcherError::Epochs(error) => error.source(),
-        }
-    }
 }
 
 /// Opens the journal, recovers what it holds, and starts the driver on the

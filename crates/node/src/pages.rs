@@ -33,9 +33,10 @@ const ENDING: &str = "pages";
 const CLAIM_FILE: &str = "claim";
 
 /// Why a page could not be written or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The system refused.
+    #[error("cannot {doing} {}: {source}", .path.display())]
     Io {
         /// The operation that failed.
         doing: &'static str,
@@ -45,6 +46,11 @@ pub enum PageError {
         source: io::Error,
     },
     /// The disk has no more room than the journal may need.
+    #[error(
+        "no room for results in {}: {free_bytes} bytes are free, and {leave_bytes} are kept for \
+         the journal; make room",
+        .path.display()
+    )]
     NoRoom {
         /// Where.
         path: PathBuf,
@@ -54,11 +60,13 @@ pub enum PageError {
         leave_bytes: u64,
     },
     /// Another dispatcher has its pages there.
+    #[error("another dispatcher keeps its results in {}", .path.display())]
     Locked {
         /// Where.
         path: PathBuf,
     },
     /// Another dispatcher has claimed the directory, on a file system without locks.
+    #[error("results are kept in {} already: {claimed}", .path.display())]
     Claimed {
         /// Where.
         path: PathBuf,
@@ -66,6 +74,7 @@ pub enum PageError {
         claimed: Claimed,
     },
     /// The file holds other bytes than were written.
+    #[error("{} is damaged at byte {offset}", .path.display())]
     Damaged {
         /// Which file.
         path: PathBuf,
@@ -73,6 +82,7 @@ pub enum PageError {
         offset: u64,
     },
     /// It is whole, but this release cannot read it.
+    #[error("{} holds what this release cannot read: {source}", .path.display())]
     Unknown {
         /// Which file.
         path: PathBuf,
@@ -80,37 +90,6 @@ pub enum PageError {
         source: DecodeError,
     },
 }
-
-impl fmt::Display for PageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PageError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-            PageError::NoRoom { path, free_bytes, leave_bytes } => write!(
-                f,
-                "no room for results in {}: {free_bytes} bytes are free, and {leave_bytes} are \
-                 kept for the journal; make room",
-                path.display()
-            ),
-            PageError::Locked { path } => {
-                write!(f, "another dispatcher keeps its results in {}", path.display())
-            }
-            PageError::Claimed { path, claimed } => {
-                write!(f, "results are kept in {} already: {claimed}", path.display())
-            }
-            PageError::Damaged { path, offset } => {
-                write!(f, "{} is damaged at byte {offset}", path.display())
-            }
-            PageError::Unknown { path, source } => {
-                write!(f, "{} holds what this release cannot read: {source}", path.display())
-            }
-        }
-    }
-}
-
-// Each message above ends with its cause.
-impl std::error::Error for PageError {}
 
 /// The files of one dispatcher's pages.
 #[derive(Debug)]

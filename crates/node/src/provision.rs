@@ -67,9 +67,10 @@ pub struct Setup {
 }
 
 /// Why a provisioner cannot be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// Its directory cannot be made.
+    #[error("cannot make {path}: {source}")]
     Directory {
         /// The path.
         path: PathBuf,
@@ -77,36 +78,16 @@ pub enum SetupError {
         source: std::io::Error,
     },
     /// Its record cannot be used.
+    #[error(transparent)]
     Record(RecordError),
     /// A queue to begin with cannot be.
+    #[error("queue {name}: {source}")]
     Queue {
         /// The name.
         name: String,
         /// Why.
         source: AskError,
     },
-}
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SetupError::Directory { path, source } => {
-                write!(f, "cannot make {}: {source}", path.display())
-            }
-            SetupError::Record(error) => write!(f, "{error}"),
-            SetupError::Queue { name, source } => write!(f, "queue {name}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for SetupError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SetupError::Directory { source, .. } => Some(source),
-            SetupError::Record(error) => Some(error),
-            SetupError::Queue { source, .. } => Some(source),
-        }
-    }
 }
 
 /// A queue.

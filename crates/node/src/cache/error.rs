@@ -1,6 +1,5 @@
 //! What can go wrong with the cache on disk.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -10,9 +9,14 @@ use falkon_core::data::object::ObjectId;
 use crate::lock::Claimed;
 
 /// Why a cache was not opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another executor uses this directory.
+    #[error(
+        "another executor uses the cache in {directory}{}: give each executor a directory of its \
+         own",
+        by(*.pid)
+    )]
     Locked {
         /// The directory.
         directory: PathBuf,
@@ -20,6 +24,7 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// Another executor has claimed this directory, on a file system without locks.
+    #[error("another executor uses the cache in {directory}: {claimed}")]
     Claimed {
         /// The directory.
         directory: PathBuf,
@@ -27,6 +32,7 @@ pub enum OpenError {
         claimed: Claimed,
     },
     /// A file or folder cannot be used.
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// What was being done, as a verb phrase.
         doing: &'static str,
@@ -36,45 +42,22 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The index cannot be written.
+    #[error(transparent)]
     Index(Box<CacheError>),
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Locked { directory, pid } => {
-                write!(f, "another executor uses the cache in {}", directory.display())?;
-                if let Some(pid) = pid {
-                    write!(f, " (process {pid})")?;
-                }
-                f.write_str(": give each executor a directory of its own")
-            }
-            OpenError::Claimed { directory, claimed } => {
-                let directory = directory.display();
-                write!(f, "another executor uses the cache in {directory}: {claimed}")
-            }
-            OpenError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-            OpenError::Index(source) => source.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Locked { .. } | OpenError::Claimed { .. } => None,
-            OpenError::Io { source, .. } => Some(source),
-            OpenError::Index(source) => Some(source),
-        }
-    }
+fn by(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
 /// Why the cache did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// There is no room on the directory's file system.
+    #[error(
+        "there is no room for the cache in {directory}: {source}; make room, or give the cache a \
+         smaller size"
+    )]
     Full {
         /// The directory.
         directory: PathBuf,
@@ -82,11 +65,13 @@ pub enum CacheError {
         source: io::Error,
     },
     /// The object is not there (any more), or is not what it was.
+    #[error("object {object} is not in the cache, or was changed there")]
     Lost {
         /// The object.
         object: ObjectId,
     },
     /// A file has not the length or the content that it must have.
+    #[error("what arrived as object {object} is not it: {reason}")]
     Wrong {
         /// The object that it was to be.
         object: ObjectId,
@@ -94,16 +79,19 @@ pub enum CacheError {
         reason: String,
     },
     /// The directory was deleted, or another executor has taken its place.
+    #[error("the cache's directory {directory} was deleted while it was in use")]
     Gone {
         /// The directory.
         directory: PathBuf,
     },
     /// There is no directory of this number.
+    #[error("the cache has no directory {}", .tier.0)]
     NoTier {
         /// The number.
         tier: TierId,
     },
     /// A file cannot be used for another reason.
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// What was being done, as a verb phrase.
         doing: &'static str,
@@ -112,41 +100,4 @@ pub enum CacheError {
         /// The operating system's reason.
         source: io::Error,
     },
-}
-
-impl fmt::Display for CacheError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CacheError::Full { directory, source } => write!(
-                f,
-                "there is no room for the cache in {}: {source}; make room, or give the cache a \
-                 smaller size",
-                directory.display()
-            ),
-            CacheError::Lost { object } => {
-                write!(f, "object {object} is not in the cache, or was changed there")
-            }
-            CacheError::Wrong { object, reason } => {
-                write!(f, "what arrived as object {object} is not it: {reason}")
-            }
-            CacheError::Gone { directory } => write!(
-                f,
-                "the cache's directory {} was deleted while it was in use",
-                directory.display()
-            ),
-            CacheError::NoTier { tier } => write!(f, "the cache has no directory {}", tier.0),
-            CacheError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for CacheError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CacheError::Full { source, .. } | CacheError::Io { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }

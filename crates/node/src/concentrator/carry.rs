@@ -28,38 +28,14 @@ const TOLD_FRAMES_MAX: usize = 1024;
 const HEARTBEAT_BYTES_MAX: usize = 32;
 
 /// Why a concentrator could not go on. Its dispatcher tells that it has ended.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum CarryError {
     /// It was not started by a dispatcher.
+    #[error("a concentrator is started by a dispatcher, not by hand")]
     NoDispatcher,
     /// The system refused something.
-    System(io::Error),
-}
-
-impl fmt::Display for CarryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CarryError::NoDispatcher => {
-                f.write_str("a concentrator is started by a dispatcher, not by hand")
-            }
-            CarryError::System(error) => write!(f, "a concentrator cannot go on: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for CarryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CarryError::System(error) => Some(error),
-            CarryError::NoDispatcher => None,
-        }
-    }
-}
-
-impl From<io::Error> for CarryError {
-    fn from(error: io::Error) -> CarryError {
-        CarryError::System(error)
-    }
+    #[error("a concentrator cannot go on: {0}")]
+    System(#[from] io::Error),
 }
 
 /// Is a concentrator until its dispatcher is gone.

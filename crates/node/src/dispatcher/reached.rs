@@ -3,7 +3,6 @@
 
 use crate::secure::{FileError, Level, read_private, write_private};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -24,39 +23,19 @@ pub struct Reached {
 }
 
 /// Why it is not known where a dispatcher was to be reached.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReachedError {
     /// The file cannot be read or written.
+    #[error(transparent)]
     File(FileError),
     /// It is not such a file.
+    #[error("{path} is damaged: {source}; take it away, and say --listen as the last time")]
     Malformed {
         /// The file.
         path: PathBuf,
         /// What is wrong.
         source: serde_json::Error,
     },
-}
-
-impl fmt::Display for ReachedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReachedError::File(error) => write!(f, "{error}"),
-            ReachedError::Malformed { path, source } => write!(
-                f,
-                "{} is damaged: {source}; take it away, and say --listen as the last time",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReachedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReachedError::File(error) => Some(error),
-            ReachedError::Malformed { source, .. } => Some(source),
-        }
-    }
 }
 
 impl Reached {

@@ -13,7 +13,6 @@ use falkon_core::dispatch::{Dispatcher, Event, PageBounds, Record, RecoverError}
 use falkon_core::task::Time;
 use falkon_wire::codec::{DecodeError, Wire};
 use falkon_wire::message::PROTOCOL_VERSION;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,62 +36,40 @@ pub struct StoreOptions {
 }
 
 /// Why a journal could not be opened and read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// It could not be opened.
+    #[error(transparent)]
     Open(OpenError),
     /// It could not be read to its end.
+    #[error(transparent)]
     Replay(ReplayError),
     /// A record is none that this release knows.
-    Record(DecodeError),
+    #[error(
+        "the journal holds a record that this release cannot read ({0}); it was written by another \
+         release: start that one, or use another directory"
+    )]
+    Record(#[source] DecodeError),
     /// Its records do not follow from one another.
-    Recover(RecoverError),
+    #[error("the journal contradicts itself: {0}; use another directory")]
+    Recover(#[source] RecoverError),
     /// There is no place for results beside it.
+    #[error(transparent)]
     Pages(PageError),
     /// The room on its disk cannot be measured.
-    Gauge(io::Error),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Open(error) => write!(f, "{error}"),
-            StoreError::Replay(error) => write!(f, "{error}"),
-            StoreError::Record(error) => write!(
-                f,
-                "the journal holds a record that this release cannot read ({error}); it was \
-                 written by another release: start that one, or use another directory"
-            ),
-            StoreError::Pages(error) => write!(f, "{error}"),
-            StoreError::Gauge(error) => {
-                write!(f, "cannot measure the room on the journal's disk: {error}")
-            }
-            StoreError::Recover(error) => {
-                write!(f, "the journal contradicts itself: {error}; use another directory")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StoreError::Open(error) => Some(error),
-            StoreError::Replay(error) => Some(error),
-            StoreError::Record(error) => Some(error),
-            StoreError::Recover(error) => Some(error),
-            StoreError::Pages(error) => Some(error),
-            StoreError::Gauge(error) => Some(error),
-        }
-    }
+    #[error("cannot measure the room on the journal's disk: {0}")]
+    Gauge(#[source] io::Error),
 }
 
 /// Why a round could not be written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SettleError {
+    #[error(transparent)]
     Append(AppendError),
+    #[error(transparent)]
     Commit(CommitError),
     /// A snapshot is being written that replaces what could not be.
+    #[error("a snapshot is being written in its place")]
     Replacing,
 }
 
@@ -103,16 +80,6 @@ impl SettleError {
             // What is longer than a record goes in pieces.
             SettleError::Append(_) | SettleError::Replacing => false,
             SettleError::Commit(error) => matches!(error, CommitError::Poisoned(_)),
-        }
-    }
-}
-
-impl fmt::Display for SettleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettleError::Append(error) => write!(f, "{error}"),
-            SettleError::Commit(error) => write!(f, "{error}"),
-            SettleError::Replacing => write!(f, "a snapshot is being written in its place"),
         }
     }
 }

@@ -8,7 +8,6 @@
 //! more is looked at, until one of the threads comes back.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::fs::Metadata;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,9 +28,14 @@ const ANSWERS_MAX: usize = 1024;
 type Work<A> = Box<dyn FnOnce(&Look) -> A + Send>;
 
 /// Why a question has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unanswered {
     /// The file system of this path has not answered for so long.
+    #[error(
+        "{path}: the file system does not answer (for {} s; --file-timeout sets how long an \
+         executor waits)",
+        .limit.as_secs_f64()
+    )]
     Hangs {
         /// The file that was looked at.
         path: PathBuf,
@@ -39,33 +43,15 @@ pub(super) enum Unanswered {
         limit: Duration,
     },
     /// Nothing was looked at, as all threads hang.
+    #[error(
+        "its files cannot be looked at here: the threads of this executor for that wait for file \
+         systems that do not answer, one of them for {path}"
+    )]
     NoThread {
         /// What one of them looks at.
         path: PathBuf,
     },
 }
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unanswered::Hangs { path, limit } => write!(
-                f,
-                "{}: the file system does not answer (for {} s; --file-timeout sets how long an \
-                 executor waits)",
-                path.display(),
-                limit.as_secs_f64()
-            ),
-            Unanswered::NoThread { path } => write!(
-                f,
-                "its files cannot be looked at here: the threads of this executor for that wait \
-                 for file systems that do not answer, one of them for {}",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Unanswered {}
 
 /// A question's way to a file system: it is known at what it looks.
 #[derive(Debug)]

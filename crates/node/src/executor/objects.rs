@@ -23,7 +23,6 @@ use falkon_core::data::stage::{
 use falkon_core::execute::{self, TaskKey, VisitEnd, visit_of};
 use falkon_core::task::{ExecutorId, Time};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,32 +42,14 @@ pub struct CacheSetup {
 }
 
 /// Why the cache cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CacheSetupError {
     /// A directory cannot be used.
+    #[error(transparent)]
     Open(OpenError),
     /// The threads that carry transfers cannot be started.
-    Threads(std::io::Error),
-}
-
-impl fmt::Display for CacheSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CacheSetupError::Open(error) => write!(f, "{error}"),
-            CacheSetupError::Threads(error) => {
-                write!(f, "cannot start threads for data transfers: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for CacheSetupError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CacheSetupError::Open(error) => Some(error),
-            CacheSetupError::Threads(error) => Some(error),
-        }
-    }
+    #[error("cannot start threads for data transfers: {0}")]
+    Threads(#[source] std::io::Error),
 }
 
 /// What a transfer, a store or a peer has to say.

@@ -10,10 +10,14 @@ use super::read::Flaw;
 use crate::lock::Claimed;
 
 /// Why a journal was not opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process has this journal open.
+    #[error(
+        "the journal in {dir} is in use by {}; stop it, or choose another directory",
+        holder(*.pid)
+    )]
     Locked {
         /// The journal's directory.
         dir: PathBuf,
@@ -21,6 +25,7 @@ pub enum OpenError {
         pid: Option<u32>,
     },
     /// Another process has claimed this journal, on a file system without locks.
+    #[error("the journal in {dir} is in use: {claimed}")]
     Claimed {
         /// The journal's directory.
         dir: PathBuf,
@@ -28,6 +33,7 @@ pub enum OpenError {
         claimed: Claimed,
     },
     /// A file or the directory could not be read or written.
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// What was being done, as a verb phrase.
         doing: &'static str,
@@ -37,6 +43,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The last segment was written by another version.
+    #[error(fmt = write_version)]
     Version {
         /// The file.
         path: PathBuf,
@@ -44,8 +51,13 @@ pub enum OpenError {
         version: u32,
     },
     /// The last segment is damaged before good records, or before what is known to be synced.
+    #[error(transparent)]
     Corrupt(Corruption),
     /// A segment that must be there is not.
+    #[error(
+        "{path} is missing from the journal; restore it from a copy, or start with --salvage to go \
+         on without its records"
+    )]
     SegmentMissing {
         /// The file that is missing.
         path: PathBuf,
@@ -53,10 +65,11 @@ pub enum OpenError {
 }
 
 /// Why the next record could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
     /// A file could not be opened or read.
+    #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -64,6 +77,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// A file was written by another version.
+    #[error(fmt = write_version)]
     Version {
         /// The file.
         path: PathBuf,
@@ -71,11 +85,17 @@ pub enum ReplayError {
         version: u32,
     },
     /// A file is damaged.
+    #[error(transparent)]
     Corrupt(Corruption),
 }
 
 /// A damaged place in a journal file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path} is damaged at byte {offset}: {flaw}; restore the file from a copy, or start with \
+     --salvage to {}",
+    salvaged(*.offset, *.next_good)
+)]
 pub struct Corruption {
     /// The file.
     pub path: PathBuf,
@@ -88,15 +108,20 @@ pub struct Corruption {
 }
 
 /// Why a record was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
     /// The record is longer than [`RECORD_BYTES_MAX`].
+    #[error(fmt = write_too_long)]
     TooLong {
         /// Length of the record in bytes.
         bytes: usize,
     },
     /// Records that wait for a commit fill the buffer.
+    #[error(
+        "{waiting_bytes} bytes wait to be written to the journal, it holds no more; commit them \
+         first"
+    )]
     BufferFull {
         /// Bytes that wait.
         waiting_bytes: usize,
@@ -104,10 +129,15 @@ pub enum AppendError {
 }
 
 /// Why what was appended is not committed; it is kept and goes with the next commit.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
     /// There is no room for it on the device, in the quota, or under the file size limit.
+    #[error(
+        "no room to write {waiting_bytes} bytes to {path}: {source}{}; nothing is lost, make room \
+         and try again",
+        free(*.free_bytes)
+    )]
     NoRoom {
         /// The file that was to grow.
         path: PathBuf,
@@ -119,6 +149,10 @@ pub enum CommitError {
         source: io::Error,
     },
     /// It could not be written for another reason.
+    #[error(
+        "cannot write {waiting_bytes} bytes to {path}: {source}; nothing is lost, mend the cause \
+         and try again"
+    )]
     Write {
         /// The file.
         path: PathBuf,
@@ -128,14 +162,20 @@ pub enum CommitError {
         source: io::Error,
     },
     /// An earlier sync failed; this journal takes nothing any more.
+    #[error(transparent)]
     Poisoned(SyncError),
 }
 
 /// Why what was committed is not known to be on stable storage.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
     /// The operating system failed to write the file back; this is for good.
+    #[error(
+        "cannot put {} on stable storage: {source}; what was not synced before may be lost, so the \
+         journal takes no more records: check the device, then start again",
+        .path.display()
+    )]
     Failed {
         /// The file.
         path: Arc<Path>,
@@ -143,23 +183,31 @@ pub enum SyncError {
         source: Arc<io::Error>,
     },
     /// The journal's sync thread has ended.
+    #[error("the journal's sync thread has ended; open the journal again")]
     Ended,
 }
 
 /// Why a snapshot was not written; the journal goes on as if it had not been begun.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// What was appended before it could not be committed.
+    #[error(transparent)]
     Commit(CommitError),
     /// Another snapshot of this journal is being written.
+    #[error("another snapshot of this journal is being written; finish it or drop it first")]
     AlreadyRunning,
     /// The record is longer than [`RECORD_BYTES_MAX`].
+    #[error(fmt = write_too_long)]
     TooLong {
         /// Length of the record in bytes.
         bytes: usize,
     },
     /// It would take space that is kept for the journal itself.
+    #[error(
+        "no room for {path}: {free_bytes} bytes are free, and {leave_bytes} are kept for the \
+         journal; the journal is as it was, make room"
+    )]
     NoRoom {
         /// The snapshot's file.
         path: PathBuf,
@@ -169,6 +217,10 @@ pub enum SnapshotError {
         leave_bytes: u64,
     },
     /// The snapshot's file could not be written, synced or renamed.
+    #[error(
+        "cannot {doing} {path}: {source}; the journal is as it was, mend the cause and begin \
+         another snapshot"
+    )]
     Io {
         /// What was being done, as a verb phrase.
         doing: &'static str,
@@ -205,7 +257,7 @@ impl CommitError {
     }
 }
 
-fn version_text(f: &mut fmt::Formatter<'_>, path: &Path, version: u32) -> fmt::Result {
+fn write_version(path: &Path, version: &u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         f,
         "{} has journal format version {version}, this build reads version {FORMAT_VERSION}; \
@@ -214,7 +266,7 @@ fn version_text(f: &mut fmt::Formatter<'_>, path: &Path, version: u32) -> fmt::R
     )
 }
 
-fn too_long_text(f: &mut fmt::Formatter<'_>, bytes: usize) -> fmt::Result {
+fn write_too_long(bytes: &usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(
         f,
         "a record of {bytes} bytes is too long for the journal, which takes {RECORD_BYTES_MAX}; \
@@ -222,158 +274,20 @@ fn too_long_text(f: &mut fmt::Formatter<'_>, bytes: usize) -> fmt::Result {
     )
 }
 
-impl fmt::Display for Corruption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, offset) = (self.path.display(), self.offset);
-        write!(
-            f,
-            "{path} is damaged at byte {offset}: {}; restore the file from a copy, ",
-            self.flaw
-        )?;
-        match self.next_good {
-            Some(next) => write!(
-                f,
-                "or start with --salvage to lose {} bytes and go on from the next good \
-                 record at byte {next}",
-                next.saturating_sub(offset)
-            ),
-            None => write!(
-                f,
-                "or start with --salvage to lose the rest of this file and go on with \
-                 the next"
-            ),
-        }
+fn salvaged(offset: u64, next_good: Option<u64>) -> String {
+    match next_good {
+        Some(next) => format!(
+            "lose {} bytes and go on from the next good record at byte {next}",
+            next.saturating_sub(offset)
+        ),
+        None => "lose the rest of this file and go on with the next".to_owned(),
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Locked { dir, pid: Some(pid) } => write!(
-                f,
-                "the journal in {} is in use by process {pid}; stop it, or choose another directory",
-                dir.display()
-            ),
-            OpenError::Locked { dir, pid: None } => write!(
-                f,
-                "the journal in {} is in use by another process; stop it, or choose another \
-                 directory",
-                dir.display()
-            ),
-            OpenError::Claimed { dir, claimed } => {
-                write!(f, "the journal in {} is in use: {claimed}", dir.display())
-            }
-            OpenError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-            OpenError::Version { path, version } => version_text(f, path, *version),
-            OpenError::Corrupt(corruption) => corruption.fmt(f),
-            OpenError::SegmentMissing { path } => write!(
-                f,
-                "{} is missing from the journal; restore it from a copy, or start with \
-                 --salvage to go on without its records",
-                path.display()
-            ),
-        }
-    }
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReplayError::Io { path, source } => {
-                write!(f, "cannot read {}: {source}", path.display())
-            }
-            ReplayError::Version { path, version } => version_text(f, path, *version),
-            ReplayError::Corrupt(corruption) => corruption.fmt(f),
-        }
-    }
+fn free(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!(" ({bytes} bytes free)"))
 }
-
-impl fmt::Display for AppendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AppendError::TooLong { bytes } => too_long_text(f, *bytes),
-            AppendError::BufferFull { waiting_bytes } => write!(
-                f,
-                "{waiting_bytes} bytes wait to be written to the journal, it holds no more; commit \
-                 them first"
-            ),
-        }
-    }
-}
-
-impl fmt::Display for CommitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommitError::NoRoom { path, waiting_bytes, free_bytes, source } => {
-                write!(
-                    f,
-                    "no room to write {waiting_bytes} bytes to {}: {source}",
-                    path.display()
-                )?;
-                if let Some(free) = free_bytes {
-                    write!(f, " ({free} bytes free)")?;
-                }
-                write!(f, "; nothing is lost, make room and try again")
-            }
-            CommitError::Write { path, waiting_bytes, source } => write!(
-                f,
-                "cannot write {waiting_bytes} bytes to {}: {source}; nothing is lost, mend the \
-                 cause and try again",
-                path.display()
-            ),
-            CommitError::Poisoned(error) => error.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for SyncError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SyncError::Failed { path, source } => write!(
-                f,
-                "cannot put {} on stable storage: {source}; what was not synced before may be \
-                 lost, so the journal takes no more records: check the device, then start again",
-                path.display()
-            ),
-            SyncError::Ended => {
-                write!(f, "the journal's sync thread has ended; open the journal again")
-            }
-        }
-    }
-}
-
-impl fmt::Display for SnapshotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SnapshotError::Commit(error) => error.fmt(f),
-            SnapshotError::AlreadyRunning => write!(
-                f,
-                "another snapshot of this journal is being written; finish it or drop it first"
-            ),
-            SnapshotError::TooLong { bytes } => too_long_text(f, *bytes),
-            SnapshotError::NoRoom { path, free_bytes, leave_bytes } => write!(
-                f,
-                "no room for {}: {free_bytes} bytes are free, and {leave_bytes} are kept for the \
-                 journal; the journal is as it was, make room",
-                path.display()
-            ),
-            SnapshotError::Io { doing, path, source } => write!(
-                f,
-                "cannot {doing} {}: {source}; the journal is as it was, mend the cause and begin \
-                 another snapshot",
-                path.display()
-            ),
-        }
-    }
-}
-
-// Each message above ends with its cause, so `source` stays empty and no cause is printed twice.
-impl std::error::Error for OpenError {}
-impl std::error::Error for ReplayError {}
-impl std::error::Error for Corruption {}
-impl std::error::Error for AppendError {}
-impl std::error::Error for CommitError {}
-impl std::error::Error for SyncError {}
-impl std::error::Error for SnapshotError {}

@@ -9,7 +9,6 @@ use super::command::shortened;
 use super::description::{Field, Format, Places, Query, States};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// What an LRM says of a job.
@@ -68,13 +67,16 @@ impl Job {
 }
 
 /// Why an answer was not understood.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     /// It is not JSON.
+    #[error("the answer is not JSON: {0}")]
     Json(String),
     /// It is not XML.
+    #[error("the answer is not XML: {0}")]
     Xml(String),
     /// A row lacks what every job has.
+    #[error("the answer was not understood: no {what} in `{row}`")]
     Lacks {
         /// What.
         what: &'static str,
@@ -82,20 +84,6 @@ pub enum AnswerError {
         row: String,
     },
 }
-
-impl fmt::Display for AnswerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AnswerError::Json(why) => write!(f, "the answer is not JSON: {why}"),
-            AnswerError::Xml(why) => write!(f, "the answer is not XML: {why}"),
-            AnswerError::Lacks { what, row } => {
-                write!(f, "the answer was not understood: no {what} in `{row}`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for AnswerError {}
 
 /// Reads the jobs out of an answer. Several rows of one job are one job, with
 /// the most alive of their states; for [`Query::has_parts`] the first row says

@@ -16,9 +16,10 @@ const ERRORS_BYTES_MAX: u64 = 64 << 10;
 pub(super) const WORDS_BYTES_MAX: usize = 2048;
 
 /// Why a command gave no answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// It could not be started.
+    #[error(fmt = write_not_started)]
     Start {
         /// The program.
         program: String,
@@ -26,6 +27,7 @@ pub enum CommandError {
         source: io::Error,
     },
     /// It did not end in time, and was killed.
+    #[error(fmt = write_timed_out)]
     TimedOut {
         /// The program.
         program: String,
@@ -35,6 +37,7 @@ pub enum CommandError {
         words: String,
     },
     /// It ended with another status than 0.
+    #[error(fmt = write_failed)]
     Failed {
         /// The program.
         program: String,
@@ -44,11 +47,13 @@ pub enum CommandError {
         words: String,
     },
     /// It wrote more than is read.
+    #[error("{program} wrote more than {OUTPUT_BYTES_MAX} bytes")]
     TooMuch {
         /// The program.
         program: String,
     },
     /// Reading from it or writing to it failed.
+    #[error("lost the connection to {program}: {source}")]
     Pipe {
         /// The program.
         program: String,
@@ -57,42 +62,37 @@ pub enum CommandError {
     },
 }
 
-impl fmt::Display for CommandError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CommandError::Start { program, source } if source.kind() == io::ErrorKind::NotFound => {
-                write!(f, "there is no program `{program}` here: is it installed, and in PATH?")
-            }
-            CommandError::Start { program, source } => {
-                write!(f, "cannot start {program}: {source}")
-            }
-            CommandError::TimedOut { program, limit, words } => {
-                write!(f, "{program} did not answer within {} s", limit.as_secs())?;
-                if !words.is_empty() {
-                    write!(f, "; it said: {words}")?;
-                }
-                Ok(())
-            }
-            CommandError::Failed { words, .. } if !words.is_empty() => f.write_str(words),
-            CommandError::Failed { program, status, .. } => {
-                write!(f, "{program} failed without a word ({status})")
-            }
-            CommandError::TooMuch { program } => {
-                write!(f, "{program} wrote more than {OUTPUT_BYTES_MAX} bytes")
-            }
-            CommandError::Pipe { program, source } => {
-                write!(f, "lost the connection to {program}: {source}")
-            }
+fn write_not_started(program: &str, source: &io::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            write!(f, "there is no program `{program}` here: is it installed, and in PATH?")
         }
+        _ => write!(f, "cannot start {program}: {source}"),
     }
 }
 
-impl std::error::Error for CommandError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CommandError::Start { source, .. } | CommandError::Pipe { source, .. } => Some(source),
-            _ => None,
-        }
+fn write_timed_out(
+    program: &str,
+    limit: &Duration,
+    words: &str,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    write!(f, "{program} did not answer within {} s", limit.as_secs())?;
+    match words {
+        "" => Ok(()),
+        words => write!(f, "; it said: {words}"),
+    }
+}
+
+fn write_failed(
+    program: &str,
+    status: &str,
+    words: &str,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match words {
+        "" => write!(f, "{program} failed without a word ({status})"),
+        words => f.write_str(words),
     }
 }
 

@@ -9,7 +9,6 @@ use super::document::Document;
 use super::template::{Quoting, Template, TemplateError, Values};
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 /// The descriptions that this release has, in the order in which they are
@@ -385,13 +384,19 @@ pub struct Send {
 }
 
 /// Why there is no such description.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
     /// No LRM is known by that name.
+    #[error("no batch scheduler `{0}` is known: choose {kinds}", kinds = kinds())]
     Kind(String),
     /// None of the known LRMs is here.
+    #[error(
+        "no batch scheduler was found here (its programs are not in PATH): name one of {}",
+        kinds()
+    )]
     NoneFound,
     /// It is not what a description is.
+    #[error("description of {kind}: {why}")]
     Toml {
         /// Of which kind.
         kind: String,
@@ -399,47 +404,21 @@ pub enum DescriptionError {
         why: String,
     },
     /// A template in it is none.
-    Template(TemplateError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// A placeholder in it is not known.
+    #[error(
+        "there is no placeholder {{{{{0}}}}}; settings of the queue's own are placeholders too, \
+         once they are set"
+    )]
     Placeholder(String),
     /// It does not say where a job's number, name or state is.
+    #[error("query.fields does not say where the {0:?} is")]
     Fields(Field),
 }
 
-impl fmt::Display for DescriptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds = || KINDS.map(|(kind, _)| kind).join(", ");
-        match self {
-            DescriptionError::Kind(kind) => {
-                write!(f, "no batch scheduler `{kind}` is known: choose {}", kinds())
-            }
-            DescriptionError::NoneFound => write!(
-                f,
-                "no batch scheduler was found here (its programs are not in PATH): name one of {}",
-                kinds()
-            ),
-            DescriptionError::Toml { kind, why } => write!(f, "description of {kind}: {why}"),
-            DescriptionError::Template(error) => write!(f, "{error}"),
-            DescriptionError::Placeholder(name) => {
-                write!(
-                    f,
-                    "there is no placeholder {{{{{name}}}}}; settings of the queue's own are \
-                     placeholders too, once they are set"
-                )
-            }
-            DescriptionError::Fields(field) => {
-                write!(f, "query.fields does not say where the {field:?} is")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DescriptionError {}
-
-impl From<TemplateError> for DescriptionError {
-    fn from(error: TemplateError) -> DescriptionError {
-        DescriptionError::Template(error)
-    }
+fn kinds() -> String {
+    KINDS.map(|(kind, _)| kind).join(", ")
 }
 
 impl Description {

@@ -13,7 +13,6 @@ use super::description::{Description, DescriptionError};
 use super::script::Executor;
 use super::settings::{Settings, SettingsError};
 use super::template::{FillError, Quoting, Template, TemplateError};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,21 +54,28 @@ pub enum Submission {
 }
 
 /// Why an LRM could not be asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LrmError {
     /// Its description is none.
-    Description(DescriptionError),
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
     /// The queue's settings cannot be.
-    Settings(SettingsError),
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// A template is none.
-    Template(TemplateError),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// A template cannot be filled.
-    Fill(FillError),
+    #[error(transparent)]
+    Fill(#[from] FillError),
     /// A command failed.
-    Command(CommandError),
+    #[error(transparent)]
+    Command(#[from] CommandError),
     /// An answer was not understood.
-    Answer(AnswerError),
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
     /// A file for the LRM cannot be written.
+    #[error("cannot write {path}: {source}")]
     File {
         /// The path.
         path: PathBuf,
@@ -77,54 +83,6 @@ pub enum LrmError {
         source: io::Error,
     },
 }
-
-impl fmt::Display for LrmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LrmError::Description(error) => write!(f, "{error}"),
-            LrmError::Settings(error) => write!(f, "{error}"),
-            LrmError::Template(error) => write!(f, "{error}"),
-            LrmError::Fill(error) => write!(f, "{error}"),
-            LrmError::Command(error) => write!(f, "{error}"),
-            LrmError::Answer(error) => write!(f, "{error}"),
-            LrmError::File { path, source } => {
-                write!(f, "cannot write {}: {source}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for LrmError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LrmError::Description(error) => Some(error),
-            LrmError::Settings(error) => Some(error),
-            LrmError::Template(error) => Some(error),
-            LrmError::Fill(error) => Some(error),
-            LrmError::Command(error) => Some(error),
-            LrmError::Answer(error) => Some(error),
-            LrmError::File { source, .. } => Some(source),
-        }
-    }
-}
-
-macro_rules! from_errors {
-    ($($variant:ident($error:ty)),* $(,)?) => {$(
-        impl From<$error> for LrmError {
-            fn from(error: $error) -> LrmError {
-                LrmError::$variant(error)
-            }
-        }
-    )*};
-}
-from_errors!(
-    Description(DescriptionError),
-    Settings(SettingsError),
-    Template(TemplateError),
-    Fill(FillError),
-    Command(CommandError),
-    Answer(AnswerError),
-);
 
 /// A queue of an LRM.
 #[derive(Debug, Clone)]

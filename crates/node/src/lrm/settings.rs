@@ -3,7 +3,6 @@
 use super::template::Values;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 /// How the jobs of a queue are: the table `job` of a queue's file. What is not
@@ -57,20 +56,31 @@ pub struct Settings {
 const CPU_MEMORY_MIB: u64 = 1024;
 
 /// Why settings cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// The name of a variable is none.
+    #[error("`{0}` is no name of an environment variable")]
     Variable(String),
     /// A placeholder's name is none, or is taken.
+    #[error(
+        "settings: `{0}` is taken or no name: use letters, digits and _, and none of the names \
+         that job has itself"
+    )]
     Setting(String),
     /// A value holds a character that has no place there.
+    #[error("{what} must not hold control characters")]
     Control {
         /// Where.
         what: &'static str,
     },
     /// A number must not be 0.
+    #[error("{0} must not be 0")]
     Zero(&'static str),
     /// The LRM's description has no place for it.
+    #[error(
+        "job.{what} has no place in what is submitted to {kind}: say it in job.options, in the \
+         scheduler's own words"
+    )]
     NoPlace {
         /// Which kind of LRM.
         kind: String,
@@ -78,6 +88,7 @@ pub enum SettingsError {
         what: &'static str,
     },
     /// The LRM's description asks for it.
+    #[error("{kind} needs job.{what}: say which")]
     Missing {
         /// Which kind of LRM.
         kind: String,
@@ -85,35 +96,6 @@ pub enum SettingsError {
         what: String,
     },
 }
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettingsError::Variable(name) => {
-                write!(f, "`{name}` is no name of an environment variable")
-            }
-            SettingsError::Setting(name) => write!(
-                f,
-                "settings: `{name}` is taken or no name: use letters, digits and _, and none of \
-                 the names that job has itself"
-            ),
-            SettingsError::Control { what } => {
-                write!(f, "{what} must not hold control characters")
-            }
-            SettingsError::Zero(what) => write!(f, "{what} must not be 0"),
-            SettingsError::NoPlace { kind, what } => write!(
-                f,
-                "job.{what} has no place in what is submitted to {kind}: say it in job.options, \
-                 in the scheduler's own words"
-            ),
-            SettingsError::Missing { kind, what } => {
-                write!(f, "{kind} needs job.{what}: say which")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SettingsError {}
 
 /// Whether a shell would take it for a variable's name.
 fn is_name(name: &str) -> bool {

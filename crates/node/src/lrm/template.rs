@@ -7,7 +7,6 @@
 //! line. Nothing that was filled in is looked through for placeholders again.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// What a placeholder stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,32 +68,24 @@ pub enum Quoting {
 }
 
 /// Why a text is no template.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// `{{` without `}}` after a name.
+    #[error("`{0}`: a placeholder is {{{{name}}}}, of letters, digits and _")]
     Open(String),
 }
 
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TemplateError::Open(near) => {
-                write!(f, "`{near}`: a placeholder is {{{{name}}}}, of letters, digits and _")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TemplateError {}
-
 /// Why a template cannot be filled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
     /// There is no such placeholder.
+    #[error("there is no placeholder {{{{{0}}}}}")]
     Unknown(String),
     /// It has no value here, and what is written makes no sense without it.
+    #[error("{0} is not set: the queue must say it")]
     Unset(String),
     /// The value cannot stand where it is to stand.
+    #[error("{name} {why}")]
     Unfit {
         /// Which placeholder.
         name: String,
@@ -102,18 +93,6 @@ pub enum FillError {
         why: &'static str,
     },
 }
-
-impl fmt::Display for FillError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FillError::Unknown(name) => write!(f, "there is no placeholder {{{{{name}}}}}"),
-            FillError::Unset(name) => write!(f, "{name} is not set: the queue must say it"),
-            FillError::Unfit { name, why } => write!(f, "{name} {why}"),
-        }
-    }
-}
-
-impl std::error::Error for FillError {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {

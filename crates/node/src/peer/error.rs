@@ -1,21 +1,24 @@
 //! What can go wrong between executors.
 
-use std::fmt;
 use std::io;
 
 use crate::secure::ConnectFailure;
 
 /// Why an object did not come from a peer. How much of it arrived all the same
 /// is in [`Landing::written`](crate::object::Landing::written).
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// The peer has not got the object.
+    #[error("the executor has not got the object (any more)")]
     Gone,
     /// The peer serves as many as it will.
+    #[error("the executor is busy serving others")]
     Busy,
     /// The peer is still fetching it itself.
+    #[error("the executor is still fetching the object itself")]
     Coming,
     /// The peer was not reached; it may be tried again.
+    #[error("the executor at {peer} cannot be reached: {reason}")]
     Unreachable {
         /// Its address.
         peer: String,
@@ -23,6 +26,7 @@ pub enum PeerError {
         reason: String,
     },
     /// The peer does not let us in, or is not the one it should be.
+    #[error("the executor at {peer} cannot be used: {reason}")]
     NotAllowed {
         /// Its address.
         peer: String,
@@ -30,6 +34,7 @@ pub enum PeerError {
         reason: String,
     },
     /// The connection broke before all had arrived.
+    #[error("the executor at {peer} was lost after {arrived}{} bytes: {reason}", of(*.expected))]
     Lost {
         /// Its address.
         peer: String,
@@ -42,6 +47,7 @@ pub enum PeerError {
     },
     /// The peer's object is not the one that was asked for, or what it sent
     /// was changed on its way.
+    #[error("what the executor at {peer} sent is wrong: {reason}")]
     Wrong {
         /// Its address.
         peer: String,
@@ -49,9 +55,11 @@ pub enum PeerError {
         reason: String,
     },
     /// There is no room for the object here.
-    DiskFull(io::Error),
+    #[error("there is no room here: {0}")]
+    DiskFull(#[source] io::Error),
     /// The object cannot be written here.
-    Local(io::Error),
+    #[error("the object cannot be written here: {0}")]
+    Local(#[source] io::Error),
 }
 
 impl PeerError {
@@ -100,39 +108,6 @@ impl PeerError {
     }
 }
 
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PeerError::Gone => f.write_str("the executor has not got the object (any more)"),
-            PeerError::Busy => f.write_str("the executor is busy serving others"),
-            PeerError::Coming => f.write_str("the executor is still fetching the object itself"),
-            PeerError::Unreachable { peer, reason } => {
-                write!(f, "the executor at {peer} cannot be reached: {reason}")
-            }
-            PeerError::NotAllowed { peer, reason } => {
-                write!(f, "the executor at {peer} cannot be used: {reason}")
-            }
-            PeerError::Lost { peer, arrived, expected, reason } => {
-                write!(f, "the executor at {peer} was lost after {arrived}")?;
-                if let Some(expected) = expected {
-                    write!(f, " of {expected}")?;
-                }
-                write!(f, " bytes: {reason}")
-            }
-            PeerError::Wrong { peer, reason } => {
-                write!(f, "what the executor at {peer} sent is wrong: {reason}")
-            }
-            PeerError::DiskFull(error) => write!(f, "there is no room here: {error}"),
-            PeerError::Local(error) => write!(f, "the object cannot be written here: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for PeerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PeerError::DiskFull(error) | PeerError::Local(error) => Some(error),
-            _ => None,
-        }
-    }
+fn of(expected: Option<u64>) -> String {
+    expected.map_or_else(String::new, |expected| format!(" of {expected}"))
 }

@@ -1,7 +1,6 @@
 //! Serving cached objects.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
@@ -99,20 +98,9 @@ pub enum Verdict {
 }
 
 /// The thread for serving could not be started.
-#[derive(Debug)]
-pub struct StartError(pub io::Error);
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot serve objects to other executors: {}", self.0)
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve objects to other executors: {0}")]
+pub struct StartError(#[source] pub io::Error);
 
 /// Serves objects from a thread of its own until it is dropped. The thread may
 /// wait for the disk without holding anything else up.

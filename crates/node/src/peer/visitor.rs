@@ -1,6 +1,5 @@
 //! A client's visits to executors.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -16,45 +15,26 @@ use super::{BUFFER_BYTES, PeerError};
 use crate::secure::{Claims, Level, Secret, VisitPurpose};
 
 /// Why an executor did not do what a visitor wanted.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum VisitError {
     /// It was not reached, or lost.
+    #[error(transparent)]
     Peer(PeerError),
     /// It would not; why.
+    #[error("{0}")]
     Refused(String),
     /// Its tasks or others use the object just now.
+    #[error("it is in use there")]
     InUse,
     /// It has not got the object.
+    #[error("it is not there (any more)")]
     Gone,
     /// The ticket has ended.
+    #[error("the dispatcher's permission has run out; try again")]
     Expired,
     /// What is to be put cannot be read.
-    Local(io::Error),
-}
-
-impl fmt::Display for VisitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            VisitError::Peer(error) => write!(f, "{error}"),
-            VisitError::Refused(reason) => write!(f, "{reason}"),
-            VisitError::InUse => f.write_str("it is in use there"),
-            VisitError::Gone => f.write_str("it is not there (any more)"),
-            VisitError::Expired => {
-                f.write_str("the dispatcher's permission has run out; try again")
-            }
-            VisitError::Local(error) => write!(f, "cannot read it: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for VisitError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            VisitError::Peer(error) => Some(error),
-            VisitError::Local(error) => Some(error),
-            _ => None,
-        }
-    }
+    #[error("cannot read it: {0}")]
+    Local(#[source] io::Error),
 }
 
 /// Visits executors with one ticket.

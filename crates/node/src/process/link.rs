@@ -1,7 +1,6 @@
 //! The executor's end: starting a host, sending launches, receiving ends, cleaning up.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as BlockingStream;
@@ -164,32 +163,14 @@ impl Forked {
 }
 
 /// Why there is no [`Forked`] host.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ForkedError {
     /// It is not named as it is to be.
+    #[error("--forked is for falkon's Python package: it takes PID:INSTANCE:FD:FD")]
     Text,
     /// The descriptor that it names is no socket to it.
-    Socket(io::Error),
-}
-
-impl fmt::Display for ForkedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ForkedError::Text => {
-                f.write_str("--forked is for falkon's Python package: it takes PID:INSTANCE:FD:FD")
-            }
-            ForkedError::Socket(error) => write!(f, "--forked names no socket: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for ForkedError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ForkedError::Text => None,
-            ForkedError::Socket(error) => Some(error),
-        }
-    }
+    #[error("--forked names no socket: {0}")]
+    Socket(#[source] io::Error),
 }
 
 /// Takes over a descriptor that this process was executed with, and keeps it from those that it
@@ -413,89 +394,55 @@ impl Drop for HostReceiver {
 }
 
 /// Why a process host could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The socket or another preparation failed.
-    Prepare(io::Error),
+    #[error("cannot prepare the process that runs tasks; check the limit on open files")]
+    Prepare(#[source] io::Error),
     /// The program could not be executed again.
-    Spawn(io::Error),
+    #[error(
+        "cannot start the process that runs tasks; check the limit on processes and that /proc is \
+         mounted"
+    )]
+    Spawn(#[source] io::Error),
     /// It was executed but did not answer; it says why on standard error.
+    #[error(
+        "the process that runs tasks was started but did not answer; its message is on standard \
+         error"
+    )]
     NotReady,
 }
 
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostError::Prepare(_) => {
-                f.write_str("cannot prepare the process that runs tasks; check the limit on open files")
-            }
-            HostError::Spawn(_) => f.write_str(
-                "cannot start the process that runs tasks; check the limit on processes and that /proc is mounted",
-            ),
-            HostError::NotReady => f.write_str(
-                "the process that runs tasks was started but did not answer; its message is on standard error",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for HostError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            HostError::Prepare(error) | HostError::Spawn(error) => Some(error),
-            HostError::NotReady => None,
-        }
-    }
-}
-
 /// Why a batch was not launched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// A task with this key is with the host already, or is in the batch twice.
+    #[error(
+        "a task with the key {key} is already with the process host; use another key or wait for \
+         its end"
+    )]
     KeyInUse {
         /// The key.
         key: u64,
     },
     /// More than [`IN_FLIGHT_TASKS_MAX`] tasks would be with the host.
+    #[error(
+        "more than {IN_FLIGHT_TASKS_MAX} tasks would be with the process host; wait for some to \
+         end"
+    )]
     TooMany,
 }
 
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LaunchError::KeyInUse { key } => {
-                write!(
-                    f,
-                    "a task with the key {key} is already with the process host; use another key or wait for its end"
-                )
-            }
-            LaunchError::TooMany => write!(
-                f,
-                "more than {IN_FLIGHT_TASKS_MAX} tasks would be with the process host; wait for some to end"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LaunchError {}
-
 /// The process host is gone, and with it the tasks that were with it. Nothing of them runs any
 /// more; start another host to go on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the process that runs tasks has ended and {} tasks were lost with it; start another and run \
+     them again",
+    .keys.len()
+)]
 pub struct HostLost {
     /// The keys of the tasks that were launched and whose end was not received, ascending. Some
     /// may have ended before: the host tells of short tasks together, after 4 ms at the latest.
     pub keys: Vec<u64>,
 }
-
-impl fmt::Display for HostLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the process that runs tasks has ended and {} tasks were lost with it; start another and run them again",
-            self.keys.len()
-        )
-    }
-}
-
-impl std::error::Error for HostLost {}

@@ -26,19 +26,32 @@ pub(super) struct Line {
 }
 
 /// Why something that was asked is not done.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// This dispatcher has no provisioner.
+    #[error(
+        "this dispatcher has no provisioner: it was started with --no-journal, or within another \
+         program"
+    )]
     NoProvisioner,
     /// There is no such queue.
+    #[error("there is no queue {0}; falkon provision list shows those there are")]
     NoQueue(String),
     /// There is such a queue already.
+    #[error(
+        "there is a queue {0} already: give the new one another --name, or remove that one first"
+    )]
     Exists(String),
     /// There is a queue of this machine already.
+    #[error("queue {0} has this machine already: two would offer more than there is")]
     Here(String),
     /// There are too many queues.
+    #[error("there are {QUEUES_MAX} queues already: remove one")]
     TooMany,
     /// A queue's name or the text of its file is too long.
+    #[error(
+        "the queue's {what} is {bytes} bytes, and at most {bytes_max} are kept: make it shorter"
+    )]
     TooLong {
         /// The subject.
         what: &'static str,
@@ -48,8 +61,10 @@ pub enum AskError {
         bytes_max: usize,
     },
     /// There is no such allocation.
+    #[error("there is no allocation {0}")]
     NoAllocation(u64),
     /// Nodes: none at all, or too many.
+    #[error(fmt = write_nodes)]
     Nodes {
         /// How many were asked for.
         nodes: u64,
@@ -57,57 +72,17 @@ pub enum AskError {
         most: u64,
     },
     /// The queue cannot be.
+    #[error(transparent)]
     Config(ConfigError),
     /// It cannot be recorded.
+    #[error(transparent)]
     Record(RecordError),
 }
 
-impl fmt::Display for AskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AskError::NoProvisioner => write!(
-                f,
-                "this dispatcher has no provisioner: it was started with --no-journal, or within \
-                 another program"
-            ),
-            AskError::NoQueue(name) => {
-                write!(f, "there is no queue {name}; falkon provision list shows those there are")
-            }
-            AskError::Exists(name) => write!(
-                f,
-                "there is a queue {name} already: give the new one another --name, or remove \
-                 that one first"
-            ),
-            AskError::Here(name) => write!(
-                f,
-                "queue {name} has this machine already: two would offer more than there is"
-            ),
-            AskError::TooLong { what, bytes, bytes_max } => write!(
-                f,
-                "the queue's {what} is {bytes} bytes, and at most {bytes_max} are kept: make it \
-                 shorter"
-            ),
-            AskError::TooMany => write!(f, "there are {QUEUES_MAX} queues already: remove one"),
-            AskError::NoAllocation(id) => write!(f, "there is no allocation {id}"),
-            AskError::Nodes { most: 0, .. } => {
-                write!(f, "no further node can be asked for: the queue has all it may have")
-            }
-            AskError::Nodes { nodes, most } => {
-                write!(f, "{nodes} nodes cannot be asked for at a time: choose 1 to {most}")
-            }
-            AskError::Config(error) => write!(f, "{error}"),
-            AskError::Record(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for AskError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AskError::Config(error) => Some(error),
-            AskError::Record(error) => Some(error),
-            _ => None,
-        }
+fn write_nodes(nodes: &u64, most: &u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match most {
+        0 => write!(f, "no further node can be asked for: the queue has all it may have"),
+        most => write!(f, "{nodes} nodes cannot be asked for at a time: choose 1 to {most}"),
     }
 }
 

@@ -5,7 +5,6 @@ use crate::lrm::{Description, Driver, Executor, LrmError, Settings};
 use falkon_core::provision::{AcquireName, OptionsError, QueueOptions, ReleaseName, leave_micros};
 use falkon_core::task::{MILLI, Resources};
 use serde::Deserialize;
-use std::fmt;
 use std::path::Path;
 
 /// Nodes that a queue has at most unless its owner says otherwise: enough to
@@ -108,23 +107,39 @@ impl Default for QueueConfig {
 }
 
 /// Why a queue cannot be.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Its text is no queue's file.
+    #[error("{0}")]
     Toml(String),
     /// Its name cannot be one.
+    #[error(
+        "`{0}` is no name for a queue: use letters, digits, -, _ and ., at most {NAME_BYTES_MAX}"
+    )]
     Name(String),
     /// No strategy has that name.
+    #[error(
+        "acquire: there is no strategy `{0}`: choose {names}",
+        names = AcquireName::ALL.map(AcquireName::name).join(", ")
+    )]
     Acquire(String),
     /// No policy has that name.
+    #[error("release: there is no policy `{0}`: choose idle, no-queued, few-queued, predictive")]
     Release(String),
     /// A time is none.
+    #[error("{0} must be seconds, 0 or more")]
     Time(&'static str),
     /// Its numbers make no sense together.
+    #[error(transparent)]
     Options(OptionsError),
     /// Its scheduler cannot be used so.
+    #[error(transparent)]
     Lrm(LrmError),
     /// Its nodes are this machine, and more than it has.
+    #[error(
+        "{nodes} nodes of {each} {what} are not to be had of this machine, which has {all}: choose \
+         fewer or smaller ones"
+    )]
     Machine {
         /// What there is too little of.
         what: &'static str,
@@ -135,46 +150,6 @@ pub enum ConfigError {
         /// How much there is.
         all: u64,
     },
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Toml(why) => write!(f, "{why}"),
-            ConfigError::Name(name) => write!(
-                f,
-                "`{name}` is no name for a queue: use letters, digits, -, _ and ., at most \
-                 {NAME_BYTES_MAX}"
-            ),
-            ConfigError::Acquire(name) => {
-                let names = AcquireName::ALL.map(AcquireName::name).join(", ");
-                write!(f, "acquire: there is no strategy `{name}`: choose {names}")
-            }
-            ConfigError::Release(name) => write!(
-                f,
-                "release: there is no policy `{name}`: choose idle, no-queued, few-queued, \
-                 predictive"
-            ),
-            ConfigError::Time(what) => write!(f, "{what} must be seconds, 0 or more"),
-            ConfigError::Options(error) => write!(f, "{error}"),
-            ConfigError::Lrm(error) => write!(f, "{error}"),
-            ConfigError::Machine { what, each, nodes, all } => write!(
-                f,
-                "{nodes} nodes of {each} {what} are not to be had of this machine, which has \
-                 {all}: choose fewer or smaller ones"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ConfigError::Options(error) => Some(error),
-            ConfigError::Lrm(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Seconds as whole microseconds.

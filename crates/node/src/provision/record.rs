@@ -7,7 +7,6 @@
 
 use crate::secure::{ACCESS_FILE_BYTES_MAX, FileError, read_private, write_private};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -60,11 +59,16 @@ struct Stored {
 }
 
 /// Why the record cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The system refuses.
+    #[error(transparent)]
     File(FileError),
     /// It is not such a file.
+    #[error(
+        "{path} is damaged: {source}; take it away, add the queues again, and look with the \
+         scheduler's own commands for jobs of falkon that are left"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -72,6 +76,10 @@ pub enum RecordError {
         source: serde_json::Error,
     },
     /// It is of another release.
+    #[error(
+        "{path} has format {format} and this falkon reads format {FORMAT}: use the release that \
+         wrote it"
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -79,48 +87,14 @@ pub enum RecordError {
         format: u32,
     },
     /// There is no thread to write it.
-    Thread(io::Error),
+    #[error("cannot start a thread for the provisioner's record: {0}")]
+    Thread(#[source] io::Error),
     /// There are too many queues, or too much is said of them.
+    #[error(
+        "what is known of all queues is more than {ACCESS_FILE_BYTES_MAX} bytes: remove some, or \
+         say less in their files"
+    )]
     Full,
-}
-
-impl fmt::Display for RecordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordError::File(error) => write!(f, "{error}"),
-            RecordError::Malformed { path, source } => write!(
-                f,
-                "{} is damaged: {source}; take it away, add the queues again, and look with the \
-                 scheduler's own commands for jobs of falkon that are left",
-                path.display()
-            ),
-            RecordError::Format { path, format } => write!(
-                f,
-                "{} has format {format} and this falkon reads format {FORMAT}: use the release \
-                 that wrote it",
-                path.display()
-            ),
-            RecordError::Thread(error) => {
-                write!(f, "cannot start a thread for the provisioner's record: {error}")
-            }
-            RecordError::Full => write!(
-                f,
-                "what is known of all queues is more than {ACCESS_FILE_BYTES_MAX} bytes: remove \
-                 some, or say less in their files"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RecordError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RecordError::File(error) => Some(error),
-            RecordError::Malformed { source, .. } => Some(source),
-            RecordError::Thread(error) => Some(error),
-            RecordError::Format { .. } | RecordError::Full => None,
-        }
-    }
 }
 
 /// How the file is written.

@@ -28,32 +28,22 @@ pub struct Acceptor {
 }
 
 /// The identity's certificate and private key do not make a TLS server.
-#[derive(Debug)]
-pub struct AcceptorError(pub rustls::Error);
-
-impl fmt::Display for AcceptorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the certificate and private key in identity.json do not fit together: {}",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for AcceptorError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("the certificate and private key in identity.json do not fit together: {0}")]
+pub struct AcceptorError(#[source] pub rustls::Error);
 
 /// Why a connection was not let in. The peer has been told as much of it as is
 /// good for it to know; the connection is closed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AcceptError {
     /// Too many connections are in their handshake.
+    #[error("turned away: too many connections are in their handshake")]
     Busy,
     /// The peer speaks another version of the protocol.
+    #[error(
+        "the peer speaks protocol {theirs}, this dispatcher speaks {ours}: use the same release on \
+         both sides"
+    )]
     Version {
         /// The peer's.
         theirs: u16,
@@ -61,6 +51,7 @@ pub enum AcceptError {
         ours: u16,
     },
     /// The peer's access file says another security level.
+    #[error(fmt = write_level)]
     Level {
         /// The peer's; `None` if this release does not know it.
         theirs: Option<Level>,
@@ -68,16 +59,19 @@ pub enum AcceptError {
         ours: Level,
     },
     /// The peer does not have the secret of the role that it claims.
+    #[error("refused: the peer does not have the secret of role {role}")]
     NotProved {
         /// The claimed role.
         role: Role,
     },
     /// The peer has the secret of an instance that does not exist (any more).
+    #[error("refused: there is no instance {instance} (any more)")]
     UnknownInstance {
         /// The instance's number.
         instance: u64,
     },
     /// The handshake came to nothing.
+    #[error(fmt = write_handshake)]
     Handshake {
         /// How far it had come.
         stage: Stage,
@@ -86,53 +80,29 @@ pub enum AcceptError {
     },
 }
 
-impl fmt::Display for AcceptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AcceptError::Busy => {
-                f.write_str("turned away: too many connections are in their handshake")
-            }
-            AcceptError::Version { theirs, ours } => write!(
-                f,
-                "the peer speaks protocol {theirs}, this dispatcher speaks {ours}: \
-                 use the same release on both sides"
-            ),
-            AcceptError::Level { theirs: Some(theirs), ours } => write!(
-                f,
-                "the peer's access file says security level {theirs}, this dispatcher has \
-                 {ours}: copy the current access file to the peer"
-            ),
-            AcceptError::Level { theirs: None, ours } => write!(
-                f,
-                "the peer asks for a security level that is not known here, this dispatcher has \
-                 {ours}"
-            ),
-            AcceptError::NotProved { role } => {
-                write!(f, "refused: the peer does not have the secret of role {role}")
-            }
-            AcceptError::UnknownInstance { instance } => {
-                write!(f, "refused: there is no instance {instance} (any more)")
-            }
-            // The server has proved itself and the client left: it took us for
-            // somebody else.
-            AcceptError::Handshake { stage: Stage::Proof, source: Breakdown::HungUp } => f
-                .write_str(
-                    "the peer left when it saw our proof: its access file is probably of another \
-                 dispatcher or an old one",
-                ),
-            AcceptError::Handshake { stage, source } => {
-                write!(f, "no session: {source} (at the {stage})")
-            }
-        }
+fn write_level(theirs: &Option<Level>, ours: &Level, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match theirs {
+        Some(theirs) => write!(
+            f,
+            "the peer's access file says security level {theirs}, this dispatcher has {ours}: copy \
+             the current access file to the peer"
+        ),
+        None => write!(
+            f,
+            "the peer asks for a security level that is not known here, this dispatcher has {ours}"
+        ),
     }
 }
 
-impl std::error::Error for AcceptError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AcceptError::Handshake { source, .. } => Some(source),
-            _ => None,
-        }
+fn write_handshake(stage: &Stage, source: &Breakdown, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match (stage, source) {
+        // The server has proved itself and the client left: it took us for
+        // somebody else.
+        (Stage::Proof, Breakdown::HungUp) => f.write_str(
+            "the peer left when it saw our proof: its access file is probably of another \
+             dispatcher or an old one",
+        ),
+        _ => write!(f, "no session: {source} (at the {stage})"),
     }
 }
 

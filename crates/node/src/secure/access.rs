@@ -37,16 +37,25 @@ pub struct AccessFile {
 }
 
 /// Why an access file could not be found, read, written or used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     /// No file was named and there is none at the usual place.
+    #[error(
+        "no access file: none was named, FALKON_ACCESS is not set, and {}; start a dispatcher with \
+         `falkon start`, or name its access file with --access",
+        usual(.default_place.as_deref())
+    )]
     NotFound {
         /// The usual place, if the environment says where that is.
         default_place: Option<PathBuf>,
     },
     /// The file could not be read or written, or others may read it.
-    File(FileError),
+    #[error(fmt = write_file)]
+    File(#[from] FileError),
     /// The file is not JSON, or not an access file.
+    #[error(
+        "{path} is not an access file: {source}; copy it again from the dispatcher's directory"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -54,6 +63,10 @@ pub enum AccessError {
         source: serde_json::Error,
     },
     /// The file's format has another version.
+    #[error(
+        "{path} has format {format} and this falkon reads format {ACCESS_FILE_FORMAT}: use the \
+         same release here and at the dispatcher"
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -61,6 +74,7 @@ pub enum AccessError {
         format: u64,
     },
     /// The file names no address, or, at level `encrypt`, no fingerprint.
+    #[error("{path} has no {field}; copy it again from the dispatcher's directory")]
     Incomplete {
         /// The file.
         path: PathBuf,
@@ -68,6 +82,7 @@ pub enum AccessError {
         field: &'static str,
     },
     /// The file holds no secret for the wanted role.
+    #[error(fmt = write_no_secret)]
     NoSecret {
         /// The file, if it is one.
         path: Option<PathBuf>,
@@ -78,68 +93,41 @@ pub enum AccessError {
     },
 }
 
-impl fmt::Display for AccessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AccessError::NotFound { default_place } => {
-                f.write_str("no access file: none was named, FALKON_ACCESS is not set, and ")?;
-                match default_place {
-                    Some(path) => write!(f, "there is none at {}", path.display())?,
-                    None => f.write_str("neither XDG_STATE_HOME nor HOME says where to look")?,
-                }
-                f.write_str(
-                    "; start a dispatcher with `falkon start`, or name its access file with --access",
-                )
-            }
-            AccessError::File(FileError::Missing { path }) => write!(
-                f,
-                "there is no access file at {}: is the path right, and has the dispatcher started?",
-                path.display()
-            ),
-            AccessError::File(source) => source.fmt(f),
-            AccessError::Malformed { path, source } => write!(
-                f,
-                "{} is not an access file: {source}; copy it again from the dispatcher's directory",
-                path.display()
-            ),
-            AccessError::Format { path, format } => write!(
-                f,
-                "{} has format {format} and this falkon reads format {ACCESS_FILE_FORMAT}: \
-                 use the same release here and at the dispatcher",
-                path.display()
-            ),
-            AccessError::Incomplete { path, field } => write!(
-                f,
-                "{} has no {field}; copy it again from the dispatcher's directory",
-                path.display()
-            ),
-            AccessError::NoSecret { path, role, present } => {
-                match path {
-                    Some(path) => write!(f, "{} has no secret for role {role}", path.display())?,
-                    None => write!(f, "the access file has no secret for role {role}")?,
-                }
-                let present: Vec<String> = present.iter().map(Role::to_string).collect();
-                write!(f, " (it has: {})", present.join(", "))?;
-                f.write_str(": take the access file that the dispatcher wrote for that role")
-            }
-        }
+fn usual(place: Option<&Path>) -> String {
+    match place {
+        Some(path) => format!("there is none at {}", path.display()),
+        None => "neither XDG_STATE_HOME nor HOME says where to look".to_owned(),
     }
 }
 
-impl std::error::Error for AccessError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AccessError::File(source) => Some(source),
-            AccessError::Malformed { source, .. } => Some(source),
-            _ => None,
-        }
+fn write_file(source: &FileError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match source {
+        FileError::Missing { path } => write!(
+            f,
+            "there is no access file at {}: is the path right, and has the dispatcher started?",
+            path.display()
+        ),
+        source => write!(f, "{source}"),
     }
 }
 
-impl From<FileError> for AccessError {
-    fn from(error: FileError) -> AccessError {
-        AccessError::File(error)
+fn write_no_secret(
+    path: &Option<PathBuf>,
+    role: &Role,
+    present: &[Role],
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match path {
+        Some(path) => write!(f, "{}", path.display())?,
+        None => f.write_str("the access file")?,
     }
+    let present: Vec<String> = present.iter().map(Role::to_string).collect();
+    write!(
+        f,
+        " has no secret for role {role} (it has: {}): take the access file that the dispatcher \
+         wrote for that role",
+        present.join(", ")
+    )
 }
 
 /// The environment variables that say where access files are. The process that

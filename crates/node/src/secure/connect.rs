@@ -17,11 +17,13 @@ use super::{
 };
 
 /// Why no session could be had with a dispatcher.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The access file is not for this role.
+    #[error(transparent)]
     Access(AccessError),
     /// Every address failed.
+    #[error("{}", .attempts.iter().map(FailedAttempt::to_string).collect::<Vec<_>>().join("\n"))]
     Failed {
         /// What happened at each address, in the order they were tried.
         attempts: Vec<FailedAttempt>,
@@ -109,23 +111,6 @@ impl ConnectFailure {
                 matches!(source, Breakdown::Deadline { .. } | Breakdown::HungUp | Breakdown::Io(_))
             }
             _ => false,
-        }
-    }
-}
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectError::Access(source) => source.fmt(f),
-            ConnectError::Failed { attempts } => {
-                for (index, attempt) in attempts.iter().enumerate() {
-                    if index > 0 {
-                        f.write_str("\n")?;
-                    }
-                    attempt.fmt(f)?;
-                }
-                Ok(())
-            }
         }
     }
 }
@@ -238,15 +223,6 @@ fn write_breakdown(
              right, or does it hang?"
         ),
         _ => write!(f, "no session with the dispatcher at {at}: {source} (at the {stage})"),
-    }
-}
-
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ConnectError::Access(source) => Some(source),
-            ConnectError::Failed { .. } => None,
-        }
     }
 }
 

@@ -8,7 +8,6 @@
 //! instances that there are lie beside the journal: a restart keeps their
 //! secrets, and nobody has a secret of a number that was given out anew.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -74,11 +73,17 @@ impl<'de> Deserialize<'de> for Random {
 }
 
 /// Why epochs could not be loaded or made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EpochsError {
     /// Their file could not be read or written, or others may read it.
+    #[error(transparent)]
     File(FileError),
     /// Their file is not JSON, or holds no epochs.
+    #[error(
+        "{path} is damaged{}; restore it from a copy, or move it away (access files of single \
+         instances then open nothing any more)",
+        because(.source.as_ref())
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -86,6 +91,10 @@ pub enum EpochsError {
         source: Option<serde_json::Error>,
     },
     /// Their file's format has another version.
+    #[error(
+        "{path} has format {format} and this falkon reads format {EPOCHS_FORMAT}: use the release \
+         that wrote it"
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -93,47 +102,12 @@ pub enum EpochsError {
         format: u32,
     },
     /// The system's random source failed.
-    Random(io::Error),
+    #[error("the system gave no random numbers: {0}")]
+    Random(#[source] io::Error),
 }
 
-impl fmt::Display for EpochsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            EpochsError::File(source) => source.fmt(f),
-            EpochsError::Malformed { path, source } => {
-                write!(f, "{} is damaged", path.display())?;
-                if let Some(source) = source {
-                    write!(f, ": {source}")?;
-                }
-                f.write_str(
-                    "; restore it from a copy, or move it away (access files of single instances \
-                     then open nothing any more)",
-                )
-            }
-            EpochsError::Format { path, format } => write!(
-                f,
-                "{} has format {format} and this falkon reads format {EPOCHS_FORMAT}: \
-                 use the release that wrote it",
-                path.display()
-            ),
-            EpochsError::Random(source) => {
-                write!(f, "the system gave no random numbers: {source}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for EpochsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            EpochsError::File(source) => Some(source),
-            EpochsError::Malformed { source, .. } => {
-                source.as_ref().map(|source| source as &(dyn std::error::Error + 'static))
-            }
-            EpochsError::Format { .. } => None,
-            EpochsError::Random(source) => Some(source),
-        }
-    }
+fn because(cause: Option<&serde_json::Error>) -> String {
+    cause.map_or_else(String::new, |cause| format!(": {cause}"))
 }
 
 #[derive(Serialize, Deserialize)]

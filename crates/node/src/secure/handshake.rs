@@ -70,61 +70,41 @@ impl fmt::Display for Stage {
 
 /// Why a step of the handshake came to nothing, for reasons other than a plain
 /// answer of the peer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Breakdown {
     /// The time for it went by.
+    #[error("the handshake had not come further within {} s", .ms / 1000)]
     Deadline {
         /// How long it was, in milliseconds.
         ms: u64,
     },
     /// The peer did nothing while others waited.
+    #[error("the other side sent nothing while others waited")]
     Evicted,
     /// The peer closed the connection.
+    #[error("the other side hung up")]
     HungUp,
     /// The peer does not speak Falkon's protocol.
+    #[error("the other side does not speak Falkon's protocol")]
     NotFalkon,
     /// The peer announced a message of more than [`HANDSHAKE_MESSAGE_BYTES_MAX`].
+    #[error(
+        "the other side announced {bytes} bytes where at most {HANDSHAKE_MESSAGE_BYTES_MAX} are \
+         allowed"
+    )]
     TooLong {
         /// The announced length in bytes.
         bytes: usize,
     },
     /// The peer sent something that has no place here.
+    #[error("the other side sent a malformed message")]
     Malformed,
     /// TLS failed.
-    Tls(rustls::Error),
+    #[error("TLS failed: {0}")]
+    Tls(#[source] rustls::Error),
     /// The connection, or the system's random source, failed.
-    Io(io::Error),
-}
-
-impl fmt::Display for Breakdown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Breakdown::Deadline { ms } => {
-                write!(f, "the handshake had not come further within {} s", ms / 1000)
-            }
-            Breakdown::Evicted => f.write_str("the other side sent nothing while others waited"),
-            Breakdown::HungUp => f.write_str("the other side hung up"),
-            Breakdown::NotFalkon => f.write_str("the other side does not speak Falkon's protocol"),
-            Breakdown::TooLong { bytes } => write!(
-                f,
-                "the other side announced {bytes} bytes where at most \
-                 {HANDSHAKE_MESSAGE_BYTES_MAX} are allowed"
-            ),
-            Breakdown::Malformed => f.write_str("the other side sent a malformed message"),
-            Breakdown::Tls(source) => write!(f, "TLS failed: {source}"),
-            Breakdown::Io(source) => write!(f, "the connection failed: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for Breakdown {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Breakdown::Io(source) => Some(source),
-            Breakdown::Tls(source) => Some(source),
-            _ => None,
-        }
-    }
+    #[error("the connection failed: {0}")]
+    Io(#[source] io::Error),
 }
 
 impl From<io::Error> for Breakdown {

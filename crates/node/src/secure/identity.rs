@@ -37,11 +37,13 @@ pub struct Identity {
 }
 
 /// Why an identity could not be loaded or made.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// Its file could not be read or written, or others may read it.
+    #[error(transparent)]
     File(FileError),
     /// Its file is not JSON, or not an identity.
+    #[error("{path} is damaged: {source}; {RENEW}")]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -49,6 +51,10 @@ pub enum IdentityError {
         source: serde_json::Error,
     },
     /// Its file's format has another version.
+    #[error(
+        "{path} has format {format} and this falkon reads format {IDENTITY_FORMAT}: use the \
+         release that wrote it"
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -56,60 +62,25 @@ pub enum IdentityError {
         format: u64,
     },
     /// The certificate or private key in its file cannot be read.
+    #[error("the certificate or private key in {path} is damaged; {RENEW}")]
     Pem {
         /// The file.
         path: PathBuf,
     },
     /// The system's random source failed.
-    Random(io::Error),
+    #[error("the system gave no random numbers: {0}")]
+    Random(#[source] io::Error),
     /// There is no epoch for its instances.
+    #[error(transparent)]
     Epochs(EpochsError),
     /// The certificate could not be made.
-    Certificate(rcgen::Error),
+    #[error("cannot make a certificate: {0}")]
+    Certificate(#[source] rcgen::Error),
 }
 
-impl fmt::Display for IdentityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        /// What can be done about a file that is beyond repair.
-        const RENEW: &str = "restore it from a copy, or move it away to get a new identity \
-                             (all access files must then be handed out again)";
-        match self {
-            IdentityError::File(source) => source.fmt(f),
-            IdentityError::Malformed { path, source } => {
-                write!(f, "{} is damaged: {source}; {RENEW}", path.display())
-            }
-            IdentityError::Format { path, format } => write!(
-                f,
-                "{} has format {format} and this falkon reads format {IDENTITY_FORMAT}: \
-                 use the release that wrote it",
-                path.display()
-            ),
-            IdentityError::Pem { path } => write!(
-                f,
-                "the certificate or private key in {} is damaged; {RENEW}",
-                path.display()
-            ),
-            IdentityError::Random(source) => {
-                write!(f, "the system gave no random numbers: {source}")
-            }
-            IdentityError::Epochs(source) => source.fmt(f),
-            IdentityError::Certificate(source) => write!(f, "cannot make a certificate: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for IdentityError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            IdentityError::File(source) => Some(source),
-            IdentityError::Malformed { source, .. } => Some(source),
-            IdentityError::Random(source) => Some(source),
-            IdentityError::Epochs(source) => Some(source),
-            IdentityError::Certificate(source) => Some(source),
-            IdentityError::Format { .. } | IdentityError::Pem { .. } => None,
-        }
-    }
-}
+/// The repair of a file that is damaged.
+const RENEW: &str = "restore it from a copy, or move it away to get a new identity \
+                     (all access files must then be handed out again)";
 
 impl Identity {
     /// Loads the identity that is kept in `directory`, or makes one and keeps

@@ -72,26 +72,17 @@ fn is_loopback(address: SocketAddr) -> bool {
 
 /// A security level at which others can read along was asked for at an address
 /// beyond loopback.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "security level {level} is for loopback addresses only, as others can read along, and other \
+     machines can reach {address}: use encrypt, listen on 127.0.0.1, or insist with --force"
+)]
 pub struct LevelError {
     /// The level.
     pub level: Level,
     /// The listen address.
     pub address: SocketAddr,
 }
-
-impl fmt::Display for LevelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "security level {} is for loopback addresses only, as others can read along, and other \
-             machines can reach {}: use encrypt, listen on 127.0.0.1, or insist with --force",
-            self.level, self.address
-        )
-    }
-}
-
-impl std::error::Error for LevelError {}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,6 @@
 //! Files that only their owner may read, written so that a crash leaves either
 //! the old content or the new.
 
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -13,14 +12,19 @@ use super::ACCESS_FILE_BYTES_MAX;
 use super::secret::{encode_hex, fill_randomly};
 
 /// Why a private file could not be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// There is no such file.
+    #[error("there is no file {path}")]
     Missing {
         /// Where it was looked for.
         path: PathBuf,
     },
     /// Others than the owner may read or change it.
+    #[error(
+        "{path} holds secrets and others may read or change it (mode {mode:04o}): chmod 600 \
+         {path}, and if others could have read it, renew it"
+    )]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -28,16 +32,19 @@ pub enum FileError {
         mode: u32,
     },
     /// It is larger than [`ACCESS_FILE_BYTES_MAX`].
+    #[error("{path} is larger than {ACCESS_FILE_BYTES_MAX} bytes, so it is not such a file")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
     /// It is not a regular file.
+    #[error("{path} is not a file")]
     NotAFile {
         /// What was named.
         path: PathBuf,
     },
     /// The system refused to read it.
+    #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -45,47 +52,13 @@ pub enum FileError {
         source: io::Error,
     },
     /// The system refused to write it.
+    #[error("cannot write {path}: {source}")]
     Write {
         /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
     },
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FileError::Missing { path } => write!(f, "there is no file {}", path.display()),
-            FileError::Exposed { path, mode } => write!(
-                f,
-                "{0} holds secrets and others may read or change it (mode {mode:04o}): \
-                 chmod 600 {0}, and if others could have read it, renew it",
-                path.display()
-            ),
-            FileError::TooLarge { path } => write!(
-                f,
-                "{} is larger than {ACCESS_FILE_BYTES_MAX} bytes, so it is not such a file",
-                path.display()
-            ),
-            FileError::NotAFile { path } => write!(f, "{} is not a file", path.display()),
-            FileError::Read { path, source } => {
-                write!(f, "cannot read {}: {source}", path.display())
-            }
-            FileError::Write { path, source } => {
-                write!(f, "cannot write {}: {source}", path.display())
-            }
-        }
-    }
-}
-
-impl std::error::Error for FileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            FileError::Read { source, .. } | FileError::Write { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Reads a file after checking, on the opened file itself, that only its owner

@@ -48,21 +48,30 @@ const HEAD_BYTES: usize = 32;
 /// Why no further frame can be received. Asking again gives the same answer,
 /// except after [`ReadError::Io`], and after [`ReadError::Skipped`] the frames that
 /// follow.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The frame is not what the peer sent at this place: it was changed,
     /// replayed, reordered, or something was left out.
+    #[error(
+        "message {number} was changed on its way (its authentication code does not fit): the \
+         connection is closed"
+    )]
     Tampered {
         /// The frame's number in its direction, from 0.
         number: u64,
     },
     /// A frame's announced body is larger than [`FRAME_BYTES_MAX`].
+    #[error(
+        "the peer announced a message of {bytes} bytes, the largest allowed is {FRAME_BYTES_MAX}: \
+         the connection is closed"
+    )]
     TooLarge {
         /// The announced length in bytes.
         bytes: usize,
     },
     /// A frame larger than [`FRAME_BYTES_MAX`] was received and left out, which
     /// is possible where frames have no codes.
+    #[error("it is {bytes} bytes, and a message is at most {FRAME_BYTES_MAX}")]
     Skipped {
         /// The length of its body.
         bytes: usize,
@@ -70,47 +79,18 @@ pub enum ReadError {
         head: Vec<u8>,
     },
     /// The connection ended in the middle of a frame.
+    #[error("the connection ended in the middle of a message")]
     CutShort,
     /// The connection ended between two frames, without the farewell that TLS
     /// demands.
+    #[error(
+        "the connection ended without a farewell: the process at its other end was killed, or the \
+         connection cut"
+    )]
     NoFarewell,
     /// The connection failed.
-    Io(io::Error),
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Tampered { number } => write!(
-                f,
-                "message {number} was changed on its way (its authentication code does not fit): \
-                 the connection is closed"
-            ),
-            ReadError::TooLarge { bytes } => write!(
-                f,
-                "the peer announced a message of {bytes} bytes, the largest allowed is \
-                 {FRAME_BYTES_MAX}: the connection is closed"
-            ),
-            ReadError::Skipped { bytes, .. } => {
-                write!(f, "it is {bytes} bytes, and a message is at most {FRAME_BYTES_MAX}")
-            }
-            ReadError::CutShort => f.write_str("the connection ended in the middle of a message"),
-            ReadError::NoFarewell => f.write_str(
-                "the connection ended without a farewell: the process at its other end was \
-                 killed, or the connection cut",
-            ),
-            ReadError::Io(source) => write!(f, "the connection failed while receiving: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReadError::Io(source) => Some(source),
-            _ => None,
-        }
-    }
+    #[error("the connection failed while receiving: {0}")]
+    Io(#[source] io::Error),
 }
 
 /// One or more whole frames, in the order they were sent; yields their bodies,

@@ -70,16 +70,9 @@ impl fmt::Display for Role {
 
 /// A text that names no [`Role`]. Does not repeat the text, which stands beside
 /// secrets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such role: the roles are owner, client, executor, observer and instance-N")]
 pub struct UnknownRole;
-
-impl fmt::Display for UnknownRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such role: the roles are owner, client, executor, observer and instance-N")
-    }
-}
-
-impl std::error::Error for UnknownRole {}
 
 impl FromStr for Role {
     type Err = UnknownRole;

@@ -134,19 +134,12 @@ written_in_hex!(Fingerprint, 32);
 
 /// A text that is not the expected number of hexadecimal digits. Does not
 /// repeat the text, which may be a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {digits} hexadecimal digits")]
 pub struct NotHex {
     /// How many digits were expected.
     pub digits: usize,
 }
-
-impl fmt::Display for NotHex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected {} hexadecimal digits", self.digits)
-    }
-}
-
-impl std::error::Error for NotHex {}
 
 /// Fills `bytes` from the system's random source.
 pub(crate) fn fill_randomly(bytes: &mut [u8]) -> io::Result<()> {

@@ -34,51 +34,26 @@ pub struct FrameWriter {
 }
 
 /// Why a frame was not queued. Nothing of it is left in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// [`WRITE_QUEUE_BYTES_MAX`] bytes or more are waiting: flush first.
+    #[error("{WRITE_QUEUE_BYTES_MAX} bytes wait to be sent already: the peer does not keep up")]
     Full,
     /// The body is larger than [`FRAME_BYTES_MAX`].
+    #[error(
+        "a message of {bytes} bytes cannot be sent, the largest is {FRAME_BYTES_MAX}: split it"
+    )]
     TooLarge {
         /// The body's length in bytes.
         bytes: usize,
     },
 }
 
-impl fmt::Display for QueueError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QueueError::Full => write!(
-                f,
-                "{WRITE_QUEUE_BYTES_MAX} bytes wait to be sent already: the peer does not keep up"
-            ),
-            QueueError::TooLarge { bytes } => write!(
-                f,
-                "a message of {bytes} bytes cannot be sent, the largest is {FRAME_BYTES_MAX}: \
-                 split it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QueueError {}
-
 /// The connection failed while frames were sent. Which of them arrived is not
 /// known.
-#[derive(Debug)]
-pub struct WriteError(pub io::Error);
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the connection failed while sending: {}", self.0)
-    }
-}
-
-impl std::error::Error for WriteError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("the connection failed while sending: {0}")]
+pub struct WriteError(#[source] pub io::Error);
 
 impl FrameWriter {
     pub(super) fn new(stream: WriteHalf, seal: Option<Seal>) -> FrameWriter {

@@ -1,32 +1,39 @@
 //! What can go wrong with stores.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 
 use super::Resolved;
 
 /// A text that names no place of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// There is no text.
+    #[error("the name of a file is empty: give a path or a URL")]
     Empty,
     /// It has a zero byte.
+    #[error("`{text}` has a zero byte, which no file name can have")]
     ZeroByte {
         /// The text.
         text: String,
     },
     /// A relative path where only absolute ones have a meaning.
+    #[error("`{text}` is a relative path: give an absolute one, executors run elsewhere")]
     Relative {
         /// The text.
         text: String,
     },
     /// A path that ends like a directory's.
+    #[error("`{text}` names a directory: name a file, or pack the directory")]
     Directory {
         /// The text.
         text: String,
     },
     /// A scheme that is not known.
+    #[error(
+        "`{text}` has the unknown scheme `{scheme}`: use a path, or a file:, http:, https: or s3: \
+         URL"
+    )]
     Scheme {
         /// The text.
         text: String,
@@ -34,6 +41,10 @@ pub enum UrlError {
         scheme: String,
     },
     /// A `file:` URL of another machine.
+    #[error(
+        "`{text}` names a file on the host `{host}`: only files that every executor can open by \
+         path work, write file:///PATH"
+    )]
     FileHost {
         /// The text.
         text: String,
@@ -41,11 +52,16 @@ pub enum UrlError {
         host: String,
     },
     /// A `%` in a `file:` URL that stands for no byte of a name.
+    #[error(
+        "`{text}` has a % that is not followed by the two digits of a byte of a UTF-8 name: write \
+         %25 for %"
+    )]
     Escape {
         /// The text.
         text: String,
     },
     /// Not a URL of the web.
+    #[error("`{text}` is not a URL: {reason}")]
     Web {
         /// The text.
         text: String,
@@ -53,6 +69,7 @@ pub enum UrlError {
         reason: String,
     },
     /// No name of a bucket.
+    #[error("`{text}` names the bucket `{bucket}`, which cannot be one: write s3://BUCKET/NAME")]
     Bucket {
         /// The text.
         text: String,
@@ -60,6 +77,7 @@ pub enum UrlError {
         bucket: String,
     },
     /// No name of an object in a bucket.
+    #[error("`{text}` cannot be used: {reason}; write s3://BUCKET/NAME")]
     Key {
         /// The text.
         text: String,
@@ -68,59 +86,17 @@ pub enum UrlError {
     },
 }
 
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UrlError::Empty => f.write_str("the name of a file is empty: give a path or a URL"),
-            UrlError::ZeroByte { text } => {
-                write!(f, "`{text}` has a zero byte, which no file name can have")
-            }
-            UrlError::Relative { text } => write!(
-                f,
-                "`{text}` is a relative path: give an absolute one, executors run elsewhere"
-            ),
-            UrlError::Directory { text } => {
-                write!(f, "`{text}` names a directory: name a file, or pack the directory")
-            }
-            UrlError::Scheme { text, scheme } => write!(
-                f,
-                "`{text}` has the unknown scheme `{scheme}`: use a path, or a file:, http:, \
-                 https: or s3: URL"
-            ),
-            UrlError::FileHost { text, host } => write!(
-                f,
-                "`{text}` names a file on the host `{host}`: only files that every executor \
-                 can open by path work, write file:///PATH"
-            ),
-            UrlError::Escape { text } => write!(
-                f,
-                "`{text}` has a % that is not followed by the two digits of a byte of a UTF-8 \
-                 name: write %25 for %"
-            ),
-            UrlError::Web { text, reason } => write!(f, "`{text}` is not a URL: {reason}"),
-            UrlError::Bucket { text, bucket } => write!(
-                f,
-                "`{text}` names the bucket `{bucket}`, which cannot be one: write \
-                 s3://BUCKET/NAME"
-            ),
-            UrlError::Key { text, reason } => {
-                write!(f, "`{text}` cannot be used: {reason}; write s3://BUCKET/NAME")
-            }
-        }
-    }
-}
-
-impl Error for UrlError {}
-
 /// Why a store did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no such object.
+    #[error("there is no {url}: is the name right?")]
     NotThere {
         /// Where it should be.
         url: String,
     },
     /// The store does not allow it.
+    #[error("access to {url} is not allowed: {reason}")]
     NotAllowed {
         /// The object.
         url: String,
@@ -129,6 +105,7 @@ pub enum StoreError {
     },
     /// The store was not reached, failed, or fell silent; it may be tried
     /// again.
+    #[error("{url} cannot be reached at present: {reason}")]
     Unreachable {
         /// The object.
         url: String,
@@ -137,6 +114,7 @@ pub enum StoreError {
     },
     /// The source is not what it was when the copy began, or not the version
     /// that was wanted.
+    #[error("{url} changed while it was used: {reason}; let nobody write it while tasks read it")]
     Changed {
         /// The object.
         url: String,
@@ -146,6 +124,7 @@ pub enum StoreError {
         now: Option<Resolved>,
     },
     /// There is no room for the copy on this machine.
+    #[error("there is no room here for {url}: {source}")]
     DiskFull {
         /// The object.
         url: String,
@@ -153,6 +132,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The local file cannot be read or written for another reason.
+    #[error("the local copy of {url} cannot be read or written: {source}")]
     Local {
         /// The object.
         url: String,
@@ -160,11 +140,13 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The store is for reading only.
+    #[error("{url} cannot be written: outputs go to a path or an s3: URL")]
     ReadOnly {
         /// Where the object was to go.
         url: String,
     },
     /// The store refuses; trying again does not help.
+    #[error("{url} cannot be used: {reason}")]
     Refused {
         /// The object.
         url: String,
@@ -200,44 +182,6 @@ impl StoreError {
             412 => StoreError::Changed { url, reason, now: None },
             408 | 425 | 429 | 500.. => StoreError::Unreachable { url, reason },
             _ => StoreError::Refused { url, reason },
-        }
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::NotThere { url } => write!(f, "there is no {url}: is the name right?"),
-            StoreError::NotAllowed { url, reason } => {
-                write!(f, "access to {url} is not allowed: {reason}")
-            }
-            StoreError::Unreachable { url, reason } => {
-                write!(f, "{url} cannot be reached at present: {reason}")
-            }
-            StoreError::Changed { url, reason, .. } => write!(
-                f,
-                "{url} changed while it was used: {reason}; let nobody write it while tasks \
-                 read it"
-            ),
-            StoreError::DiskFull { url, source } => {
-                write!(f, "there is no room here for {url}: {source}")
-            }
-            StoreError::Local { url, source } => {
-                write!(f, "the local copy of {url} cannot be read or written: {source}")
-            }
-            StoreError::ReadOnly { url } => {
-                write!(f, "{url} cannot be written: outputs go to a path or an s3: URL")
-            }
-            StoreError::Refused { url, reason } => write!(f, "{url} cannot be used: {reason}"),
-        }
-    }
-}
-
-impl Error for StoreError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            StoreError::DiskFull { source, .. } | StoreError::Local { source, .. } => Some(source),
-            _ => None,
         }
     }
 }
