@@ -7,7 +7,6 @@ use clap::Args;
 use falkon_core::data::cache::Eviction;
 use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
 use falkon_node::executor::CacheSetup;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What is free on the cache's disk, divided by what is taken by default.
@@ -32,38 +31,21 @@ pub(crate) struct CacheArgs {
 }
 
 /// Why an option about data is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DataArgError {
     /// Not a directory with a size.
+    #[error("`{0}` is not a cache: write DIR=SIZE, such as /tmp/cache=10GiB")]
     Cache(String),
     /// No such eviction policy.
+    #[error(
+        "there is no eviction policy `{0}`: choose one of {known}",
+        known = EVICTIONS.map(|(name, _)| name).join(", ")
+    )]
     Eviction(String),
     /// Not a part of a whole.
+    #[error("`{0}` is no part of a whole: write a number from 0 to 1")]
     Part(String),
 }
-
-impl fmt::Display for DataArgError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DataArgError::Cache(text) => {
-                write!(f, "`{text}` is not a cache: write DIR=SIZE, such as /tmp/cache=10GiB")
-            }
-            DataArgError::Eviction(text) => {
-                let names: Vec<&str> = EVICTIONS.iter().map(|(name, _)| *name).collect();
-                write!(
-                    f,
-                    "there is no eviction policy `{text}`: choose one of {}",
-                    names.join(", ")
-                )
-            }
-            DataArgError::Part(text) => {
-                write!(f, "`{text}` is no part of a whole: write a number from 0 to 1")
-            }
-        }
-    }
-}
-
-impl std::error::Error for DataArgError {}
 
 fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
     let wrong = || DataArgError::Cache(text.to_owned());

@@ -2,7 +2,6 @@
 //! about.
 
 use serde::de::DeserializeOwned;
-use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,10 @@ use std::path::{Path, PathBuf};
 const DESCRIPTION_BYTES_MAX: u64 = 1 << 20;
 
 /// Why a description cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum DescriptionError {
     /// It cannot be read.
+    #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -20,41 +20,16 @@ pub(crate) enum DescriptionError {
         source: io::Error,
     },
     /// It is too large to be one.
+    #[error("{0} is larger than {DESCRIPTION_BYTES_MAX} bytes: is it the right file?")]
     Large(PathBuf),
     /// It is not what is expected; the message has the place.
+    #[error("{path}: {}", .message.trim_end())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// What is wrong, and where.
         message: String,
     },
-}
-
-impl fmt::Display for DescriptionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DescriptionError::Read { path, source } => {
-                write!(f, "cannot read {}: {source}", path.display())
-            }
-            DescriptionError::Large(path) => write!(
-                f,
-                "{} is larger than {DESCRIPTION_BYTES_MAX} bytes: is it the right file?",
-                path.display()
-            ),
-            DescriptionError::Malformed { path, message } => {
-                write!(f, "{}: {}", path.display(), message.trim_end())
-            }
-        }
-    }
-}
-
-impl std::error::Error for DescriptionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DescriptionError::Read { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 /// Reads a description.

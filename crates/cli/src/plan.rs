@@ -222,7 +222,7 @@ impl Plan {
         }
         let listed = list.finish();
         if listed.count == 0 {
-            return Err(PlanError::EmptySource { source: format!("`{shown}`") });
+            return Err(PlanError::EmptySource { name: format!("`{shown}`") });
         }
         let name = |index: u64| {
             let name = listed.find(index).and_then(|(chunk, offset)| chunk.name(offset));
@@ -409,7 +409,7 @@ fn sources(args: &PlanArgs, surroundings: Surroundings<'_>) -> Result<Vec<Source
                     (source::lines(&mut source::open(Path::new(file))?, &shown)?, shown)
                 };
                 if lines.len() == 0 {
-                    return Err(PlanError::EmptySource { source: format!("`{shown}`") });
+                    return Err(PlanError::EmptySource { name: format!("`{shown}`") });
                 }
                 Source::Values(lines)
             }

@@ -192,11 +192,13 @@ pub(crate) trait Sink {
 }
 
 /// Why results cannot be passed on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SinkError {
     /// Nobody reads them any more.
+    #[error("nobody reads the results any more")]
     Closed,
     /// They cannot be written.
+    #[error("cannot write results to {what}: {source}")]
     Write {
         /// Where to.
         what: String,
@@ -210,26 +212,6 @@ impl SinkError {
         move |source| match source.kind() {
             std::io::ErrorKind::BrokenPipe => SinkError::Closed,
             _ => SinkError::Write { what: what.to_owned(), source },
-        }
-    }
-}
-
-impl std::fmt::Display for SinkError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SinkError::Closed => write!(f, "nobody reads the results any more"),
-            SinkError::Write { what, source } => {
-                write!(f, "cannot write results to {what}: {source}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SinkError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SinkError::Write { source, .. } => Some(source),
-            SinkError::Closed => None,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::graph::GraphError;
 use super::objects::ObjectError;
+use super::product::OUTPUT_TASKS_MAX;
+use super::source::VALUE_BYTES_MAX;
 use super::workflow::WorkflowError;
 use std::fmt;
 use std::io;
@@ -11,15 +13,22 @@ pub(crate) const LISTED_ERRORS_MAX: usize = 5;
 
 /// Why a command line gives no plan. All of these are usage errors: nothing
 /// has run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanError {
     /// There is nothing to run.
+    #[error(
+        "there is no command to run: write it after `--`, give --call a function, or name a list \
+         of tasks with --tasks or --workflow"
+    )]
     NoCommand,
     /// A task of a file has no command.
+    #[error("the task has no command: give `command` a program")]
     EmptyCommand,
     /// A task of a file has an empty id.
+    #[error("the task's id is empty: leave it out or give it one")]
     EmptyId,
     /// `--tasks` or `--workflow` together with something it excludes.
+    #[error("{list} names a list of complete tasks and cannot be combined with {other}")]
     ListExcludes {
         /// `--tasks` or `--workflow`.
         list: &'static str,
@@ -27,13 +36,19 @@ pub(crate) enum PlanError {
         other: &'static str,
     },
     /// Two sources read standard input.
+    #[error("standard input (`-`) can be read only once, but two sources name it")]
     StdinTwice,
     /// A pattern matches no file.
+    #[error("no file matches `{pattern}`")]
     NoMatch {
         /// The pattern.
         pattern: String,
     },
     /// A file named in full is not there.
+    #[error(
+        "no such file: `{path}`{}",
+        if *.maybe_command { " (the command to run goes after `--`)" } else { "" }
+    )]
     NoSuchFile {
         /// Its name.
         path: String,
@@ -41,6 +56,7 @@ pub(crate) enum PlanError {
         maybe_command: bool,
     },
     /// A file cannot be opened or read.
+    #[error("cannot read `{path}`: {source}")]
     Read {
         /// Its name.
         path: String,
@@ -48,16 +64,22 @@ pub(crate) enum PlanError {
         source: io::Error,
     },
     /// A folder where a file is expected.
+    #[error("`{path}` is a directory, but a file is expected")]
     Directory {
         /// Its name.
         path: String,
     },
     /// A source or list without a value.
+    #[error("there is nothing in {name}")]
     EmptySource {
         /// Its name.
-        source: String,
+        name: String,
     },
     /// A line with a NUL byte cannot be an argument.
+    #[error(
+        "line {line} of `{path}` has a NUL byte, which no argument can hold: separate values by \
+         line feeds"
+    )]
     NulByte {
         /// The file.
         path: String,
@@ -65,6 +87,7 @@ pub(crate) enum PlanError {
         line: u64,
     },
     /// A line is longer than an argument may be.
+    #[error("line {line} of `{path}` is longer than an argument can be ({VALUE_BYTES_MAX} bytes)")]
     LongLine {
         /// The file.
         path: String,
@@ -72,18 +95,28 @@ pub(crate) enum PlanError {
         line: u64,
     },
     /// 65,536 values one after another take more than 4 GiB.
+    #[error(
+        "{name} has neighbouring entries of more than 4 GiB: pass names of files instead of \
+         contents"
+    )]
     TooManyBytes {
         /// The source.
-        source: String,
+        name: String,
     },
     /// The sources' product, or a list, has too many tasks.
+    #[error("there would be too many tasks: leave out a source or split the run")]
     TooManyTasks,
     /// Tasks with declared outputs are too many to be checked.
+    #[error(
+        "{tasks} tasks with declared outputs are too many to check (at most {OUTPUT_TASKS_MAX}): \
+         leave out --output or split the run"
+    )]
     TooManyOutputs {
         /// How many tasks there would be.
         tasks: u64,
     },
     /// A placeholder names a source that is not there.
+    #[error(fmt = write_no_such_source)]
     NoSuchSource {
         /// As it was written.
         placeholder: String,
@@ -91,46 +124,68 @@ pub(crate) enum PlanError {
         sources: usize,
     },
     /// A placeholder stands in a here-document.
+    #[error(
+        "`{placeholder}` stands in a here-document, where it cannot be quoted safely: put it into \
+         a variable first (value={placeholder})"
+    )]
     HereDocument {
         /// As it was written.
         placeholder: String,
     },
     /// `@name` that is no builtin.
+    #[error(
+        "there is no builtin `{name}`, only @noop and @sleep; for a program of that name write \
+         `./{name}`"
+    )]
     UnknownBuiltin {
         /// As it was written.
         name: String,
     },
     /// A builtin with `--shell`.
+    #[error("`{name}` is a builtin and does not run in a shell: leave out --shell")]
     BuiltinInShell {
         /// The builtin.
         name: String,
     },
     /// `@sleep` without one number of seconds.
+    #[error("@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")]
     Sleep {
         /// What it was given instead.
         given: String,
     },
     /// `--call` or `call` without the name of a function.
+    #[error("`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION")]
     Call {
         /// What it has instead.
         text: String,
     },
     /// A function beside something that only programs have.
+    #[error("a function is called and not run: leave out {other}")]
     CallWith {
         /// What that is.
         other: &'static str,
     },
     /// `kwargs` or `language` without a function.
+    #[error("`{field}` is for functions: give `call` one, \"module:function\"")]
     NoCall {
         /// The field.
         field: &'static str,
     },
     /// A program's argument that is no text.
+    #[error(
+        "invalid argument: {shown}, expected a string without NUL or a number (other values are \
+         for functions, with `call`)"
+    )]
     Argument {
         /// What it is instead.
         shown: String,
     },
     /// A source text is too long to be shipped.
+    #[error(
+        "`{path}` has more than {} MiB and cannot be shipped: name it as a module \
+         (MODULE:FUNCTION)",
+        .bytes_max >> 20
+    )]
     LargeSource {
         /// The file.
         path: String,
@@ -138,11 +193,13 @@ pub(crate) enum PlanError {
         bytes_max: u64,
     },
     /// An `--env` that is not `NAME=VALUE`.
+    #[error("`{text}` is not a variable: write --env NAME=VALUE")]
     Env {
         /// As it was written.
         text: String,
     },
     /// A text file is not UTF-8.
+    #[error("{path}:{line}:{column}: the text is not UTF-8")]
     NotUtf8 {
         /// The file.
         path: String,
@@ -152,11 +209,19 @@ pub(crate) enum PlanError {
         column: u64,
     },
     /// A task file that is one JSON array.
+    #[error(
+        "`{path}` is one JSON array, but a task file has one JSON object per line: convert it with \
+         `jq -c '.[]'`"
+    )]
     JsonArray {
         /// The file.
         path: String,
     },
     /// A file is larger than one that must be held whole may be.
+    #[error(
+        "`{path}` is larger than {} MiB: write it as JSON Lines, which may be of any size",
+        .bytes_max >> 20
+    )]
     LargeFile {
         /// The file.
         path: String,
@@ -164,8 +229,10 @@ pub(crate) enum PlanError {
         bytes_max: u64,
     },
     /// Tasks of a file are wrong.
+    #[error("{0}")]
     Tasks(TaskErrors),
     /// A workflow file is wrong.
+    #[error("{path}: {source}")]
     Workflow {
         /// The file.
         path: String,
@@ -173,9 +240,11 @@ pub(crate) enum PlanError {
         source: WorkflowError,
     },
     /// A declared data object is wrong.
+    #[error(transparent)]
     Object(ObjectError),
     /// The dependencies are wrong.
-    Graph(GraphError),
+    #[error(transparent)]
+    Graph(#[from] GraphError),
 }
 
 /// What is wrong in a task file.
@@ -225,158 +294,20 @@ impl fmt::Display for TaskErrors {
     }
 }
 
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::NoCommand => write!(
-                f,
-                "there is no command to run: write it after `--`, give --call a function, or name a list of tasks \
-                 with --tasks or --workflow"
-            ),
-            PlanError::ListExcludes { list, other } => write!(
-                f,
-                "{list} names a list of complete tasks and cannot be combined with {other}"
-            ),
-            PlanError::StdinTwice => {
-                write!(f, "standard input (`-`) can be read only once, but two sources name it")
-            }
-            PlanError::NoMatch { pattern } => write!(f, "no file matches `{pattern}`"),
-            PlanError::NoSuchFile { path, maybe_command } => {
-                write!(f, "no such file: `{path}`")?;
-                match maybe_command {
-                    true => write!(f, " (the command to run goes after `--`)"),
-                    false => Ok(()),
-                }
-            }
-            PlanError::Read { path, source } => write!(f, "cannot read `{path}`: {source}"),
-            PlanError::Directory { path } => {
-                write!(f, "`{path}` is a directory, but a file is expected")
-            }
-            PlanError::EmptySource { source } => write!(f, "there is nothing in {source}"),
-            PlanError::NulByte { path, line } => write!(
-                f,
-                "line {line} of `{path}` has a NUL byte, which no argument can hold: separate \
-                 values by line feeds"
-            ),
-            PlanError::LongLine { path, line } => write!(
-                f,
-                "line {line} of `{path}` is longer than an argument can be ({} bytes)",
-                super::source::VALUE_BYTES_MAX
-            ),
-            PlanError::TooManyBytes { source } => write!(
-                f,
-                "{source} has neighbouring entries of more than 4 GiB: pass names of files \
-                 instead of contents"
-            ),
-            _ => self.fmt_command(f),
+fn write_no_such_source(
+    placeholder: &str,
+    sources: &usize,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    match sources {
+        0 => write!(
+            f,
+            "`{placeholder}` stands for a source's value, but there is no source: give --each, \
+             --each-line or --range (in a task file braces are plain text)"
+        ),
+        1 => write!(f, "`{placeholder}` names a source that is not there: there is only 1"),
+        sources => {
+            write!(f, "`{placeholder}` names a source that is not there: there are {sources}")
         }
-    }
-}
-
-impl PlanError {
-    /// The messages about commands and lists of tasks.
-    fn fmt_command(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PlanError::TooManyTasks => {
-                write!(f, "there would be too many tasks: leave out a source or split the run")
-            }
-            PlanError::TooManyOutputs { tasks } => write!(
-                f,
-                "{tasks} tasks with declared outputs are too many to check (at most {}): \
-                 leave out --output or split the run",
-                super::product::OUTPUT_TASKS_MAX
-            ),
-            PlanError::EmptyCommand => {
-                write!(f, "the task has no command: give `command` a program")
-            }
-            PlanError::EmptyId => write!(f, "the task's id is empty: leave it out or give it one"),
-            PlanError::NoSuchSource { placeholder, sources } => match sources {
-                0 => write!(
-                    f,
-                    "`{placeholder}` stands for a source's value, but there is no source: give \
-                     --each, --each-line or --range (in a task file braces are plain text)"
-                ),
-                1 => write!(f, "`{placeholder}` names a source that is not there: there is only 1"),
-                sources => write!(
-                    f,
-                    "`{placeholder}` names a source that is not there: there are {sources}"
-                ),
-            },
-            PlanError::HereDocument { placeholder } => write!(
-                f,
-                "`{placeholder}` stands in a here-document, where it cannot be quoted safely: \
-                 put it into a variable first (value={placeholder})"
-            ),
-            PlanError::UnknownBuiltin { name } => write!(
-                f,
-                "there is no builtin `{name}`, only @noop and @sleep; for a program of that \
-                 name write `./{name}`"
-            ),
-            PlanError::BuiltinInShell { name } => {
-                write!(f, "`{name}` is a builtin and does not run in a shell: leave out --shell")
-            }
-            PlanError::Sleep { given } => {
-                write!(f, "@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")
-            }
-            PlanError::Call { text } => {
-                write!(f, "`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION")
-            }
-            PlanError::CallWith { other } => {
-                write!(f, "a function is called and not run: leave out {other}")
-            }
-            PlanError::NoCall { field } => {
-                write!(f, "`{field}` is for functions: give `call` one, \"module:function\"")
-            }
-            PlanError::Argument { shown } => write!(
-                f,
-                "invalid argument: {shown}, expected a string without NUL or a number \
-                 (other values are for functions, with `call`)"
-            ),
-            PlanError::LargeSource { path, bytes_max } => write!(
-                f,
-                "`{path}` has more than {} MiB and cannot be shipped: name it as a module \
-                 (MODULE:FUNCTION)",
-                bytes_max >> 20
-            ),
-            PlanError::Env { text } => {
-                write!(f, "`{text}` is not a variable: write --env NAME=VALUE")
-            }
-            PlanError::NotUtf8 { path, line, column } => {
-                write!(f, "{path}:{line}:{column}: the text is not UTF-8")
-            }
-            PlanError::JsonArray { path } => write!(
-                f,
-                "`{path}` is one JSON array, but a task file has one JSON object per line: \
-                 convert it with `jq -c '.[]'`"
-            ),
-            PlanError::LargeFile { path, bytes_max } => write!(
-                f,
-                "`{path}` is larger than {} MiB: write it as JSON Lines, which may be of any size",
-                bytes_max >> 20
-            ),
-            PlanError::Tasks(errors) => write!(f, "{errors}"),
-            PlanError::Workflow { path, source } => write!(f, "{path}: {source}"),
-            PlanError::Object(error) => write!(f, "{error}"),
-            PlanError::Graph(error) => write!(f, "{error}"),
-            _ => write!(f, "the command line gives no plan"),
-        }
-    }
-}
-
-impl std::error::Error for PlanError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PlanError::Read { source, .. } => Some(source),
-            PlanError::Workflow { source, .. } => Some(source),
-            PlanError::Object(error) => Some(error),
-            PlanError::Graph(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<GraphError> for PlanError {
-    fn from(error: GraphError) -> PlanError {
-        PlanError::Graph(error)
     }
 }

@@ -20,9 +20,10 @@ const UNKNOWN_NAMES_MAX: usize = 5;
 
 /// Why a graph is refused. Tasks are named by their ids, or `#7` (from 1) if
 /// they have none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GraphError {
     /// Two tasks have one id.
+    #[error("tasks {} and {} both have the id `{id}`", .tasks.0, .tasks.1)]
     DoubledId {
         /// The id.
         id: String,
@@ -30,6 +31,7 @@ pub(crate) enum GraphError {
         tasks: (u64, u64),
     },
     /// Tasks wait for ids that nobody has: pairs of task and id.
+    #[error(fmt = write_unknown_ids)]
     UnknownIds {
         /// The first of them.
         pairs: Vec<(String, String)>,
@@ -37,6 +39,7 @@ pub(crate) enum GraphError {
         more: u64,
     },
     /// Tasks wait for one another.
+    #[error(fmt = write_cycle)]
     Cycle {
         /// The tasks; each waits for the next, and the last for the first.
         tasks: Vec<String>,
@@ -44,6 +47,7 @@ pub(crate) enum GraphError {
         length: u64,
     },
     /// Two tasks write one file.
+    #[error("tasks `{}` and `{}` both declare the output `{path}`", .tasks.0, .tasks.1)]
     DoubledOutput {
         /// The file.
         path: String,
@@ -51,57 +55,41 @@ pub(crate) enum GraphError {
         tasks: (String, String),
     },
     /// A task reads from caches what no task writes there.
+    #[error("task `{task}` reads `{read}`, but no other task writes it")]
     NotMade {
         /// What it reads.
-        source: String,
+        read: String,
         /// The task.
         task: String,
     },
     /// More than 2^32 tasks or dependencies.
+    #[error("there are more than 4,294,967,295 tasks or dependencies: split the list")]
     TooLarge,
 }
 
-impl fmt::Display for GraphError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GraphError::DoubledId { id, tasks: (first, second) } => {
-                write!(f, "tasks {first} and {second} both have the id `{id}`")
-            }
-            GraphError::UnknownIds { pairs, more } => {
-                for (at, (task, id)) in pairs.iter().enumerate() {
-                    let line_feed = if at == 0 { "" } else { "\n" };
-                    write!(
-                        f,
-                        "{line_feed}task `{task}` waits for `{id}`, but no task has that id"
-                    )?;
-                }
-                match more {
-                    0 => Ok(()),
-                    more => write!(f, "\n… and {more} more unknown ids"),
-                }
-            }
-            GraphError::Cycle { tasks, length } => {
-                write!(f, "tasks wait for each other in a circle: {}", tasks.join(" → "))?;
-                if tasks.len() as u64 == *length {
-                    write!(f, " → {}", tasks.first().map_or("", String::as_str))
-                } else {
-                    write!(f, " → … ({length} tasks)")
-                }
-            }
-            GraphError::DoubledOutput { path, tasks: (first, second) } => {
-                write!(f, "tasks `{first}` and `{second}` both declare the output `{path}`")
-            }
-            GraphError::NotMade { source, task } => {
-                write!(f, "task `{task}` reads `{source}`, but no other task writes it")
-            }
-            GraphError::TooLarge => {
-                write!(f, "there are more than 4,294,967,295 tasks or dependencies: split the list")
-            }
-        }
+fn write_unknown_ids(
+    pairs: &[(String, String)],
+    more: &u64,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    for (at, (task, id)) in pairs.iter().enumerate() {
+        let line_feed = if at == 0 { "" } else { "\n" };
+        write!(f, "{line_feed}task `{task}` waits for `{id}`, but no task has that id")?;
+    }
+    match more {
+        0 => Ok(()),
+        more => write!(f, "\n… and {more} more unknown ids"),
     }
 }
 
-impl std::error::Error for GraphError {}
+fn write_cycle(tasks: &[String], length: &u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(f, "tasks wait for each other in a circle: {}", tasks.join(" → "))?;
+    if tasks.len() as u64 == *length {
+        write!(f, " → {}", tasks.first().map_or("", String::as_str))
+    } else {
+        write!(f, " → … ({length} tasks)")
+    }
+}
 
 type Key = [u8; 16];
 
@@ -368,7 +356,7 @@ impl GraphBuilder {
         };
         if let Some((_, task, source)) = self.cached.iter().find(nobody) {
             let source = String::from_utf8_lossy(source).into_owned();
-            return Err(GraphError::NotMade { source, task: name(*task) });
+            return Err(GraphError::NotMade { read: source, task: name(*task) });
         }
         let mut unknown = Vec::new();
         let mut more = 0;

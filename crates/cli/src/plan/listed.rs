@@ -109,7 +109,7 @@ impl ListBuilder {
         self.names.extend_from_slice(name);
         let ends = (u32::try_from(self.blob.len()), u32::try_from(self.names.len()));
         let (Ok(end), Ok(name_end)) = ends else {
-            return Err(PlanError::TooManyBytes { source: "the list of tasks".to_owned() });
+            return Err(PlanError::TooManyBytes { name: "the list of tasks".to_owned() });
         };
         self.ends.push(end);
         self.name_ends.push(name_end);

@@ -12,29 +12,42 @@ use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Text};
 use falkon_wire::declared::{CACHE_SCHEME, is_inner_name, objects};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Why a declared object is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ObjectError {
     /// The name would be outside the sandbox.
+    #[error(
+        "`{0}` is no name for a data object: give a relative path without `..`, which the task \
+         finds in its own directory"
+    )]
     Name(String),
     /// Two objects of a task have one name.
+    #[error("two data objects are called `{0}`")]
     Doubled(String),
     /// Nothing stands after the `=`.
+    #[error("the data object `{0}` has no source: write {0}=PATH, {0}=URL or {0}=cache:KEY")]
     NoSource(String),
     /// The source is not UTF-8.
+    #[error("the source of the data object `{0}` is not UTF-8: rename the file")]
     NotUtf8(String),
     /// `cache:` without a key.
+    #[error("the data object `{0}` needs a key after `cache:`")]
     NoKey(String),
     /// The task has a working directory.
+    #[error("a task with data objects runs in a directory of its own: leave out --cwd (cwd)")]
     WithFolder,
     /// A builtin that reads nothing.
+    #[error("@noop has no data objects, and other builtins write none: leave them out")]
     Builtin,
     /// One object would be a folder that another is in.
+    #[error(
+        "the data object `{file}` is a file, so that `{inner}` cannot be in it: choose another \
+         name"
+    )]
     Within {
         /// The file.
         file: String,
@@ -42,13 +55,19 @@ pub(crate) enum ObjectError {
         inner: String,
     },
     /// The source or target is no place for objects.
+    #[error("the data object `{name}`: {error}")]
     Place {
         /// The object's name.
         name: String,
         /// Why.
+        #[source]
         error: UrlError,
     },
     /// The target can only be read.
+    #[error(
+        "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \
+         cache:KEY"
+    )]
     ReadOnly {
         /// The object's name.
         name: String,
@@ -56,62 +75,8 @@ pub(crate) enum ObjectError {
         target: String,
     },
     /// `--stage` without files.
+    #[error("--stage brings the files of --each, but there is no --each")]
     NothingToStage,
-}
-
-impl fmt::Display for ObjectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ObjectError::Name(name) => write!(
-                f,
-                "`{name}` is no name for a data object: give a relative path without `..`, \
-                 which the task finds in its own directory"
-            ),
-            ObjectError::Doubled(name) => write!(f, "two data objects are called `{name}`"),
-            ObjectError::NoSource(name) => write!(
-                f,
-                "the data object `{name}` has no source: write {name}=PATH, {name}=URL or \
-                 {name}=cache:KEY"
-            ),
-            ObjectError::NotUtf8(text) => {
-                write!(f, "the source of the data object `{text}` is not UTF-8: rename the file")
-            }
-            ObjectError::NoKey(name) => {
-                write!(f, "the data object `{name}` needs a key after `cache:`")
-            }
-            ObjectError::WithFolder => write!(
-                f,
-                "a task with data objects runs in a directory of its own: leave out --cwd (cwd)"
-            ),
-            ObjectError::Within { file, inner } => write!(
-                f,
-                "the data object `{file}` is a file, so that `{inner}` cannot be in it: choose \
-                 another name"
-            ),
-            ObjectError::Place { name, error } => write!(f, "the data object `{name}`: {error}"),
-            ObjectError::ReadOnly { name, target } => write!(
-                f,
-                "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: \
-                 URL or cache:KEY"
-            ),
-            ObjectError::NothingToStage => {
-                write!(f, "--stage brings the files of --each, but there is no --each")
-            }
-            ObjectError::Builtin => write!(
-                f,
-                "@noop has no data objects, and other builtins write none: leave them out"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ObjectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ObjectError::Place { error, .. } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Checks the declared objects of a task.

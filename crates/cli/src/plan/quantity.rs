@@ -2,72 +2,44 @@
 
 use falkon_core::limits::{CAPTURE_BYTES_MAX, NAME_BYTES_MAX};
 use falkon_core::task::MILLI;
-use std::fmt;
 
 /// Microseconds in a second.
 const SECOND_MICROS: f64 = 1e6;
 
 /// Why a text is not an amount.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QuantityError {
     /// Not a length of time.
+    #[error("`{0}` is not a duration: write seconds (30, 0.5) or units (250ms, 5m, 1h30m, 2d)")]
     Duration(String),
     /// Not an amount of memory.
+    #[error(
+        "`{0}` is not an amount of memory: write bytes or a unit (512MiB, 2GiB, 1.5G; kB, MB and \
+         GB count in thousands)"
+    )]
     Memory(String),
     /// Not a number of CPUs.
+    #[error(
+        "`{0}` is not a number of cpus: write a number above 0 with at most three decimals, such \
+         as 4 or 0.5"
+    )]
     Cpus(String),
     /// Not `NAME=COUNT`.
+    #[error("`{0}` is not a resource: write NAME=COUNT with a whole count, such as licences=2")]
     Resource(String),
     /// Not an amount of data per second.
+    #[error("`{0}` is not a bandwidth: write bits or bytes per second (1Gb/s, 125MB/s, 100MiB/s)")]
     Bandwidth(String),
     /// Not an amount of output that can be sent.
+    #[error(
+        "`{0}` is not an amount of output that can be kept with a result: write a number of bytes \
+         up to {CAPTURE_BYTES_MAX}; what is longer goes to a file"
+    )]
     Capture(String),
     /// A name of so many bytes, which nobody could show.
+    #[error("the name is {0} bytes, and at most {NAME_BYTES_MAX} are kept: choose a shorter one")]
     LongName(usize),
 }
-
-impl fmt::Display for QuantityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            QuantityError::Duration(text) => write!(
-                f,
-                "`{text}` is not a duration: write seconds (30, 0.5) or units (250ms, 5m, 1h30m, 2d)"
-            ),
-            QuantityError::Memory(text) => write!(
-                f,
-                "`{text}` is not an amount of memory: write bytes or a unit \
-                 (512MiB, 2GiB, 1.5G; kB, MB and GB count in thousands)"
-            ),
-            QuantityError::Cpus(text) => write!(
-                f,
-                "`{text}` is not a number of cpus: write a number above 0 with at most \
-                 three decimals, such as 4 or 0.5"
-            ),
-            QuantityError::Resource(text) => write!(
-                f,
-                "`{text}` is not a resource: write NAME=COUNT with a whole count, \
-                 such as licences=2"
-            ),
-            QuantityError::Capture(text) => write!(
-                f,
-                "`{text}` is not an amount of output that can be kept with a result: write a \
-                 number of bytes up to {CAPTURE_BYTES_MAX}; what is longer goes to a file"
-            ),
-            QuantityError::LongName(bytes) => write!(
-                f,
-                "the name is {bytes} bytes, and at most {NAME_BYTES_MAX} are kept: choose a \
-                 shorter one"
-            ),
-            QuantityError::Bandwidth(text) => write!(
-                f,
-                "`{text}` is not a bandwidth: write bits or bytes per second \
-                 (1Gb/s, 125MB/s, 100MiB/s)"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QuantityError {}
 
 /// Splits a number (digits, perhaps with one point) off the front of `text`.
 fn number(text: &str) -> Option<(f64, &str)> {

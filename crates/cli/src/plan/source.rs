@@ -5,7 +5,6 @@ use super::error::PlanError;
 use super::files;
 use falkon_core::task::Range;
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -37,15 +36,25 @@ impl Source {
 }
 
 /// Why a text is not a range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RangeError {
     /// Not `A-B` or `A-B:STEP`.
+    #[error(
+        "`{0}` is not a range: write FIRST-LAST or FIRST-LAST:STEP in whole numbers, such as \
+         1-100, 0-90:10, 10-1:-1 or -5-5"
+    )]
     Malformed(String),
     /// A number with leading zeros, which values would not have.
+    #[error(
+        "the values of the range `{0}` would have no leading zeros: leave those out, or give lines \
+         that have them, as `seq -w` makes them (--each-line -)"
+    )]
     Padded(String),
     /// A step of 0.
+    #[error("the range `{0}` has a step of 0 and would never end")]
     NoStep(String),
     /// The step leads away from the end.
+    #[error("the step of the range `{text}` leads away from its end: give a step such as {step}")]
     Away {
         /// The range as it was written.
         text: String,
@@ -53,35 +62,9 @@ pub(crate) enum RangeError {
         step: &'static str,
     },
     /// 2^63 values or more.
+    #[error("the range `{0}` has too many values")]
     TooLong(String),
 }
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RangeError::Malformed(text) => write!(
-                f,
-                "`{text}` is not a range: write FIRST-LAST or FIRST-LAST:STEP in whole \
-                 numbers, such as 1-100, 0-90:10, 10-1:-1 or -5-5"
-            ),
-            RangeError::Padded(text) => write!(
-                f,
-                "the values of the range `{text}` would have no leading zeros: leave those out, or \
-                 give lines that have them, as `seq -w` makes them (--each-line -)"
-            ),
-            RangeError::NoStep(text) => {
-                write!(f, "the range `{text}` has a step of 0 and would never end")
-            }
-            RangeError::Away { text, step } => write!(
-                f,
-                "the step of the range `{text}` leads away from its end: give a step such as {step}"
-            ),
-            RangeError::TooLong(text) => write!(f, "the range `{text}` has too many values"),
-        }
-    }
-}
-
-impl std::error::Error for RangeError {}
 
 /// The range written as `FIRST-LAST[:STEP]`, both ends included.
 ///
@@ -150,7 +133,7 @@ pub(crate) fn files(patterns: &[OsString], maybe_command: bool) -> Result<Source
 fn add(column: &mut Column, path: &[u8], pattern: &OsString) -> Result<(), PlanError> {
     match column.push(path) {
         true => Ok(()),
-        false => Err(PlanError::TooManyBytes { source: pattern.to_string_lossy().into_owned() }),
+        false => Err(PlanError::TooManyBytes { name: pattern.to_string_lossy().into_owned() }),
     }
 }
 
@@ -200,7 +183,7 @@ pub(crate) fn lines(from: &mut dyn BufRead, name: &str) -> Result<Column, PlanEr
             return Err(PlanError::LongLine { path: name.to_owned(), line: number });
         }
         if !column.push(&line) {
-            return Err(PlanError::TooManyBytes { source: name.to_owned() });
+            return Err(PlanError::TooManyBytes { name: name.to_owned() });
         }
     }
 }

@@ -25,9 +25,10 @@ pub(crate) const WORKFLOW_BYTES_MAX: u64 = 1 << 30;
 const VERSIONS: [&str; 2] = ["1.5", "1.6"];
 
 /// Why a workflow file is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WorkflowError {
     /// It is not JSON of the right shape.
+    #[error("line {line} column {column}: {message}")]
     Json {
         /// Line, from 1.
         line: u64,
@@ -37,15 +38,25 @@ pub(crate) enum WorkflowError {
         message: String,
     },
     /// Another version, or none.
+    #[error(
+        "this {}, but only 1.5 and 1.6 can be run (WfCommons has a script that converts older \
+         files)",
+        version(.0.as_deref())
+    )]
     Version(Option<String>),
     /// It has no `execution` part, so there are no commands.
+    #[error("the workflow has no `execution` part, so its commands are unknown")]
     NoExecution,
     /// A task has no command.
+    #[error(
+        "task `{task}` has no command: its entry in `execution.tasks` must have `command.program`"
+    )]
     NoCommand {
         /// The task's id.
         task: String,
     },
     /// A command is no builtin, or one with wrong arguments.
+    #[error("task `{task}`: {message}")]
     Command {
         /// The task's id.
         task: String,
@@ -53,6 +64,7 @@ pub(crate) enum WorkflowError {
         message: String,
     },
     /// Two entries have one id.
+    #[error("two tasks of the {part} have the id `{task}`")]
     Doubled {
         /// `specification` or `execution`.
         part: &'static str,
@@ -60,6 +72,7 @@ pub(crate) enum WorkflowError {
         task: String,
     },
     /// An id that no task of the specification has.
+    #[error("{place} names `{task}`, but no task of the specification has that id")]
     Unknown {
         /// Where it stands.
         place: String,
@@ -68,6 +81,7 @@ pub(crate) enum WorkflowError {
     },
     /// One task names another as parent, but is not its child, or the other
     /// way round.
+    #[error(fmt = write_disagree)]
     Disagree {
         /// The parent.
         parent: String,
@@ -78,53 +92,33 @@ pub(crate) enum WorkflowError {
     },
 }
 
-impl fmt::Display for WorkflowError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WorkflowError::Json { line, column, message } => {
-                write!(f, "line {line} column {column}: {message}")
-            }
-            WorkflowError::Version(found) => {
-                match found {
-                    Some(version) => write!(f, "this is WfFormat {version}")?,
-                    None => write!(f, "this has no `schemaVersion`")?,
-                }
-                write!(
-                    f,
-                    ", but only 1.5 and 1.6 can be run (WfCommons has a script that converts \
-                     older files)"
-                )
-            }
-            WorkflowError::NoExecution => {
-                write!(f, "the workflow has no `execution` part, so its commands are unknown")
-            }
-            WorkflowError::NoCommand { task } => write!(
-                f,
-                "task `{task}` has no command: its entry in `execution.tasks` must have \
-                 `command.program`"
-            ),
-            WorkflowError::Command { task, message } => write!(f, "task `{task}`: {message}"),
-            WorkflowError::Doubled { part, task } => {
-                write!(f, "two tasks of the {part} have the id `{task}`")
-            }
-            WorkflowError::Unknown { place, task } => {
-                write!(f, "{place} names `{task}`, but no task of the specification has that id")
-            }
-            WorkflowError::Disagree { parent, child, parent_silent: true } => write!(
-                f,
-                "task `{child}` has `{parent}` among its parents, but `{parent}` does not have \
-                 it among its children"
-            ),
-            WorkflowError::Disagree { parent, child, parent_silent: false } => write!(
-                f,
-                "task `{parent}` has `{child}` among its children, but `{child}` does not have \
-                 it among its parents"
-            ),
-        }
+fn version(found: Option<&str>) -> String {
+    match found {
+        Some(version) => format!("is WfFormat {version}"),
+        None => "has no `schemaVersion`".to_owned(),
     }
 }
 
-impl std::error::Error for WorkflowError {}
+fn write_disagree(
+    parent: &str,
+    child: &str,
+    parent_silent: &bool,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    if *parent_silent {
+        write!(
+            f,
+            "task `{child}` has `{parent}` among its parents, but `{parent}` does not have it \
+             among its children"
+        )
+    } else {
+        write!(
+            f,
+            "task `{parent}` has `{child}` among its children, but `{child}` does not have it \
+             among its parents"
+        )
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

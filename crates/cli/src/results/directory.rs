@@ -41,17 +41,31 @@ const MARK: &[u8] = b"Results of falkon are in this folder: see results.jsonl.\n
 const BUFFER_BYTES_MAX: usize = 1 << 18;
 
 /// Why a results directory cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
     /// It holds another run's results.
+    #[error(
+        "{0} holds the results of an earlier run; go on with it by --resume {0}, or choose another \
+         directory"
+    )]
     InUse(PathBuf),
     /// There is nothing to resume.
+    #[error("{0} holds no {RESULTS}: there is nothing to resume (begin with --out)")]
     NothingToResume(PathBuf),
     /// A name that results have is somebody else's.
+    #[error(
+        "{0} is there already, and no results of falkon are beside it: choose another directory, \
+         or move it away"
+    )]
     Taken(PathBuf),
     /// What results are to be appended to is a link, a pipe or the like.
+    #[error(
+        "{0} is no regular file, so that results cannot be kept in it: put the file that it was \
+         back, or choose another directory"
+    )]
     NotRegular(PathBuf),
     /// Another falkon writes there now.
+    #[error(fmt = write_locked)]
     Locked {
         /// Where.
         path: PathBuf,
@@ -59,6 +73,7 @@ pub(crate) enum DirectoryError {
         error: LockError,
     },
     /// The system says no.
+    #[error("cannot {doing} {path}: {source}")]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -68,6 +83,7 @@ pub(crate) enum DirectoryError {
         source: std::io::Error,
     },
     /// A line is no result.
+    #[error("line {line} of {path} is no result; mend or remove that line")]
     Malformed {
         /// Of which file.
         path: PathBuf,
@@ -76,69 +92,22 @@ pub(crate) enum DirectoryError {
     },
 }
 
-impl fmt::Display for DirectoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DirectoryError::InUse(path) => write!(
+fn write_locked(path: &Path, error: &LockError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let path = path.display();
+    match error {
+        LockError::Claimed(Claimed { holder, claim }) => {
+            let holder = holder.as_ref().map_or(String::new(), |holder| format!(" ({holder})"));
+            write!(
                 f,
-                "{} holds the results of an earlier run; go on with it by --resume {}, or choose \
-                 another directory",
-                path.display(),
-                path.display()
-            ),
-            DirectoryError::NothingToResume(path) => write!(
-                f,
-                "{} holds no {RESULTS}: there is nothing to resume (begin with --out)",
-                path.display()
-            ),
-            DirectoryError::Taken(path) => write!(
-                f,
-                "{} is there already, and no results of falkon are beside it: choose another \
-                 directory, or move it away",
-                path.display()
-            ),
-            DirectoryError::NotRegular(path) => write!(
-                f,
-                "{} is no regular file, so that results cannot be kept in it: put the file that \
-                 it was back, or choose another directory",
-                path.display()
-            ),
-            DirectoryError::Locked { path, error: LockError::Claimed(claimed) } => {
-                let Claimed { holder, claim } = claimed;
-                let holder = holder.as_ref().map_or(String::new(), |holder| format!(" ({holder})"));
-                write!(
-                    f,
-                    "another falkon{holder} is writing to {}: wait until it has ended, or, if it \
-                     is certainly gone, remove {}",
-                    path.display(),
-                    claim.display()
-                )
-            }
-            DirectoryError::Locked { path, error: LockError::Held } => {
-                let path = path.display();
-                write!(f, "another falkon is writing to {path}: wait until it has ended")
-            }
-            DirectoryError::Locked { path, error: LockError::Io(source) } => {
-                write!(f, "cannot lock {}: {source}", path.display())
-            }
-            DirectoryError::Io { doing, path, source } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
-            DirectoryError::Malformed { path, line } => write!(
-                f,
-                "line {line} of {} is no result; mend or remove that line",
-                path.display()
-            ),
+                "another falkon{holder} is writing to {path}: wait until it has ended, or, if it \
+                 is certainly gone, remove {}",
+                claim.display()
+            )
         }
-    }
-}
-
-impl std::error::Error for DirectoryError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            DirectoryError::Io { source, .. } => Some(source),
-            _ => None,
+        LockError::Held => {
+            write!(f, "another falkon is writing to {path}: wait until it has ended")
         }
+        LockError::Io(source) => write!(f, "cannot lock {path}: {source}"),
     }
 }
 

@@ -9,7 +9,6 @@ use falkon_sim::{
     Workload,
 };
 use serde::Deserialize;
-use std::fmt;
 
 /// Virtual time after which a run is given up unless the file says otherwise:
 /// a month.
@@ -18,17 +17,25 @@ const LIMIT_SECONDS: f64 = 30.0 * 86_400.0;
 const GRID_RUNS_MAX: usize = 1024;
 
 /// Why a file makes no scenario.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum FieldError {
     /// A field is there that has no place beside another, or lacks one.
+    #[error("{0}")]
     Fields(&'static str),
     /// It is no description at all; what is wrong, and where.
+    #[error("{}", .0.trim_end())]
     Malformed(String),
     /// There is no such dispatch policy.
+    #[error(transparent)]
     Policy(PolicyError),
     /// There is no such eviction policy.
+    #[error(
+        "there is no eviction policy `{0}`: choose one of {known}",
+        known = Eviction::all().map(Eviction::name).collect::<Vec<_>>().join(", ")
+    )]
     Eviction(String),
     /// There is no such strategy or policy for acquiring or releasing nodes.
+    #[error("there is no {what} `{name}`")]
     Provision {
         /// What is meant to be named.
         what: &'static str,
@@ -36,32 +43,12 @@ pub(crate) enum FieldError {
         name: String,
     },
     /// What the provisioner is told of its queue makes no sense.
+    #[error("provision: {0}")]
     Queue(OptionsError),
     /// The grid asks for too many runs.
+    #[error("the grid asks for {0} runs: at most {GRID_RUNS_MAX} are made")]
     Grid(usize),
 }
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FieldError::Fields(what) => write!(f, "{what}"),
-            FieldError::Malformed(message) => write!(f, "{}", message.trim_end()),
-            FieldError::Policy(error) => write!(f, "{error}"),
-            FieldError::Eviction(name) => {
-                let names: Vec<&str> = Eviction::all().map(Eviction::name).collect();
-                let names = names.join(", ");
-                write!(f, "there is no eviction policy `{name}`: choose one of {names}")
-            }
-            FieldError::Provision { what, name } => write!(f, "there is no {what} `{name}`"),
-            FieldError::Queue(error) => write!(f, "provision: {error}"),
-            FieldError::Grid(runs) => {
-                write!(f, "the grid asks for {runs} runs: at most {GRID_RUNS_MAX} are made")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FieldError {}
 
 /// One run of a file.
 #[derive(Clone)]
