@@ -1,7 +1,6 @@
 //! The command line's arguments.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -37,41 +36,26 @@ pub(crate) enum Command {
 }
 
 /// The arguments say nothing that can be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UsageError {
+    #[error("no command given; see 'stacking --help'")]
     NoCommand,
+    #[error("unknown command {}; see 'stacking --help'", .0.display())]
     UnknownCommand(OsString),
+    #[error("unknown option {}; see 'stacking --help'", .0.display())]
     UnknownOption(OsString),
     /// An option has no value after it.
+    #[error("{0} needs a value; see 'stacking --help'")]
     NoValue(&'static str),
     /// An option or argument is given twice, or an argument is one too many.
+    #[error("{} is one too many; see 'stacking --help'", .0.display())]
     Extra(OsString),
+    #[error("{0} is missing; see 'stacking --help'")]
     Missing(&'static str),
     /// A number is none.
-    Number {
-        argument: &'static str,
-        value: OsString,
-    },
+    #[error("{argument} must be a number, not '{}'; see 'stacking --help'", .value.display())]
+    Number { argument: &'static str, value: OsString },
 }
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UsageError::NoCommand => write!(f, "no command given")?,
-            UsageError::UnknownCommand(name) => write!(f, "unknown command {}", name.display())?,
-            UsageError::UnknownOption(name) => write!(f, "unknown option {}", name.display())?,
-            UsageError::NoValue(option) => write!(f, "{option} needs a value")?,
-            UsageError::Extra(argument) => write!(f, "{} is one too many", argument.display())?,
-            UsageError::Missing(argument) => write!(f, "{argument} is missing")?,
-            UsageError::Number { argument, value } => {
-                write!(f, "{argument} must be a number, not '{}'", value.display())?;
-            }
-        }
-        write!(f, "; see 'stacking --help'")
-    }
-}
-
-impl std::error::Error for UsageError {}
 
 /// Understands the arguments, those after the program's name.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, UsageError> {

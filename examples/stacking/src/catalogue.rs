@@ -1,7 +1,6 @@
 //! The two lists that the generator writes as CSV and the later steps read: the objects in the sky
 //! (`catalogue.csv`) and the cut-outs to be made (`cuts.csv`).
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::files::{FileError, read_text};
@@ -29,40 +28,20 @@ pub(crate) struct PlannedCut {
 }
 
 /// A list could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
     /// The file could not be read.
+    #[error(transparent)]
     File(FileError),
     /// The first line is not what the list begins with.
+    #[error("{path}: the first line must be '{wanted}'")]
     Heading { path: PathBuf, wanted: &'static str },
     /// A line is wrong.
+    #[error("{path}, line {line}: wanted are the fields '{wanted}'")]
     Line { path: PathBuf, line: usize, wanted: &'static str },
     /// There is nothing in the list.
+    #[error("{0}: the list is empty")]
     Empty(PathBuf),
-}
-
-impl fmt::Display for ListError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListError::File(error) => error.fmt(f),
-            ListError::Heading { path, wanted } => {
-                write!(f, "{}: the first line must be '{wanted}'", path.display())
-            }
-            ListError::Line { path, line, wanted } => {
-                write!(f, "{}, line {line}: wanted are the fields '{wanted}'", path.display())
-            }
-            ListError::Empty(path) => write!(f, "{}: the list is empty", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for ListError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ListError::File(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// The text of a catalogue.

@@ -6,7 +6,6 @@
 //! signal-to-noise would no longer follow √n exactly. What is left of the shift is not lost: the
 //! cut-out's own world coordinates tell it, and the stack's measurement takes it into account.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -44,85 +43,56 @@ pub(crate) fn places(size_px: usize) -> impl Iterator<Item = (f64, f64)> {
 }
 
 /// A cut-out could not be made or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum CutError {
     /// A size that cannot be cut.
+    #[error(
+        "a cut-out of {0} pixels cannot be made: give an odd number from {SIZE_MIN_PX} to \
+         {SIZE_MAX_PX}"
+    )]
     Size(usize),
     /// A declination or right ascension that is none.
+    #[error("{0} is no direction: give degrees, the declination from -90 to 90")]
     Position(SkyPosition),
     /// An image or a cut-out could not be read.
+    #[error(transparent)]
     Fits(FitsError),
     /// A cut-out lacks a card, or has a wrong one.
+    #[error("{path}: {source}")]
     Header { path: PathBuf, source: HeaderError },
     /// The world coordinates cannot be used.
+    #[error("{path}: {source}")]
     Wcs { path: PathBuf, source: WcsError },
     /// The object is not in the image.
+    #[error(
+        "{path}: the object at {position} is outside the image: {}",
+        whereabouts(.pixel, .size)
+    )]
     Outside { path: PathBuf, position: SkyPosition, pixel: Option<[f64; 2]>, size: [usize; 2] },
     /// The object is in the image, but its window is not.
+    #[error(
+        "{path}: the object at {position} is too near the image's edge for a cut-out of {size_px} \
+         pixels; leave it out or make the cut-out smaller"
+    )]
     OverEdge { path: PathBuf, position: SkyPosition, size_px: usize },
     /// The window has pixels without a value.
+    #[error("{path}: pixels around the object at {position} have no value; leave it out")]
     Undefined { path: PathBuf, position: SkyPosition },
     /// All of the window's pixels are the same.
+    #[error(
+        "{path}: the pixels around the object at {position} are all the same, so there is no noise \
+         to weigh them by; leave it out"
+    )]
     NoNoise { path: PathBuf, position: SkyPosition },
     /// The cut-out could not be written.
+    #[error(transparent)]
     File(FileError),
 }
 
-impl fmt::Display for CutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CutError::Size(size) => write!(
-                f,
-                "a cut-out of {size} pixels cannot be made: give an odd number from {SIZE_MIN_PX} \
-                 to {SIZE_MAX_PX}"
-            ),
-            CutError::Position(position) => write!(
-                f,
-                "{position} is no direction: give degrees, the declination from -90 to 90"
-            ),
-            CutError::Fits(error) => error.fmt(f),
-            CutError::Header { path, source } => write!(f, "{}: {source}", path.display()),
-            CutError::Wcs { path, source } => write!(f, "{}: {source}", path.display()),
-            CutError::Outside { path, position, pixel, size: [width, height] } => {
-                write!(f, "{}: the object at {position} is outside the image", path.display())?;
-                match pixel {
-                    None => write!(f, ": it is on the other side of the sky"),
-                    Some([x, y]) => {
-                        write!(f, ": its pixel would be ({x:.1}, {y:.1}) of {width} by {height}")
-                    }
-                }
-            }
-            CutError::OverEdge { path, position, size_px } => write!(
-                f,
-                "{}: the object at {position} is too near the image's edge for a cut-out of \
-                 {size_px} pixels; leave it out or make the cut-out smaller",
-                path.display()
-            ),
-            CutError::Undefined { path, position } => write!(
-                f,
-                "{}: pixels around the object at {position} have no value; leave it out",
-                path.display()
-            ),
-            CutError::NoNoise { path, position } => write!(
-                f,
-                "{}: the pixels around the object at {position} are all the same, so there is no \
-                 noise to weigh them by; leave it out",
-                path.display()
-            ),
-            CutError::File(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CutError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            CutError::Fits(error) => Some(error),
-            CutError::Header { source, .. } => Some(source),
-            CutError::Wcs { source, .. } => Some(source),
-            CutError::File(error) => Some(error),
-            _ => None,
-        }
+fn whereabouts(pixel: &Option<[f64; 2]>, [width, height]: &[usize; 2]) -> String {
+    match pixel {
+        None => "it is on the other side of the sky".to_owned(),
+        Some([x, y]) => format!("its pixel would be ({x:.1}, {y:.1}) of {width} by {height}"),
     }
 }
 

@@ -1,30 +1,18 @@
 //! Reading and writing whole files, with errors that name the file.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// A file or folder could not be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {path}: {source}")]
 pub(crate) struct FileError {
     /// What was tried, as it follows "cannot".
     pub(crate) action: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) source: io::Error,
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} {}: {}", self.action, self.path.display(), self.source)
-    }
-}
-
-impl std::error::Error for FileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
 }
 
 /// Makes the `map_err` argument for an operation on `path`.

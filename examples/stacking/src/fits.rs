@@ -2,7 +2,6 @@
 
 pub(crate) mod header;
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,47 +14,26 @@ const HEADER_BLOCKS_MAX: usize = 1024;
 const PIXEL_BYTES: u64 = 4;
 
 /// An image could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum FitsError {
     /// The file could not be opened or read.
+    #[error(transparent)]
     File(FileError),
     /// The header is wrong.
+    #[error("{path}: {source}")]
     Header { path: PathBuf, source: HeaderError },
     /// An array that this program does not read.
+    #[error(
+        "{path}: {what}; only two-dimensional images of 32-bit floating point numbers (BITPIX = \
+         -32, NAXIS = 2) in the primary array are read"
+    )]
     Unsupported { path: PathBuf, what: String },
     /// The file is shorter than its header says.
+    #[error(
+        "{path}: the file is truncated: its header asks for {needed_bytes} bytes, it has \
+         {found_bytes}; copy or generate it again"
+    )]
     Truncated { path: PathBuf, needed_bytes: u64, found_bytes: u64 },
-}
-
-impl fmt::Display for FitsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FitsError::File(error) => error.fmt(f),
-            FitsError::Header { path, source } => write!(f, "{}: {source}", path.display()),
-            FitsError::Unsupported { path, what } => write!(
-                f,
-                "{}: {what}; only two-dimensional images of 32-bit floating point numbers \
-                 (BITPIX = -32, NAXIS = 2) in the primary array are read",
-                path.display()
-            ),
-            FitsError::Truncated { path, needed_bytes, found_bytes } => write!(
-                f,
-                "{}: the file is truncated: its header asks for {needed_bytes} bytes, it has \
-                 {found_bytes}; copy or generate it again",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FitsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            FitsError::File(error) => Some(error),
-            FitsError::Header { source, .. } => Some(source),
-            FitsError::Unsupported { .. } | FitsError::Truncated { .. } => None,
-        }
-    }
 }
 
 /// The bytes of a FITS file with one image; `pixels` are its rows of `width`, the lowest first.

@@ -1,6 +1,5 @@
 //! Writes a survey and everything that the run of it needs into a folder.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,48 +27,23 @@ pub(crate) const IMAGE_SIZE_MIN_PX: usize = 2 * CUT_SIZE_PX;
 pub(crate) const IMAGE_SIZE_MAX_PX: usize = 8192;
 
 /// A survey could not be generated.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum GenerateError {
     /// A number is out of its range.
+    #[error("{option} {given} is out of range: give a number from {from} to {to}")]
     Range { option: &'static str, given: usize, from: usize, to: usize },
     /// No object falls into any image.
+    #[error("no object falls into any image; give more or larger images")]
     NoCuts,
     /// The sky could not be mapped.
+    #[error(transparent)]
     Wcs(WcsError),
     /// A file or folder could not be written.
+    #[error(transparent)]
     File(FileError),
     /// A path cannot be written into the task file, as JSON is UTF-8.
+    #[error("the path {0} is not UTF-8 and cannot stand in a task file; rename it")]
     NotUtf8(PathBuf),
-}
-
-impl fmt::Display for GenerateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GenerateError::Range { option, given, from, to } => {
-                write!(f, "{option} {given} is out of range: give a number from {from} to {to}")
-            }
-            GenerateError::NoCuts => {
-                write!(f, "no object falls into any image; give more or larger images")
-            }
-            GenerateError::Wcs(error) => error.fmt(f),
-            GenerateError::File(error) => error.fmt(f),
-            GenerateError::NotUtf8(path) => write!(
-                f,
-                "the path {} is not UTF-8 and cannot stand in a task file; rename it",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for GenerateError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            GenerateError::Wcs(error) => Some(error),
-            GenerateError::File(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// What was written.

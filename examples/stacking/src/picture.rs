@@ -5,8 +5,6 @@ mod canvas;
 mod chart;
 mod font;
 
-use std::fmt;
-
 use crate::stack::measure::{Level, Stack};
 use canvas::{Canvas, Colour};
 
@@ -42,20 +40,9 @@ const COLOURS: [Colour; 9] = [
 ];
 
 /// The picture could not be encoded.
-#[derive(Debug)]
-pub(crate) struct PictureError(png::EncodingError);
-
-impl fmt::Display for PictureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot encode the picture: {}", self.0)
-    }
-}
-
-impl std::error::Error for PictureError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
-    }
-}
+#[derive(Debug, thiserror::Error)]
+#[error("cannot encode the picture: {0}")]
+pub(crate) struct PictureError(#[source] png::EncodingError);
 
 /// Draws stacks, `size_px` wide, side by side with the chart of `levels` after them, and gives the
 /// PNG file. Each stack is stretched linearly from somewhat below its own noise to somewhat above it

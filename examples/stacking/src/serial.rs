@@ -1,6 +1,5 @@
 //! The whole run in one process, one cut-out after the other: what the tasks must come to.
 
-use std::fmt;
 use std::fs;
 use std::io::Cursor;
 use std::path::Path;
@@ -17,38 +16,20 @@ const FOLDER: &str = "serial";
 const STACK: &str = "stack.fits";
 
 /// The serial run failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SerialError {
     /// The folder's lists could not be read.
+    #[error(transparent)]
     List(ListError),
     /// A cut-out could not be made.
+    #[error(transparent)]
     Cut(CutError),
     /// The cut-outs could not be stacked.
+    #[error(transparent)]
     Stack(StackError),
     /// A stack could not be read for comparison.
+    #[error(transparent)]
     File(FileError),
-}
-
-impl fmt::Display for SerialError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SerialError::List(error) => error.fmt(f),
-            SerialError::Cut(error) => error.fmt(f),
-            SerialError::Stack(error) => error.fmt(f),
-            SerialError::File(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SerialError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SerialError::List(error) => Some(error),
-            SerialError::Cut(error) => Some(error),
-            SerialError::Stack(error) => Some(error),
-            SerialError::File(error) => Some(error),
-        }
-    }
 }
 
 /// Makes and stacks all cut-outs of a survey's folder, writes the results into its folder `serial`,

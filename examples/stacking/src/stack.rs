@@ -3,7 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod measure;
 
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -37,77 +37,41 @@ pub(crate) struct StackOptions {
 }
 
 /// Cut-outs could not be stacked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum StackError {
     /// A list or the catalogue could not be read.
+    #[error(transparent)]
     List(ListError),
     /// A cut-out could not be read.
+    #[error(transparent)]
     Cut(CutError),
     /// A folder could not be read, or a result not be written.
+    #[error(transparent)]
     File(FileError),
     /// The picture could not be drawn.
+    #[error(transparent)]
     Picture(PictureError),
     /// There are too few cut-outs to see how the noise averages out.
+    #[error("{cuts}: {found} cut-outs are too few to stack; {MEMBERS_MIN} are needed at least")]
     TooFew { cuts: PathBuf, found: usize },
     /// Two cut-outs are not of one size.
+    #[error(
+        "{path}: the cut-out has {size_px} pixels along a side, others have {others_px}; cut all \
+         out with one size"
+    )]
     Size { path: PathBuf, size_px: usize, others_px: usize },
     /// A cut-out lacks what the measurement needs.
+    #[error(
+        "{path}: the cut-out has no {keyword} above 0, as its image had none; add the card to the \
+         image's header and cut it out again"
+    )]
     NoCard { path: PathBuf, keyword: &'static str },
     /// A cut-out's object is not in the catalogue.
+    #[error("{path}: the cut-out's object is not in the catalogue {catalogue}")]
     Unknown { path: PathBuf, catalogue: PathBuf },
     /// A cut-out's object is not in its middle.
+    #[error("{0}: the cut-out's object is not in its middle; cut it out again")]
     OffCentre(PathBuf),
-}
-
-impl fmt::Display for StackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StackError::List(error) => error.fmt(f),
-            StackError::Cut(error) => error.fmt(f),
-            StackError::File(error) => error.fmt(f),
-            StackError::Picture(error) => error.fmt(f),
-            StackError::TooFew { cuts, found } => write!(
-                f,
-                "{}: {found} cut-outs are too few to stack; {MEMBERS_MIN} are needed at least",
-                cuts.display()
-            ),
-            StackError::Size { path, size_px, others_px } => write!(
-                f,
-                "{}: the cut-out has {size_px} pixels along a side, others have {others_px}; cut \
-                 all out with one size",
-                path.display()
-            ),
-            StackError::NoCard { path, keyword } => write!(
-                f,
-                "{}: the cut-out has no {keyword} above 0, as its image had none; add the card to \
-                 the image's header and cut it out again",
-                path.display()
-            ),
-            StackError::Unknown { path, catalogue } => write!(
-                f,
-                "{}: the cut-out's object is not in the catalogue {}",
-                path.display(),
-                catalogue.display()
-            ),
-            StackError::OffCentre(path) => write!(
-                f,
-                "{}: the cut-out's object is not in its middle; cut it out again",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StackError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StackError::List(error) => Some(error),
-            StackError::Cut(error) => Some(error),
-            StackError::File(error) => Some(error),
-            StackError::Picture(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// What a stack came to.

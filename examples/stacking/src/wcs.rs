@@ -33,55 +33,26 @@ impl fmt::Display for SkyPosition {
 }
 
 /// A header's world coordinates cannot be used.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum WcsError {
     /// A card is missing or wrong.
-    Header(HeaderError),
+    #[error(transparent)]
+    Header(#[from] HeaderError),
     /// Another projection, or axes in another order.
+    #[error(
+        "{keyword} is '{value}', but only the gnomonic projection is known: CTYPE1 = 'RA---TAN', \
+         CTYPE2 = 'DEC--TAN'"
+    )]
     Projection { keyword: &'static str, value: String },
     /// The native pole is turned away from the usual.
+    #[error("LONPOLE is {0}, but only its usual value 180 is known")]
     NativePole(f64),
     /// The reference point's declination is not one.
+    #[error("CRVAL2 is {0}, but a declination lies between -90 and 90 degrees")]
     Declination(f64),
     /// The matrix maps all pixels onto a line or a point.
+    #[error("the matrix of the world coordinates (CD or CDELT and PC) is singular")]
     Singular,
-}
-
-impl fmt::Display for WcsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WcsError::Header(error) => error.fmt(f),
-            WcsError::Projection { keyword, value } => write!(
-                f,
-                "{keyword} is '{value}', but only the gnomonic projection is known: CTYPE1 = \
-                 'RA---TAN', CTYPE2 = 'DEC--TAN'"
-            ),
-            WcsError::NativePole(degrees) => {
-                write!(f, "LONPOLE is {degrees}, but only its usual value 180 is known")
-            }
-            WcsError::Declination(degrees) => {
-                write!(f, "CRVAL2 is {degrees}, but a declination lies between -90 and 90 degrees")
-            }
-            WcsError::Singular => {
-                write!(f, "the matrix of the world coordinates (CD or CDELT and PC) is singular")
-            }
-        }
-    }
-}
-
-impl std::error::Error for WcsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            WcsError::Header(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<HeaderError> for WcsError {
-    fn from(error: HeaderError) -> WcsError {
-        WcsError::Header(error)
-    }
 }
 
 /// How a header writes down the matrix.

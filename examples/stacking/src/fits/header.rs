@@ -1,7 +1,5 @@
 //! FITS headers: 80-character cards in blocks of 2880 bytes (FITS standard 4.0, section 4).
 
-use std::fmt;
-
 /// Length of one header card.
 pub(crate) const CARD_BYTES: usize = 80;
 /// Headers and data are padded to a multiple of this.
@@ -13,37 +11,21 @@ const TEXT_CHARS_MAX: usize = 68;
 const VALUE_CHARS: usize = 20;
 
 /// What a header says wrongly, or does not say.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum HeaderError {
     /// The bytes do not start as a FITS file does.
+    #[error("not a FITS file: it does not start with 'SIMPLE  =                    T'")]
     NotFits,
     /// The header has no `END` card.
+    #[error("the FITS header has no END card: the file is cut off")]
     NoEnd,
     /// A card that is needed is not there.
+    #[error("the FITS header has no {0} card")]
     Missing(&'static str),
     /// A card's value is not of the kind that its keyword asks for.
+    #[error("the FITS card {keyword} is '{value}', but should be {wanted}")]
     Bad { keyword: &'static str, value: String, wanted: &'static str },
 }
-
-impl fmt::Display for HeaderError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HeaderError::NotFits => {
-                write!(
-                    f,
-                    "not a FITS file: it does not start with 'SIMPLE  =                    T'"
-                )
-            }
-            HeaderError::NoEnd => write!(f, "the FITS header has no END card: the file is cut off"),
-            HeaderError::Missing(keyword) => write!(f, "the FITS header has no {keyword} card"),
-            HeaderError::Bad { keyword, value, wanted } => {
-                write!(f, "the FITS card {keyword} is '{value}', but should be {wanted}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for HeaderError {}
 
 /// A card's value as it stands in the file: its kind is decided by who asks for it.
 #[derive(Debug, Clone, PartialEq)]
