@@ -67,7 +67,8 @@ def copy_pages():
         copy = copies / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
-    shutil.copy(HERE / "iframe-worker.js", copies)
+    for own in ("iframe-worker.js", "site.css"):
+        shutil.copy(HERE / own, copies)
     return len(pages)
 
 
