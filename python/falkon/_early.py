@@ -206,8 +206,8 @@ def _remembered() -> "Optional[Found]":
     data = _read(path)
     if not data.endswith(b"\n") or len(data) > BYTES_MAX:
         return None
-    text = data.decode("utf-8", "surrogateescape")
-    version, of, python, imports, variables, *options = text.split("\n")[:-1]
+    lines = data.decode("utf-8", "surrogateescape").split("\n")
+    version, of, python, imports, variables, *options = lines[:-1]
     if (version, of, python) != (VERSION, script, sys.executable) or options[:1] != ["--here"]:
         return None
     changed = [one.partition("=") for one in variables.split("\0") if one.startswith(SETTINGS)]

@@ -242,10 +242,9 @@ def _digest_of(value: Any, seen: "_Seen", found: Optional[Arguments], wanted: Wa
     made.fast = True
     try:
         made.dump(value)
-    except ValueError as error:
-        if "cyclic" not in str(error):
-            raise
-        # What was seen so far was seen for a digest that there is not.
+    except ValueError:
+        # Fast mode has no digest of a value that contains itself. Another error is
+        # raised again below.
         seen.clear()
         seen.update(before)
         made = _Digest(seen, found, wanted)
@@ -266,11 +265,11 @@ def _function(function: Any, part: _Part, wanted: Wanted) -> Tuple[Any, ...]:
     cells = []
     for cell in function.__closure__ or ():
         try:
-            cells.append(part(cell.cell_contents))
-        except ValueError as error:
-            if "empty" not in str(error):
-                raise
-            cells.append(b"")
+            content = cell.cell_contents
+        except ValueError:
+            cells.append(b"")  # It is empty.
+        else:
+            cells.append(part(content))
     space, code = function.__globals__, function.__code__
     wanted.names |= names_of(code)
     package = space.get("__package__")

@@ -297,10 +297,10 @@ def of_task(place: int, task: Any) -> Dict[str, Any]:
 def line(place: int, value: Any) -> str:
     """A value of ``lines``, without the line's end."""
     if isinstance(value, str):
-        text = value[:-1] if value.endswith("\n") else value
-        if "\n" in text:
+        first = value[:-1] if value.endswith("\n") else value
+        if "\n" in first:
             raise ValueError("lines: value %d has several lines: %r" % (place, value))
-        return text
+        return first
     if hasattr(value, "__fspath__"):
         return line(place, str(value))
     if isinstance(value, numbers.Real) and not isinstance(value, bool):

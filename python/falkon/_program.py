@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 """What this package speaks (docs/protocol.md)."""
 
 

@@ -73,7 +73,8 @@ class Initialised:
                 called, arguments = pickle.loads(initializer)
                 called(*arguments)
             except BaseException:
-                raise RuntimeError("falkon initializer\n" + traceback.format_exc()) from None
+                taken = sys.modules["falkon_taken"]
+                raise taken.InitializerFailed(traceback.format_exc()) from None
             done.add(self.key)
             sys.modules["falkon_taken"].settle()
         return self.function(*args, **kwargs)

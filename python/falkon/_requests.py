@@ -67,6 +67,9 @@ class Result:
     """Why it failed, where its exit code does not say it."""
     value: Any = None
     """What a function returned."""
+    cause: Optional[str] = None
+    """Why it failed, for programs: ``no_program``, ``worker_died`` and so on, if
+    there is a name for it."""
     more: Dict[str, Any] = field(default_factory=dict)
     """All else that the program said of it."""
 

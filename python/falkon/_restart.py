@@ -186,7 +186,7 @@ class RestartLog:
             os.write(self._fd, HEAD)
             self._end = len(HEAD)
             return
-        with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as text:
+        with mmap.mmap(self._fd, size, prot=mmap.PROT_READ) as log:
             if head != HEAD:
                 raise ResumeError(
                     "%s is no restart log of this version of Falkon: name another folder"
@@ -194,10 +194,10 @@ class RestartLog:
                 )
             at = len(HEAD)
             while True:
-                end = text.find(b"\n", at) + 1
+                end = log.find(b"\n", at) + 1
                 if not end:
                     break
-                record = _record(text[at:end])
+                record = _record(log[at:end])
                 if record is not None:
                     self._places[record.key] = (at, end - at)
                 at = end

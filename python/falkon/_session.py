@@ -58,6 +58,7 @@ from ._errors import (
     InitializerFailed,
     SessionLost,
     TaskFailed,
+    VersionMismatch,
     WorkerDied,
     concerns_its_calls,
     refusal,
@@ -66,7 +67,6 @@ from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Future
 from ._objects import PAYLOAD_BYTES, Objects, Stored, declared, is_in_cache, is_named
 from ._output import Output, Show
 from ._program import Program, folder_options
-from ._versions import mismatch
 
 if TYPE_CHECKING:
     from ._early import Early
@@ -74,6 +74,9 @@ if TYPE_CHECKING:
 # Outcomes.
 EXIT, SIGNAL, TIMED_OUT, NOT_RUN, LOST, UPSTREAM_FAILED, UNSCHEDULABLE, CANCELLED = range(8)
 NO_INPUT = 9
+# Causes, and where they are in the detail of a result.
+RAISED, INITIALIZER_FAILED, VERSION_MISMATCH, WORKER_DIED = range(4)
+CAUSE = 6
 OUTCOMES = {
     NOT_RUN: "it could not be run",
     LOST: "executors were lost while they ran it, as often as it was tried",
@@ -990,26 +993,26 @@ def _too_long(payload: bytes) -> TaskFailed:
 
 
 def _error(outcome: Message, detail: Optional[Message]) -> BaseException:
-    text = detail[2] if detail is not None else ""
+    error = detail[2] if detail is not None else ""
     value = detail[3] if detail is not None else b""
     tag = outcome[0]
-    if tag == EXIT and (value or text.startswith("Traceback")):
-        marker = "RuntimeError: falkon initializer\n"
-        if marker in text:
-            return InitializerFailed("the initializer raised\n" + text.split(marker, 1)[1])
-        mismatched = mismatch(text)
-        if mismatched is not None:
-            return mismatched
-        return exception_of(value, text)
-    if tag == EXIT and text.startswith("its worker"):
-        return WorkerDied(text, exit_code=outcome[1])
     if tag == SIGNAL:
-        return WorkerDied(text or "it was ended by signal %d" % outcome[1], signal=outcome[1])
+        return WorkerDied(error or "it was ended by signal %d" % outcome[1], signal=outcome[1])
     if tag == TIMED_OUT:
-        return CallTimeout(text or "the call took longer than its timeout")
-    if tag == EXIT:
-        return TaskFailed(text or "it exited with code %d" % outcome[1])
-    return TaskFailed(text or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
+        return CallTimeout(error or "the call took longer than its timeout")
+    if tag != EXIT:
+        return TaskFailed(error or OUTCOMES.get(tag, "it failed: outcome %r" % (outcome,)))
+    cause = detail[CAUSE] and detail[CAUSE][0] if detail is not None else None
+    if cause == INITIALIZER_FAILED:
+        return InitializerFailed(error)
+    if cause == VERSION_MISMATCH:
+        return VersionMismatch(error)
+    if cause == WORKER_DIED:
+        return WorkerDied(error, exit_code=outcome[1])
+    # sys.exit() has an exit code and no cause; its exception is the value.
+    if cause == RAISED or value:
+        return exception_of(value, error)
+    return TaskFailed(error or "it exited with code %d" % outcome[1])
 
 
 def _receive(session: Session) -> None:

@@ -11,12 +11,7 @@ import functools
 import re
 import struct
 import sys
-from typing import Optional, Tuple
-
-from ._errors import VersionMismatch
-
-MARKER = "RuntimeError: falkon: other versions\n"
-"""In the traceback of a worker that found out, before what it says."""
+from typing import Tuple
 
 _LOADER = """
 import sys, types
@@ -40,8 +35,8 @@ def load(data):
             raise error
         if isinstance(error, ImportError) and error.name != "cloudpickle":
             raise error
-    raise RuntimeError(
-        "falkon: other versions\\n"
+    kind = getattr(sys.modules.get("falkon_taken"), "VersionMismatch", RuntimeError)
+    raise kind(
         "the worker runs Python " + python
         + (" without cloudpickle" if theirs is None else " with cloudpickle " + theirs)
         + ", this client Python %(python)s with cloudpickle %(cloudpickle)s, and what was sent "
@@ -93,9 +88,3 @@ def checked(data: bytes) -> bytes:
 def code(data: bytes) -> bytes:
     """The pickle of a function, which prepares the worker for others."""
     return _operations()[0] + data
-
-
-def mismatch(text: str) -> Optional[VersionMismatch]:
-    """What a worker's traceback says of its versions, if it does."""
-    _, found, said = text.partition(MARKER)
-    return VersionMismatch(said.strip()) if found else None

@@ -38,6 +38,9 @@ RETURNED, DETAILED = 0, 1
 LEFT = 2
 """Within this program: it returned what is in a file."""
 
+# Why a call did not return, as the executor knows it.
+RAISED, INITIALIZER_FAILED, VERSION_MISMATCH = 0, 1, 2
+
 RECORD = struct.Struct("<IIBqq")
 """In front of an answer: bytes that follow, index, how it ended, start, end."""
 BUFFER_HEAD_BYTES = 16
@@ -372,6 +375,14 @@ def taken(place):
     raise ValueError("of what a call returned that this one takes, there is only a text")
 
 
+class InitializerFailed(RuntimeError):
+    """An initializer raised; the text is its traceback."""
+
+
+class VersionMismatch(RuntimeError):
+    """A pickle needs another Python or another cloudpickle; the text names them."""
+
+
 def given(value):
     """The value of a call that had ended when it was passed on."""
     return value
@@ -431,9 +442,10 @@ def _importable():
     """Has arguments that refer to values of other calls find them here, also
     where Falkon's package is not installed."""
     module = types.ModuleType("falkon_taken")
-    for function in (taken, given, stored, staged, file, keep, settle, define):
-        function.__module__ = module.__name__
-        setattr(module, function.__name__, function)
+    functions = (taken, given, stored, staged, file, keep, settle, define)
+    for known in functions + (InitializerFailed, VersionMismatch):
+        known.__module__ = module.__name__
+        setattr(module, known.__name__, known)
     sys.modules[module.__name__] = module
 
 
@@ -444,6 +456,18 @@ def _enter(directory):
         # Modules are found where they were.
         sys.path[0] = os.getcwd()
     os.chdir(directory)
+
+
+def form_of_arguments(payload):
+    """The form of the arguments behind what stands in front of them."""
+    try:
+        if payload[0] == DIRECTORY:
+            payload = payload[5 + _WORD.unpack_from(payload, 1)[0] :]
+        if payload:
+            _, payload = _split_values(payload)
+        return payload[0] if payload else 0
+    except (struct.error, IndexError, StopIteration):
+        return 0  # A payload that nobody can read has no form.
 
 
 def arguments_with_values(payload):
@@ -1430,7 +1454,10 @@ class Worker:
                 kind = DETAILED
                 if _raised is not None:
                     _separate(exception)
-                code, body = failure(exception)
+                if form in BEFORE_ARGUMENTS:
+                    # The call did not come to have its arguments.
+                    form = form_of_arguments(payloads[at:end])
+                code, body, cause = failure(exception)
                 raised = encode_raised(exception, form)
             if getpid() != pid:
                 # A child that the call made and did not end.
@@ -1448,11 +1475,13 @@ class Worker:
             if kind or lseek(out.fd, 0, 2) or lseek(err.fd, 0, 2):
                 text, value = (body, raised) if kind == DETAILED else ("", body)
                 code = code if kind == DETAILED else 0
-                left = []
+                more = []
                 if kind == LEFT:
-                    value, left = b"", [os.fsencode(body.path)]
+                    value, more = b"", [os.fsencode(body.path)]
+                elif kind == DETAILED and cause is not None:
+                    more = [b"", cause]
                 kind = DETAILED
-                body = pack([code, value, text] + out.take() + err.take() + left)
+                body = pack([code, value, text] + out.take() + err.take() + more)
                 value = raised = None
             if changes:
                 is_worn = self.is_worn = not self.undo()
@@ -1525,20 +1554,25 @@ def pack_head(number, fields):
 
 
 def failure(exception):
-    """The exit code and the text for a call that did not return."""
+    """The exit code, the text and the cause for a call that did not return."""
     if isinstance(exception, SystemExit):
         code = exception.code
         if code is None:
-            return 0, ""
+            return 0, "", None
         if isinstance(code, int):
-            return code & 0xFF, ""
-        return 1, str(code)[-ERROR_CHARS_MAX:]
-    return 1, describe(exception)
+            return code & 0xFF, "", None
+        return 1, str(code)[-ERROR_CHARS_MAX:], None
+    if isinstance(exception, InitializerFailed):
+        said = str(exception)[-ERROR_CHARS_MAX:]
+        return 1, "the initializer raised\n" + said, INITIALIZER_FAILED
+    if isinstance(exception, VersionMismatch):
+        return 1, str(exception)[-ERROR_CHARS_MAX:], VERSION_MISMATCH
+    return 1, describe(exception), RAISED
 
 
 def encode_raised(exception, form):
     """What a call raised, as bytes; empty if its caller cannot make use of it."""
-    if form != PICKLED:
+    if form != PICKLED or isinstance(exception, (InitializerFailed, VersionMismatch)):
         return b""
     try:
         data = _dump(exception)

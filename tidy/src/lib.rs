@@ -13,6 +13,7 @@ pub mod figures;
 pub mod licences;
 pub mod protocol;
 pub mod rules;
+pub mod texts;
 pub mod tree;
 pub mod trials;
 

@@ -2,6 +2,7 @@
 
 use crate::Finding;
 use crate::code::{bare, words};
+use crate::texts::no_decision_by_an_error_s_text;
 use crate::tree::File;
 
 /// Lines that a file may have without saying at its top why it is longer.
@@ -14,7 +15,16 @@ pub const LONG_BECAUSE: &str = "This file is long because";
 /// Everything a file can be asked alone.
 #[must_use]
 pub fn all(file: &File) -> Vec<Finding> {
-    let rules = [core_is_pure, no_stub, no_foreign_path, no_sleep_in_tests, length, names, limits];
+    let rules = [
+        core_is_pure,
+        no_stub,
+        no_foreign_path,
+        no_sleep_in_tests,
+        length,
+        names,
+        limits,
+        no_decision_by_an_error_s_text,
+    ];
     rules.iter().flat_map(|rule| rule(file)).collect()
 }
 

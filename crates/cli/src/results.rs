@@ -9,7 +9,7 @@ pub(crate) mod staged;
 pub(crate) mod terminal;
 
 use crate::plan::TaskFiles;
-use falkon_core::result::{Detail, Finished, Outcome, Status};
+use falkon_core::result::{Cause, Detail, Finished, Outcome, Status};
 use falkon_core::task::Time;
 use rest::{CutReason, Rest};
 use std::path::Path;
@@ -117,16 +117,17 @@ impl TaskResult {
 
     /// What went wrong, in words; `None` if nothing did.
     pub(crate) fn error(&self) -> Option<String> {
-        let said = self.detail.as_ref().map(|detail| detail.error.as_str()).unwrap_or_default();
-        let cause = match self.outcome {
+        let error = self.detail.as_ref().map(|detail| detail.error.as_str()).unwrap_or_default();
+        let cause = self.detail.as_ref().and_then(|detail| detail.cause);
+        let how = match self.outcome {
             Outcome::Exit(0) => None,
             Outcome::Exit(code) => Some(format!("exited with {code}")),
             Outcome::Signal(signal) => Some(format!("killed by {}", signal_name(signal))),
             Outcome::TimedOut => Some("ran into its timeout".to_owned()),
             Outcome::NotRun | Outcome::NoOutput | Outcome::NoInput => {
-                return Some(match said {
+                return Some(match error {
                     "" => "could not be run".to_owned(),
-                    said => said.to_owned(),
+                    error => error.to_owned(),
                 });
             }
             Outcome::Lost => Some("was lost with its executor too often".to_owned()),
@@ -143,13 +144,17 @@ impl TaskResult {
             Outcome::Cancelled => Some("cancelled".to_owned()),
             Outcome::Unreadable => Some("has ended, but its result cannot be read".to_owned()),
         };
-        match (cause, said) {
+        match (how, error) {
             (None, "") => None,
-            (Some(cause), "") => Some(cause),
-            (None, said) => Some(said.to_owned()),
-            // A function's traceback says it all.
-            (Some(_), said) if said.starts_with("Traceback") => Some(said.to_owned()),
-            (Some(cause), said) => Some(format!("{cause}; {said}")),
+            (Some(how), "") => Some(how),
+            (None, error) => Some(error.to_owned()),
+            (Some(how), error) => Some(match cause {
+                // What a worker says of its call needs no exit code beside it.
+                Some(Cause::Raised | Cause::InitializerFailed | Cause::VersionMismatch) => {
+                    error.to_owned()
+                }
+                _ => format!("{how}; {error}"),
+            }),
         }
     }
 }

@@ -67,6 +67,59 @@ impl Outcome {
     }
 }
 
+/// Why a task ended as it did, as far as programs decide by that. The
+/// [`Detail::error`] says it for people, and no program reads that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// Its function raised an exception. The error is the traceback, and the
+    /// value the exception if its caller can make use of it.
+    Raised,
+    /// The function that prepares a worker for its first call raised.
+    InitializerFailed,
+    /// The worker cannot read what the client sent, as the two run different
+    /// versions of the language or of its libraries.
+    VersionMismatch,
+    /// The worker ended in the middle of the call.
+    WorkerDied,
+    /// Its program, or the interpreter that the program names, is not there.
+    NoProgram,
+    /// Its program is there and the system does not execute it.
+    NotExecutable,
+    /// Its working directory cannot be entered.
+    NoFolder,
+    /// A file that it reads is not there or cannot be opened.
+    NoInputFile,
+    /// Its arguments or environment cannot be passed to a program.
+    BadArguments,
+    /// The system gave the executor no process or pipe for it.
+    NoProcess,
+    /// No worker could be started for its function.
+    NoWorker,
+    /// A file system that it needs did not answer.
+    FileSystemSilent,
+}
+
+impl Cause {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Raised => "raised",
+            Cause::InitializerFailed => "initializer_failed",
+            Cause::VersionMismatch => "version_mismatch",
+            Cause::WorkerDied => "worker_died",
+            Cause::NoProgram => "no_program",
+            Cause::NotExecutable => "not_executable",
+            Cause::NoFolder => "no_folder",
+            Cause::NoInputFile => "no_input_file",
+            Cause::BadArguments => "bad_arguments",
+            Cause::NoProcess => "no_process",
+            Cause::NoWorker => "no_worker",
+            Cause::FileSystemSilent => "file_system_silent",
+        }
+    }
+}
+
 /// The three ways for a task to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
@@ -156,6 +209,8 @@ pub struct Detail {
     pub usage: Usage,
     /// Microseconds for which it waited for them.
     pub staging_micros: u64,
+    /// Why it ended as it did, where the outcome does not say it.
+    pub cause: Option<Cause>,
 }
 
 impl Detail {
@@ -296,6 +351,7 @@ impl Report {
                 "it returned {bytes} bytes, and at most {VALUE_BYTES_MAX} can be sent: write \
                  large results to a file"
             );
+            detail.cause = None;
             if self.outcome == Outcome::Exit(0) {
                 self.outcome = Outcome::Exit(1);
             }

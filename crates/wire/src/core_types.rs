@@ -16,7 +16,7 @@ use falkon_core::dispatch::{
     Purpose, Record, RequestError, Selection, StoredPage, Update,
 };
 use falkon_core::result::{
-    Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission,
@@ -65,6 +65,20 @@ wire_enum!(Outcome {
     9 => NoInput,
     10 => Unreadable,
 });
+wire_enum!(Cause {
+    0 => Raised,
+    1 => InitializerFailed,
+    2 => VersionMismatch,
+    3 => WorkerDied,
+    4 => NoProgram,
+    5 => NotExecutable,
+    6 => NoFolder,
+    7 => NoInputFile,
+    8 => BadArguments,
+    9 => NoProcess,
+    10 => NoWorker,
+    11 => FileSystemSilent,
+});
 wire_struct!(Captured { head, total_bytes, overflow });
 wire_struct!(Overflow { incarnation, number });
 wire_enum!(Stream { 0 => Stdout, 1 => Stderr });
@@ -95,7 +109,7 @@ wire_enum!(AccessError {
 });
 wire_struct!(Count { objects, bytes });
 wire_struct!(Usage { local, peer, store });
-wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros });
+wire_struct!(Detail { stdout, stderr, error, value, usage, staging_micros, cause });
 wire_struct!(Tries { failures, losses });
 wire_struct!(Report { instance, first, count, tries, outcome, started, ended, detail });
 wire_struct!(Finished {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
 /// its format version goes with this one.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]

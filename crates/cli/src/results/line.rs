@@ -5,7 +5,7 @@ use super::rest::CutReason;
 use super::staged::JsonData;
 use super::terminal::read_stream;
 use super::{Kept, Sink, SinkError, TaskResult, Times};
-use falkon_core::result::{Captured, Outcome, Status, Stream};
+use falkon_core::result::{Captured, Cause, Outcome, Status, Stream};
 use falkon_core::task::Time;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -46,6 +46,9 @@ pub(crate) struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<JsonData>,
     error: Option<String>,
+    /// Present if there is a name for why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
     /// What a function returned, if that is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
@@ -160,6 +163,7 @@ impl<'a> Line<'a> {
             times: JsonTimes::of(&result.times, result.has_run()),
             data: result.detail.as_deref().and_then(JsonData::of),
             error: result.error(),
+            cause: result.detail.as_deref().and_then(|detail| detail.cause).map(Cause::name),
             value,
             value_repr,
             digest: result

@@ -39,6 +39,9 @@ def leave(code):
 def leave_saying(x):
     sys.exit("had enough")
 
+def leave_like(text):
+    sys.exit(text + " (most recent call last)")
+
 def vanish(code):
     print("last words", flush=True)
     os._exit(int(code))
@@ -277,6 +280,7 @@ fn a_failure_says_what_and_where() {
     let site = site();
     let results = call(&site, &["--call", "jobs:raises", "--range", "1-2"]).exits(1).results();
     assert_eq!(field(&results, "exit_code"), [1, 1]);
+    assert_eq!(field(&results, "cause"), ["raised", "raised"]);
     let error = results[1]["error"].as_str().unwrap();
     assert!(error.starts_with("Traceback"), "{error}");
     assert!(error.contains("jobs.py") && error.ends_with("ValueError: no good: 2"), "{error}");
@@ -316,7 +320,11 @@ fn leaving_is_an_exit_code() {
     assert_eq!(field(&results, "exit_code"), [0, 1, 2, 3]);
     let results = call(&site, &["--call", "jobs:leave_saying", "--range", "1-2"]).results();
     assert_eq!(results[0]["exit_code"], 1);
-    assert!(results[0]["error"].as_str().unwrap().contains("had enough"));
+    assert_eq!(results[0]["error"], "exited with 1; had enough");
+    assert!(results[0].get("cause").is_none());
+    // The text of an exit is that, whatever it resembles.
+    let results = call(&site, &["--call", "jobs:leave_like", "--", "Traceback"]).results();
+    assert_eq!(results[0]["error"], "exited with 1; Traceback (most recent call last)");
 }
 
 #[trial]
@@ -327,11 +335,13 @@ fn a_worker_that_dies_fails_its_call_alone() {
     for result in &results {
         assert_eq!(result["stdout"], "last words\n");
         assert!(result["error"].as_str().unwrap().contains("its worker exited with"), "{result}");
+        assert_eq!(result["cause"], "worker_died", "{result}");
     }
     let results = call(&site, &["--call", "jobs:vanish", "--", "0"]).exits(1).results();
     assert_eq!(results.len(), 1);
     let results = call(&site, &["--call", "jobs:suicide", "--range", "1-3"]).exits(1).results();
     assert_eq!(field(&results, "signal"), [9, 9, 9]);
+    assert_eq!(field(&results, "cause"), ["worker_died"; 3]);
 }
 
 #[trial]
@@ -508,6 +518,7 @@ fn a_worker_that_cannot_start_fails_every_call_and_says_why() {
         assert_eq!(results.len(), 100);
         for result in results {
             assert!(result["error"].as_str().unwrap().contains(part), "{result}");
+            assert_eq!(result["cause"], "no_worker", "{result}");
         }
     }
 }

@@ -54,6 +54,26 @@ fn commands_that_cannot_run_are_named_with_the_reason() {
 }
 
 #[trial]
+fn why_a_command_did_not_run_has_a_name() {
+    let site = Site::new();
+    let text = site.write("text", "#!/bin/sh\n");
+    for (args, cause) in [
+        (&["--", "no-such-command"][..], Some("no_program")),
+        (&["--", &text], Some("not_executable")),
+        (&["--cwd", "nowhere", "--", "true"], Some("no_folder")),
+        (&["--stdin", "nowhere", "--", "cat"], Some("no_input_file")),
+        (&["--input", "nowhere", "--", "cat"], Some("no_input_file")),
+        (&["--output", "nowhere", "--", "true"], None),
+        (&["--", "sh", "-c", "echo no such command: sh >&2; exit 127"], None),
+        (&["--", "sh", "-c", "kill -9 $$"], None),
+    ] {
+        let results = site.run([&["run", "--json"], args].concat()).exits(1).results();
+        let found = results[0].get("cause").map(|cause| cause.as_str().unwrap());
+        assert_eq!(found, cause, "{args:?}: {}", results[0]);
+    }
+}
+
+#[trial]
 fn command_lines_and_files_that_make_no_sense_run_nothing() {
     let site = Site::new();
     let dispatcher = site.dispatcher("d", &[]);

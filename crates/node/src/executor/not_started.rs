@@ -3,6 +3,7 @@
 
 use super::files::Look;
 use crate::process::Stage;
+use falkon_core::result::Cause;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::Read;
@@ -26,6 +27,21 @@ fn named(name: &[u8]) -> String {
     }
 }
 
+/// Why a task does not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reason {
+    /// In words.
+    pub(super) error: String,
+    /// What a program decides by, if there is a name for it.
+    pub(super) cause: Option<Cause>,
+}
+
+impl From<String> for Reason {
+    fn from(error: String) -> Reason {
+        Reason { error, cause: None }
+    }
+}
+
 /// What went wrong when a program was to be started.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
@@ -42,6 +58,20 @@ impl Failure {
     /// In words, after a look at the program's file if that helps.
     pub(super) fn explained(&self, look: &Look) -> String {
         in_words(self, Some(look))
+    }
+
+    /// What a program decides by.
+    pub(super) fn cause(&self) -> Option<Cause> {
+        Some(match (self.stage, self.errno) {
+            (Stage::Exec | Stage::Chdir | Stage::Stdin, libc::ETIMEDOUT) => Cause::FileSystemSilent,
+            (Stage::Exec, libc::E2BIG) | (Stage::Arguments, _) => Cause::BadArguments,
+            (Stage::Exec, libc::ENOENT) => Cause::NoProgram,
+            (Stage::Exec, _) => Cause::NotExecutable,
+            (Stage::Chdir, _) => Cause::NoFolder,
+            (Stage::Stdin, _) => Cause::NoInputFile,
+            (Stage::Pipes | Stage::Fork | Stage::Copy, _) => Cause::NoProcess,
+            (Stage::Waiting | Stage::Changed, _) => return None,
+        })
     }
 }
 

@@ -6,7 +6,7 @@ mod prepare;
 mod with_data;
 
 use super::gpus::Gpus;
-use super::not_started::Failure;
+use super::not_started::{Failure, Reason};
 use super::objects::{FromObjects, Objects};
 use super::outputs::Outputs;
 use super::values::LongValues;
@@ -286,7 +286,7 @@ impl Tasks {
             self.passed.insert(start.key, before);
         }
         match error {
-            NotStarted::Ended { outcome, error } => self.end(start.key, outcome, now, error),
+            NotStarted::Ended { outcome, reason } => self.end(start.key, outcome, now, reason),
             NotStarted::Lost(object) => {
                 self.events.push_back(Event::Stage(stage::Event::Lost(object)));
                 self.events.push_back(Event::Unstarted(Box::new(start)));
@@ -306,8 +306,10 @@ impl Tasks {
         self.passed.retain(|_, before| *before != launch);
     }
 
-    fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, error: String) {
-        let detail = (!error.is_empty()).then(|| Arc::new(Detail { error, ..Detail::default() }));
+    fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, reason: impl Into<Reason>) {
+        let Reason { error, cause } = reason.into();
+        let detail = Detail { error, cause, ..Detail::default() };
+        let detail = (detail != Detail::default()).then(|| Arc::new(detail));
         self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
     }
 
@@ -328,7 +330,7 @@ impl Tasks {
 
     /// Passes calls on to the workers, as far as one worker can make them.
     /// `inputs` says whether those of each are there, if any has some.
-    fn start_calls(&mut self, start: &Start, inputs: Option<&[Result<(), String>]>, clock: &Clock) {
+    fn start_calls(&mut self, start: &Start, inputs: Option<&[Result<(), Reason>]>, clock: &Clock) {
         let mut bundle: Option<Bundle> = None;
         let mut returned = Vec::new();
         let mut inputs = inputs.unwrap_or_default();
@@ -351,7 +353,7 @@ impl Tasks {
     fn add_calls(
         &mut self,
         start: &Start,
-        inputs: &[Result<(), String>],
+        inputs: &[Result<(), Reason>],
         bundle: &mut Option<Bundle>,
         returned: &mut Vec<Event>,
         clock: &Clock,
@@ -360,14 +362,15 @@ impl Tasks {
         let mut at = 0;
         while returned.is_empty() && at < start.count {
             let are_there = inputs.get(at as usize).cloned().unwrap_or(Ok(()));
-            match (are_there.and_then(|()| self.call(start, at)), &mut *bundle) {
+            let call = are_there.and_then(|()| self.call(start, at).map_err(Reason::from));
+            match (call, &mut *bundle) {
                 (Ok(call), None) => *bundle = Some(Bundle::new(key(at), call)),
                 (Ok(call), Some(bundle)) => {
                     if !bundle.push(key(at), call) {
                         break;
                     }
                 }
-                (Err(error), None) => self.end(key(at), Outcome::NotRun, clock.now(), error),
+                (Err(reason), None) => self.end(key(at), Outcome::NotRun, clock.now(), reason),
                 (Err(_), Some(_)) => break,
             }
             at += 1;
@@ -509,14 +512,7 @@ impl Tasks {
                 }
                 let Some(process) = self.processes.remove(&launch.key) else { continue };
                 self.forget_launch(&process, launch.key);
-                let error = error.to_string();
-                self.events.push_back(Event::Ended {
-                    key: process.key,
-                    outcome: Outcome::NotRun,
-                    started: Time::default(),
-                    ended: Time::default(),
-                    detail: Some(Arc::new(Detail { error, ..Detail::default() })),
-                });
+                self.end(process.key, Outcome::NotRun, Time::default(), error.to_string());
             }
         }
         Ok(())

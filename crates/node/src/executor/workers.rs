@@ -24,13 +24,14 @@ mod worker;
 pub(super) use bundle::{Bundle, Call, Home, in_directory, texts_payload};
 pub(super) use connection::Heard;
 
+use super::not_started::Reason;
 use super::outputs::Outputs;
 use super::values::Left;
 use crate::clock::Clock;
 use crate::process::{Launch, Source};
 use connection::{accept, converse};
 use falkon_core::execute::Event;
-use falkon_core::result::{Detail, Outcome};
+use falkon_core::result::{Cause, Detail, Outcome};
 use falkon_core::task::{InstanceId, Time};
 use falkon_wire::command::Command;
 use falkon_wire::hidden::Hidden;
@@ -191,7 +192,7 @@ pub(super) struct Workers {
     /// Idle workers; the last one had work last.
     idle: HashMap<Arc<Home>, Vec<u64>>,
     /// What could not be started, since when, and why.
-    broken: HashMap<Arc<Home>, (Instant, String)>,
+    broken: HashMap<Arc<Home>, (Instant, Reason)>,
     /// Workers that were killed before they took calls.
     restarts: Restarts,
     /// What is to be launched and killed.
@@ -282,10 +283,10 @@ impl Workers {
             self.assign(worker, id, clock);
             return;
         }
-        if let Some((since, error)) = self.broken.get(&home) {
+        if let Some((since, reason)) = self.broken.get(&home) {
             if since.elapsed() < Duration::from_millis(START_RETRY_MS) {
-                let error = error.clone();
-                self.fail(id, Outcome::NotRun, &error, clock);
+                let reason = reason.clone();
+                self.fail(id, Outcome::NotRun, &reason, clock);
                 return;
             }
             self.broken.remove(&home);
@@ -411,11 +412,12 @@ impl Workers {
     }
 
     /// Ends all calls of a bundle that no worker has.
-    fn fail(&mut self, id: u64, outcome: Outcome, error: &str, clock: &Clock) {
+    fn fail(&mut self, id: u64, outcome: Outcome, reason: &Reason, clock: &Clock) {
         let Some(bundle) = self.bundles.remove(&id) else { return };
         let now = clock.now();
         for index in bundle.answered..bundle.live {
-            let detail = Detail { error: error.to_owned(), ..Detail::default() };
+            let Reason { error, cause } = reason.clone();
+            let detail = Detail { error, cause, ..Detail::default() };
             self.events.push_back(Event::Ended {
                 key: bundle.key(index),
                 outcome,
@@ -429,10 +431,11 @@ impl Workers {
     /// Ends all calls that wait for such a worker, as none can be started.
     fn fail_home(&mut self, home: &Arc<Home>, error: &str, clock: &Clock) {
         self.broken.retain(|_, (since, _)| since.elapsed() < Duration::from_millis(START_RETRY_MS));
-        self.broken.insert(home.clone(), (Instant::now(), error.to_owned()));
+        let reason = Reason { error: error.to_owned(), cause: Some(Cause::NoWorker) };
+        self.broken.insert(home.clone(), (Instant::now(), reason.clone()));
         self.restarts.started(home);
         for id in self.waiting.remove(home).unwrap_or_default() {
-            self.fail(id, Outcome::NotRun, error, clock);
+            self.fail(id, Outcome::NotRun, &reason, clock);
         }
     }
 
@@ -599,7 +602,7 @@ impl Workers {
             if bundle.answered < bundle.live {
                 let error = "its worker went on without answering";
                 self.bundles.insert(id, bundle);
-                self.fail(id, Outcome::NotRun, error, clock);
+                self.fail(id, Outcome::NotRun, &Reason::from(error.to_owned()), clock);
                 self.distrust(key, error);
                 return;
             }

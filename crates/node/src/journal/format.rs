@@ -15,7 +15,7 @@ use crc32fast::Hasher;
 
 /// Version of the file format that this build writes and reads. It is raised when the owner's
 /// records change too: a file is then refused as a whole, and never misread in the middle.
-pub const FORMAT_VERSION: u32 = 6;
+pub const FORMAT_VERSION: u32 = 7;
 
 /// Longest body of one record: a message of 16 MiB and room for its envelope.
 pub const RECORD_BYTES_MAX: usize = falkon_core::limits::RECORD_BYTES_MAX as usize;

@@ -314,6 +314,7 @@ impl States {
     pub fn waiting(&self, hold: Option<&str>, reason: Option<&str>) -> State {
         let is_held = hold.is_some_and(|hold| self.held.iter().any(|word| word == hold));
         let says = |parts: &[String]| {
+            // Schedulers give it in words alone.
             reason.is_some_and(|reason| parts.iter().any(|part| reason.contains(part.as_str())))
         };
         match () {

@@ -306,6 +306,7 @@ fn http_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Ht
 /// The status that the library names in its words; it offers it in no other
 /// way.
 fn named_status(reason: &str) -> Option<u16> {
+    // The library gives it in words alone.
     let (_, rest) = reason.split_once("status code: ")?;
     rest.get(..3)?.parse().ok()
 }

@@ -19,7 +19,9 @@ use falkon_core::dispatch::{
     Access, Assigned, BatchId, Delivery, Held, InstanceOptions, Join, Keep, Lease, Order,
     PagedOutput, Prepare, Record, Selection, Update,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
+use falkon_core::result::{
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
+};
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
     SubmissionError, TaskClass, TaskId, Time,
@@ -266,6 +268,7 @@ fn detail() -> Option<Arc<Detail>> {
             store: Count::default(),
         },
         staging_micros: 1500,
+        cause: None,
     }))
 }
 
@@ -286,6 +289,8 @@ fn finished() -> Vec<Finished> {
         ended: NOW.after(70_000),
         detail: None,
     };
+    let of = |cause| Some(Arc::new(Detail { cause: Some(cause), ..Detail::default() }));
+    let caused = |at, outcome, cause| Finished { detail: of(cause), ..run(at, 1, outcome) };
     vec![
         run(0, 4096, Outcome::Exit(0)),
         Finished { detail: detail(), ..run(4096, 1, Outcome::Exit(-1)) },
@@ -303,6 +308,18 @@ fn finished() -> Vec<Finished> {
         run(4102, 1, Outcome::Unschedulable),
         run(4103, 1, Outcome::Unreadable),
         run(4103, 1, Outcome::Cancelled),
+        caused(4200, Outcome::Exit(1), Cause::Raised),
+        caused(4201, Outcome::Exit(1), Cause::InitializerFailed),
+        caused(4202, Outcome::Exit(1), Cause::VersionMismatch),
+        caused(4203, Outcome::Signal(9), Cause::WorkerDied),
+        caused(4204, Outcome::NotRun, Cause::NoProgram),
+        caused(4205, Outcome::NotRun, Cause::NotExecutable),
+        caused(4206, Outcome::NotRun, Cause::NoFolder),
+        caused(4207, Outcome::NotRun, Cause::NoInputFile),
+        caused(4208, Outcome::NotRun, Cause::BadArguments),
+        caused(4209, Outcome::NotRun, Cause::NoProcess),
+        caused(4210, Outcome::NotRun, Cause::NoWorker),
+        caused(4211, Outcome::NotRun, Cause::FileSystemSilent),
     ]
 }
 

@@ -219,7 +219,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     // Results with what was staged.
     let captured = b"\x93\xa0\x00\xc0";
     let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";
-    let detail = [&b"\x96"[..], captured, captured, b"\xa0\xa0", usage, b"\x00"].concat();
+    let detail = [&b"\x97"[..], captured, captured, b"\xa0\xa0", usage, b"\x00\xc0"].concat();
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
     let update = [&b"\x92\x01\x97\x00"[..], &list_of(&report), b"\x90\xc2\xc2\x90\xc0"].concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());

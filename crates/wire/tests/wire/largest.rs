@@ -15,7 +15,7 @@ use falkon_core::dispatch::{
 use falkon_core::encoded::Encoded;
 use falkon_core::limits::*;
 use falkon_core::result::{
-    Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
 use falkon_core::task::{
     AllocationId, ExecutorId, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass,
@@ -127,6 +127,7 @@ fn detail(bytes: usize) -> Arc<Detail> {
         value: Vec::new(),
         usage: Usage { local: count, peer: count, store: count },
         staging_micros: NUMBER,
+        cause: Some(Cause::FileSystemSilent),
     })
 }
 

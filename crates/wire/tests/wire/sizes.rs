@@ -14,7 +14,9 @@ use falkon_core::limits::{
     ERROR_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, RECORD_BYTES_MAX, RECORD_RUNS_MAX,
     TASK_NAME_BYTES_MAX, URL_BYTES_MAX, VALUE_BYTES_MAX,
 };
-use falkon_core::result::{Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Tries};
+use falkon_core::result::{
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Tries,
+};
 use falkon_core::task::{
     After, ExecutorId, InstanceId, MILLI, Packed, Range, Resources, Rows, Submission, TaskClass,
     TaskId, Time,
@@ -311,6 +313,7 @@ fn the_largest_report_fits_updates_records_and_deliveries() {
             value: vec![7; value],
             usage: Usage { local: usage, peer: usage, store: usage },
             staging_micros: u64::MAX,
+            cause: Some(Cause::FileSystemSilent),
         };
         let (number, task, time) = (u64::MAX, TaskId(u64::MAX - 1), Time(u64::MAX));
         let tries = Tries { failures: u32::MAX, losses: u32::MAX };

@@ -18,7 +18,7 @@ use falkon_core::dispatch::{
     Assigned, BatchId, Delivery, Held, Join, Lease, Order, Prepare, RequestError, Selection, Update,
 };
 use falkon_core::result::{
-    Captured, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
+    Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
@@ -187,10 +187,27 @@ fn captured() -> impl Strategy<Value = Captured> {
     })
 }
 
+fn cause() -> impl Strategy<Value = Cause> {
+    prop_oneof![
+        Just(Cause::Raised),
+        Just(Cause::InitializerFailed),
+        Just(Cause::VersionMismatch),
+        Just(Cause::WorkerDied),
+        Just(Cause::NoProgram),
+        Just(Cause::NotExecutable),
+        Just(Cause::NoFolder),
+        Just(Cause::NoInputFile),
+        Just(Cause::BadArguments),
+        Just(Cause::NoProcess),
+        Just(Cause::NoWorker),
+        Just(Cause::FileSystemSilent),
+    ]
+}
+
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
-    (captured(), captured(), text(), bytes(), usage(), number()).prop_map(
-        |(stdout, stderr, error, value, usage, staging_micros)| {
-            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros })
+    (captured(), captured(), text(), bytes(), usage(), number(), option::of(cause())).prop_map(
+        |(stdout, stderr, error, value, usage, staging_micros, cause)| {
+            Arc::new(Detail { stdout, stderr, error, value, usage, staging_micros, cause })
         },
     )
 }
@@ -609,6 +626,7 @@ fn every_variant_is_drawn() {
     draws_every_variant(kind());
     draws_every_variant(rows());
     draws_every_variant(outcome());
+    draws_every_variant(cause());
     draws_every_variant(selection());
     draws_every_variant(refusal());
     draws_every_variant(provision::ask());

@@ -7,9 +7,9 @@ use super::prepare::{Draft, NotStarted, input_paths};
 use super::{Prepared, Tasks, Written};
 use crate::clock::Clock;
 use crate::executor::files::{Files, Look, Unanswered};
-use crate::executor::not_started::Failure;
+use crate::executor::not_started::{Failure, Reason};
 use falkon_core::execute::{Event, Start, TaskKey};
-use falkon_core::result::{Detail, Outcome};
+use falkon_core::result::{Cause, Detail, Outcome};
 use falkon_core::task::{Kind, TaskId, Time};
 use falkon_wire::command::Template;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// What the file systems say.
 enum Answer {
     /// Why the inputs of each task are not there, if so.
-    Inputs(Vec<Result<(), String>>),
+    Inputs(Vec<Result<(), Reason>>),
     /// The sizes of outputs, or the first that is missing.
     Outputs(Result<Vec<u64>, PathBuf>),
     /// Why a program was not executed.
@@ -33,7 +33,7 @@ struct Starting {
     /// The process, if it is one.
     draft: Option<Box<Draft>>,
     /// Whether the inputs are there, once that is known.
-    inputs: Option<Vec<Result<(), String>>>,
+    inputs: Option<Vec<Result<(), Reason>>>,
     question: Option<u64>,
 }
 
@@ -255,7 +255,10 @@ impl Tasks {
         one.inputs = Some(match answer {
             Ok(Answer::Inputs(inputs)) => inputs,
             Ok(_) => Vec::new(),
-            Err(why) => vec![Err(format!("cannot look at its inputs: {why}"))],
+            Err(why) => vec![Err(Reason {
+                error: format!("cannot look at its inputs: {why}"),
+                cause: Some(Cause::FileSystemSilent),
+            })],
         });
         self.release(vec![key], clock);
     }
@@ -283,7 +286,7 @@ impl Tasks {
         };
         match inputs.into_iter().find_map(Result::err) {
             None => self.launch_draft(&start, *draft),
-            Some(error) => self.not_started(start, NotStarted::from(error), clock.now()),
+            Some(reason) => self.not_started(start, NotStarted::from(reason), clock.now()),
         }
     }
 
@@ -294,6 +297,7 @@ impl Tasks {
             Some(written) => written,
             None => objects,
         };
+        let cause = failure.as_ref().and_then(|failure| failure.cause());
         let fail = |event: &mut Event, why: Outcome, reason: String| {
             let Event::Ended { outcome, detail, .. } = event else { return };
             let mut said = detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
@@ -301,6 +305,7 @@ impl Tasks {
             if !rest.is_empty() {
                 said.error = format!("{}; {rest}", said.error);
             }
+            said.cause = cause;
             *outcome = why;
             *detail = Some(Arc::new(said));
         };
@@ -401,10 +406,13 @@ fn calls(start: &Start) -> impl Iterator<Item = TaskKey> {
     })
 }
 
-fn look_at_inputs(look: &Look, inputs: &[Vec<PathBuf>]) -> Vec<Result<(), String>> {
+fn look_at_inputs(look: &Look, inputs: &[Vec<PathBuf>]) -> Vec<Result<(), Reason>> {
     let is_there = |path: &PathBuf| match look.metadata(path) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("the input {} cannot be read: {error}", path.display())),
+        Err(error) => Err(Reason {
+            error: format!("the input {} cannot be read: {error}", path.display()),
+            cause: Some(Cause::NoInputFile),
+        }),
     };
     inputs.iter().map(|paths| paths.iter().try_for_each(is_there)).collect()
 }

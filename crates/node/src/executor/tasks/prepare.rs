@@ -2,6 +2,7 @@
 //! environment.
 
 use super::{Process, Tasks};
+use crate::executor::not_started::Reason;
 use crate::executor::objects::SandboxError;
 use crate::executor::watchdog::Place;
 use crate::process::{Launch, Source, Unchanged};
@@ -18,14 +19,20 @@ use std::sync::Arc;
 /// A task that was not started.
 pub(super) enum NotStarted {
     /// It has ended: how, and why.
-    Ended { outcome: Outcome, error: String },
+    Ended { outcome: Outcome, reason: Reason },
     /// An input is gone: it begins later.
     Lost(ObjectId),
 }
 
 impl From<String> for NotStarted {
     fn from(error: String) -> NotStarted {
-        NotStarted::Ended { outcome: Outcome::NotRun, error }
+        NotStarted::from(Reason::from(error))
+    }
+}
+
+impl From<Reason> for NotStarted {
+    fn from(reason: Reason) -> NotStarted {
+        NotStarted::Ended { outcome: Outcome::NotRun, reason }
     }
 }
 
@@ -155,7 +162,9 @@ impl Tasks {
         let _at = position.at(Place::Sandboxes);
         let folder = objects.make_sandbox(start.key, &inputs).map_err(|error| match error {
             SandboxError::Lost(object) => NotStarted::Lost(object),
-            SandboxError::Other(error) => NotStarted::Ended { outcome: Outcome::NoInput, error },
+            SandboxError::Other(error) => {
+                NotStarted::Ended { outcome: Outcome::NoInput, reason: error.into() }
+            }
         })?;
         let writes: Vec<&Object> = data.outputs.iter().map(|object| &**object).collect();
         for name in names_of(&command.outputs, &writes, true) {

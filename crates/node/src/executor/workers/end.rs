@@ -7,10 +7,11 @@ use super::restart::KILLED_MAX;
 use super::worker::Worker;
 use super::{CLOSE_MS_MAX, LOOK_MS, START_SECONDS_MAX, Workers, give_back};
 use crate::clock::Clock;
+use crate::executor::not_started::Reason;
 use crate::executor::tasks::HOST_LOST;
 use crate::process::{Ended, Outcome as ProcessOutcome};
 use falkon_core::execute::{Event, TaskKey};
-use falkon_core::result::{Detail, Outcome, Stream};
+use falkon_core::result::{Cause, Detail, Outcome, Stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -180,7 +181,7 @@ impl Workers {
         } else if !worker.ready && worker.lost {
             // Another can be started; but these calls may have to do with it.
             for id in self.waiting.remove(&worker.home).unwrap_or_default() {
-                self.fail(id, Outcome::Lost, HOST_LOST, clock);
+                self.fail(id, Outcome::Lost, &Reason::from(HOST_LOST.to_owned()), clock);
             }
         } else if !worker.ready {
             let was_killed = was_killed(&worker);
@@ -200,6 +201,9 @@ impl Workers {
     /// the one it died in.
     fn end_with(&mut self, worker: &Worker, bundle: &Bundle, clock: &Clock) {
         let Some(process) = &worker.ended else { return };
+        // One that was killed for its call's timeout, or with its host, is not to blame.
+        let was_ended = worker.lost || worker.retired && worker.trouble.is_empty();
+        let cause = (!was_ended).then_some(Cause::WorkerDied);
         let (outcome, mut error) = match process.outcome {
             _ if worker.lost => (Outcome::Lost, HOST_LOST.to_owned()),
             ProcessOutcome::Exit(code) => (
@@ -226,7 +230,7 @@ impl Workers {
             let mut kept =
                 |stream, captured| outputs.adopted(key, stream, captured, capture, &mut error);
             let (stdout, stderr) = (kept(Stream::Stdout, stdout), kept(Stream::Stderr, stderr));
-            let detail = Detail { stdout, stderr, error, ..Detail::default() };
+            let detail = Detail { stdout, stderr, error, cause, ..Detail::default() };
             let detail = Some(Arc::new(detail));
             let event = Event::Ended { key, outcome, started, ended: now.max(started), detail };
             self.events.push_back(event);

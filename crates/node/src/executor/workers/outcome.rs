@@ -55,7 +55,7 @@ pub(super) fn ended_call(
     capture_bytes_max: u64,
 ) -> Event {
     let key = bundle.key(answer.index);
-    let Answer { code, mut value, mut error, stdout, stderr, .. } = answer;
+    let Answer { code, mut value, mut error, mut cause, stdout, stderr, .. } = answer;
     let mut outcome = Outcome::Exit(code);
     if value.len() > VALUE_BYTES_MAX {
         outcome = Outcome::Exit(1);
@@ -65,15 +65,19 @@ pub(super) fn ended_call(
             value.len()
         );
         value = Vec::new();
+        cause = None;
     }
     let mut kept = |stream, captured: Captured| match captured.total_bytes {
         0 => TaskCaptured::default(),
         _ => outputs.adopted(key, stream, captured, capture_bytes_max, &mut error),
     };
     let (stdout, stderr) = (kept(Stream::Stdout, stdout), kept(Stream::Stderr, stderr));
-    let says =
-        !value.is_empty() || !error.is_empty() || stdout.total_bytes > 0 || stderr.total_bytes > 0;
+    let says = !value.is_empty()
+        || !error.is_empty()
+        || cause.is_some()
+        || stdout.total_bytes > 0
+        || stderr.total_bytes > 0;
     let detail =
-        says.then(|| Arc::new(Detail { stdout, stderr, error, value, ..Detail::default() }));
+        says.then(|| Arc::new(Detail { stdout, stderr, error, value, cause, ..Detail::default() }));
     Event::Ended { key, outcome, started, ended, detail }
 }

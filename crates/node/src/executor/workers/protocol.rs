@@ -2,6 +2,7 @@
 //! description for those who write workers.
 
 use crate::process::Captured;
+use falkon_core::result::Cause;
 use falkon_wire::codec::{DecodeError, Decoder, Wire, put_array, put_bytes, put_uint};
 use falkon_wire::command::Function;
 use falkon_wire::hidden::Hidden;
@@ -145,6 +146,8 @@ pub(super) struct Answer {
     pub(super) stderr: Captured,
     /// The file that has what it returned, if that is too long to be sent.
     pub(super) left: Option<Vec<u8>>,
+    /// Why it did not return.
+    pub(super) cause: Option<Cause>,
 }
 
 /// Answers, one after another.
@@ -193,13 +196,14 @@ fn take_answer(rest: &mut &[u8]) -> Result<Answer, DecodeError> {
         stdout: Captured::default(),
         stderr: Captured::default(),
         left: None,
+        cause: None,
     };
     match head[8] {
         0 => answer.value = body.to_vec(),
         1 => {
             let mut from = Decoder::new(body);
             let fields = from.array()?;
-            if !matches!(fields, 9 | 10) {
+            if !matches!(fields, 9..=11) {
                 return Err(DecodeError::Invalid("an answer"));
             }
             answer.code = i32::try_from(from.uint()?).map_err(|_| DecodeError::Invalid("code"))?;
@@ -207,8 +211,12 @@ fn take_answer(rest: &mut &[u8]) -> Result<Answer, DecodeError> {
             answer.error = String::decode(&mut from)?;
             answer.stdout = take_stream(&mut from)?;
             answer.stderr = take_stream(&mut from)?;
-            if fields == 10 {
-                answer.left = Some(from.bytes()?.to_vec());
+            if fields > 9 {
+                let file = from.bytes()?;
+                answer.left = (!file.is_empty()).then(|| file.to_vec());
+            }
+            if fields > 10 {
+                answer.cause = Some(take_cause(&mut from)?);
             }
             if from.remaining() > 0 {
                 return Err(DecodeError::Trailing(from.remaining()));
@@ -217,6 +225,16 @@ fn take_answer(rest: &mut &[u8]) -> Result<Answer, DecodeError> {
         tag => return Err(DecodeError::UnknownTag { of: "answer", tag: u64::from(tag) }),
     }
     Ok(answer)
+}
+
+/// The causes that a worker tells apart, by their numbers there.
+fn take_cause(from: &mut Decoder<'_>) -> Result<Cause, DecodeError> {
+    match from.uint()? {
+        0 => Ok(Cause::Raised),
+        1 => Ok(Cause::InitializerFailed),
+        2 => Ok(Cause::VersionMismatch),
+        tag => Err(DecodeError::UnknownTag { of: "cause of an answer", tag }),
+    }
 }
 
 fn take_stream(from: &mut Decoder<'_>) -> Result<Captured, DecodeError> {

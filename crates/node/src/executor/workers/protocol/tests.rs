@@ -15,9 +15,11 @@ fn stream() -> impl Strategy<Value = Captured> {
 fn answer() -> impl Strategy<Value = Answer> {
     let plain =
         (any::<u32>(), any::<u64>(), any::<u64>(), prop::collection::vec(any::<u8>(), 0..40));
-    let left = prop::option::of(prop::collection::vec(any::<u8>(), 0..40));
-    (plain, 0..256i32, ".{0,20}", stream(), stream(), left).prop_map(
-        |((index, started, ended, value), code, error, stdout, stderr, left)| Answer {
+    let left = prop::option::of(prop::collection::vec(any::<u8>(), 1..40));
+    let causes = [Cause::Raised, Cause::InitializerFailed, Cause::VersionMismatch];
+    let cause = prop::option::of(prop::sample::select(causes.to_vec()));
+    (plain, 0..256i32, ".{0,20}", stream(), stream(), left, cause).prop_map(
+        |((index, started, ended, value), code, error, stdout, stderr, left, cause)| Answer {
             index,
             started,
             ended,
@@ -27,6 +29,7 @@ fn answer() -> impl Strategy<Value = Answer> {
             stdout,
             stderr,
             left,
+            cause,
         },
     )
 }
@@ -34,6 +37,7 @@ fn answer() -> impl Strategy<Value = Answer> {
 /// An answer's record, as `docs/workers.md` describes it.
 fn put_record(answer: &Answer, out: &mut Vec<u8>) {
     let plain = answer.left.is_none()
+        && answer.cause.is_none()
         && answer.code == 0
         && answer.error.is_empty()
         && answer.stdout == Captured::default()
@@ -42,7 +46,8 @@ fn put_record(answer: &Answer, out: &mut Vec<u8>) {
     if plain {
         body.extend_from_slice(&answer.value);
     } else {
-        put_array(&mut body, 9 + usize::from(answer.left.is_some()));
+        let more = if answer.cause.is_some() { 2 } else { usize::from(answer.left.is_some()) };
+        put_array(&mut body, 9 + more);
         put_uint(&mut body, answer.code as u64);
         put_bytes(&mut body, &answer.value);
         answer.error.encode(&mut body);
@@ -51,8 +56,11 @@ fn put_record(answer: &Answer, out: &mut Vec<u8>) {
             put_uint(&mut body, stream.total_bytes);
             put_bytes(&mut body, stream.spill.as_deref().unwrap_or_default());
         }
-        if let Some(left) = &answer.left {
-            put_bytes(&mut body, left);
+        if more > 0 {
+            put_bytes(&mut body, answer.left.as_deref().unwrap_or_default());
+        }
+        if let Some(cause) = answer.cause {
+            put_uint(&mut body, cause as u64);
         }
     }
     out.extend_from_slice(&(body.len() as u32).to_le_bytes());
