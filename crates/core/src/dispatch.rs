@@ -47,6 +47,7 @@ mod remake;
 mod replicate;
 mod room;
 mod roster;
+mod share;
 mod shelf;
 mod standstill;
 mod submit;
@@ -78,6 +79,7 @@ use readership::Readership;
 use replicate::Copies;
 use room::Room;
 use roster::Roster;
+use share::{HungryKey, Turns};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subscriptions::Subscriptions;
 use unoffered::Unoffered;
@@ -118,8 +120,9 @@ pub struct Dispatcher {
     ended: Ended,
     needs: Needs,
     next_batch: u64,
-    /// Instances with ready tasks that may be dispatched, least use first.
-    hungry: BTreeSet<(u128, InstanceId)>,
+    /// Instances with ready tasks that may be dispatched, whose turn it is first.
+    hungry: BTreeSet<(HungryKey, InstanceId)>,
+    turns: Turns,
     /// Instances that may be in the wrong place there.
     stale_hungry: Vec<InstanceId>,
     /// Executors with free room, the one free longest first.
@@ -209,6 +212,7 @@ impl Dispatcher {
     /// the latest time seen.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.now = self.now.max(now);
+        self.write_levels_down();
         match event {
             Event::Create { connection, request, options } => {
                 let created = self.create(options);
@@ -307,6 +311,7 @@ impl Dispatcher {
     /// Does what is due at `now`. Calling it early does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = self.now.max(now);
+        self.write_levels_down();
         if self.comeback.until().is_some_and(|at| at <= self.now) {
             self.end_recovery();
         }

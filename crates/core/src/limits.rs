@@ -182,6 +182,9 @@ pub const FAULTS_MAX: u32 = 3;
 pub const SUSPENSION_MICROS: u64 = 10_000_000;
 /// How often a suspension is doubled.
 pub const SUSPENSION_DOUBLINGS_MAX: u32 = 5;
+/// Time after which processor time that an instance was given counts half, when
+/// it is decided whose turn it is.
+pub const SHARE_HALF_MICROS: u64 = 60_000_000;
 /// Waiting after which a task too large for any free room has an executor
 /// emptied for it.
 pub const RESERVE_AFTER_MICROS: u64 = 1_000_000;

@@ -114,8 +114,9 @@ impl Dispatcher {
                 instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
             let hungry = instance.ready > 0 && !self.is_clogged(instance);
             ensure!(hungry == listed, "instance {}: hungry but not listed, or not", instance.id);
-            let usage = instance.hungry_key.unwrap_or(instance.usage);
-            ensure!(usage == instance.usage, "instance {}: listed under a stale key", instance.id);
+            let own = instance.share.key();
+            let key = instance.hungry_key.unwrap_or(own);
+            ensure!(key == own, "instance {}: listed under a stale key", instance.id);
         }
         ensure!(in_flight.is_empty(), "tasks of a destroyed instance are in flight");
         if self.instances.is_empty() {

@@ -29,6 +29,8 @@ pub(super) struct InFlight {
     /// were lost before it came back.
     pub(super) later: u32,
     pub(super) dispatched: Time,
+    /// What each task counts while it is in flight, see [`super::share`].
+    pub(super) counted_micros: u64,
     /// Bytes of one task's row, rounded up.
     pub(super) row_bytes: u64,
 }

@@ -5,6 +5,7 @@ use super::executor::{Executor, InFlight};
 use super::instance::ReadyRun;
 use super::outputs::admit_overflow;
 use super::queues::key_of;
+use super::share::counted_micros;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
 use crate::limits::{HEARTBEAT_LOST_MICROS, RECONNECT_GRACE_MICROS, TELL_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
@@ -173,6 +174,8 @@ impl Dispatcher {
                 let (batch, dispatched) = (batch.id, self.now);
                 instance.dispatched += run.count;
                 instance.usage += need.weight(run.count);
+                let counted_micros = counted_micros(None, None);
+                instance.share.send(need.weight(run.count), counted_micros);
                 let losses = run.tries.losses.saturating_sub(tries.losses);
                 // The attempt that comes back was lost once, unless the latest one
                 // has not been given up: that is this one, or is still out.
@@ -188,6 +191,7 @@ impl Dispatcher {
                         tries,
                         later,
                         dispatched,
+                        counted_micros,
                         row_bytes,
                     };
                     let counted = in_flight.counted();
@@ -343,7 +347,10 @@ impl Dispatcher {
         let need = &self.needs[run.need];
         let Some(instance) = self.instances.get_mut(&report.instance) else { return };
         instance.dispatched -= run.count;
-        instance.usage -= need.weight(run.count);
+        let weight = need.weight(run.count);
+        instance.usage -= weight;
+        let factor = self.turns.factor(self.now);
+        instance.share.end(weight, run.counted_micros, micros, factor);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
             instance.queues.measure(&key_of(need, run.need), micros, run.count);
         }
@@ -423,6 +430,7 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.dispatched -= run.count;
         instance.usage -= weight;
+        instance.share.take_back(weight, run.counted_micros);
         let cancelled = instance.cancelling.within(run.first, run.count);
         let live = instance.cancelling.gaps(run.first, run.count);
         for (first, count) in cancelled {
@@ -484,6 +492,7 @@ impl Dispatcher {
             if let Some(instance) = self.instances.get_mut(&instance) {
                 instance.dispatched -= run.count;
                 instance.usage -= weight;
+                instance.share.take_back(weight, run.counted_micros);
             }
             let of_run = (run.first, run.count);
             self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);

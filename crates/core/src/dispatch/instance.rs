@@ -7,6 +7,7 @@ use super::line::Line;
 use super::located::{Located, Past};
 use super::needs::{Need, NeedId, Needs};
 use super::queues::{Pace, Queues, key_of};
+use super::share::{HungryKey, Share};
 use super::submitters::Submitters;
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
@@ -194,8 +195,10 @@ pub(super) struct Instance {
     /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
     /// weigh 2^32 each.
     pub(super) usage: u128,
+    /// Whose turn it is follows from this.
+    pub(super) share: Share,
     /// The key under which the dispatcher's `hungry` holds this instance.
-    pub(super) hungry_key: Option<u128>,
+    pub(super) hungry_key: Option<HungryKey>,
     /// Task → how many tasks it still waits for.
     pub(super) missing: BTreeMap<u64, u32>,
     /// Task → tasks that wait for it.
@@ -230,6 +233,7 @@ impl Instance {
             ready: 0,
             dispatched: 0,
             usage: 0,
+            share: Share::default(),
             hungry_key: None,
             missing: BTreeMap::new(),
             dependents: BTreeMap::new(),

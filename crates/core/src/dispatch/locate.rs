@@ -7,6 +7,7 @@ use super::executor::{Executor, InFlight};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
 use super::roster::Roster;
+use super::share::counted_micros;
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, DataOrder, Declared, Lists, Located, Peer};
 use crate::data::index::{Change, Index, ObjectNo, Place};
@@ -369,9 +370,14 @@ impl Dispatcher {
         let Some(instance) = self.instances.get_mut(&id) else { return };
         let Some(executor) = self.executors.find_mut(&to) else { return };
         let need = &self.needs[key.1];
+        let measured = instance.queues.find_with_likes(&key);
+        let measured = measured.and_then(|(_, measured)| measured.mean_micros);
         let Some(batch) = instance.batch_of(TaskId(taken.task)) else { return };
         let offset = taken.task - batch.first;
         let batch_id = batch.id;
+        let class = batch.submission.classes.get(past.class as usize);
+        let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
+        let counted_micros = counted_micros(measured, estimate);
         let rows = instance.rows_for(batch, offset, 1, u64::MAX);
         let data = batch.submission.data.clone();
         let data_bytes = data.as_ref().map_or(0, |data| data.task_bytes(offset));
@@ -394,6 +400,7 @@ impl Dispatcher {
                 tries: run.tries,
                 later: 0,
                 dispatched: self.now,
+                counted_micros,
                 row_bytes,
             },
             &self.needs,
@@ -401,6 +408,9 @@ impl Dispatcher {
         );
         instance.dispatched += 1;
         instance.usage += need.weight(1);
+        let factor = self.turns.factor(self.now);
+        self.turns.take(&mut instance.share, factor);
+        instance.share.send(need.weight(1), counted_micros);
         let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
         if let Some(executor) = self.executors.find_mut(&to) {
             executor.order.assign.push(Assigned {

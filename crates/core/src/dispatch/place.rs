@@ -11,6 +11,7 @@ use super::instance::{Instance, QueueKey, ReadyRun};
 use super::locate::{announce, demands_of, unlocated_data};
 use super::needs::{Need, NeedId};
 use super::queues::Pace;
+use super::share::{HungryKey, counted_micros};
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
     LOOK_NEEDS_MAX, OBSTACLE_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX,
@@ -114,20 +115,48 @@ impl Dispatcher {
                 self.note_busy(id);
             }
             let shares = self.hungry.len() as u64;
-            let mut next = self.hungry.first().copied();
-            let mut terms = Terms { gained, shares, goes_ahead: true };
+            let mut next = self.next_hungry(None);
+            let mut terms = Terms { gained, shares, goes_ahead: true, is_awaited: false };
             while let Some(entry) = next {
                 if self.assign(id, entry.1, &mut terms) {
                     break;
                 }
-                let after = (Bound::Excluded(entry), Bound::Unbounded);
-                next = self.hungry.range(after).next().copied();
+                next = self.next_hungry(Some(entry));
             }
             if next.is_none() {
                 break;
             }
         }
         self.refresh_executor(id);
+    }
+
+    /// The instance whose turn it is, or is after another's. What is in flight
+    /// is counted anew of those that come before it, as time has passed.
+    fn next_hungry(
+        &mut self,
+        after: Option<(HungryKey, InstanceId)>,
+    ) -> Option<(HungryKey, InstanceId)> {
+        let factor = self.turns.factor(self.now);
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        loop {
+            let next = self.hungry.range((after, Bound::Unbounded)).next().copied()?;
+            let is_listed = |found: &Instance| found.share.is_listed_with(factor);
+            if self.instances.get(&next.1).is_none_or(is_listed) {
+                return Some(next);
+            }
+            self.list_hungry(next.1);
+        }
+    }
+
+    /// Halves all levels, as often as the time that has passed says, when they
+    /// have grown large.
+    pub(super) fn write_levels_down(&mut self) {
+        let Some(due) = self.turns.due(self.now) else { return };
+        for instance in self.instances.values_mut() {
+            due.share(&mut instance.share);
+        }
+        let hungry: Vec<InstanceId> = self.hungry.iter().map(|(_, id)| *id).collect();
+        hungry.into_iter().for_each(|id| self.list_hungry(id));
     }
 
     /// No executor need be emptied for a queue that has emptied itself, or by
@@ -171,6 +200,7 @@ impl Dispatcher {
     ) -> bool {
         let connected = self.by_connection.len() as u64;
         let share = self.executors.cpus_milli() / u128::from(terms.shares.max(1));
+        let is_awaited = terms.is_awaited;
         let (mut after, mut looked) = (None, 0);
         loop {
             let Some(executor) = self.executors.find_mut(&executor_id) else { return false };
@@ -217,7 +247,7 @@ impl Dispatcher {
                 Pace::Timeless => 0,
                 _ => executor.free.count_of(&need.resources, queue.len),
             };
-            let ahead = match terms.goes_ahead || need.instant {
+            let ahead = match (terms.goes_ahead && !is_awaited) || need.instant {
                 true => {
                     // Beside others nobody holds slots for longer than the mean
                     // of tasks that differ makes believe.
@@ -244,8 +274,10 @@ impl Dispatcher {
             let count = room_share + ahead_share;
             if count == 0 {
                 let waited = queue.blocked_since.map_or(0, |since| self.now.since(since));
+                terms.is_awaited |= room == 0 && !need.instant;
                 if room == 0
                     && !need.instant
+                    && !is_awaited
                     && waited >= RESERVE_AFTER_MICROS
                     && queue.reserved.is_none()
                     && executor.loads.of(need_id).slotted == 0
@@ -295,11 +327,12 @@ impl Dispatcher {
         let Some(executor) = self.executors.find_mut(&executor_id) else { return 0 };
         let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
         let need = &self.needs[key.1];
-        let estimate = instance
-            .queues
-            .find_with_likes(&key)
-            .and_then(|(queue, measured)| queue.estimate(&instance.batches, measured));
+        let found = instance.queues.find_with_likes(&key);
+        let (estimate, measured) = found.map_or((None, None), |(queue, measured)| {
+            (queue.estimate(&instance.batches, measured), measured.mean_micros)
+        });
         let each_nanos = estimate.map_or(0, |micros| nanos_of(micros, executor.slots_for(need)));
+        let counted_micros = counted_micros(measured, estimate);
         let mut sent = 0;
         while sent < count {
             let budget = ORDER_BYTES_MAX.saturating_sub(executor.in_flight_bytes);
@@ -366,12 +399,18 @@ impl Dispatcher {
                     tries: run.tries,
                     later: 0,
                     dispatched: self.now,
+                    counted_micros,
                     row_bytes,
                 },
                 &self.needs,
                 each_nanos,
             );
             sent += run.count;
+        }
+        if sent > 0 {
+            let factor = self.turns.factor(self.now);
+            self.turns.take(&mut instance.share, factor);
+            instance.share.send(need.weight(sent), counted_micros);
         }
         instance.ready -= sent;
         instance.dispatched += sent;
@@ -543,8 +582,12 @@ impl Dispatcher {
     fn list_hungry(&mut self, id: InstanceId) {
         let is_full = self.holds_dispatch();
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let key =
-            (instance.ready > 0 && !is_full && !instance.is_clogged()).then_some(instance.usage);
+        let is_hungry = instance.ready > 0 && !is_full && !instance.is_clogged();
+        let factor = self.turns.factor(self.now);
+        if is_hungry && instance.hungry_key.is_none() {
+            instance.share.come(self.turns.received());
+        }
+        let key = is_hungry.then(|| instance.share.list(factor));
         if key != instance.hungry_key {
             if let Some(old) = instance.hungry_key {
                 self.hungry.remove(&(old, id));
@@ -576,6 +619,9 @@ struct Terms {
     shares: u64,
     /// Tasks may be sent ahead of free room: nobody who is due waits for it.
     goes_ahead: bool,
+    /// Somebody whose turn it is before waits for room: nothing of others is sent
+    /// ahead, and the executor is not emptied for them.
+    is_awaited: bool,
 }
 
 /// For how long a task keeps an executor busy on which so many run side by side.

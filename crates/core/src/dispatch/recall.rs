@@ -76,15 +76,16 @@ impl Dispatcher {
         }
         let share = self.executors.cpus_milli() / (self.hungry.len() as u128).max(1);
         let mut due = Vec::new();
-        for (usage, id) in self.hungry.iter().take(DUE_INSTANCES_MAX) {
-            let Some((key, since)) = self.instances[id].queues.first_blocked(&self.needs) else {
+        for (_, id) in self.hungry.iter().take(DUE_INSTANCES_MAX) {
+            let instance = &self.instances[id];
+            let Some((key, since)) = instance.queues.first_blocked(&self.needs) else {
                 continue;
             };
             let at = since.after(DUE_WAIT_MICROS);
             if at > self.now {
                 self.recall_check = Some(self.recall_check.map_or(at, |check| check.min(at)));
             } else {
-                due.push((*id, key, *usage < share));
+                due.push((*id, key, instance.usage < share));
             }
         }
         for (id, key, has_less) in due {

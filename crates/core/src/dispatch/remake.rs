@@ -263,7 +263,9 @@ impl Dispatcher {
         for run in &taken {
             if let Some(instance) = self.instances.get_mut(&id) {
                 instance.dispatched -= run.count;
-                instance.usage -= self.needs[run.need].weight(run.count);
+                let weight = self.needs[run.need].weight(run.count);
+                instance.usage -= weight;
+                instance.share.take_back(weight, run.counted_micros);
             }
             self.settle_inputs(executor, id, run);
         }

@@ -1,0 +1,184 @@
+//! Whose turn it is: what instances use and have used of the executors, in
+//! processor time.
+//!
+//! Each instance has a level: the processor time that it was given of late,
+//! half as much for each [`SHARE_HALF_MICROS`] that have passed since, and what
+//! its tasks in flight are expected to take. The instance whose level is lowest
+//! goes first. Thereby instances get the same processor time however long their
+//! tasks are, and one that cannot use all executors goes first where it can run:
+//! shares are max-min fair.
+//!
+//! A task in flight counts as long as such tasks have run, and
+//! [`SHARE_MEMORY_MICROS`] where nobody knows or they run for longer: that is what
+//! a slot that is held all the time comes to, so that instances with long tasks
+//! share slots, and none takes all that come free. When the task ends, the time
+//! that it ran takes that place, at most as long.
+//!
+//! An instance that comes anew begins where others are served. Who was idle has
+//! no claim on the time that others used meanwhile.
+//!
+//! The past is never written down again. What is added now counts more instead,
+//! by a factor that doubles in the time that halves the past
+//! (forward decay: Cormode et al., ICDE 2009), and the order of levels
+//! changes only as they are added to. Only tasks in flight are to be counted
+//! anew from time to time, those of instances whose turn it is.
+
+use crate::limits::SHARE_HALF_MICROS;
+use crate::task::Time;
+
+/// How long what was used counts on average: a slot that is held for ever has
+/// this much processor time in its instance's level. The half-life over ln 2.
+pub(super) const SHARE_MEMORY_MICROS: u64 = SHARE_HALF_MICROS * 1_000 / 693;
+
+/// In how many steps the past comes to count half.
+const STEPS: u64 = 64;
+/// Half-lives after which all levels are written down, so that they stay small.
+const EPOCH_HALVES: u64 = 32;
+
+/// An instance's place among those with ready tasks: its level and, of those
+/// whose level is the same, the one whose last turn is longest ago first.
+pub(super) type HungryKey = (u128, u64);
+
+/// What an instance uses and has used, in thousandths of a processor times
+/// microseconds.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// What its tasks in flight count.
+    in_flight: u128,
+    /// What those that ended count, times the factor of the time.
+    received: u128,
+    /// Its last turn.
+    turn: u64,
+    /// The factor that its level was last listed with.
+    listed_with: u128,
+}
+
+impl Share {
+    /// Tasks that weigh so much are sent, each for about so long.
+    pub(super) fn send(&mut self, weight: u128, counted_micros: u64) {
+        let more = weight.saturating_mul(u128::from(counted_micros));
+        self.in_flight = self.in_flight.saturating_add(more);
+    }
+
+    /// Tasks that were sent are in flight no longer.
+    pub(super) fn take_back(&mut self, weight: u128, counted_micros: u64) {
+        let less = weight.saturating_mul(u128::from(counted_micros));
+        self.in_flight = self.in_flight.saturating_sub(less);
+    }
+
+    /// Tasks that were sent have run for so long each.
+    pub(super) fn end(&mut self, weight: u128, counted_micros: u64, micros: u64, factor: u128) {
+        self.take_back(weight, counted_micros);
+        let micros = u128::from(micros.min(SHARE_MEMORY_MICROS));
+        let more = weight.saturating_mul(micros).saturating_mul(factor);
+        self.received = self.received.saturating_add(more);
+    }
+
+    /// It has ready tasks again, beside others that have received so much. It is
+    /// not behind them, or it would have all that comes free until it was given
+    /// as much.
+    pub(super) fn come(&mut self, received: u128) {
+        self.received = self.received.max(received);
+    }
+
+    /// Its place among those with ready tasks, noted as listed.
+    pub(super) fn list(&mut self, factor: u128) -> HungryKey {
+        self.listed_with = factor;
+        self.key()
+    }
+
+    /// Its place as it was last listed, if nothing has changed but the time.
+    pub(super) fn key(&self) -> HungryKey {
+        (self.level(self.listed_with), self.turn)
+    }
+
+    /// Whether it is listed where it belongs at a time of this factor.
+    pub(super) fn is_listed_with(&self, factor: u128) -> bool {
+        self.listed_with == factor || self.in_flight == 0
+    }
+
+    fn level(&self, factor: u128) -> u128 {
+        self.received.saturating_add(self.in_flight.saturating_mul(factor))
+    }
+
+    fn write_down(&mut self, halves: u32) {
+        self.received = write_down(self.received, halves);
+    }
+}
+
+/// How long each of tasks counts in flight: as long as such tasks have run, else
+/// as their user expects.
+pub(super) fn counted_micros(measured: Option<u64>, expected: Option<u64>) -> u64 {
+    measured.or(expected).unwrap_or(u64::MAX).min(SHARE_MEMORY_MICROS)
+}
+
+fn write_down(level: u128, halves: u32) -> u128 {
+    level.checked_shr(halves).unwrap_or(0)
+}
+
+/// The factor of the time, and whose turn it was.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Half-lives by which all levels have been written down.
+    halves: u64,
+    last: u64,
+    /// The factor at the last turn.
+    factor: u128,
+    /// The least that instances had received whose turn it was at that factor,
+    /// and at the one before.
+    least: u128,
+    least_before: u128,
+}
+
+impl Turns {
+    /// What is added at this time counts so many times.
+    pub(super) fn factor(&self, now: Time) -> u128 {
+        let step = now.0 / (SHARE_HALF_MICROS / STEPS);
+        let halves = (step / STEPS).saturating_sub(self.halves).min(2 * EPOCH_HALVES);
+        u128::from(STEPS + step % STEPS) << halves
+    }
+
+    /// It is an instance's turn.
+    pub(super) fn take(&mut self, share: &mut Share, factor: u128) {
+        self.last += 1;
+        share.turn = self.last;
+        if self.factor != factor {
+            self.factor = factor;
+            self.least_before = std::mem::replace(&mut self.least, share.received);
+        }
+        self.least = self.least.min(share.received);
+    }
+
+    /// What instances have received that are served now.
+    pub(super) fn received(&self) -> u128 {
+        self.least.min(self.least_before)
+    }
+
+    /// By how many half-lives all levels are to be written down now, if they are.
+    pub(super) fn due(&mut self, now: Time) -> Option<WriteDown> {
+        let halves = now.0 / SHARE_HALF_MICROS;
+        let over = halves.saturating_sub(self.halves);
+        if over < EPOCH_HALVES {
+            return None;
+        }
+        self.halves = halves;
+        let due = WriteDown(u32::try_from(over).unwrap_or(u32::MAX));
+        due.level(&mut self.least);
+        due.level(&mut self.least_before);
+        Some(due)
+    }
+}
+
+/// All levels are to be divided by two to this power.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WriteDown(u32);
+
+impl WriteDown {
+    pub(super) fn share(self, share: &mut Share) {
+        share.write_down(self.0);
+    }
+
+    fn level(self, level: &mut u128) {
+        *level = write_down(*level, self.0);
+    }
+}
