@@ -47,6 +47,7 @@ mod remake;
 mod replicate;
 mod room;
 mod roster;
+mod runnable;
 mod share;
 mod shelf;
 mod standstill;
@@ -79,7 +80,7 @@ use readership::Readership;
 use replicate::Copies;
 use room::Room;
 use roster::Roster;
-use share::{HungryKey, Turns};
+use runnable::Runnable;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subscriptions::Subscriptions;
 use unoffered::Unoffered;
@@ -120,11 +121,7 @@ pub struct Dispatcher {
     ended: Ended,
     needs: Needs,
     next_batch: u64,
-    /// Instances with ready tasks that may be dispatched, whose turn it is first.
-    hungry: BTreeSet<(HungryKey, InstanceId)>,
-    turns: Turns,
-    /// Instances that may be in the wrong place there.
-    stale_hungry: Vec<InstanceId>,
+    runnable: Runnable,
     /// Executors with free room, the one free longest first.
     available: BTreeMap<u64, ExecutorId>,
     next_turn: u64,
@@ -276,7 +273,7 @@ impl Dispatcher {
             self.fail_fast();
             self.fail_stuck();
             self.withdraw_idle();
-            self.settle_hungry();
+            self.place_marked_instances();
             while std::mem::take(&mut self.unplaced) {
                 self.place();
             }

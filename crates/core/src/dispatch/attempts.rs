@@ -302,7 +302,7 @@ impl Dispatcher {
                 }
             }
             self.lose_waiting(id, &wanted, tries, executor);
-            self.refresh_hungry(id);
+            self.runnable.mark(id);
         }
     }
 

@@ -137,6 +137,6 @@ impl Dispatcher {
                 self.end_unrun(id, (first, count), Outcome::Cancelled, tries);
             }
         }
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 }

@@ -107,20 +107,19 @@ impl Dispatcher {
             let flying = in_flight.remove(&instance.id).unwrap_or_default();
             check_instance(instance, &flying)?;
             self.check_needs(instance)?;
-            if self.stale_hungry.contains(&instance.id) {
+            if self.runnable.is_stale(instance.id) {
                 continue;
             }
-            let listed =
-                instance.hungry_key.is_some_and(|key| self.hungry.contains(&(key, instance.id)));
-            let hungry = instance.ready > 0 && !self.is_clogged(instance);
-            ensure!(hungry == listed, "instance {}: hungry but not listed, or not", instance.id);
-            let own = instance.share.key();
-            let key = instance.hungry_key.unwrap_or(own);
-            ensure!(key == own, "instance {}: listed under a stale key", instance.id);
+            let is_runnable = instance.ready > 0 && !self.is_clogged(instance);
+            ensure!(
+                is_runnable == self.runnable.contains(instance.id, &instance.share),
+                "instance {}: runnable but not listed under its turn, or not",
+                instance.id
+            );
         }
         ensure!(in_flight.is_empty(), "tasks of a destroyed instance are in flight");
         if self.instances.is_empty() {
-            ensure!(self.hungry.is_empty(), "an instance that is gone is hungry");
+            ensure!(self.runnable.len() == 0, "an instance that is gone is runnable");
             ensure!(self.prefetched.is_empty(), "tasks that are gone are prefetched");
             ensure!(self.reserved.is_empty(), "an executor is emptied for nothing");
             ensure!(

@@ -459,7 +459,7 @@ impl Dispatcher {
             self.drop_pages(places);
             self.weigh(id);
             if clogged {
-                self.refresh_hungry(id);
+                self.runnable.mark(id);
                 self.unplaced = true;
             }
         }

@@ -46,7 +46,7 @@ impl Dispatcher {
     /// What there is to do. Costs O(queues + tasks' runs that executors have).
     pub fn demand(&mut self, now: Time) -> Demand {
         self.now = self.now.max(now);
-        self.settle_hungry();
+        self.place_marked_instances();
         self.tally.were_busy(self.now, self.busy);
         let mut demand = Demand {
             submitted: self.tally.submitted,
@@ -55,8 +55,8 @@ impl Dispatcher {
             durations: std::mem::take(&mut self.tally.durations),
             ..Demand::default()
         };
-        for (_, id) in &self.hungry {
-            let Some(instance) = self.instances.get(id) else { continue };
+        for id in self.runnable.ids() {
+            let Some(instance) = self.instances.get(&id) else { continue };
             for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
                 let need = &self.needs[need].resources;
                 let estimate = queue.estimate(&instance.batches, queue.measured);

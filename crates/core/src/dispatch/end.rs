@@ -54,7 +54,7 @@ impl Dispatcher {
             }
         }
         self.to_deliver.insert(id);
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// Tasks end that all run again, or none of them does. Those that fail with
@@ -158,7 +158,7 @@ impl Dispatcher {
             self.end(id, finished);
         }
         self.to_deliver.insert(id);
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// Counts ended tasks off their batches; those all of whose tasks have

@@ -207,7 +207,7 @@ impl Dispatcher {
         }
         let instances: BTreeSet<InstanceId> = held.iter().map(|held| held.instance).collect();
         for instance in instances {
-            self.refresh_hungry(instance);
+            self.runnable.mark(instance);
         }
     }
 
@@ -349,8 +349,8 @@ impl Dispatcher {
         instance.dispatched -= run.count;
         let weight = need.weight(run.count);
         instance.usage -= weight;
-        let factor = self.turns.factor(self.now);
-        instance.share.end(weight, run.counted_micros, micros, factor);
+        let took = (run.counted_micros, micros);
+        self.runnable.end(&mut instance.share, weight, took, self.now);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
             instance.queues.measure(&key_of(need, run.need), micros, run.count);
         }
@@ -404,7 +404,7 @@ impl Dispatcher {
             };
             self.end(report.instance, finished(first, count, outcome));
         }
-        self.refresh_hungry(report.instance);
+        self.runnable.mark(report.instance);
     }
 
     /// Tasks come back unstarted: they are ready again as they were. Returns
@@ -439,7 +439,7 @@ impl Dispatcher {
         for (first, count) in live {
             self.requeue(id, first, count, run.class, tries);
         }
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     pub(super) fn requeue(
@@ -455,7 +455,7 @@ impl Dispatcher {
             let key = instance.push_ready(&self.needs, &mut self.index, run);
             self.attempts.note(id, first, count, tries, None);
             self.located.grew(id, key);
-            self.refresh_hungry(id);
+            self.runnable.mark(id);
             self.unplaced = true;
         }
     }
@@ -496,7 +496,7 @@ impl Dispatcher {
             }
             let of_run = (run.first, run.count);
             self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);
-            self.refresh_hungry(instance);
+            self.runnable.mark(instance);
         }
         self.unplaced = true;
     }

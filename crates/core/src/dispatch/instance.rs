@@ -7,7 +7,7 @@ use super::line::Line;
 use super::located::{Located, Past};
 use super::needs::{Need, NeedId, Needs};
 use super::queues::{Pace, Queues, key_of};
-use super::share::{HungryKey, Share};
+use super::share::Share;
 use super::submitters::Submitters;
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
@@ -197,8 +197,6 @@ pub(super) struct Instance {
     pub(super) usage: u128,
     /// Whose turn it is follows from this.
     pub(super) share: Share,
-    /// The key under which the dispatcher's `hungry` holds this instance.
-    pub(super) hungry_key: Option<HungryKey>,
     /// Task → how many tasks it still waits for.
     pub(super) missing: BTreeMap<u64, u32>,
     /// Task → tasks that wait for it.
@@ -234,7 +232,6 @@ impl Instance {
             dispatched: 0,
             usage: 0,
             share: Share::default(),
-            hungry_key: None,
             missing: BTreeMap::new(),
             dependents: BTreeMap::new(),
             finished: RunSet::default(),

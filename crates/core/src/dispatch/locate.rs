@@ -364,7 +364,7 @@ impl Dispatcher {
         }
         instance.ready -= 1;
         if self.hold_back(id, taken.task, past.tries, to) {
-            self.refresh_hungry(id);
+            self.runnable.mark(id);
             return;
         }
         let Some(instance) = self.instances.get_mut(&id) else { return };
@@ -408,9 +408,7 @@ impl Dispatcher {
         );
         instance.dispatched += 1;
         instance.usage += need.weight(1);
-        let factor = self.turns.factor(self.now);
-        self.turns.take(&mut instance.share, factor);
-        instance.share.send(need.weight(1), counted_micros);
+        self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
         let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
         if let Some(executor) = self.executors.find_mut(&to) {
             executor.order.assign.push(Assigned {
@@ -425,7 +423,7 @@ impl Dispatcher {
             });
         }
         self.ordered.insert(to);
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// The data of one task for the executor that is to run it, with hints

@@ -312,7 +312,7 @@ impl Dispatcher {
             let was_clogged = instance.is_clogged();
             kept = instance.results.end_page(from, place);
             if instance.is_clogged() != was_clogged {
-                self.refresh_hungry(id);
+                self.runnable.mark(id);
                 self.unplaced = true;
             }
         }
@@ -332,14 +332,14 @@ impl Dispatcher {
     pub(super) fn weigh(&mut self, id: InstanceId) {
         let bytes = self.instances.get(&id).map_or(0, |instance| instance.results.bytes());
         if self.paging.weigh(id, bytes) {
-            self.refresh_all_hungry();
+            self.mark_all_runnable();
         }
     }
 
     /// What holds dispatch up for all instances has begun or ended.
-    pub(super) fn refresh_all_hungry(&mut self) {
+    pub(super) fn mark_all_runnable(&mut self) {
         let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.refresh_hungry(id));
+        ids.into_iter().for_each(|id| self.runnable.mark(id));
         self.unplaced = true;
     }
 

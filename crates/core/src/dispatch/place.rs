@@ -11,7 +11,8 @@ use super::instance::{Instance, QueueKey, ReadyRun};
 use super::locate::{announce, demands_of, unlocated_data};
 use super::needs::{Need, NeedId};
 use super::queues::Pace;
-use super::share::{HungryKey, counted_micros};
+use super::runnable::Entry;
+use super::share::counted_micros;
 use super::{Action, Assigned, Dispatcher, Order};
 use crate::limits::{
     LOOK_NEEDS_MAX, OBSTACLE_NEEDS_MAX, ORDER_BYTES_MAX, ORDER_DATA_TASKS_MAX,
@@ -20,12 +21,11 @@ use crate::limits::{
 };
 use crate::result::Outcome;
 use crate::task::{ExecutorId, InstanceId, Resources, Rows, TaskId};
-use std::ops::Bound;
 
 impl Dispatcher {
     /// Gives ready tasks to executors with room, as far as both go.
     pub(super) fn place(&mut self) {
-        self.settle_hungry();
+        self.place_marked_instances();
         if self.comeback.until().is_some() {
             return;
         }
@@ -64,16 +64,16 @@ impl Dispatcher {
     /// Whether a task is ready that some executor may still take.
     fn has_unblocked(&mut self) -> bool {
         let instances = &mut self.instances;
-        self.hungry
-            .iter()
-            .any(|(_, id)| instances.get_mut(id).is_some_and(|found| found.queues.has_open()))
+        self.runnable
+            .ids()
+            .any(|id| instances.get_mut(&id).is_some_and(|found| found.queues.has_open()))
     }
 
     /// Tasks that need no CPU may go to executors that have none free.
     fn serve_busy(&mut self) {
         let any_slotless = |dispatcher: &Dispatcher| {
-            dispatcher.hungry.iter().any(|(_, id)| {
-                dispatcher.instances[id].queues.open().any(|(key, queue)| {
+            dispatcher.runnable.ids().any(|id| {
+                dispatcher.instances[&id].queues.open().any(|(key, queue)| {
                     queue.len > 0
                         && queue.blocked_since.is_none()
                         && dispatcher.needs[key.1].is_slotless()
@@ -96,8 +96,8 @@ impl Dispatcher {
     /// All available executors were looked at: what is still ready fits none.
     fn block_queues(&mut self) {
         let now = self.now;
-        for (_, id) in &self.hungry {
-            let Some(instance) = self.instances.get_mut(id) else { continue };
+        for id in self.runnable.ids() {
+            let Some(instance) = self.instances.get_mut(&id) else { continue };
             instance.queues.block(now);
         }
     }
@@ -114,14 +114,14 @@ impl Dispatcher {
             if !self.located.is_empty() {
                 self.note_busy(id);
             }
-            let shares = self.hungry.len() as u64;
-            let mut next = self.next_hungry(None);
+            let shares = self.runnable.len() as u64;
+            let mut next = self.next_runnable(None);
             let mut terms = Terms { gained, shares, goes_ahead: true, is_awaited: false };
             while let Some(entry) = next {
                 if self.assign(id, entry.1, &mut terms) {
                     break;
                 }
-                next = self.next_hungry(Some(entry));
+                next = self.next_runnable(Some(entry));
             }
             if next.is_none() {
                 break;
@@ -132,31 +132,26 @@ impl Dispatcher {
 
     /// The instance whose turn it is, or is after another's. What is in flight
     /// is counted anew of those that come before it, as time has passed.
-    fn next_hungry(
-        &mut self,
-        after: Option<(HungryKey, InstanceId)>,
-    ) -> Option<(HungryKey, InstanceId)> {
-        let factor = self.turns.factor(self.now);
-        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+    fn next_runnable(&mut self, after: Option<Entry>) -> Option<Entry> {
         loop {
-            let next = self.hungry.range((after, Bound::Unbounded)).next().copied()?;
-            let is_listed = |found: &Instance| found.share.is_listed_with(factor);
-            if self.instances.get(&next.1).is_none_or(is_listed) {
+            let next = self.runnable.next(after)?;
+            let is_current = |found: &Instance| self.runnable.is_current(&found.share, self.now);
+            if self.instances.get(&next.1).is_none_or(is_current) {
                 return Some(next);
             }
-            self.list_hungry(next.1);
+            self.place_instance(next.1);
         }
     }
 
     /// Halves all levels, as often as the time that has passed says, when they
     /// have grown large.
     pub(super) fn write_levels_down(&mut self) {
-        let Some(due) = self.turns.due(self.now) else { return };
+        let Some(due) = self.runnable.due(self.now) else { return };
         for instance in self.instances.values_mut() {
             due.share(&mut instance.share);
         }
-        let hungry: Vec<InstanceId> = self.hungry.iter().map(|(_, id)| *id).collect();
-        hungry.into_iter().for_each(|id| self.list_hungry(id));
+        let all: Vec<InstanceId> = self.runnable.ids().collect();
+        all.into_iter().for_each(|id| self.place_instance(id));
     }
 
     /// No executor need be emptied for a queue that has emptied itself, or by
@@ -168,10 +163,10 @@ impl Dispatcher {
             let Some(executor) = self.executors.find_mut(id) else { continue };
             let Some((instance, key)) = executor.reserved else { continue };
             let instance = self.instances.get_mut(&instance);
-            let hungry = instance.as_ref().is_some_and(|found| found.hungry_key.is_some());
+            let listed = instance.as_ref().and_then(|found| found.share.listed());
             let queue = instance.and_then(|instance| instance.queues.find_mut(&key));
             if let Some(queue) = queue.filter(|queue| queue.reserved == Some(*id)) {
-                if queue.len > 0 && hungry && executor.takes_tasks() {
+                if queue.len > 0 && listed.is_some() && executor.takes_tasks() {
                     continue;
                 }
                 queue.reserved = None;
@@ -408,16 +403,15 @@ impl Dispatcher {
             sent += run.count;
         }
         if sent > 0 {
-            let factor = self.turns.factor(self.now);
-            self.turns.take(&mut instance.share, factor);
-            instance.share.send(need.weight(sent), counted_micros);
+            let weight = need.weight(sent);
+            self.runnable.serve(&mut instance.share, weight, counted_micros, self.now);
         }
         instance.ready -= sent;
         instance.dispatched += sent;
         instance.usage += need.weight(sent);
         if sent > 0 {
             self.ordered.insert(executor_id);
-            self.list_hungry(instance_id);
+            self.place_instance(instance_id);
         }
         sent
     }
@@ -480,7 +474,7 @@ impl Dispatcher {
                     self.end_unrun(id, tasks, Outcome::Unschedulable, run.tries);
                 }
             }
-            self.list_hungry(id);
+            self.place_instance(id);
         }
     }
 
@@ -489,8 +483,8 @@ impl Dispatcher {
     fn unoffered_queues(&self) -> Vec<((InstanceId, QueueKey), u64)> {
         let mut unoffered = Vec::new();
         // Without any executor nobody knows what there will be.
-        for (_, id) in self.hungry.iter().filter(|_| !self.executors.is_empty()) {
-            let instance = &self.instances[id];
+        for id in self.runnable.ids().filter(|_| !self.executors.is_empty()) {
+            let instance = &self.instances[&id];
             let Some(micros) = instance.options.fail_unschedulable_micros else { continue };
             let queues = instance.queues.iter().filter(|(key, queue)| {
                 queue.len > 0
@@ -498,7 +492,7 @@ impl Dispatcher {
                     && !self.could_run(key.1)
                     && !self.unoffered.can_be_obtained(&self.needs[key.1].resources)
             });
-            unoffered.extend(queues.map(|(key, _)| ((*id, key), micros)));
+            unoffered.extend(queues.map(|(key, _)| ((id, key), micros)));
         }
         unoffered
     }
@@ -563,49 +557,27 @@ impl Dispatcher {
         }
     }
 
-    /// Notes that an instance may belong elsewhere among those with ready
-    /// tasks: a thousand results move it once.
-    pub(super) fn refresh_hungry(&mut self, id: InstanceId) {
-        if self.stale_hungry.last() != Some(&id) {
-            self.stale_hungry.push(id);
+    /// Puts the instances that were marked where they belong.
+    pub(super) fn place_marked_instances(&mut self) {
+        while let Some(id) = self.runnable.pop_stale() {
+            self.place_instance(id);
         }
     }
 
-    /// Puts the instances that were noted where they belong.
-    pub(super) fn settle_hungry(&mut self) {
-        while let Some(id) = self.stale_hungry.pop() {
-            self.list_hungry(id);
-        }
-    }
-
-    /// Puts an instance where it belongs among those with ready tasks.
-    fn list_hungry(&mut self, id: InstanceId) {
+    /// Puts an instance where it belongs among the runnable ones.
+    fn place_instance(&mut self, id: InstanceId) {
         let is_full = self.holds_dispatch();
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        let is_hungry = instance.ready > 0 && !is_full && !instance.is_clogged();
-        let factor = self.turns.factor(self.now);
-        if is_hungry && instance.hungry_key.is_none() {
-            instance.share.come(self.turns.received());
-        }
-        let key = is_hungry.then(|| instance.share.list(factor));
-        if key != instance.hungry_key {
-            if let Some(old) = instance.hungry_key {
-                self.hungry.remove(&(old, id));
-            }
-            if let Some(new) = key {
-                self.hungry.insert((new, id));
-            }
-            if instance.hungry_key.is_none() {
-                // Executors may have gained room while it was not looked at.
-                instance.queues.unblock(&self.needs);
-                if instance.options.policy.policy.knows_places() {
-                    let queues = instance.queues.iter();
-                    for (key, _) in queues.filter(|(_, queue)| queue.located.is_some()) {
-                        self.located.grew(id, Some(key));
-                    }
+        let is_runnable = instance.ready > 0 && !is_full && !instance.is_clogged();
+        if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
+            // Executors may have gained room while it was not looked at.
+            instance.queues.unblock(&self.needs);
+            if instance.options.policy.policy.knows_places() {
+                let queues = instance.queues.iter();
+                for (key, _) in queues.filter(|(_, queue)| queue.located.is_some()) {
+                    self.located.grew(id, Some(key));
                 }
             }
-            instance.hungry_key = key;
         }
     }
 }

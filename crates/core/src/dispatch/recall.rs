@@ -74,10 +74,10 @@ impl Dispatcher {
         if self.prefetched.is_empty() {
             return;
         }
-        let share = self.executors.cpus_milli() / (self.hungry.len() as u128).max(1);
+        let share = self.executors.cpus_milli() / (self.runnable.len() as u128).max(1);
         let mut due = Vec::new();
-        for (_, id) in self.hungry.iter().take(DUE_INSTANCES_MAX) {
-            let instance = &self.instances[id];
+        for id in self.runnable.ids().take(DUE_INSTANCES_MAX) {
+            let instance = &self.instances[&id];
             let Some((key, since)) = instance.queues.first_blocked(&self.needs) else {
                 continue;
             };
@@ -85,7 +85,7 @@ impl Dispatcher {
             if at > self.now {
                 self.recall_check = Some(self.recall_check.map_or(at, |check| check.min(at)));
             } else {
-                due.push((*id, key, instance.usage < share));
+                due.push((id, key, instance.usage < share));
             }
         }
         for (id, key, has_less) in due {

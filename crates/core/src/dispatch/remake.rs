@@ -156,7 +156,7 @@ impl Dispatcher {
         for maker in lost.into_keys() {
             instance.dependents.entry(maker).or_default().push(task);
         }
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// A task that has ended runs again, for an object that it made.
@@ -196,7 +196,7 @@ impl Dispatcher {
         self.located.grew(id, key);
         self.journal(Record::Remade { instance: id, task: TaskId(task), times });
         self.to_deliver.insert(id);
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
         self.unplaced = true;
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Dispatcher {
             }
         }
         self.settle_batches(id, task, 1);
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// Takes a task from an executor, if it has it.

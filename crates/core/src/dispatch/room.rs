@@ -142,7 +142,7 @@ impl Dispatcher {
     pub(super) fn disk_measured(&mut self, disk: Disk) {
         let snapshot_bytes = self.snapshot_bytes();
         if self.room.measure(disk, snapshot_bytes) {
-            self.refresh_all_hungry();
+            self.mark_all_runnable();
         }
     }
 

@@ -35,9 +35,9 @@ const STEPS: u64 = 64;
 /// Half-lives after which all levels are written down, so that they stay small.
 const EPOCH_HALVES: u64 = 32;
 
-/// An instance's place among those with ready tasks: its level and, of those
+/// An instance's place among the runnable ones: its level and, of those
 /// whose level is the same, the one whose last turn is longest ago first.
-pub(super) type HungryKey = (u128, u64);
+pub(super) type TurnKey = (u128, u64);
 
 /// What an instance uses and has used, in thousandths of a processor times
 /// microseconds.
@@ -49,6 +49,8 @@ pub(super) struct Share {
     received: u128,
     /// Its last turn.
     turn: u64,
+    /// Its place among the runnable instances, if it is one of them.
+    listed: Option<TurnKey>,
     /// The factor that its level was last listed with.
     listed_with: u128,
 }
@@ -81,14 +83,22 @@ impl Share {
         self.received = self.received.max(received);
     }
 
-    /// Its place among those with ready tasks, noted as listed.
-    pub(super) fn list(&mut self, factor: u128) -> HungryKey {
-        self.listed_with = factor;
-        self.key()
+    /// Its place among the runnable instances, noted as listed.
+    pub(super) fn list(&mut self, is_runnable: bool, factor: u128) -> Option<TurnKey> {
+        if is_runnable {
+            self.listed_with = factor;
+        }
+        self.listed = is_runnable.then(|| self.key());
+        self.listed
+    }
+
+    /// Its place as it was last listed; `None` if it is not runnable.
+    pub(super) fn listed(&self) -> Option<TurnKey> {
+        self.listed
     }
 
     /// Its place as it was last listed, if nothing has changed but the time.
-    pub(super) fn key(&self) -> HungryKey {
+    pub(super) fn key(&self) -> TurnKey {
         (self.level(self.listed_with), self.turn)
     }
 

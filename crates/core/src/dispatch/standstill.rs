@@ -31,7 +31,7 @@ impl Dispatcher {
     /// Sends the first task of a queue if it would wait in vain.
     fn send_first(&mut self, id: InstanceId, key: QueueKey) -> Option<ExecutorId> {
         let need = &self.needs[key.1];
-        let instance = self.instances.get(&id).filter(|found| found.hungry_key.is_some())?;
+        let instance = self.instances.get(&id).filter(|found| found.share.listed().is_some())?;
         let (executors, available) = (&self.executors, &self.available);
         let lasts_micros = self.user_estimate(id, key);
         let (index, now) = (&self.index, self.now);

@@ -265,7 +265,7 @@ impl Dispatcher {
         for (task, outcome, detail) in doomed {
             self.end_unrun_for(id, task, outcome, detail);
         }
-        self.refresh_hungry(id);
+        self.runnable.mark(id);
     }
 
     /// Returns the queue if data decides where the tasks go.
@@ -318,9 +318,7 @@ impl Dispatcher {
             }
         }
         self.lifetimes.end(id);
-        if let Some(key) = instance.hungry_key {
-            self.hungry.remove(&(key, id));
-        }
+        self.runnable.remove(id, &instance.share);
         self.to_deliver.remove(&id);
         for executor in self.executors.values_mut() {
             // The executors behind the last one with tasks are not looked at.

@@ -89,8 +89,8 @@ impl Dispatcher {
         };
         is_idle
             && !self.index.is_anything_coming()
-            && self.hungry.iter().any(|(_, id)| {
-                let Some(instance) = self.instances.get(id) else { return false };
+            && self.runnable.ids().any(|id| {
+                let Some(instance) = self.instances.get(&id) else { return false };
                 let mut ready = instance.queues.iter().filter(|(_, queue)| queue.len > 0);
                 ready.any(|((_, need), queue)| {
                     let lasts = queue.user_estimate(&instance.batches);
