@@ -33,6 +33,7 @@ mod locate;
 mod located;
 mod names;
 mod needs;
+mod orders;
 mod outflow;
 mod outputs;
 mod pages;
@@ -43,6 +44,7 @@ mod rack;
 mod readership;
 mod recall;
 mod recover;
+mod registry;
 mod remake;
 mod replicate;
 mod room;
@@ -74,9 +76,11 @@ use lifetime::Lifetimes;
 use located::LocatedQueues;
 use names::Names;
 use needs::Needs;
+use orders::Orders;
 use outflow::Outflow;
 use pages::Paging;
 use readership::Readership;
+use registry::Registry;
 use replicate::Copies;
 use room::Room;
 use roster::Roster;
@@ -112,9 +116,7 @@ pub struct Dispatcher {
     unoffered: Unoffered,
     next_instance: u64,
     executors: Roster,
-    next_executor: u64,
-    by_connection: BTreeMap<ConnectionId, ExecutorId>,
-    by_incarnation: BTreeMap<u64, ExecutorId>,
+    registry: Registry,
     /// Names of executors that results refer to, those gone included.
     executor_names: Names,
     /// Submissions that are kept although all of their tasks have ended.
@@ -138,13 +140,7 @@ pub struct Dispatcher {
     deadlines: BTreeSet<(Time, ExecutorId)>,
     /// Executors that are left alone, and until when.
     suspended: BTreeSet<(Time, ExecutorId)>,
-    /// Executors for which an order is waiting to be sent.
-    ordered: BTreeSet<ExecutorId>,
-    /// Executors for which there is something that waits for their next order:
-    /// that their reports were taken in, or templates to forget.
-    to_tell: BTreeSet<ExecutorId>,
-    /// When they are told without one.
-    tell_due: Option<Time>,
+    orders: Orders,
     /// The instances whose results each connection receives.
     subscriptions: Subscriptions,
     outflow: Outflow,
@@ -295,7 +291,7 @@ impl Dispatcher {
         let recovery = self.comeback.until().map(|at| (at, "recovery"));
         let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
         let recall = self.recall_check.map(|at| (at, "recall"));
-        let news = self.tell_due.map(|at| (at, "news for executors"));
+        let news = self.orders.due().map(|at| (at, "news for executors"));
         let pages = self.paging.retry_at().map(|at| (at, "a page to write again"));
         let lifetime = self.lifetimes.next_check().map(|at| (at, "lifetime of an instance"));
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
@@ -316,10 +312,7 @@ impl Dispatcher {
             self.recall_check = None;
             self.unplaced = true;
         }
-        if self.tell_due.is_some_and(|at| at <= self.now) {
-            self.tell_due = None;
-            self.ordered.append(&mut self.to_tell);
-        }
+        self.orders.send_due(self.now);
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
         self.expire();

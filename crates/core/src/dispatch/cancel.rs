@@ -67,7 +67,7 @@ impl Dispatcher {
             let stopped = executor.cancel(id, &wanted);
             left = left.saturating_sub(stopped);
             if stopped > 0 {
-                self.ordered.insert(executor.id);
+                self.orders.send(executor.id);
             }
         }
         if *selection == Selection::All {

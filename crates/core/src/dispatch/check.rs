@@ -70,10 +70,8 @@ impl Dispatcher {
     /// # Errors
     /// Says what does not hold.
     pub fn check(&self) -> Result<(), CheckError> {
-        let awaited = self.to_tell.iter().all(|id| self.executors.contains_key(id));
-        ensure!(awaited, "an executor that is gone is to be told something");
-        let in_time = self.to_tell.is_empty() || self.tell_due.is_some();
-        ensure!(in_time, "an executor is never told what it is to be told");
+        let are_sent = self.orders.is_sound(|id| self.executors.contains_key(id));
+        ensure!(are_sent, "an order waits that is never sent, or is for nobody");
         self.check_outputs()?;
         self.check_subscriptions()?;
         let alive = self.lifetimes.ids().eq(self.instances.keys().copied());
@@ -129,8 +127,7 @@ impl Dispatcher {
             ensure!(self.needs.is_empty(), "needs outlive all instances");
         }
         if self.executors.is_empty() {
-            ensure!(self.by_connection.is_empty(), "a connection outlives its executor");
-            ensure!(self.by_incarnation.is_empty(), "an incarnation outlives its executor");
+            ensure!(self.registry.is_empty(), "a connection or incarnation outlives its executor");
             ensure!(self.available.is_empty(), "an executor that is gone is available");
             ensure!(self.fresh.is_empty(), "an executor that is gone gained room");
         }
@@ -139,7 +136,7 @@ impl Dispatcher {
             let listed = self.reserved.contains(id);
             ensure!(listed == executor.reserved.is_some(), "executor {id}: misreserved");
             let Some(connection) = executor.connection else { continue };
-            let mine = self.by_connection.get(&connection) == Some(id);
+            let mine = self.registry.of(connection) == Some(*id);
             ensure!(mine, "executor {id} is connected but not listed");
         }
         for (turn, id) in &self.available {

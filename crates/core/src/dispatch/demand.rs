@@ -134,7 +134,7 @@ impl Dispatcher {
         let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.leaving = true;
         executor.order.leave = true;
-        self.ordered.insert(id);
+        self.orders.send(id);
         self.unplaced = true;
         self.refresh_executor(id);
     }

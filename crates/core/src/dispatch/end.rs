@@ -248,7 +248,7 @@ impl Dispatcher {
             if let Some(executor) = self.executors.find_mut(&executor) {
                 executor.order.forget.push(batch);
                 let id = executor.id;
-                self.tell_soon(id);
+                self.orders.send_later(id, self.now);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::outputs::admit_overflow;
 use super::queues::key_of;
 use super::share::counted_micros;
 use super::{Action, ConnectionId, Dispatcher, Held, Join, Record, Update};
-use crate::limits::{HEARTBEAT_LOST_MICROS, RECONNECT_GRACE_MICROS, TELL_MICROS};
+use crate::limits::{HEARTBEAT_LOST_MICROS, RECONNECT_GRACE_MICROS};
 use crate::result::{Finished, Outcome, Report, Tries};
 use crate::runset::RunSet;
 use crate::task::{ExecutorId, InstanceId, TaskId, Time};
@@ -17,7 +17,7 @@ impl Dispatcher {
     /// An executor registers, or comes back with what it had. Each
     /// registration gets a number of its own.
     pub(super) fn join(&mut self, connection: ConnectionId, mut join: Join) {
-        if self.by_connection.contains_key(&connection) {
+        if self.registry.of(connection).is_some() {
             let reason = "an executor registered twice over one connection";
             self.actions.push_back(Action::Close { connection, reason });
             return;
@@ -30,8 +30,7 @@ impl Dispatcher {
         admit_overflow(join.incarnation, &mut join.reports);
         admit_held(&mut join.held);
         self.comeback.came(self.now, join.incarnation);
-        let id = ExecutorId(self.next_executor);
-        self.next_executor += 1;
+        let (id, before) = self.registry.register(connection, join.incarnation);
         let mut executor = Executor::new(id, join.incarnation, join.name.clone());
         executor.connection = Some(connection);
         executor.free = join.capacity.clone();
@@ -51,7 +50,6 @@ impl Dispatcher {
         executor.serves = join.serves;
         self.executor_names.insert(id, join.name);
         self.forget_names();
-        let before = self.by_incarnation.insert(join.incarnation, id);
         // Until it says what it holds, that is what it held.
         match before.filter(|_| has_cache) {
             Some(before) => self.index.rename(before, id),
@@ -70,7 +68,6 @@ impl Dispatcher {
                 executor.add(instance, run, &self.needs, 0);
             }
         }
-        self.by_connection.insert(connection, id);
         self.executors.insert(executor);
         self.watch(id, HEARTBEAT_LOST_MICROS);
         let mut unknown = Vec::new();
@@ -99,7 +96,7 @@ impl Dispatcher {
         }
         // It must hear that its reports were taken in even if there is nothing
         // to run.
-        self.ordered.insert(id);
+        self.orders.send(id);
         self.fresh.insert(id);
         self.unplaced = true;
         self.refresh_executor(id);
@@ -202,7 +199,7 @@ impl Dispatcher {
             for (first, count) in wanted.iter() {
                 let first = TaskId(first);
                 executor.order.disown.push(Held { instance: id, first, count, tries });
-                self.ordered.insert(executor.id);
+                self.orders.send(executor.id);
             }
         }
         let instances: BTreeSet<InstanceId> = held.iter().map(|held| held.instance).collect();
@@ -220,14 +217,14 @@ impl Dispatcher {
             if !instance.cancelling.is_empty()
                 && executor.cancel(instance.id, &instance.cancelling) > 0
             {
-                self.ordered.insert(id);
+                self.orders.send(id);
             }
         }
     }
 
     /// An executor speaks.
     pub(super) fn update(&mut self, connection: ConnectionId, mut update: Update) {
-        let Some(&id) = self.by_connection.get(&connection) else {
+        let Some(id) = self.registry.of(connection) else {
             self.actions.push_back(Action::Close {
                 connection,
                 reason: "an executor spoke before it registered, or after it was given up",
@@ -294,25 +291,17 @@ impl Dispatcher {
         self.executors.find(&id).is_some_and(|executor| executor.leaving)
     }
 
-    /// Sees to it that an executor hears that its update was taken in: with the
-    /// next order or, without one, after a moment, as it waits for nothing. One
-    /// that leaves waits for this.
+    /// Acknowledges an executor's update: with the next order or, without one,
+    /// after a moment, as it waits for nothing. One that leaves waits for this.
     fn acknowledge_update(&mut self, id: ExecutorId, has_reports: bool) {
         let leaving = self.executors.find(&id).is_some_and(|executor| executor.leaving);
         if leaving {
-            if has_reports || self.to_tell.contains(&id) {
-                self.ordered.insert(id);
+            if has_reports || self.orders.is_later(id) {
+                self.orders.send(id);
             }
         } else if has_reports {
-            self.tell_soon(id);
+            self.orders.send_later(id, self.now);
         }
-    }
-
-    /// Sends an executor what there is to tell it with its next order or,
-    /// without one, after a moment.
-    pub(super) fn tell_soon(&mut self, id: ExecutorId) {
-        self.to_tell.insert(id);
-        self.tell_due.get_or_insert(self.now.after(TELL_MICROS));
     }
 
     /// Takes in a report. Returns whether it was about tasks that the executor
@@ -464,7 +453,7 @@ impl Dispatcher {
     /// subscriptions end.
     pub(super) fn closed(&mut self, connection: ConnectionId) {
         self.unsubscribe(connection);
-        let Some(id) = self.by_connection.remove(&connection) else { return };
+        let Some(id) = self.registry.disconnect(connection) else { return };
         let now = self.now;
         let Some(executor) = self.executors.find_mut(&id) else { return };
         executor.connection = None;
@@ -480,7 +469,7 @@ impl Dispatcher {
     /// An executor is given up: its tasks run elsewhere.
     pub(super) fn lose_executor(&mut self, id: ExecutorId, reason: &'static str) {
         let Some(executor) = self.remove_executor(id, reason) else { return };
-        self.by_incarnation.remove(&executor.incarnation);
+        self.registry.forget(executor.incarnation);
         self.outputs.executor_gone(executor.incarnation);
         self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
         for ((instance, _), run) in executor.in_flight {
@@ -525,7 +514,7 @@ impl Dispatcher {
         self.tally.were_busy(self.now, self.busy);
         self.busy -= u64::from(executor.is_busy);
         if let Some(connection) = executor.connection {
-            self.by_connection.remove(&connection);
+            self.registry.disconnect(connection);
             self.actions.push_back(Action::Close { connection, reason });
         }
         if let Some(turn) = executor.turn {
@@ -541,8 +530,7 @@ impl Dispatcher {
         {
             queue.reserved = None;
         }
-        self.ordered.remove(&id);
-        self.to_tell.remove(&id);
+        self.orders.remove(id);
         self.fresh.remove(&id);
         self.reserved.remove(&id);
         Some(executor)

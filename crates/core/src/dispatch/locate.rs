@@ -422,7 +422,7 @@ impl Dispatcher {
                 data,
             });
         }
-        self.ordered.insert(to);
+        self.orders.send(to);
         self.runnable.mark(id);
     }
 
@@ -521,7 +521,7 @@ impl Dispatcher {
                 let located = self.locate(executor, &object);
                 if let Some(found) = self.executors.find_mut(&executor) {
                     found.order.data.get_or_insert_default().fetch.push(located);
-                    self.ordered.insert(executor);
+                    self.orders.send(executor);
                 }
             }
         }

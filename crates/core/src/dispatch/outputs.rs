@@ -262,8 +262,8 @@ impl Dispatcher {
     /// nothing, so that goes with the next order or after a moment.
     pub(super) fn tell_discards(&mut self) {
         for incarnation in std::mem::take(&mut self.outputs.pending) {
-            match self.by_incarnation.get(&incarnation) {
-                Some(id) => self.tell_soon(*id),
+            match self.registry.of_incarnation(incarnation) {
+                Some(id) => self.orders.send_later(id, self.now),
                 None if self.comeback.expects(incarnation) => {}
                 None => self.outputs.executor_gone(incarnation),
             }
@@ -278,7 +278,7 @@ impl Dispatcher {
         stream: Stream,
     ) -> Option<(Overflow, Option<ExecutorId>)> {
         let overflow = self.outputs.find(instance, task, stream)?;
-        Some((overflow, self.by_incarnation.get(&overflow.incarnation).copied()))
+        Some((overflow, self.registry.of_incarnation(overflow.incarnation)))
     }
 }
 

@@ -193,7 +193,7 @@ impl Dispatcher {
         instance_id: InstanceId,
         terms: &mut Terms,
     ) -> bool {
-        let connected = self.by_connection.len() as u64;
+        let connected = self.registry.connected();
         let share = self.executors.cpus_milli() / u128::from(terms.shares.max(1));
         let is_awaited = terms.is_awaited;
         let (mut after, mut looked) = (None, 0);
@@ -410,7 +410,7 @@ impl Dispatcher {
         instance.dispatched += sent;
         instance.usage += need.weight(sent);
         if sent > 0 {
-            self.ordered.insert(executor_id);
+            self.orders.send(executor_id);
             self.place_instance(instance_id);
         }
         sent
@@ -423,8 +423,7 @@ impl Dispatcher {
         self.release_unread();
         self.note_demands();
         self.tell_discards();
-        while let Some(id) = self.ordered.pop_first() {
-            self.to_tell.remove(&id);
+        while let Some(id) = self.orders.pop() {
             let Some(executor) = self.executors.find_mut(&id) else { continue };
             let Some(connection) = executor.connection else { continue };
             if self.demands.range(demands_of(id)).next().is_some() {
@@ -445,9 +444,7 @@ impl Dispatcher {
             }
         }
         self.tell_discards();
-        if self.to_tell.is_empty() {
-            self.tell_due = None;
-        }
+        self.orders.sent();
     }
 
     /// Fails ready tasks that no executor could run for long enough, for

@@ -56,7 +56,7 @@ impl Dispatcher {
                 executor.recalling = true;
                 executor.stalled = true;
                 executor.order.recall = count.div_ceil(2);
-                self.ordered.insert(id);
+                self.orders.send(id);
                 return;
             }
             self.recall_turn = turn + 1;
@@ -100,7 +100,7 @@ impl Dispatcher {
                 executor.recalling = true;
                 executor.stalled = true;
                 executor.order.recall = count;
-                self.ordered.insert(holder);
+                self.orders.send(holder);
             }
         }
     }

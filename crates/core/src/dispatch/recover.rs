@@ -250,7 +250,7 @@ impl Dispatcher {
                 }
             }
             Record::ExecutorSeen { executor, incarnation, name } => {
-                self.next_executor = self.next_executor.max(executor.0 + 1);
+                self.registry.recover(executor);
                 self.executor_names.insert(executor, name.clone());
                 self.comeback.expect(incarnation, executor, name);
             }
@@ -440,7 +440,7 @@ impl Dispatcher {
             records.push(Record::Created { instance: last, created, options });
             records.push(Record::Destroyed { instance: last });
         }
-        if let Some(last) = self.next_executor.checked_sub(1).map(ExecutorId)
+        if let Some(last) = self.registry.last()
             && !self.executors.contains_key(&last)
         {
             let name = self.executor_names.find(last).cloned().unwrap_or_default();

@@ -131,7 +131,7 @@ impl Dispatcher {
                 && let Some(executor) = self.executors.find_mut(&id)
             {
                 executor.order.data.get_or_insert_default().drop.push(object);
-                self.ordered.insert(id);
+                self.orders.send(id);
             }
         }
     }
@@ -269,7 +269,7 @@ impl Dispatcher {
             }
             self.settle_inputs(executor, id, run);
         }
-        self.ordered.insert(executor);
+        self.orders.send(executor);
         self.fresh.insert(executor);
         self.refresh_executor(executor);
         self.unplaced = true;
@@ -287,7 +287,7 @@ impl Dispatcher {
                 && let Some(executor) = self.executors.find_mut(&to)
             {
                 executor.order.data.get_or_insert_default().gone.push(id);
-                self.ordered.insert(to);
+                self.orders.send(to);
             }
         }
     }

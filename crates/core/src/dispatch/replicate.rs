@@ -290,7 +290,7 @@ impl Dispatcher {
     fn order_data(&mut self, id: ExecutorId, add: impl FnOnce(&mut DataOrder)) {
         if let Some(executor) = self.executors.find_mut(&id) {
             add(executor.order.data.get_or_insert_default());
-            self.ordered.insert(id);
+            self.orders.send(id);
         }
     }
 }

@@ -331,7 +331,7 @@ impl Dispatcher {
                     executor.release(&self.needs, run.need, run.count, true);
                 }
                 executor.order.disown.push(held);
-                self.ordered.insert(executor.id);
+                self.orders.send(executor.id);
                 self.fresh.insert(executor.id);
             }
         }

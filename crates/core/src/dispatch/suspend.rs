@@ -69,7 +69,7 @@ impl Dispatcher {
         executor.order.recall = executor.in_flight_count();
         executor.recalling = executor.order.recall > 0;
         executor.stalled |= executor.recalling;
-        self.ordered.insert(id);
+        self.orders.send(id);
         self.suspended.insert((until, id));
         self.refresh_executor(id);
     }

@@ -8,14 +8,14 @@ impl Dispatcher {
     /// Executors are listed where they belong, and whoever is to be told
     /// something is.
     pub(super) fn check_settled(&self) -> Result<(), CheckError> {
-        if !self.actions.is_empty() || !self.ordered.is_empty() || self.unplaced {
+        if !self.actions.is_empty() || !self.orders.is_sent() || self.unplaced {
             return Ok(());
         }
         for executor in self.executors.values() {
             let id = executor.id;
             let is_told = executor.connection.is_none()
                 || executor.order == Order::default()
-                || self.to_tell.contains(&id);
+                || self.orders.is_later(id);
             ensure!(is_told, "executor {id}: an order that is never sent");
             if !self.fresh.contains(&id) {
                 self.check_listed(executor)?;
