@@ -10,6 +10,7 @@ mod ahead;
 mod bundle;
 mod check;
 mod due;
+mod idle;
 mod kept;
 mod leave;
 mod load;
@@ -24,6 +25,7 @@ use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Report, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use ahead::Waits;
+use idle::IdleExit;
 use kept::Kept;
 use outbox::Outbox;
 use staging::{Data, TaskData};
@@ -265,6 +267,7 @@ pub struct Executor {
     allocation: Option<AllocationId>,
     /// When it leaves.
     leaves_at: Option<Time>,
+    idle: IdleExit,
     leaving: bool,
     told_leaving: bool,
     /// When it leaves at the latest, once nothing runs.
@@ -317,6 +320,7 @@ impl Executor {
             connected: false,
             allocation: None,
             leaves_at: None,
+            idle: IdleExit::default(),
             leaving: false,
             told_leaving: false,
             leave_by: None,
@@ -370,13 +374,20 @@ impl Executor {
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
         }
-        if self.leaving {
-            self.note_alone();
-        }
+        self.note_alone();
+        self.note_idle();
     }
 
     /// What to do next; `None` until the next event or timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
+        let action = self.next_action();
+        if action.is_none() {
+            self.note_idle();
+        }
+        action
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
         self.drain_stage();
         if self.actions.is_empty() && self.startable && !self.leaving {
             self.startable = false;
@@ -413,20 +424,12 @@ impl Executor {
         self.now
     }
 
-    /// Whether nothing is queued, running or unreported.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-            && self.running.is_empty()
-            && self.outbox.is_empty()
-            && !self.has_finishing()
-    }
-
     fn connect(&mut self) {
         if self.connected {
             self.outbox.disconnected();
         }
         self.connected = true;
+        self.idle.restart();
         self.told_leaving = false;
         self.last_spoke = self.now;
         self.tell_data_anew();

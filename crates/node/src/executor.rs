@@ -173,7 +173,9 @@ pub async fn run(
         random = Clock::start().now().0.to_le_bytes();
     }
     let incarnation = u64::from_le_bytes(random).max(1);
-    let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone());
+    let idle_micros = options.tenure.idle.map(|idle| idle.as_micros() as u64);
+    let mut core = Executor::new(incarnation, options.name.clone(), options.capacity.clone())
+        .with_idle_exit(idle_micros);
     let position = Position::new();
     let outputs = Outputs::new(options.overflow.clone(), incarnation, position.clone());
     let mut objects = None;
@@ -204,7 +206,6 @@ pub async fn run(
         left: false,
         refused: None,
         tenure: options.tenure,
-        idle_since: None,
         doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
@@ -254,11 +255,6 @@ pub async fn run(
             awake.end(&vigil);
         }
         driver.turn().await.map_err(ExecutorError::Host)?;
-        if driver.was_idle_for_long() && !leaving {
-            leaving = true;
-            driver.core.handle(driver.clock.now(), Event::Leave);
-            driver.turn().await.map_err(ExecutorError::Host)?;
-        }
     }
     position.leave();
     driver.tasks.stop();
@@ -272,7 +268,7 @@ pub async fn run(
         connector.abort();
         return Err(ExecutorError::Refused(reason));
     }
-    if driver.left || leaving {
+    if driver.core.is_leaving() {
         if driver.session.take().is_some() {
             drop(connected);
             // The session says farewell, unless the connection hangs.
@@ -324,25 +320,11 @@ struct Driver {
     /// Why the dispatcher does not take it in.
     refused: Option<String>,
     tenure: Tenure,
-    /// Since when there is nothing to do, if its idle time is limited.
-    idle_since: Option<tokio::time::Instant>,
     /// Ends that may be the scheduler's doing, and when they are believed.
     doubtful: VecDeque<(tokio::time::Instant, Ended)>,
 }
 
 impl Driver {
-    /// Whether it has had nothing to do for as long as it may. An executor
-    /// without a dispatcher is not idle: it waits for one.
-    fn was_idle_for_long(&mut self) -> bool {
-        let Some(limit) = self.tenure.idle else { return false };
-        if self.session.is_none() || !self.core.is_idle() {
-            self.idle_since = None;
-            return false;
-        }
-        let since = *self.idle_since.get_or_insert_with(tokio::time::Instant::now);
-        since.elapsed() >= limit
-    }
-
     /// What the dispatcher is to know of how long this executor stays.
     fn lease(&self) -> Lease {
         let left = |ends: std::time::Instant| {
@@ -360,9 +342,8 @@ impl Driver {
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
         let due = due.into_iter().chain(self.tasks.next_look()).min().map(Into::into);
-        let idle = self.idle_since.zip(self.tenure.idle).map(|(since, limit)| since + limit);
         let doubt = self.doubtful.front().map(|(until, _)| *until);
-        [due, idle, doubt].into_iter().flatten().min()
+        [due, doubt].into_iter().flatten().min()
     }
 
     fn hear(&mut self, said: FromSession) {

@@ -41,6 +41,7 @@ fn scenario(nodes: u64, dispatchers: u32) -> Scenario {
             speed: 1.0,
             from: Nanos(0),
             until: None,
+            idle_exit: None,
             cache: None,
             disk: None,
         }],

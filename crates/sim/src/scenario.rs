@@ -218,6 +218,9 @@ pub struct NodeGroup {
     pub from: Nanos,
     /// When their executors are killed, for good; `None` is never.
     pub until: Option<Nanos>,
+    /// Their executors leave when they have been idle for so long; `None` is
+    /// never.
+    pub idle_exit: Option<Nanos>,
     /// The cache of each; `None`: tasks read from the store themselves, in
     /// their slots.
     pub cache: Option<NodeCache>,

@@ -184,6 +184,7 @@ struct NodeFields {
     speed: f64,
     from: Option<Amount<Time>>,
     until: Option<Amount<Time>>,
+    idle_exit: Option<Amount<Time>>,
     cache: Option<Amount<Size>>,
     eviction: Option<String>,
     disk_read: Option<Amount<Rate>>,
@@ -464,7 +465,7 @@ impl InputFields {
 
 impl NodeFields {
     fn group(&self, cache_in_grid: bool) -> Result<NodeGroup, FieldError> {
-        let NodeFields { count, slots, speed, from, until, cache, .. } = *self;
+        let NodeFields { count, slots, speed, from, until, idle_exit, cache, .. } = *self;
         let eviction = match &self.eviction {
             None => Eviction::default(),
             Some(name) => {
@@ -481,8 +482,8 @@ impl NodeFields {
         };
         let cache = cache.map(|bytes| NodeCache { bytes, eviction });
         let disk = self.disk()?;
-        let (from, until) = (span(from), until.map(nanos));
-        Ok(NodeGroup { count, slots, speed, from, until, cache, disk })
+        let (from, until, idle_exit) = (span(from), until.map(nanos), idle_exit.map(nanos));
+        Ok(NodeGroup { count, slots, speed, from, until, idle_exit, cache, disk })
     }
 
     fn disk(&self) -> Result<Option<Disk>, FieldError> {

@@ -11,10 +11,12 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        let lease = self.leaves_at.filter(|_| !self.leaving).map(|at| (at, "end of the lease"));
+        let stays = !self.leaving;
+        let lease = self.leaves_at.filter(|_| stays).map(|at| (at, "end of the lease"));
+        let idle = self.idle.due().filter(|_| stays).map(|at| (at, "idle exit"));
         let reports = self.reports_held_until().map(|at| (at, "reports"));
         let (leave, stage) = (self.leave_timeout(), self.stage_timeout());
-        [deadline, heartbeat, lease, reports, leave, stage].into_iter().flatten().min()
+        [deadline, heartbeat, lease, idle, reports, leave, stage].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -27,12 +29,14 @@ impl Executor {
             self.deadlines.remove(&(at, key));
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
-        if self.leaves_at.is_some_and(|at| at <= self.now) {
+        if [self.leaves_at, self.idle.due()].into_iter().flatten().any(|at| at <= self.now) {
             self.leave();
         }
         self.handle_stage_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.outbox.heartbeat();
         }
+        self.note_alone();
+        self.note_idle();
     }
 }

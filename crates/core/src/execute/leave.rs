@@ -5,15 +5,24 @@ use crate::limits::{LEAVE_ALONE_MICROS_MAX, LEAVE_MICROS_MAX};
 use crate::task::Time;
 
 impl Executor {
+    /// Whether it has been asked to leave, or its time here is over.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
     /// Nothing more is started, and it goes as soon as it may.
     pub(super) fn leave(&mut self) {
         self.leaving = true;
         self.leave_by.get_or_insert(self.now.after(LEAVE_MICROS_MAX));
     }
 
-    /// Notes whether all that keeps it, now that it leaves, from going is a
-    /// dispatcher that is away.
+    /// If it leaves, notes whether all that keeps it from going is a dispatcher
+    /// that is away.
     pub(super) fn note_alone(&mut self) {
+        if !self.leaving {
+            return;
+        }
         let busy = !self.running.is_empty() || self.has_finishing();
         let alone = !self.left && !self.connected && !busy;
         let until = self.alone_until.unwrap_or(self.now.after(LEAVE_ALONE_MICROS_MAX));

@@ -280,13 +280,18 @@ impl World<'_> {
         Ok(())
     }
 
-    /// An executor has left: the job has ended when all of its have, and where
-    /// nodes are taken back one by one, the node is free at once.
+    /// An executor has left, for good if nobody starts executors on demand: the
+    /// job has ended when all of its have, and where nodes are taken back one by
+    /// one, the node is free at once.
     pub(super) fn node_leaves(&mut self, number: u32) -> Result<(), Broken> {
         let now = self.agenda.now;
         let is_whole =
             self.scenario.provision.as_ref().is_some_and(|provision| provision.queue.is_whole);
-        let Some(own) = &mut self.provisioning else { return Ok(()) };
+        let Some(own) = &mut self.provisioning else {
+            self.stop_node(number, false)?;
+            self.nodes[number as usize].down_until = Nanos(u64::MAX);
+            return Ok(());
+        };
         let Some(id) = own.queue.job_of(number) else { return Ok(()) };
         if is_whole {
             self.stop_node(number, false)?;

@@ -67,6 +67,7 @@ pub(super) struct Node {
     pub(super) incarnation: u64,
     number: u64,
     cache: Option<NodeCache>,
+    idle_exit: Option<Nanos>,
     pub(super) objects: Objects,
     /// The memory in front of its disk.
     pub(super) pages: Option<Pages>,
@@ -103,8 +104,15 @@ pub(super) struct Node {
     pub(super) registered: Option<Nanos>,
 }
 
-fn executor(incarnation: u64, number: u64, slots: u32, cache: Option<&NodeCache>) -> Executor {
-    let executor = Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots));
+fn executor(
+    incarnation: u64,
+    number: u64,
+    slots: u32,
+    cache: Option<&NodeCache>,
+    idle_exit: Option<Nanos>,
+) -> Executor {
+    let executor = Executor::new(incarnation, format!("node-{number}"), Resources::cpus(slots))
+        .with_idle_exit(idle_exit.map(|limit| limit.core().0));
     match cache {
         None => executor,
         Some(cache) => {
@@ -116,11 +124,13 @@ fn executor(incarnation: u64, number: u64, slots: u32, cache: Option<&NodeCache>
 
 impl Node {
     pub(super) fn new(number: u64, dispatcher: u32, group: &NodeGroup, speed: f64) -> Node {
+        let (slots, cache, idle_exit) = (group.slots, group.cache, group.idle_exit);
         Node {
-            machine: executor(number + 1, number, group.slots, group.cache.as_ref()),
+            machine: executor(number + 1, number, slots, cache.as_ref(), idle_exit),
             incarnation: number + 1,
             number,
-            cache: group.cache,
+            cache,
+            idle_exit,
             objects: Objects::default(),
             pages: None,
             dispatcher,
@@ -128,7 +138,7 @@ impl Node {
             turns: Turns::default(),
             busy_until: Nanos(0),
             is_joined: false,
-            slots: group.slots,
+            slots,
             speed,
             processes: Vec::new(),
             waiting: Vec::new(),
@@ -578,7 +588,8 @@ impl World<'_> {
         let incarnation = self.next_incarnation;
         let node = &mut self.nodes[number as usize];
         self.next_incarnation += 1;
-        node.machine = executor(incarnation, node.number, node.slots, node.cache.as_ref());
+        let (slots, cache, idle_exit) = (node.slots, node.cache.as_ref(), node.idle_exit);
+        node.machine = executor(incarnation, node.number, slots, cache, idle_exit);
         node.incarnation = incarnation;
         node.objects = Objects::default();
         if let Some(pages) = &mut node.pages {

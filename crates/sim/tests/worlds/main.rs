@@ -77,7 +77,8 @@ fn machine() -> Scenario {
 
 /// Nodes that are there from the beginning.
 fn nodes(count: u64, slots: u32, cache: Option<NodeCache>) -> NodeGroup {
-    NodeGroup { count, slots, speed: 1.0, from: Nanos(0), until: None, cache, disk: None }
+    let (from, until, idle_exit, disk) = (Nanos(0), None, None, None);
+    NodeGroup { count, slots, speed: 1.0, from, until, idle_exit, cache, disk }
 }
 
 /// Each task reads one of so many objects of 10 MB.
