@@ -9,7 +9,9 @@
 mod ahead;
 mod bundle;
 mod check;
+mod doubt;
 mod due;
+mod end;
 mod idle;
 mod kept;
 mod leave;
@@ -22,9 +24,11 @@ use crate::data::declared::Peer;
 use crate::data::stage;
 use crate::dispatch::{BatchId, Held, Join, Lease, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
-use crate::result::{Detail, Outcome, Report, Tries};
+use crate::result::{Detail, Outcome, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use ahead::Waits;
+use doubt::Doubts;
+use end::End;
 use idle::IdleExit;
 use kept::Kept;
 use outbox::Outbox;
@@ -268,6 +272,7 @@ pub struct Executor {
     /// When it leaves.
     leaves_at: Option<Time>,
     idle: IdleExit,
+    doubts: Doubts,
     leaving: bool,
     told_leaving: bool,
     /// When it leaves at the latest, once nothing runs.
@@ -321,6 +326,7 @@ impl Executor {
             allocation: None,
             leaves_at: None,
             idle: IdleExit::default(),
+            doubts: Doubts::default(),
             leaving: false,
             told_leaving: false,
             leave_by: None,
@@ -359,7 +365,7 @@ impl Executor {
             }
             Event::Order(order) => self.obey(order),
             Event::Ended { key, outcome, started, ended, detail } => {
-                self.ended(key, outcome, started, ended, detail);
+                self.ended_or_doubted(End { key, outcome, started, ended, detail });
             }
             Event::Begun { key } => self.begun(key),
             Event::Returned { key, count } => self.returned(key, count),
@@ -430,6 +436,7 @@ impl Executor {
         }
         self.connected = true;
         self.idle.restart();
+        self.doubts.restart(self.now);
         self.told_leaving = false;
         self.last_spoke = self.now;
         self.tell_data_anew();
@@ -599,89 +606,5 @@ impl Executor {
             ahead = self.start_more(ahead, run, after);
         }
         self.running.insert(key, leader);
-    }
-
-    fn ended(
-        &mut self,
-        key: TaskKey,
-        outcome: Outcome,
-        started: Time,
-        ended: Time,
-        detail: Option<Arc<Detail>>,
-    ) {
-        let Some(run) = self.vacate(key, Some(ended.min(self.now))) else {
-            self.discard(detail.as_deref());
-            return;
-        };
-        if run.class.kind == Kind::Function
-            && outcome != Outcome::NotRun
-            && let Some(prepared) = self.templates.get_mut(&run.template)
-        {
-            prepared.pace.ended(ended.since(started));
-        }
-        self.release_template(run.template);
-        if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
-            self.note_run_time(ended.since(started));
-        }
-        // A task that succeeded before the signal reached it has succeeded.
-        let outcome = match (run.killed, outcome) {
-            (Some(Killed::Disowned), _) => {
-                self.discard(detail.as_deref());
-                if let Some(task) = &run.data {
-                    self.finish(key, task, None);
-                }
-                return;
-            }
-            (_, Outcome::Exit(0)) | (None, _) => outcome,
-            (Some(Killed::Timeout), _) => Outcome::TimedOut,
-            (Some(Killed::Cancelled), _) => Outcome::Cancelled,
-        };
-        let report = Report {
-            instance: key.instance,
-            first: key.task,
-            count: run.count,
-            tries: run.tries,
-            outcome,
-            started,
-            ended,
-            detail,
-        };
-        match &run.data {
-            Some(task) => self.finish(key, task, Some(report)),
-            None => self.outbox.push(report),
-        }
-    }
-
-    /// Takes a started task out of the books. If it has `ended`, its room
-    /// passes on to the call behind it or the process that comes after it;
-    /// else, or without one, it is free.
-    fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Running> {
-        let mut run = self.running.remove(&key)?;
-        if let Some(at) = run.deadline {
-            self.deadlines.remove(&(at, key));
-        }
-        self.leaders.remove(&(run.followers.len(), key));
-        let waited = self.unchain(key, &mut run).is_some();
-        let has_room = run.class.kind != Kind::Noop && run.behind.is_none() && !waited;
-        self.unlink(&run);
-        let passed_on =
-            has_room && ended.is_some_and(|ended| self.lead(&run) || self.move_up(&mut run, ended));
-        if has_room && !passed_on {
-            self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(&run.gpus);
-        }
-        self.startable = true;
-        Some(run)
-    }
-
-    fn kill(&mut self, key: TaskKey, why: Killed, grace_micros: u64) {
-        let Some(run) = self.running.get_mut(&key) else { return };
-        // The first reason stands, but whoever disowns wants no report.
-        if run.killed.is_none() || why == Killed::Disowned {
-            let in_doubt = run.is_in_doubt();
-            run.killed = Some(why);
-            self.in_doubt += u64::from(run.is_in_doubt() && !in_doubt);
-            self.actions.push_back(Action::Kill { key, grace_micros });
-        }
     }
 }

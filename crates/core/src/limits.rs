@@ -219,6 +219,9 @@ pub const CAPTURE_BYTES_MAX: u64 = 4 << 20;
 pub const VALUE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes of an error's text; of a longer one the beginning and the end stay.
 pub const ERROR_BYTES_MAX: u64 = 64 << 10;
+/// How long the end of a task by a signal is held back in a batch scheduler's
+/// job: the scheduler may be ending the job, this executor next.
+pub const DOUBT_MICROS: u64 = 250_000;
 /// How far apart an executor's updates are at least that tell of nothing but
 /// tasks that ended, while it has no room for others and enough of them.
 pub const REPORTS_APART_MICROS: u64 = 5_000;

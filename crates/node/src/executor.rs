@@ -18,7 +18,7 @@ mod workers;
 use crate::awake::{Awake, Vigil};
 use crate::clock::{Alarm, Clock};
 use crate::overflow::OverflowDirectory;
-use crate::process::{Ended, Forked, HostError, Outcome};
+use crate::process::{Ended, Forked, HostError};
 use crate::secure::{AccessFile, ConnectError, FrameReader, FrameWriter};
 use falkon_core::dispatch::Lease;
 use falkon_core::execute::{Action, Event, Executor};
@@ -27,7 +27,6 @@ use falkon_wire::message::{FromExecutor, ToExecutor};
 use objects::{FromObjects, Objects};
 use outputs::Outputs;
 use session::{FromSession, SESSION_MESSAGES_MAX, Session, Voice, keep_connected, said};
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -40,9 +39,6 @@ pub use crate::dispatcher::Log;
 pub use objects::{CacheSetup, CacheSetupError};
 pub use workers::WorkerOptions;
 
-/// How long the end of a task by a signal is kept back in a batch scheduler's
-/// job: the scheduler may be ending the job, this process next.
-const DOUBT_MS: u64 = 250;
 /// How long an executor that leaves waits for its connection to close, in
 /// milliseconds.
 const FAREWELL_MS: u64 = 500;
@@ -206,7 +202,6 @@ pub async fn run(
         left: false,
         refused: None,
         tenure: options.tenure,
-        doubtful: VecDeque::new(),
     };
     let (sessions, mut connected) = mpsc::channel(1);
     let voice = Voice::default();
@@ -320,8 +315,6 @@ struct Driver {
     /// Why the dispatcher does not take it in.
     refused: Option<String>,
     tenure: Tenure,
-    /// Ends that may be the scheduler's doing, and when they are believed.
-    doubtful: VecDeque<(tokio::time::Instant, Ended)>,
 }
 
 impl Driver {
@@ -341,9 +334,7 @@ impl Driver {
     fn due(&self) -> Option<tokio::time::Instant> {
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
-        let due = due.into_iter().chain(self.tasks.next_look()).min().map(Into::into);
-        let doubt = self.doubtful.front().map(|(until, _)| *until);
-        [due, doubt].into_iter().flatten().min()
+        due.into_iter().chain(self.tasks.next_look()).min().map(Into::into)
     }
 
     fn hear(&mut self, said: FromSession) {
@@ -392,29 +383,10 @@ impl Driver {
         if let Some(event) = said.and_then(|said| self.tasks.take_objects(now, said)) {
             self.core.handle(now, event);
         }
-        self.doubt(ended);
         for ended in ended.drain(..) {
             if let Some(event) = self.tasks.ended(ended, &self.clock) {
                 self.core.handle(now, event);
             }
-        }
-    }
-
-    /// In a scheduler's job, keeps back ends by the signals that schedulers end
-    /// jobs with. If this process is still there a moment later they were not
-    /// meant for all of the job, and are believed.
-    fn doubt(&mut self, ended: &mut Vec<Ended>) {
-        if self.tenure.allocation.is_none() {
-            return;
-        }
-        let now = tokio::time::Instant::now();
-        let until = now + Duration::from_millis(DOUBT_MS);
-        let is_doubtful = |ended: &mut Ended| {
-            matches!(ended.outcome, Outcome::Signal(libc::SIGTERM | libc::SIGKILL))
-        };
-        self.doubtful.extend(ended.extract_if(.., is_doubtful).map(|ended| (until, ended)));
-        while self.doubtful.front().is_some_and(|(until, _)| *until <= now) {
-            ended.extend(self.doubtful.pop_front().map(|(_, ended)| ended));
         }
     }
 

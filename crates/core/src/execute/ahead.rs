@@ -10,6 +10,7 @@
 //! Where tasks are short, several come one after the other behind the one that
 //! runs, so that the shell need not tell of each end by itself.
 
+use super::end::End;
 use super::{Action, Executor, Killed, Queued, Running, TaskKey};
 use crate::dispatch::Held;
 use crate::limits::{
@@ -189,7 +190,10 @@ impl Executor {
                     self.vacate(key, Some(self.now));
                     self.queue_again(waits.queued);
                 }
-                _ => self.ended(key, Outcome::NotRun, self.now, self.now, None),
+                _ => {
+                    let (outcome, now) = (Outcome::NotRun, self.now);
+                    self.ended(End { key, outcome, started: now, ended: now, detail: None });
+                }
             }
             return;
         }

@@ -16,6 +16,7 @@ impl Executor {
     pub fn check(&self) -> Result<(), CheckError> {
         self.check_room()?;
         self.check_deadlines()?;
+        self.check_doubts()?;
         self.check_chains()?;
         self.check_templates()?;
         self.check_data()?;

@@ -14,9 +14,11 @@ impl Executor {
         let stays = !self.leaving;
         let lease = self.leaves_at.filter(|_| stays).map(|at| (at, "end of the lease"));
         let idle = self.idle.due().filter(|_| stays).map(|at| (at, "idle exit"));
+        let doubt = self.doubts.due().map(|at| (at, "a doubted signal"));
         let reports = self.reports_held_until().map(|at| (at, "reports"));
         let (leave, stage) = (self.leave_timeout(), self.stage_timeout());
-        [deadline, heartbeat, lease, idle, reports, leave, stage].into_iter().flatten().min()
+        let all = [deadline, heartbeat, lease, idle, doubt, reports, leave, stage];
+        all.into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -29,6 +31,7 @@ impl Executor {
             self.deadlines.remove(&(at, key));
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
+        self.believe_doubted();
         if [self.leaves_at, self.idle.due()].into_iter().flatten().any(|at| at <= self.now) {
             self.leave();
         }

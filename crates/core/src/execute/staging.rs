@@ -9,6 +9,7 @@
 mod check;
 mod visit;
 
+use super::end::End;
 use super::{Action, Executor, Queued, Start, TaskKey};
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
@@ -339,7 +340,7 @@ impl Executor {
         let Some(task) = task.filter(|_| lost <= INPUT_LOSSES_MAX) else {
             let error = "its inputs were deleted from the cache again and again".to_owned();
             let detail = Some(Arc::new(Detail { error, ..Detail::default() }));
-            self.ended(key, Outcome::NoInput, now, now, detail);
+            self.ended(End { key, outcome: Outcome::NoInput, started: now, ended: now, detail });
             return;
         };
         let Some(run) = self.vacate(key, Some(now)) else { return };

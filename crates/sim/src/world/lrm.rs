@@ -6,7 +6,7 @@ use super::error::Broken;
 use super::provision::QUEUE;
 use crate::agenda::Event;
 use crate::scenario::Lrm;
-use crate::time::Nanos;
+use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::provision::{
     About, AllocationId, Event as ProvisionEvent, Found, JobState, Submitted,
 };
@@ -19,7 +19,12 @@ struct Job {
     /// Those that it has, once it runs.
     given: Vec<u32>,
     began: Option<Nanos>,
+    /// Its processes have been told to end.
+    is_signalled: bool,
 }
+
+/// From the signal to a job's processes until its executors are gone.
+const JOB_END: Nanos = Nanos(SECOND_NANOS / 10);
 
 /// The LRM's books.
 #[derive(Debug)]
@@ -94,7 +99,8 @@ impl World<'_> {
         }
         let walltime = (walltime_micros > 0).then(|| Nanos(walltime_micros.saturating_mul(1000)));
         let Some(own) = &mut self.provisioning else { return };
-        let job = Job { nodes, walltime, given: Vec::new(), began: None };
+        let (given, began, is_signalled) = (Vec::new(), None, false);
+        let job = Job { nodes, walltime, given, began, is_signalled };
         own.queue.jobs.insert(id, job);
         if !hangs {
             let answer = Submitted::Accepted { job: id.to_string() };
@@ -252,9 +258,26 @@ impl World<'_> {
         self.lrm_answers(ProvisionEvent::CancelAnswer { allocation, refused: None });
     }
 
-    /// A job is over: its nodes are gone with all that ran there.
+    /// Tells a job's processes to end. Returns whether there were any.
+    fn signal_job(&mut self, id: AllocationId) -> bool {
+        let own = self.provisioning.as_mut();
+        let Some(job) = own.and_then(|own| own.queue.jobs.get_mut(&id)) else { return false };
+        if std::mem::replace(&mut job.is_signalled, true) {
+            return false;
+        }
+        let given = job.given.clone();
+        let signalled: Vec<bool> = given.into_iter().map(|one| self.signal_all(one)).collect();
+        signalled.contains(&true)
+    }
+
+    /// A job is over: its tasks end, and a moment later its nodes are gone with
+    /// all that is left there.
     pub(super) fn allocation_ends(&mut self, id: AllocationId) -> Result<(), Broken> {
         let now = self.agenda.now;
+        if self.signal_job(id) {
+            self.agenda.plan(now.after(JOB_END), Event::AllocationEnds(id));
+            return Ok(());
+        }
         let Some(own) = &mut self.provisioning else { return Ok(()) };
         let Some(job) = own.queue.jobs.remove(&id) else { return Ok(()) };
         let since = job.began.unwrap_or(now);

@@ -330,25 +330,13 @@ impl World<'_> {
             },
             Action::Kill { key, .. } => {
                 node.take_back(key);
-                let now = self.agenda.now;
                 if let Some(start) = node.unstick(key) {
                     return match start.after {
                         Some(_) => self.give_back(number, key),
                         None => self.end_unstarted(number, key, Outcome::Signal(15)),
                     };
                 }
-                if let Some(process) = node.processes.iter_mut().find(|one| one.key == key)
-                    && process.ends > now
-                {
-                    // It obeys at once.
-                    process.ends = now;
-                    process.outcome = Outcome::Signal(15);
-                    let reading = process.reading.take();
-                    self.agenda.plan(now, Event::TaskEnds { node: number, key });
-                    if let Some(transfer) = reading {
-                        self.abandon(transfer);
-                    }
-                }
+                self.signal(number, key);
             }
             Action::Stage(action) => return self.act_on_stage(number, action),
             Action::Peers(peers) => return self.set_peers(number, peers),
@@ -360,6 +348,31 @@ impl World<'_> {
             | Action::VisitEnded(..) => {}
         }
         Ok(())
+    }
+
+    /// A process is told to end, and obeys at once.
+    fn signal(&mut self, number: u32, key: TaskKey) {
+        let now = self.agenda.now;
+        let node = &mut self.nodes[number as usize];
+        if let Some(process) = node.processes.iter_mut().find(|one| one.key == key)
+            && process.ends > now
+        {
+            process.ends = now;
+            process.outcome = Outcome::Signal(15);
+            let reading = process.reading.take();
+            self.agenda.plan(now, Event::TaskEnds { node: number, key });
+            if let Some(transfer) = reading {
+                self.abandon(transfer);
+            }
+        }
+    }
+
+    /// All processes of a node are told to end. Returns whether there are any.
+    pub(super) fn signal_all(&mut self, number: u32) -> bool {
+        let processes = &self.nodes[number as usize].processes;
+        let keys: Vec<TaskKey> = processes.iter().map(|process| process.key).collect();
+        keys.iter().for_each(|key| self.signal(number, *key));
+        !keys.is_empty()
     }
 
     fn say(&mut self, number: u32, message: &FromExecutor) {
