@@ -8,6 +8,7 @@
 //! come before the actions that depend on them: a shell that writes all
 //! records of a round before it sends anything of that round loses nothing.
 
+mod ack_coalescing;
 mod admission;
 mod attempts;
 mod cancel;
@@ -89,6 +90,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use subscriptions::Subscriptions;
 use unoffered::Unoffered;
 
+pub use ack_coalescing::{AckCoalescing, AckEvent, Outbound, Traffic};
 pub use admission::JoinError;
 pub use attempts::Attempts;
 pub use cancel::Selection;

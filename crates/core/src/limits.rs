@@ -159,6 +159,8 @@ pub const VALUES_HELD_BYTES_MAX: u64 = 4 << 30;
 pub const ROW_WITH_VALUES_BYTES_MAX: u64 = 11 << 20;
 /// Queued submissions one instance may hold before it refuses more for now.
 pub const QUEUED_BYTES_MAX: u64 = 16 << 30;
+/// How long an acceptance waits for the results that it can go with.
+pub const COALESCE_MICROS: u64 = 1_000;
 /// How long an executor waits for the word that its reports were taken in, and
 /// which templates to forget, if there is no order that it can come with.
 pub const TELL_MICROS: u64 = 10_000;

@@ -2,7 +2,8 @@
 
 use falkon_core::task::Time;
 use std::pin::Pin;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
 
 /// When an alarm goes off that is set to nothing.
 const ALARM_IDLE_S: u64 = 3600;
@@ -21,8 +22,8 @@ impl Alarm {
     }
 
     /// Waits until `due` at the latest.
-    pub(crate) async fn wait(&mut self, due: Option<tokio::time::Instant>) {
-        let idle = || tokio::time::Instant::now() + Duration::from_secs(ALARM_IDLE_S);
+    pub(crate) async fn wait(&mut self, due: Option<Instant>) {
+        let idle = || Instant::now() + Duration::from_secs(ALARM_IDLE_S);
         if self.0.is_elapsed() || due.is_some_and(|due| due < self.0.deadline()) {
             self.0.as_mut().reset(due.unwrap_or_else(idle));
         }
@@ -31,7 +32,8 @@ impl Alarm {
 }
 
 /// Reads the wall clock once and counts monotonic time from there, so that a
-/// wall clock that is set back changes nothing.
+/// wall clock that is set back changes nothing. It is the timers' time: where a
+/// test has that stand still, this clock does.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,

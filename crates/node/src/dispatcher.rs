@@ -14,7 +14,6 @@ mod concentrated;
 mod connection;
 mod crew;
 mod handle;
-mod hold;
 mod inspect;
 mod known;
 mod passing;
@@ -24,6 +23,7 @@ mod reached;
 mod refusals;
 mod requests;
 mod room;
+mod send;
 mod settle;
 mod store;
 
@@ -34,16 +34,15 @@ use crate::provision::{Answer, Provision};
 use crate::secure::{Acceptor, AcceptorError, Epochs, EpochsError, Identity, Role};
 use connection::{Inbound, Message, Outgoing, Peer};
 use falkon_core::dispatch::{
-    Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
+    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event, PageBounds, PagePlace, Reply,
 };
 use falkon_core::task::{InstanceId, Time};
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION, Refusal, ToClient, ToExecutor};
-use hold::Held;
 use refusals::Refusals;
 use room::Gauge;
 use settle::Settled;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,10 +66,6 @@ const ROUND_BATCHES_MAX: usize = 256;
 const STALLED_MS_MIN: u64 = 1000;
 /// Time that readers then get to pass on what came meanwhile.
 const CATCH_UP_MS: u64 = 250;
-/// Messages and tasks of a round that somebody may be waiting for: with more
-/// there is other work to do.
-const AWAITED_MESSAGES_MAX: usize = 4;
-const AWAITED_TASKS_MAX: u64 = 4;
 /// Time that connections get to take in what was queued for them at the end.
 const GOODBYE_MS_MAX: u64 = 1000;
 
@@ -184,7 +179,7 @@ pub fn start(options: Options) -> Result<(Handle, oneshot::Receiver<Stopped>), D
         running: inspect::Running::default(),
         refused: Vec::new(),
         outgoing: Vec::new(),
-        held: Held::default(),
+        acks: AckCoalescing::default(),
         awake: [Awake::new(), Awake::new()],
         instances: handle.instances.clone(),
         connections: handle.connections.clone(),
@@ -273,7 +268,8 @@ struct Driver {
     refused: Vec<ConnectionId>,
     /// What this round wants sent, once the journal is written.
     outgoing: Vec<(ConnectionId, Outgoing)>,
-    held: Held,
+    /// The acceptance that waits for results.
+    acks: AckCoalescing<Outgoing>,
     /// Waiting for an executor's answer, and for a client's.
     awake: [Awake; 2],
     instances: Arc<Mutex<HashSet<u64>>>,
@@ -319,9 +315,9 @@ impl Driver {
             let takes_in = self.takes_in();
             let own = self.core.poll_timeout().map(|(at, _)| at);
             let due = own.into_iter().chain(self.provision.as_ref().and_then(Provision::due));
-            let due = due.min().map(|at| self.clock.instant(at).into());
-            let held = self.held.due().filter(|_| self.retry_at.is_none());
-            let due = due.into_iter().chain(held).chain(self.retry_at).min();
+            let acks = self.acks.poll_timeout().filter(|_| self.retry_at.is_none());
+            let due = due.chain(acks.map(|(at, _)| at)).min().map(|at| self.clock.instant(at));
+            let due = due.into_iter().chain(self.retry_at).min();
             let mut awake = awaited.take().and_then(|whose: usize| self.awake.get_mut(whose));
             let mut vigil = awake.as_mut().map_or_else(Vigil::none, |awake| awake.begin());
             let mut answer = None;
@@ -379,8 +375,7 @@ impl Driver {
             if let Some(pages) = self.pages.as_ref().filter(|_| !self.unneeded.is_empty()) {
                 pages.forget(std::mem::take(&mut self.unneeded));
             }
-            self.held.release_due(&mut self.outgoing);
-            self.held.pass(&mut self.outgoing, &self.peers);
+            self.coalesce();
             awaited = self.awaited();
             self.send();
             if let Some((connection, request)) = self.stopping.take() {
@@ -389,8 +384,8 @@ impl Driver {
                 stop = true;
             }
             if stop {
-                self.held.release_all(&mut self.outgoing);
-                self.send();
+                self.acks.handle(self.clock.now(), AckEvent::Stop);
+                self.send_released();
                 if let Some(store) = &mut self.store {
                     store.close(&self.log);
                 }
@@ -461,7 +456,7 @@ impl Driver {
             }
             Inbound::Closed { connection, why } => {
                 self.connections.fetch_sub(1, Ordering::Relaxed);
-                self.held.forget(connection);
+                self.acks.handle(now, AckEvent::Closed(connection));
                 if let Some(peer) = self.peers.remove(&connection)
                     && let Some(why) = why
                 {
@@ -472,7 +467,7 @@ impl Driver {
             Inbound::Written { connection } => self.count_written(now, connection),
             Inbound::Messages { connection, messages } => {
                 self.count_written(now, connection);
-                self.held.release(connection, &mut self.outgoing);
+                self.acks.handle(now, AckEvent::Received(connection));
                 for message in messages {
                     match message {
                         Message::Client(message) => self.client_says(now, connection, message),
@@ -625,54 +620,6 @@ impl Driver {
             Reply::Accepted { first, count } => ToClient::Accepted { request, first, count },
             Reply::Done => ToClient::Done { request },
             Reply::Refused(error) => ToClient::Refused { request, reason: Refusal::Request(error) },
-        }
-    }
-
-    /// Whose answer to what this round sends may come at once: with only a few
-    /// tasks about, an executor's to tasks (0), a client's to results (1).
-    fn awaited(&self) -> Option<usize> {
-        if self.core.busy_executors() > 1 || self.outgoing.len() > AWAITED_MESSAGES_MAX {
-            return None;
-        }
-        self.outgoing.iter().find_map(|(_, message)| match message {
-            Outgoing::Executor(ToExecutor::Order(order)) => {
-                let tasks: u64 = order.assign.iter().map(|assigned| assigned.count).sum();
-                (1..=AWAITED_TASKS_MAX).contains(&tasks).then_some(0)
-            }
-            Outgoing::Client(ToClient::Results(_)) if self.core.busy_executors() == 0 => Some(1),
-            _ => None,
-        })
-    }
-
-    /// Passes on what is to be sent: tasks first, then what clients wait for,
-    /// then the rest. A message takes as long as it takes to wake its receiver,
-    /// which then wants a processor too.
-    fn send(&mut self) {
-        let with_tasks: BTreeSet<ConnectionId> = self
-            .outgoing
-            .iter()
-            .filter(|(_, message)| {
-                matches!(message, Outgoing::Executor(ToExecutor::Order(order)) if !order.assign.is_empty())
-            })
-            .map(|(connection, _)| *connection)
-            .collect();
-        // All that one connection is sent has one rank, so it keeps its order.
-        self.outgoing.sort_by_key(|(connection, message)| match message {
-            Outgoing::Executor(_) if with_tasks.contains(connection) => 0,
-            Outgoing::Client(_) | Outgoing::Answer(_) => 1,
-            Outgoing::Executor(_) => 2,
-        });
-        for (connection, message) in self.outgoing.drain(..) {
-            let Some(peer) = self.peers.get(&connection) else { continue };
-            if !peer.send(message) {
-                (self.log)(&format!("{} does not read what it is sent: closing", peer.name));
-                if let Some(peer) = self.peers.remove(&connection) {
-                    peer.close();
-                }
-            }
-        }
-        for connection in self.refused.drain(..) {
-            self.peers.remove(&connection);
         }
     }
 }

@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tasks::Tasks;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use watchdog::{Place, Position, Watchdog};
 
 pub use crate::dispatcher::Log;
@@ -331,10 +332,10 @@ impl Driver {
         self.tasks.next_timer().is_some_and(|at| at <= self.clock.now())
     }
 
-    fn due(&self) -> Option<tokio::time::Instant> {
+    fn due(&self) -> Option<Instant> {
         let due = [self.core.poll_timeout().map(|(at, _)| at), self.tasks.next_timer()];
         let due = due.into_iter().flatten().min().map(|at| self.clock.instant(at));
-        due.into_iter().chain(self.tasks.next_look()).min().map(Into::into)
+        due.into_iter().chain(self.tasks.next_look().map(Into::into)).min()
     }
 
     fn hear(&mut self, said: FromSession) {

@@ -124,8 +124,6 @@ pub(super) struct Peer {
     pub(super) name: String,
     /// Instances created over this connection.
     pub(super) instances: Known,
-    /// It has asked for results.
-    pub(super) awaits_results: bool,
     /// Answers that wait to be read.
     pub(super) answers: Waiting,
     /// Messages that wait for its writer.
@@ -149,7 +147,6 @@ impl Peer {
             role,
             name,
             instances: Known::default(),
-            awaits_results: false,
             answers: Waiting::default(),
             backlog,
             way: Way::Held(end),
@@ -199,7 +196,6 @@ pub(super) fn spawn(
         role,
         name,
         instances: Known::default(),
-        awaits_results: false,
         answers: Waiting::default(),
         backlog: backlog.clone(),
         way: Way::Own { queue, hang_up },

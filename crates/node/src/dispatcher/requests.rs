@@ -5,7 +5,7 @@ use super::{Driver, answers, permission};
 use crate::object::object_id;
 use crate::provision::AskError;
 use falkon_core::data::object::Object;
-use falkon_core::dispatch::{ConnectionId, Event, Purpose};
+use falkon_core::dispatch::{AckEvent, ConnectionId, Event, Purpose};
 use falkon_core::limits::URL_BYTES_MAX;
 use falkon_core::task::Time;
 use falkon_wire::message::{FromClient, Refusal, ToClient};
@@ -68,7 +68,7 @@ impl Driver {
             }
             FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
             FromClient::Subscribe { request, instance, from } => {
-                peer.awaits_results = true;
+                self.acks.handle(now, AckEvent::Subscribed(connection));
                 Event::Subscribe { connection, request, instance, from }
             }
             FromClient::Acknowledge { instance, upto } => {

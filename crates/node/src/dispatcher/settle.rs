@@ -130,7 +130,7 @@ impl Driver {
                 let outgoing = std::mem::take(&mut self.outgoing);
                 let refused = std::mem::take(&mut self.refused);
                 let stop = self.take(now, Inbound::Messages { connection, messages });
-                self.send();
+                self.send_released();
                 (self.outgoing, self.refused) = (outgoing, refused);
                 stop
             }

@@ -10,7 +10,10 @@ use super::pages::Pages;
 use crate::agenda::Event;
 use crate::scenario::DispatcherCosts;
 use crate::time::Nanos;
-use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event as CoreEvent, Reply};
+use falkon_core::dispatch::{
+    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event as CoreEvent, Outbound, Reply,
+    Traffic,
+};
 use falkon_wire::codec::Wire;
 use falkon_wire::hidden::Hidden;
 use falkon_wire::message::{FromClient, FromExecutor, Refusal, ToClient, ToExecutor};
@@ -48,6 +51,8 @@ pub(super) struct Dispatching {
     pub(super) pages: Pages,
     /// Messages that wait until the journal is written.
     held: Vec<Outgoing>,
+    /// The acceptance that waits for results.
+    acks: AckCoalescing<Outgoing>,
     pub(super) clock: Clock,
 }
 
@@ -58,7 +63,22 @@ struct Outgoing {
     entries: u64,
     /// Tasks that were placed.
     decisions: u64,
+    /// What it is to ack coalescing.
+    traffic: Traffic,
     bytes: Vec<u8>,
+}
+
+impl Outgoing {
+    /// A message to a client with nothing that costs.
+    fn plain(connection: ConnectionId, bytes: Vec<u8>) -> Outgoing {
+        Outgoing { connection, rank: 1, entries: 0, decisions: 0, traffic: Traffic::Other, bytes }
+    }
+}
+
+impl Outbound for Outgoing {
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
 }
 
 impl DispatcherCosts {
@@ -85,6 +105,7 @@ impl Dispatching {
             timer: None,
             journal: Journal::new(keeps_journal),
             held: Vec::new(),
+            acks: AckCoalescing::default(),
             clock: Clock::default(),
         }
     }
@@ -93,6 +114,7 @@ impl Dispatching {
     pub(super) fn crash(&mut self, now: Nanos, back: Nanos, written: f64) {
         self.inbox.clear();
         self.held.clear();
+        self.acks = AckCoalescing::default();
         self.journal.crash(now, written);
         self.down_until = back;
         self.busy_until = back;
@@ -182,6 +204,10 @@ impl World<'_> {
         }
         host.journal.compact(now, &host.core);
         host.pages.remove_unneeded();
+        let round = outgoing.into_iter().map(|message| (message.connection, message)).collect();
+        host.acks.handle(host.clock.at(now), AckEvent::Round(round));
+        let mut outgoing: Vec<Outgoing> =
+            std::iter::from_fn(|| host.acks.poll_message()).map(|(_, message)| message).collect();
         let first = outgoing.iter().map(|message: &Outgoing| message.rank).min();
         if first != outgoing.iter().map(|message| message.rank).max() {
             send_tasks_first(&mut outgoing);
@@ -213,10 +239,11 @@ impl World<'_> {
         }
     }
 
-    /// Plans the core's next timeout, unless an earlier one is planned.
+    /// Plans the machines' next timeout, unless an earlier one is planned.
     pub(super) fn plan_dispatcher_timer(&mut self, dispatcher: u32) {
         let host = &mut self.dispatchers[dispatcher as usize];
-        let Some((at, _)) = host.core.poll_timeout() else { return };
+        let timeouts = [host.core.poll_timeout(), host.acks.poll_timeout()];
+        let Some((at, _)) = timeouts.into_iter().flatten().min() else { return };
         let at = host.clock.when(at).max(host.busy_until);
         if host.timer.is_none_or(|planned| at < planned) {
             host.timer = Some(at);
@@ -260,11 +287,13 @@ impl Dispatching {
             (Inbound::Opened(_), Who::Node(_)) => {
                 let bytes =
                     ToExecutor::Welcome { peer_secret: None, now: self.clock.at(now) }.to_bytes();
-                outgoing.push(Outgoing { connection, rank: 2, entries: 0, decisions: 0, bytes });
+                let (rank, traffic) = (2, Traffic::Tasks(0));
+                outgoing.push(Outgoing { rank, traffic, ..Outgoing::plain(connection, bytes) });
                 return Ok(0);
             }
             (Inbound::Closed(_), _) => {
                 peer.is_open = false;
+                self.acks.handle(self.clock.at(now), AckEvent::Closed(connection));
                 (CoreEvent::Closed { connection }, 0)
             }
             (Inbound::Message(_, bytes), Who::Node(node)) => {
@@ -285,6 +314,11 @@ impl Dispatching {
                 let message = FromClient::from_bytes(&bytes).map_err(|error| {
                     format!("a message of client {client} is no message: {error}")
                 })?;
+                let now = self.clock.at(now);
+                self.acks.handle(now, AckEvent::Received(connection));
+                if matches!(message, FromClient::Subscribe { .. }) {
+                    self.acks.handle(now, AckEvent::Subscribed(connection));
+                }
                 client_says(connection, message)?
             }
         };
@@ -307,8 +341,12 @@ impl Dispatching {
                     continue;
                 }
                 Action::Reply { connection, request, reply } => {
+                    let traffic = match reply {
+                        Reply::Accepted { count, .. } => Traffic::Acceptance(count),
+                        _ => Traffic::Other,
+                    };
                     let bytes = answer(request, reply).to_bytes();
-                    Outgoing { connection, rank: 1, entries: 0, decisions: 0, bytes }
+                    Outgoing { traffic, ..Outgoing::plain(connection, bytes) }
                 }
                 Action::Deliver { connection, delivery } => {
                     let entries = delivery.results.len() as u64;
@@ -316,7 +354,7 @@ impl Dispatching {
                     let written = CoreEvent::Written { connection, messages: 1 };
                     self.core.handle(self.clock.at(now), written);
                     let bytes = ToClient::Results(delivery).to_bytes();
-                    Outgoing { connection, rank: 1, entries, decisions: 0, bytes }
+                    Outgoing { entries, ..Outgoing::plain(connection, bytes) }
                 }
                 Action::StorePage { instance, from, page } => {
                     let place = self.pages.store(&page, self.journal.is_tight(now));
@@ -336,14 +374,15 @@ impl Dispatching {
                 }
                 Action::Gone { connection, instance } => {
                     let bytes = ToClient::Gone { instance }.to_bytes();
-                    Outgoing { connection, rank: 1, entries: 0, decisions: 0, bytes }
+                    Outgoing::plain(connection, bytes)
                 }
                 Action::Order { connection, order } => {
                     let entries = order.assign.len() as u64;
                     let decisions = order.assign.iter().map(|run| run.count).sum();
                     let rank = if entries > 0 { 0 } else { 2 };
                     let bytes = ToExecutor::Order(order).to_bytes();
-                    Outgoing { connection, rank, entries, decisions, bytes }
+                    let traffic = Traffic::Tasks(decisions);
+                    Outgoing { rank, entries, decisions, traffic, connection, bytes }
                 }
             };
             outgoing.push(message);
