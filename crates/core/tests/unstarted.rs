@@ -181,3 +181,15 @@ fn a_call_that_was_cancelled_before_a_worker_made_it_is_reported_once() {
     assert_eq!(reports(&actions), [Outcome::Cancelled]);
     assert!(actions.contains(&Action::Clear(start.key)));
 }
+
+#[test]
+fn an_executor_is_idle_once_it_has_returned_the_task_that_waited_for_data() {
+    let mut executor = executor(Kind::Process).with_idle_exit(Some(1_000));
+    while executor.poll_action().is_some() {}
+    executor.handle(Time(1_000), Event::Order(Order { recall: 1, ..Order::default() }));
+    let actions: Vec<Action> = std::iter::from_fn(|| executor.poll_action()).collect();
+    let returned =
+        |action: &Action| matches!(action, Action::Update(update) if update.returned.len() == 1);
+    assert!(actions.iter().any(returned), "{actions:?}");
+    assert_eq!(executor.poll_timeout(), Some((Time(2_000), "idle exit")));
+}
