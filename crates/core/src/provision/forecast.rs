@@ -384,6 +384,10 @@ mod tests {
         stream.goes_on(4, 4, 1);
         stream.goes_on(4, 12, 1);
         is(ahead(&stream, 0), 20.0);
+        // And no more than half of those remembered.
+        stream.goes_on(SAMPLES_MAX as u64 + 1, 12, 1);
+        stream.goes_on(SAMPLES_MAX as u64 / 2, 40, 1);
+        is(ahead(&stream, u64::MAX), 68.0);
     }
 
     #[test]

@@ -153,3 +153,40 @@ pub(super) fn shortened(mut words: String) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{DELAYS_FEW, Queue};
+    use crate::provision::limits::DELAYS_MAX;
+    use crate::provision::{QueueId, QueueOptions};
+
+    fn queue(delay_micros: u64) -> Queue {
+        Queue::new(QueueId(0), QueueOptions { delay_micros, ..QueueOptions::default() })
+    }
+
+    #[test]
+    fn a_delay_is_expected_to_be_the_mean_of_those_remembered_and_of_the_one_given() {
+        let mut queue = queue(60);
+        assert_eq!(queue.delay_micros(), 60);
+        queue.measure_delay(20);
+        assert_eq!(queue.delay_micros(), 40);
+        queue.measure_delay(10);
+        assert_eq!(queue.delay_micros(), 30);
+        for _ in 0..DELAYS_MAX {
+            queue.measure_delay(60);
+        }
+        assert_eq!(queue.delay_micros(), 60, "the first are forgotten");
+        queue.measure_delay(u64::MAX);
+        assert_eq!(queue.delay_micros(), u64::MAX / (DELAYS_MAX as u64 + 1));
+    }
+
+    #[test]
+    fn the_longest_delay_is_no_less_than_the_one_given_while_few_are_known() {
+        let mut queue = queue(60);
+        assert_eq!(queue.longest_delay_micros(), 60);
+        (1..DELAYS_FEW).for_each(|_| queue.measure_delay(20));
+        assert_eq!(queue.longest_delay_micros(), 60);
+        queue.measure_delay(30);
+        assert_eq!(queue.longest_delay_micros(), 30);
+    }
+}
