@@ -2,8 +2,9 @@
 
 use crate::strategies as any;
 use falkon_core::dispatch::Record;
+use falkon_core::task::{Packed, Rows};
 use falkon_wire::codec::{DecodeError, Wire};
-use falkon_wire::command::{pack_row, unpack_row};
+use falkon_wire::command::{Template, pack_row, unpack_row};
 use proptest::prelude::*;
 use std::fmt::Debug;
 
@@ -50,6 +51,29 @@ proptest! {
         prop_assert_eq!(unpack_row(&row), Ok(values));
         row.push(0);
         prop_assert_eq!(unpack_row(&row), Err(DecodeError::Trailing(1)));
+    }
+
+    /// What a task runs, for people, is what its whole command says.
+    #[test]
+    fn words_are_those_of_the_whole_command(
+        template in any::template(),
+        command in any::command(),
+        values in prop::collection::vec(any::bytes(), 0..9),
+        number: u64,
+    ) {
+        let mut row = Vec::new();
+        match &template {
+            Template::Each => row = command.to_bytes(),
+            _ => pack_row(&values.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut row),
+        }
+        let mut packed = Packed::default();
+        prop_assert!(packed.push(&row));
+        let rows = Rows::Packed(packed);
+        if let Ok(whole) = template.expand(&rows, 0, number) {
+            let name = whole.call.map(|call| call.function.name.clone());
+            let expected: Vec<_> = name.into_iter().chain(whole.argv).collect();
+            prop_assert_eq!(template.words(&rows, 0, number), Ok(expected));
+        }
     }
 
     #[test]
