@@ -308,8 +308,8 @@ impl Tasks {
 
     fn end(&mut self, key: TaskKey, outcome: Outcome, now: Time, reason: impl Into<Reason>) {
         let Reason { error, cause } = reason.into();
-        let detail = Detail { error, cause, ..Detail::default() };
-        let detail = (detail != Detail::default()).then(|| Arc::new(detail));
+        let says_why = !error.is_empty() || cause.is_some();
+        let detail = says_why.then(|| Arc::new(Detail { error, cause, ..Detail::default() }));
         self.events.push_back(Event::Ended { key, outcome, started: now, ended: now, detail });
     }
 
