@@ -35,14 +35,18 @@ fn a_task_that_takes_executor_and_dispatcher_down_does_not_go_round_for_ever() {
         assert!(killed.was_killed() && executor.finish().was_killed());
         dispatcher.start();
     }
-    // Tasks behind it in the queue were with no executor when it died.
     let rest = dispatcher.executor("last", &["--slots", "1"]);
     let results = access.results(&id);
     let said = |index: usize| (&results[index]["status"], &results[index]["attempts"]);
     assert_eq!(said(0), (&json!("failed"), &json!(LOSSES_MAX + 1)), "{results:?}");
     assert_eq!(results[0]["executor"], json!(format!("node{}", LOSSES_MAX + 1)));
-    for index in 1..4 {
-        assert_eq!(said(index), (&json!("done"), &json!(1)), "{results:?}");
+    // Of the others the first came before it in the second round. Those that followed it
+    // may have been sent ahead, or have ended without anybody knowing, when it killed all.
+    assert_eq!(said(1), (&json!("done"), &json!(1)), "{results:?}");
+    for index in 2..4 {
+        let (status, attempts) = said(index);
+        let attempts = attempts.as_u64().unwrap();
+        assert!(status == "done" && attempts <= u64::from(LOSSES_MAX), "{results:?}");
     }
     assert!(started.is_silent());
     drop(rest);
