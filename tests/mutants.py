@@ -47,7 +47,7 @@ KILLED_MIN = 0.95
 # Tests that take longer than so many times what they take as they are have found it.
 SLOWER_MAX = 5
 KEYS = ["_keys.py", "_sources.py", "_unchanged.py"]
-KEYS_TESTS = ["test_changes", "test_programs", "test_run"]
+KEYS_TESTS = ["test_sources", "test_changes", "test_programs", "test_run"]
 KEYS_SECONDS_MAX = 600
 
 # Tests that count the instructions of unoptimised programs.
