@@ -150,7 +150,7 @@ class Fetched(unittest.TestCase):
         self.addCleanup(may_arrive.set)
         future = executor.submit(bytes, 9 << 20)
         self.assertTrue(arriving._stored.is_on_its_way.wait(60))
-        executor.submit(nothing).result(60)  # Its result comes in a later message.
+        executor.submit(abs, -1).result(60)  # Its result comes in a later message.
         return future, may_arrive
 
     def test_a_value_arrives_while_a_call_that_takes_it_is_submitted(self):
