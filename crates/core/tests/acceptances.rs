@@ -31,7 +31,7 @@ enum Happening {
 /// What happens at a time.
 type History = Vec<(u64, Happening)>;
 
-/// What is sent after each step: connections and numbers of messages.
+/// The messages sent after each step: their connections and numbers.
 type Sent = Vec<Vec<(u64, u64)>>;
 
 /// Numbers messages as they come.

@@ -83,7 +83,7 @@ impl World {
         true
     }
 
-    /// The model's view of an end that the machine is told of now.
+    /// The model's view of an end that the machine takes in now.
     fn expect(&mut self, task: u64, outcome: Outcome) {
         let of_job = matches!(outcome, Outcome::Signal(9 | 15));
         let delay = if self.in_job && of_job { DOUBT_MICROS } else { 0 };

@@ -81,7 +81,7 @@ struct Held {
 /// An object that was there before a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reused {
-    /// What it is.
+    /// The object itself.
     pub object: Object,
     /// Where it is, and what was last recorded of its use.
     pub recorded: Recorded,

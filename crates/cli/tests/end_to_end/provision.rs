@@ -135,7 +135,7 @@ fn what_cannot_be_is_said_at_once() {
     refused(&["drop", "7"], "there is no allocation 7");
     // No more is offered than this machine has.
     refused(&["add", "local", "--name", "again"], "queue local has this machine already");
-    refused(&["add", "local", "--name", "huge", "--cpus", "4000"], "not to be had of this machine");
+    refused(&["add", "local", "--name", "huge", "--cpus", "4000"], "more than this machine has");
     refused(&["once", "local", "--nodes", "2"], "choose 1 to 1");
     access.run("provision", &["remove", "local"]).exits(0);
     dispatcher.service().wait_for("queue local: is removed");

@@ -195,7 +195,7 @@ pub(super) struct Instance {
     /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
     /// weigh 2^32 each.
     pub(super) usage: u128,
-    /// Whose turn it is follows from this.
+    /// Its share of the executors, which decides whose turn it is.
     pub(super) share: Share,
     /// Task → how many tasks it still waits for.
     pub(super) missing: BTreeMap<u64, u32>,

@@ -1,4 +1,4 @@
-//! Which executor is which: their numbers, connections and incarnations.
+//! The registry of executors: their numbers, connections and incarnations.
 
 use super::ConnectionId;
 use crate::task::ExecutorId;

@@ -1,5 +1,5 @@
-//! Whose turn it is: what instances use and have used of the executors, in
-//! processor time.
+//! Instances' shares of the executors: the processor time that each uses and has
+//! used of late, which decides whose turn it is.
 //!
 //! Each instance has a level: the processor time that it was given of late,
 //! half as much for each [`SHARE_HALF_MICROS`] that have passed since, and what
@@ -141,7 +141,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// What is added at this time counts so many times.
+    /// The factor by which processor time counts that is added at this time.
     pub(super) fn factor(&self, now: Time) -> u128 {
         let step = now.0 / (SHARE_HALF_MICROS / STEPS);
         let halves = (step / STEPS).saturating_sub(self.halves).min(2 * EPOCH_HALVES);

@@ -17,7 +17,7 @@ pub enum ModelError {
     NotPositive {
         /// The name.
         name: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// A value must be 0 or above.
@@ -25,7 +25,7 @@ pub enum ModelError {
     Negative {
         /// The name.
         name: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// A share of accesses must be between 0 and 1.
@@ -33,7 +33,7 @@ pub enum ModelError {
     Share {
         /// The name.
         name: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// The shares of accesses do not add up to 1.

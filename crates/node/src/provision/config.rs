@@ -137,7 +137,7 @@ pub enum ConfigError {
     Lrm(LrmError),
     /// Its nodes are this machine, and more than it has.
     #[error(
-        "{nodes} nodes of {each} {what} are not to be had of this machine, which has {all}: choose \
+        "{nodes} nodes of {each} {what} are more than this machine has, which is {all}: choose \
          fewer or smaller ones"
     )]
     Machine {

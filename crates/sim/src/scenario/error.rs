@@ -61,7 +61,7 @@ pub enum ScenarioError {
     NotPositive {
         /// The name.
         name: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// A share must be between 0 and 1.
@@ -69,7 +69,7 @@ pub enum ScenarioError {
     Share {
         /// The name.
         name: &'static str,
-        /// What it is.
+        /// The value given.
         value: f64,
     },
     /// Faults without a time between them.
@@ -82,8 +82,10 @@ pub enum ScenarioError {
     /// Nodes on demand of several groups, or for several dispatchers.
     #[error("nodes that are acquired on demand are of one group, and for one dispatcher")]
     Provisioned,
-    /// What the provisioner is told of its queue makes no sense.
-    #[error("what the provisioner is told of its queue makes no sense")]
+    /// The settings of the provisioner's queue contradict each other.
+    #[error(
+        "the settings of [provision] contradict each other: see its fields in docs/scenarios.md"
+    )]
     Queue,
     /// There are no objects to read, or too many.
     #[error("tasks read from {found} objects: give from 1 to {most}")]
@@ -120,6 +122,6 @@ pub enum ScenarioError {
 fn write_policy(options: &PolicyOptions, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match options.check() {
         Err(error) => write!(f, "{error}"),
-        Ok(()) => write!(f, "the dispatch policy {} is not to be had", options.policy),
+        Ok(()) => write!(f, "the dispatch policy {} is not available", options.policy),
     }
 }
