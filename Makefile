@@ -1,9 +1,12 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build demo test docs figures test-htcondor test-kubernetes hostile soak mutants
+.PHONY: build lab demo test docs figures test-htcondor test-kubernetes hostile soak mutants
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
+
+lab: ## The program, and what measures it: target/release/falkon-lab
+	cargo build --release --locked -p falkon-cli -p falkon-lab
 
 demo: ## Finds faint objects in a made-up survey of the sky; see examples/stacking
 	examples/stacking/demo.sh

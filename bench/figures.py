@@ -34,6 +34,7 @@ REGISTRY = ROOT / "bench/figures.toml"
 RUNS = ROOT / "bench/figures-runs.json"
 TABLES = ROOT / "bench/figures-tables.md"
 RESULTS = ROOT / "target/figures"
+LAB = ROOT / "target/release/falkon-lab"
 UNKNOWN = "–"
 
 
@@ -66,6 +67,8 @@ def run(one):
     falkon = pathlib.Path(os.environ.get("FALKON", ROOT / "target/release/falkon")).resolve()
     if not os.access(falkon, os.X_OK):
         sys.exit(f"there is no {falkon}: run make, or say where it is with FALKON=PROGRAM")
+    if "falkon-lab " in one["command"] and not os.access(LAB, os.X_OK):
+        sys.exit(f"there is no {LAB}: run make lab")
     RESULTS.mkdir(parents=True, exist_ok=True)
     output = RESULTS / (one["name"] + (".json" if one.get("json") else ".txt"))
     shown = RESULTS / (one["name"] + ".log")
@@ -73,7 +76,7 @@ def run(one):
         **os.environ,
         "FALKON": str(falkon),
         "FALKON_BINARY": str(falkon),
-        "PATH": f"{falkon.parent}:{os.environ['PATH']}",
+        "PATH": f"{falkon.parent}:{LAB.parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "python"),
     }
     command = re.sub(r"^python3 ", os.environ.get("PYTHON", "python3") + " ", one["command"])

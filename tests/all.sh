@@ -14,6 +14,12 @@ step() {
     "$@" 2>&1 | tee -a "$log"
 }
 
+# The readers of other projects that archives are tested against.
+if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null && ! { command -v unzip && command -v bsdtar; } >/dev/null; then
+    apt-get install -y -qq unzip libarchive-tools >/dev/null 2>&1 ||
+        { apt-get update -qq && apt-get install -y -qq unzip libarchive-tools; } >/dev/null 2>&1 || true
+fi
+
 step cargo fmt --all --check
 step rustfmt --check --edition 2024 --config-path rustfmt.toml fuzz/src/lib.rs fuzz/fuzz_targets/decoder.rs
 step cargo clippy --locked --workspace --all-targets -- -D warnings

@@ -60,9 +60,9 @@ PARTS = {
     "core": (["--package", "falkon-core"], [], "crates/core/src/lib.rs"),
     "wire": (["--package", "falkon-wire"], [], "crates/wire/src/lib.rs"),
     "journal": (
-        ["--package", "falkon-node", "--file", "crates/node/src/journal*", "--file", "crates/node/src/pages.rs"],
+        ["--package", "falkon-dispatcher", "--file", "crates/dispatcher/src/journal*", "--file", "crates/dispatcher/src/pages.rs"],
         ["--lib", "--test", "journal", "--test", "journal_crash", "--test", "pages"],
-        "crates/node/src/lib.rs",
+        "crates/dispatcher/src/lib.rs",
     ),
 }
 

@@ -12,6 +12,7 @@ With JSON, the figures go to that file as well, one object per line.
 
 import json
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -99,6 +100,8 @@ class Falkon:
         subprocess.run(["rm", "-rf", self.dir])
 
 
+# What measures Falkon; `make lab` builds it.
+LAB = pathlib.Path(__file__).resolve().parents[2] / "target/release/falkon-lab"
 # Its client refuses jobs that are too large for one message.
 JOB_TASKS_MAX = 200_000
 
@@ -116,9 +119,11 @@ def timed(action):
 
 
 def bench(program, *arguments):
-    """The figures of a `falkon bench`, by name."""
-    command = [program, "bench", *arguments, "--rounds", "1", "--json"]
-    table = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    """The figures of a `falkon-lab bench`, by name."""
+    command = [LAB, "bench", *arguments, "--rounds", "1", "--json"]
+    measured = {**os.environ, "FALKON": program}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=measured)
+    table = json.loads(run.stdout)
     return {row["name"]: row["median"] for row in table["rows"]}
 
 

@@ -6,12 +6,13 @@
 [1, 2, 3]
 """
 
-# As that of `typing`, which takes longer to import than all of this.
+# Not of `typing`, which takes longer to import than all of this package.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from ._apps import App, ShellApp, default_executor, gather, python_app, shell_app, use
+    from ._apps import App, ShellApp, python_app, shell_app
     from ._async_client import AsyncClient, AsyncData, AsyncInstance, AsyncProvision
+    from ._calling import default_executor, use
     from ._client import Client, Data, Instance, Provision
     from ._errors import (
         CallLost,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ._files import File, FileFuture
     from ._foreach import Row, foreach, glob, rows, to
     from ._futures import Future
+    from ._gathered import gather
     from ._progress import progress
     from ._requests import ClientError, Result
     from ._restart import ResumeError
@@ -80,8 +82,9 @@ __all__ = [
 ]
 
 _PLACES = {
-    "_apps": "App ShellApp default_executor gather python_app shell_app use",
+    "_apps": "App ShellApp python_app shell_app",
     "_async_client": "AsyncClient AsyncData AsyncInstance AsyncProvision",
+    "_calling": "default_executor use",
     "_client": "Client Data Instance Provision",
     "_errors": "CallLost CallTimeout DependencyError FalkonError InitializerFailed NoRoom "
     "RemoteError SessionLost TaskFailed VersionMismatch WorkerDied",
@@ -89,6 +92,7 @@ _PLACES = {
     "_files": "File FileFuture",
     "_foreach": "Row foreach glob rows to",
     "_futures": "Future",
+    "_gathered": "gather",
     "_progress": "progress",
     "_requests": "ClientError Result",
     "_restart": "ResumeError",

@@ -2,68 +2,30 @@
 become available."""
 
 import functools
-import os
-import threading
 from typing import (
     Any,
     Callable,
     Dict,
     Generic,
-    Iterable,
-    List,
     Optional,
     ParamSpec,
     Tuple,
     TypeVar,
-    Union,
     overload,
 )
 
-from . import _remote
+from . import _calling, _remote
+from ._arguments import files_of
+from ._calling import InPlace, default_executor
 from ._executor import Executor
-from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
-from ._objects import files_of
+from ._futures import Future
 from ._options import task_class
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_default: Optional[Executor] = None
-_default_lock = threading.Lock()
-_run: Any = None
-"""The run that is open (_run.py)."""
 
-
-def use(executor: Optional[Executor]) -> None:
-    """Has apps without an executor of their own use this one.
-
-    Without it, or after ``use(None)``, the first call of an app starts what it
-    needs on this machine; that ends with the interpreter, when all calls have
-    ended.
-    """
-    global _default
-    with _default_lock:
-        _default = executor
-
-
-def default_executor() -> Executor:
-    """The executor that apps without one of their own use."""
-    global _default
-    with _default_lock:
-        if _default is None:
-            _default = Executor()
-        return _default
-
-
-def _forked() -> None:
-    global _default, _default_lock, _run
-    _default, _default_lock, _run = None, threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forked)
-
-
-class App(Generic[P, T]):
+class App(InPlace, Generic[P, T]):
     """A function whose calls are made elsewhere, and give a future at once.
 
     ``app.function`` is the function itself, to be called here.
@@ -91,10 +53,10 @@ class App(Generic[P, T]):
 
     def _called(self, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Future[Any]:
         """A call with what the function is given elsewhere."""
-        run = _run
+        run = _calling.run
         executor = self._executor
         if executor is None:
-            executor = (_default or default_executor()) if run is None else run.executor
+            executor = default_executor() if run is None else run.executor
         files = files_of(self.function, kwargs)
         if run is None:
             if not self._cache:
@@ -104,8 +66,12 @@ class App(Generic[P, T]):
         future: Future[Any] = run._call(self, executor, args, kwargs, files)
         return future
 
+    def _named_streams(self, args: Tuple[Any, ...]) -> Dict[str, Any]:
+        """The files that arguments name for the streams of a command."""
+        return {}
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        # As functions do: the app of a class is a method of its objects.
+        # The app of a class is a method of its objects, as a function is.
         return self if instance is None else functools.partial(self, instance)
 
     def __reduce__(self) -> Any:
@@ -131,7 +97,7 @@ class ShellApp(App[P, int]):
         cache: Optional[bool] = None,
     ):
         super().__init__(function, executor, options, cache)
-        import inspect  # It takes as long as much of the rest.
+        import inspect  # Its import takes as long as much of the rest.
 
         parameters = inspect.signature(function).parameters
         takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -156,6 +122,10 @@ class ShellApp(App[P, int]):
             if name in kwargs:
                 files[name] = kwargs[name] if name in self._streams else kwargs.pop(name)
         return self._called((files, *args), kwargs)
+
+    def _named_streams(self, args: Tuple[Any, ...]) -> Dict[str, Any]:
+        files: Dict[str, Any] = args[0]
+        return files
 
 
 @overload
@@ -231,69 +201,3 @@ def shell_app(
     if function is not None:
         return ShellApp(function, executor, options, cache)
     return lambda function: ShellApp(function, executor, options, cache)
-
-
-class Gathered(Future[List[Any]]):
-    """The values of several futures, once all are there."""
-
-    __slots__ = ("_futures", "_left")
-
-    def __init__(self, futures: List[Any]):
-        super().__init__()
-        self._futures = futures
-        self._left = len(futures)
-        lock = threading.Lock()
-
-        def ended(future: Any) -> None:
-            with lock:
-                self._left -= 1
-                left = self._left
-            if future.cancelled() or future.exception() is not None:
-                self._settle()
-            elif left == 0:
-                self._settle()
-
-        if not futures:
-            self._end(FINISHED, [], None)
-        for future in futures:
-            future.add_done_callback(ended)
-
-    def _settle(self) -> None:
-        values = []
-        for future in self._futures:
-            if not future.done():
-                continue
-            if future.cancelled():
-                self._end(CANCELLED_AND_NOTIFIED, None, None)
-                return
-            if future.exception() is not None:
-                self._end(FINISHED, None, future.exception())
-                return
-            values.append(future.result())
-        if len(values) == len(self._futures):
-            self._end(FINISHED, values, None)
-
-    def cancel(self) -> bool:
-        """Cancels all of them that have not ended."""
-        if self.done():
-            return self.cancelled()
-        for future in self._futures:
-            future.cancel()
-        self._end(CANCELLED_AND_NOTIFIED, None, None)
-        return self.cancelled()
-
-    def __reduce__(self) -> Any:
-        # As an argument it stands for the list of their values.
-        return list, (self._futures,)
-
-
-def gather(*futures: Union[Any, Iterable[Any]]) -> Future[List[Any]]:
-    """A future of the values of several, in their order: of ``gather(a, b, …)`` or
-    of a list of futures.
-
-    It ends when all have ended well, or as soon as one of them fails or is
-    cancelled. As an argument of a call it stands for the list of their values.
-    """
-    if len(futures) == 1 and not hasattr(futures[0], "add_done_callback"):
-        return Gathered(list(futures[0]))
-    return Gathered(list(futures))

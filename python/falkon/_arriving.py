@@ -2,13 +2,11 @@
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List
+from typing import Any, Callable, Deque, Dict, List
 
 from ._errors import TaskFailed
 from ._futures import FINISHED, Future
-
-if TYPE_CHECKING:
-    from ._objects import Stored
+from ._stored import Stored
 
 FETCHERS_MAX = 2
 """Values that are fetched at a time."""
@@ -22,7 +20,7 @@ class Arriving:
         self._fetch = fetch
         self._has_ended = has_ended
         self._lock = threading.RLock()
-        self._stored: Dict[Future[Any], "Stored"] = {}
+        self._stored: Dict[Future[Any], Stored] = {}
         self._waiting: Deque[Future[Any]] = deque()
         self._fetchers = 0
 
@@ -32,7 +30,7 @@ class Arriving:
     def __contains__(self, future: Future[Any]) -> bool:
         return future in self._stored
 
-    def add(self, future: Future[Any], stored: "Stored") -> None:
+    def add(self, future: Future[Any], stored: Stored) -> None:
         """Has the value of a call fetched, with which its future ends."""
         with self._lock:
             self._stored[future] = stored

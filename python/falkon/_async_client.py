@@ -1,33 +1,19 @@
-"""``falkon.AsyncClient``: the client for asyncio."""
+"""``falkon.AsyncClient``: the client for asyncio.
+
+Its methods are those of ``_client.py``, whose requests are awaited here. Type checkers
+read them in ``_async_client.pyi`` (``python/tests/stubs.py`` writes it).
+"""
 
 import asyncio
-import os
-import tempfile
-from typing import (
-    Any,
-    AsyncIterator,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    TypeVar,
-    Union,
-)
+import collections.abc
+import inspect
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, AsyncIterator, Callable, Dict, ForwardRef, Optional, TypeVar, get_args, get_origin
 
-from . import _requests
-from ._client import (
-    SHOWN_SECONDS,
-    answer_of,
-    command_of,
-    read_metrics,
-    result_table,
-    status_tables,
-    submission,
-)
+from . import _client, _requests
+from ._client import SHOWN_SECONDS, answer_of, command_of
 from ._progress import Progress
-from ._requests import Path, Request, Result, Text
+from ._requests import Path, Request, Result
 
 T = TypeVar("T")
 
@@ -35,6 +21,66 @@ RESULT_BYTES_MAX = 1 << 26
 """The longest result."""
 
 
+def coroutines_of(described: type) -> Callable[[type], type]:
+    """Gives a class the methods of another one, ``Client`` for ``AsyncClient``, as
+    coroutines: what these make requests with is awaited. Methods that yield results are
+    asynchronous iterators. A method that the class has itself stays."""
+
+    def given(kind: type) -> type:
+        for name, function in vars(described).items():
+            if not inspect.isfunction(function):
+                continue
+            own = vars(kind).get(name)
+            if own is not None:
+                delattr(kind, name)  # Documents list methods in the order of the other class.
+            elif name.startswith("_"):
+                own = function
+            setattr(kind, name, own or _awaited(function, described.__name__, kind))
+        return kind
+
+    return given
+
+
+def _awaited(function: Callable[..., Any], described: str, kind: type) -> Callable[..., Any]:
+    doc = "As :meth:`falkon.%s.%s`" % (described, function.__name__)
+    signature = inspect.signature(function)
+    if get_origin(signature.return_annotation) is collections.abc.Iterator:
+
+        async def iterate(self: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            async for result in function(self, *args, **kwargs):
+                yield result
+
+        made: Any = iterate
+        doc += ", for ``async for``."
+    else:
+
+        async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return await function(self, *args, **kwargs)
+
+        made = call
+        doc += "."
+    made.__name__ = function.__name__
+    made.__qualname__ = "%s.%s" % (kind.__name__, function.__name__)
+    made.__doc__ = doc
+    made.__signature__ = signature.replace(return_annotation=_hint(signature.return_annotation))
+    made.__annotations__ = dict(function.__annotations__, **{"return": made.__signature__.return_annotation})
+    return made  # type: ignore[no-any-return]
+
+
+def _hint(hint: Any) -> Any:
+    """The annotation of what a coroutine gives, or an asynchronous iterator."""
+    if isinstance(hint, str):
+        return "Async" + hint
+    if isinstance(hint, ForwardRef):
+        return ForwardRef("Async" + hint.__forward_arg__)
+    if get_origin(hint) is collections.abc.Iterator:
+        return AsyncIterator[get_args(hint)]
+    if any(isinstance(one, ForwardRef) for one in get_args(hint)):
+        return hint.copy_with(tuple(map(_hint, get_args(hint))))
+    return hint
+
+
+@coroutines_of(_client.Client)
 class AsyncClient:
     """:class:`falkon.Client` with coroutines. What is cancelled is not waited for
     any longer; tasks go on."""
@@ -44,97 +90,70 @@ class AsyncClient:
         self.data = AsyncData(self)
         self.provision = AsyncProvision(self)
 
-    async def _start(self, request: "Request[Any]") -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
+    @asynccontextmanager
+    async def _process(self, request: "Request[Any]") -> AsyncIterator[asyncio.subprocess.Process]:
+        """A process of the program, which is killed in the end."""
+        process = await asyncio.create_subprocess_exec(
             *command_of(self.access, request),
             stdin=asyncio.subprocess.DEVNULL if request.given is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=RESULT_BYTES_MAX,
         )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                try:
+                    process.kill()
+                except ProcessLookupError:
+                    pass
+                await process.wait()
 
     async def ask(self, request: "Request[T]") -> T:
         """Makes a request, any that :class:`falkon.Client` makes."""
-        process = await self._start(request)
-        try:
-            said, complaint = await process.communicate(request.given)
-        finally:
-            await _end(process)
-        return answer_of(request, process.returncode or 0, said, complaint)
+        with request.folder or nullcontext():
+            async with self._process(request) as process:
+                output, errors = await process.communicate(request.given)
+            return answer_of(request, process.returncode or 0, output, errors)
 
-    async def submit(
-        self,
-        command: Sequence[Text] = (),
-        *,
-        each: Union[None, Path, Sequence[Path]] = None,
-        lines: Optional[Iterable[str]] = None,
-        range: Union[None, range, str, Sequence[Any]] = None,
-        **options: Any,
-    ) -> "AsyncInstance":
-        """As :meth:`falkon.Client.submit`."""
-        request = _requests.submit(command, each, lines, range, options)
-        return AsyncInstance(self, await self.ask(request))
-
-    async def submit_tasks(
-        self, tasks: Iterable[Mapping[str, Any]], **options: Any
-    ) -> "AsyncInstance":
-        """As :meth:`falkon.Client.submit_tasks`."""
-        return AsyncInstance(self, await self.ask(_requests.submit_tasks(tasks, options)))
-
-    async def submit_file(self, path: Path, **options: Any) -> "AsyncInstance":
-        """As :meth:`falkon.Client.submit_file`."""
-        request = _requests.submit_file("tasks", path, options)
-        return AsyncInstance(self, await self.ask(request))
-
-    async def submit_workflow(self, path: Path, **options: Any) -> "AsyncInstance":
-        """As :meth:`falkon.Client.submit_workflow`."""
-        request = _requests.submit_file("workflow", path, options)
-        return AsyncInstance(self, await self.ask(request))
-
-    async def plan(self, command: Sequence[Text] = (), **options: Any) -> List[str]:
-        """As :meth:`falkon.Client.plan`."""
-        return await self.ask(_requests.plan(submission(command, options)))
-
-    async def run(self, command: Sequence[Text] = (), **options: Any) -> AsyncIterator[Result]:
-        """As :meth:`falkon.Client.run`, for ``async for``."""
-        async for result in self._results(_requests.followed(submission(command, options))):
-            yield result
-
-    async def _results(self, request: Request[None]) -> AsyncIterator[Result]:
-        process = await self._start(request)
-        try:
+    async def _results(self, make: Callable[[], Request[None]]) -> AsyncIterator[Result]:
+        """The results that a request gives, each a line; it is made when the first one is
+        asked for."""
+        request = make()
+        async with self._process(request) as process:
             assert process.stdout is not None and process.stderr is not None
             if process.stdin is not None:
                 process.stdin.write(request.given or b"")
                 process.stdin.write_eof()
             async for line in process.stdout:
                 yield _requests.result_of(line)
-            complaint = await process.stderr.read()
-            answer_of(request, await process.wait(), b"", complaint)
-        finally:
-            await _end(process)
+            errors = await process.stderr.read()
+            answer_of(request, await process.wait(), b"", errors)
+
+    async def _wait(self, instance: "AsyncInstance", progress: Optional[bool]) -> Dict[str, Any]:
+        """The end of :meth:`AsyncInstance.wait`."""
+        with Progress(progress, unit="tasks") as shown:
+            ended = asyncio.ensure_future(self.ask(_requests.end(instance.id)))
+            try:
+                while shown.wanted:
+                    done, _ = await asyncio.wait([ended], timeout=SHOWN_SECONDS)
+                    if done:
+                        break
+                    shown.show_status(await instance.status())
+                await ended
+            finally:
+                ended.cancel()
+            status = await instance.status()
+            shown.show_status(status)
+        return status
 
     def instance(self, id: int) -> "AsyncInstance":
         """An instance that was submitted before, by its number."""
         return AsyncInstance(self, id)
 
-    async def instances(self) -> List["AsyncInstance"]:
-        """As :meth:`falkon.Client.instances`."""
-        return [AsyncInstance(self, one["id"]) for one in (await self.status())["instances"]]
 
-    async def status(self) -> Dict[str, Any]:
-        """As :meth:`falkon.Client.status`."""
-        return await self.ask(_requests.status())
-
-    async def report(self) -> Dict[str, Any]:
-        """As :meth:`falkon.Client.report`."""
-        return status_tables(await self.status())
-
-    async def stop(self) -> None:
-        """As :meth:`falkon.Client.stop`."""
-        await self.ask(_requests.plain("stop"))
-
-
+@coroutines_of(_client.Instance)
 class AsyncInstance:
     """:class:`falkon.Instance` with coroutines."""
 
@@ -145,138 +164,18 @@ class AsyncInstance:
     def __repr__(self) -> str:
         return "<falkon.AsyncInstance %d>" % self.id
 
-    async def status(self) -> Dict[str, Any]:
-        """As :meth:`falkon.Instance.status`."""
-        return await self.client.ask(_requests.instance_status(self.id))
 
-    async def tasks(self, first: int = 0, count: int = 1000) -> List[Dict[str, Any]]:
-        """As :meth:`falkon.Instance.tasks`."""
-        return await self.client.ask(_requests.tasks(self.id, first, count))
-
-    async def results(self, first: int = 0, wait: bool = True) -> AsyncIterator[Result]:
-        """As :meth:`falkon.Instance.results`, for ``async for``."""
-        async for result in self.client._results(_requests.results(self.id, first, wait)):
-            yield result
-
-    async def wait(self, progress: Optional[bool] = None) -> Dict[str, Any]:
-        """As :meth:`falkon.Instance.wait`."""
-        with Progress(progress, unit="tasks") as shown:
-            ended = asyncio.ensure_future(self.client.ask(_requests.end(self.id)))
-            try:
-                while shown.wanted:
-                    done, _ = await asyncio.wait([ended], timeout=SHOWN_SECONDS)
-                    if done:
-                        break
-                    shown.show_status(await self.status())
-                await ended
-            finally:
-                ended.cancel()
-            status = await self.status()
-            shown.show_status(status)
-        return status
-
-    async def report(self) -> Any:
-        """As :meth:`falkon.Instance.report`."""
-        return result_table(await self.client.ask(_requests.results_now(self.id)))
-
-    async def metrics(self, baseline: Optional[float] = None) -> Dict[str, Any]:
-        """As :meth:`falkon.Instance.metrics`."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "metrics")
-            await self.client.ask(_requests.measured(self.id, file, baseline))
-            return read_metrics(file)
-
-    async def cancel(self, *tasks: Union[int, range]) -> None:
-        """As :meth:`falkon.Instance.cancel`."""
-        await self.client.ask(_requests.cancel(self.id, tasks))
-
-    async def destroy(self) -> None:
-        """As :meth:`falkon.Instance.destroy`."""
-        await self.client.ask(_requests.plain("destroy", str(self.id)))
-
-
+@coroutines_of(_client.Data)
 class AsyncData:
     """:class:`falkon.Data` with coroutines: ``client.data``."""
 
     def __init__(self, client: AsyncClient):
         self._client = client
 
-    async def ls(self, pattern: Optional[str] = None, **options: Any) -> List[Dict[str, Any]]:
-        """As :meth:`falkon.Data.ls`."""
-        return await self._client.ask(_requests.objects(pattern, options))
 
-    async def where(self, *objects: str, **options: Any) -> List[Dict[str, Any]]:
-        """As :meth:`falkon.Data.where`."""
-        return await self._client.ask(_requests.holders(objects, options))
-
-    async def put(self, *files: Path, key: Optional[str] = None, replicas: int = 1) -> None:
-        """As :meth:`falkon.Data.put`."""
-        await self._client.ask(_requests.put(files, {"key": key, "replicas": replicas}))
-
-    async def fetch(self, object: str, file: Path, **options: Any) -> None:
-        """As :meth:`falkon.Data.fetch`."""
-        await self._client.ask(_requests.fetch(object, file, options))
-
-    async def read(self, object: str, **options: Any) -> bytes:
-        """As :meth:`falkon.Data.read`."""
-        return await self._client.ask(_requests.read(object, options))
-
-    async def rm(self, *objects: str, force: bool = False, **options: Any) -> None:
-        """As :meth:`falkon.Data.rm`."""
-        await self._client.ask(_requests.drop(objects, {"force": force, **options}))
-
-
+@coroutines_of(_client.Provision)
 class AsyncProvision:
     """:class:`falkon.Provision` with coroutines: ``client.provision``."""
 
     def __init__(self, client: AsyncClient):
         self._client = client
-
-    async def add(self, scheduler: Path, **options: Any) -> None:
-        """As :meth:`falkon.Provision.add`."""
-        await self._client.ask(_requests.queue("add", scheduler, options))
-
-    async def status(self) -> Dict[str, Any]:
-        """As :meth:`falkon.Provision.status`."""
-        return await self._client.ask(_requests.described("provision", "list", "--json"))
-
-    async def show(self, queue: str, log: int = 20) -> Dict[str, Any]:
-        """As :meth:`falkon.Provision.show`."""
-        return await self._client.ask(_requests.queue_status(queue, log))
-
-    async def plan(self, queue: Optional[str] = None) -> Dict[str, Any]:
-        """As :meth:`falkon.Provision.plan`."""
-        return await self._client.ask(_requests.queue_plan(queue))
-
-    async def log(self, queue: Optional[str] = None, count: int = 1000) -> List[Dict[str, Any]]:
-        """As :meth:`falkon.Provision.log`."""
-        return await self._client.ask(_requests.queue_log(queue, count))
-
-    async def once(self, scheduler: Path, nodes: int, **options: Any) -> None:
-        """As :meth:`falkon.Provision.once`."""
-        await self._client.ask(_requests.queue("once", scheduler, {"nodes": nodes, **options}))
-
-    async def pause(self, queue: str) -> None:
-        """As :meth:`falkon.Provision.pause`."""
-        await self._client.ask(_requests.plain("provision", "pause", queue))
-
-    async def resume(self, queue: str) -> None:
-        """As :meth:`falkon.Provision.resume`."""
-        await self._client.ask(_requests.plain("provision", "resume", queue))
-
-    async def remove(self, queue: str) -> None:
-        """As :meth:`falkon.Provision.remove`."""
-        await self._client.ask(_requests.plain("provision", "remove", queue))
-
-    async def drop(self, allocation: int) -> None:
-        """As :meth:`falkon.Provision.drop`."""
-        await self._client.ask(_requests.plain("provision", "drop", str(allocation)))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        try:
-            process.kill()
-        except ProcessLookupError:
-            pass
-        await process.wait()

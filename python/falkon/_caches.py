@@ -21,10 +21,10 @@ from typing import (
 )
 
 from ._errors import FalkonError, NoRoom
+from ._stored import Stored
 
 if TYPE_CHECKING:
-    from ._objects import Stored
-    from .worker import Pickled
+    from .worker.objects import Pickled
 
 RECENT_BYTES = 256 << 20
 """Objects in caches that no call needs, before they are dropped there."""
@@ -40,8 +40,8 @@ def no_room(length: int, limit: int, folder: str, error: OSError) -> NoRoom:
 
 
 class Caches:
-    """What a session has put into the caches of executors, and what it keeps here until
-    the first executor has come."""
+    """The objects that a session has put into the caches of executors, and those that it keeps here
+    until the first executor has come."""
 
     def __init__(self, access: str, limit: int):
         self._access = access
@@ -51,13 +51,13 @@ class Caches:
         self.has_executor: Callable[[], Optional[bool]] = lambda: None
         """Whether an executor is connected; ``None`` if this thread cannot ask."""
         self.put: Set[str] = set()
-        """URLs of what was put into caches."""
+        """URLs of objects that were put into caches."""
         self._unneeded: Deque[Tuple[List[Any], int]] = deque()
         """Objects that no call needs any more, with their lengths."""
         self._lock = threading.RLock()
         self._spool = _Spool()
 
-    def take_in(self, made: "Pickled", stored: "Stored") -> None:
+    def take_in(self, made: "Pickled", stored: Stored) -> None:
         """Puts an object into a cache; without an executor it is kept here, and
         :meth:`place` does so. Nothing of it has a name here: it goes with this process,
         however that ends."""
@@ -77,19 +77,19 @@ class Caches:
             raise no_room(stored.bytes, self._limit, tempfile.gettempdir(), error) from error
         self._watch(stored)
 
-    def adopt(self, stored: "Stored") -> None:
+    def adopt(self, stored: Stored) -> None:
         """Takes over an object that an executor has put into its cache."""
         assert stored.object is not None
         with self._lock:
             self.put.add(stored.object[1])
         self._watch(stored)
 
-    def _watch(self, stored: "Stored") -> None:
+    def _watch(self, stored: Stored) -> None:
         assert stored.object is not None
         drop = weakref.finalize(stored, self._let_go, stored.object, stored.bytes)
         drop.atexit = False
 
-    def place(self, stored: "Stored", wait: Callable[[], None]) -> None:
+    def place(self, stored: Stored, wait: Callable[[], None]) -> None:
         """Puts an object into a cache that was kept here; calls ``wait`` as long as
         there is no executor."""
         assert stored.object is not None
@@ -109,9 +109,9 @@ class Caches:
         stored.waits = False
         self._spool.drop(key)
 
-    def _put(self, file: IO[bytes], stored: "Stored") -> bool:
+    def _put(self, file: IO[bytes], stored: Stored) -> bool:
         """Puts what a file has into a cache; ``False`` if there is no executor."""
-        from ._files import asked
+        from ._data import asked
 
         assert stored.object is not None
         key, path = stored.object[1], "/proc/self/fd/%d" % file.fileno()
@@ -159,7 +159,7 @@ class Caches:
             self._remove(sorted(self.put), "--force")
 
     def _remove(self, urls: Sequence[str], *options: str) -> bool:
-        from ._files import asked
+        from ._data import asked
 
         try:
             asked("rm", self._access, *options, *urls)

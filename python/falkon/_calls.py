@@ -11,7 +11,7 @@ from ._errors import RemoteError, RemoteTraceback
 from ._unchanged import Facts, facts_of
 
 if TYPE_CHECKING:
-    from .worker import Pickled
+    from .worker.objects import Pickled
 
 PICKLED = b"p"
 """The first byte of payloads, values and code that are pickles (docs/workers.md)."""
@@ -74,7 +74,7 @@ class Functions:
 
     def code(self, function: Any, wrap: Optional[Callable[[Any], Any]] = None) -> bytes:
         """The code of a function, with ``wrap`` around it."""
-        # Others may say of themselves that they equal another.
+        # Objects of other classes may claim to equal another one.
         has_facts = type(function) in _WITH_FACTS
         known = self._known.get(function) if has_facts else None
         facts: Optional[Facts] = None
@@ -105,7 +105,7 @@ _WITH_FACTS = (types.FunctionType, types.BuiltinFunctionType, type)
 
 
 def value_of(data: bytes) -> Any:
-    """What a call returned."""
+    """The value of a call."""
     if not data:
         return None
     if data[:1] != PICKLED:
@@ -114,8 +114,8 @@ def value_of(data: bytes) -> Any:
 
 
 def exception_of(data: bytes, text: str) -> BaseException:
-    """What a call raised: the exception itself if it can be brought here, with
-    its traceback there as the cause."""
+    """The exception that a call raised, with its traceback there as the cause, if it can be
+    unpickled here; a :class:`RemoteError` otherwise."""
     try:
         raised = _classes.loads(data[1:]) if data[:1] == PICKLED else None
     except BaseException:

@@ -14,7 +14,7 @@ import pickle
 import weakref
 from typing import Any, Callable, Optional, Tuple
 
-from ._taken import define
+from ._references import define
 from ._unchanged import Facts, facts_of_class
 
 CLASSES_MAX = 4096
@@ -36,7 +36,7 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """What a pickle of another process says; classes of this one stay as they are."""
+    """Loads a pickle of another process; classes of this one stay as they are."""
     if SET_STATE in data:
         return Unpickler(io.BytesIO(data)).load()
     return pickle.loads(data)
@@ -61,7 +61,7 @@ def _pickler() -> Any:
 
 
 def _state_of(kind: type) -> bytes:
-    """What tells a state of a class from others."""
+    """A tag that tells a state of a class from others."""
     known = _states.get(kind)
     if known is not None and known[0] is not None and known[0].hold(kind):
         return known[1]

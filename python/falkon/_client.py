@@ -1,12 +1,13 @@
 """``falkon.Client``: what the command line does, from Python."""
 
-import json
 import logging
 import os
 import subprocess
 import tempfile
+from contextlib import contextmanager, nullcontext
 from typing import (
     Any,
+    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -42,14 +43,14 @@ def command_of(access: Optional[Path], request: "Request[Any]") -> List[str]:
     return command
 
 
-def answer_of(request: "Request[T]", code: int, said: bytes, complaint: bytes) -> T:
-    """What a request's output means."""
-    text = complaint.decode("utf-8", "replace").strip()
+def answer_of(request: "Request[T]", code: int, output: bytes, errors: bytes) -> T:
+    """The answer that the program's output holds."""
+    text = errors.decode("utf-8", "replace").strip()
     if code not in request.fine:
         raise ClientError(text or "falkon ended with exit status %d" % code, code)
     if text:
         LOG.debug("%s", text)
-    return request.parse(said.decode("utf-8", "surrogateescape"))
+    return request.parse(output.decode("utf-8", "surrogateescape"))
 
 
 class Client:
@@ -72,19 +73,52 @@ class Client:
 
     def ask(self, request: "Request[T]") -> T:
         """Makes a request (for what is built on this class)."""
-        process = subprocess.Popen(
-            command_of(self.access, request),
-            # Without a source of values, the program would take lines of a pipe.
-            stdin=subprocess.DEVNULL if request.given is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        with process:
+        stdin = subprocess.DEVNULL if request.given is None else subprocess.PIPE
+        with request.folder or nullcontext(), self._process(request, stdin) as process:
+            output, errors = process.communicate(request.given)
+            return answer_of(request, process.returncode, output, errors)
+
+    @contextmanager
+    def _process(
+        self, request: "Request[Any]", stdin: Any, stdout: int = subprocess.PIPE
+    ) -> "Iterator[subprocess.Popen[bytes]]":
+        """A process of the program, which is killed in the end."""
+        command = command_of(self.access, request)
+        with subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE) as process:
             try:
-                said, complaint = process.communicate(request.given)
+                yield process
             finally:
                 process.kill()
-        return answer_of(request, process.returncode, said, complaint)
+
+    def _results(self, make: Callable[[], Request[None]]) -> Iterator[Result]:
+        """The results that a request gives, each a line; it is made when the first one is
+        asked for."""
+        request = make()
+        with tempfile.TemporaryFile() as given:
+            # A file: the program need not wait for who reads its output.
+            given.write(request.given or b"")
+            given.seek(0)
+            stdin = subprocess.DEVNULL if request.given is None else given
+            with self._process(request, stdin) as process:
+                for line in process.stdout or ():
+                    yield _requests.result_of(line)
+                _check_end(request, process)
+
+    def _wait(self, instance: "Instance", progress: Optional[bool]) -> Dict[str, Any]:
+        """The end of :meth:`Instance.wait`."""
+        request = _requests.end(instance.id)
+        with Progress(progress, unit="tasks") as shown:
+            with self._process(request, subprocess.DEVNULL, subprocess.DEVNULL) as process:
+                while shown.wanted:
+                    try:
+                        process.wait(SHOWN_SECONDS)
+                        break
+                    except subprocess.TimeoutExpired:
+                        shown.show_status(instance.status())
+                _check_end(request, process)
+            status = instance.status()
+            shown.show_status(status)
+        return status
 
     # Submitting.
 
@@ -107,23 +141,23 @@ class Client:
         ``memory="2GiB"``, ``env={"A": "1"}``, ``call="module:function"``, …
         """
         request = _requests.submit(command, each, lines, range, options)
-        return self._instance(self.ask(request))
+        return self.ask(request.then(self._submitted))
 
     def submit_tasks(self, tasks: Iterable[Mapping[str, Any]], **options: Any) -> "Instance":
         """Submits tasks that are described one by one, with the fields of a task
         file (docs/task-files.md); options are defaults for them."""
-        return self._instance(self.ask(_requests.submit_tasks(tasks, options)))
+        return self.ask(_requests.submit_tasks(tasks, options).then(self._submitted))
 
     def submit_file(self, path: Path, **options: Any) -> "Instance":
         """Submits the tasks of a task file."""
-        return self._instance(self.ask(_requests.submit_file("tasks", path, options)))
+        return self.ask(_requests.submit_file("tasks", path, options).then(self._submitted))
 
     def submit_workflow(self, path: Path, **options: Any) -> "Instance":
         """Submits a workflow in WfFormat, as WfCommons writes it."""
-        return self._instance(self.ask(_requests.submit_file("workflow", path, options)))
+        return self.ask(_requests.submit_file("workflow", path, options).then(self._submitted))
 
     def plan(self, command: Sequence[Text] = (), **options: Any) -> List[str]:
-        """What :meth:`submit` would submit, a line for each task; nothing is."""
+        """The tasks that :meth:`submit` would submit, a line for each; none is submitted."""
         return self.ask(_requests.plan(submission(command, options)))
 
     def run(self, command: Sequence[Text] = (), **options: Any) -> Iterator[Result]:
@@ -135,31 +169,11 @@ class Client:
         ``metrics="FILE"`` writes what the run is measured by. Tasks go on if the
         iterator is given up.
         """
-        yield from self._results(_requests.followed(submission(command, options)))
+        return self._results(lambda: _requests.followed(submission(command, options)))
 
-    def _results(self, request: Request[None]) -> Iterator[Result]:
-        with tempfile.TemporaryFile() as given:
-            # A file: the program need not wait for who reads its output.
-            given.write(request.given or b"")
-            given.seek(0)
-            process = subprocess.Popen(
-                command_of(self.access, request),
-                stdin=subprocess.DEVNULL if request.given is None else given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        with process:
-            try:
-                for line in process.stdout or ():
-                    yield _requests.result_of(line)
-                complaint = process.stderr.read() if process.stderr else b""
-                answer_of(request, process.wait(), b"", complaint)
-            finally:
-                process.kill()
-
-    def _instance(self, id: int) -> "Instance":
+    def _submitted(self, id: int) -> "Instance":
         LOG.info("submitted instance %d", id)
-        return Instance(self, id)
+        return self.instance(id)
 
     # Asking.
 
@@ -169,7 +183,10 @@ class Client:
 
     def instances(self) -> List["Instance"]:
         """All instances that the dispatcher has."""
-        return [Instance(self, one["id"]) for one in self.status()["instances"]]
+        return self.ask(_requests.status().then(self._all_of))
+
+    def _all_of(self, status: Dict[str, Any]) -> List["Instance"]:
+        return [self.instance(one["id"]) for one in status["instances"]]
 
     def status(self) -> Dict[str, Any]:
         """How it stands: ``instances`` and ``executors`` (lists), ``now``,
@@ -179,11 +196,11 @@ class Client:
     def report(self) -> Dict[str, Any]:
         """``instances`` and ``executors`` as tables: data frames if pandas is
         there, else lists of dictionaries."""
-        return status_tables(self.status())
+        return self.ask(_requests.status().then(status_tables))
 
     def stop(self) -> None:
         """Stops the dispatcher; started again with the same directory it goes on."""
-        self.ask(_requests.plain("stop"))
+        return self.ask(_requests.plain("stop"))
 
 
 class Instance:
@@ -203,64 +220,39 @@ class Instance:
         return self.client.ask(_requests.instance_status(self.id))
 
     def tasks(self, first: int = 0, count: int = 1000) -> List[Dict[str, Any]]:
-        """Its tasks, each with ``index``, ``id``, ``state`` and ``command``."""
+        """The tasks, each with ``index``, ``id``, ``state`` and ``command``."""
         return self.client.ask(_requests.tasks(self.id, first, count))
 
     def results(self, first: int = 0, wait: bool = True) -> Iterator[Result]:
         """Results as they come, without the ``first`` so many; with
         ``wait=False`` those that there are."""
-        yield from self.client._results(_requests.results(self.id, first, wait))
+        return self.client._results(lambda: _requests.results(self.id, first, wait))
 
     def wait(self, progress: Optional[bool] = None) -> Dict[str, Any]:
         """Waits until all its tasks have ended; returns its status then.
 
         ``progress`` shows a bar, by default in a terminal and in a notebook.
         """
-        with Progress(progress, unit="tasks") as shown:
-            request = _requests.end(self.id)
-            process = subprocess.Popen(
-                command_of(self.client.access, request),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
-            with process:
-                try:
-                    while shown.wanted:
-                        try:
-                            process.wait(SHOWN_SECONDS)
-                            break
-                        except subprocess.TimeoutExpired:
-                            shown.show_status(self.status())
-                    complaint = process.stderr.read() if process.stderr else b""
-                    answer_of(request, process.wait(), b"", complaint)
-                finally:
-                    process.kill()
-            status = self.status()
-            shown.show_status(status)
-        return status
+        return self.client._wait(self, progress)
 
     def report(self) -> Any:
         """The results there are as a table: a data frame if pandas is there, else
         a list of dictionaries. Times stand in columns of their own."""
-        return result_table(self.client.ask(_requests.results_now(self.id)))
+        return self.client.ask(_requests.results_now(self.id).then(result_table))
 
     def metrics(self, baseline: Optional[float] = None) -> Dict[str, Any]:
-        """What it was measured by when all its tasks have ended: hit ratios,
-        throughput, response time, utilization (docs/data.md). ``baseline`` are the
-        seconds that the same takes with every access to the persistent store."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = os.path.join(folder, "metrics")
-            self.client.ask(_requests.measured(self.id, file, baseline))
-            return read_metrics(file)
+        """Its metrics when all its tasks have ended: hit ratios, throughput, response time,
+        utilization (docs/data.md). ``baseline`` are the seconds that the same takes with every
+        access to the persistent store."""
+        return self.client.ask(_requests.measured(self.id, baseline))
 
     def cancel(self, *tasks: Union[int, range]) -> None:
         """Cancels tasks, by their numbers and ranges of them; without any, all."""
-        self.client.ask(_requests.cancel(self.id, tasks))
+        return self.client.ask(_requests.cancel(self.id, tasks))
 
     def destroy(self) -> None:
         """Frees it, with its tasks and results."""
-        self.client.ask(_requests.plain("destroy", str(self.id)))
+        return self.client.ask(_requests.plain("destroy", str(self.id)))
 
 
 class Data:
@@ -274,17 +266,17 @@ class Data:
         return self._client.ask(_requests.objects(pattern, options))
 
     def where(self, *objects: str, **options: Any) -> List[Dict[str, Any]]:
-        """Which executors hold objects (paths, URLs, ``cache:KEY``, ids)."""
+        """The executors that hold objects (paths, URLs, ``cache:KEY``, ids)."""
         return self._client.ask(_requests.holders(objects, options))
 
     def put(self, *files: Path, key: Optional[str] = None, replicas: int = 1) -> None:
         """Puts files into caches, for tasks to read as ``cache:KEY``; the key is
         by default the file's name without folders."""
-        self._client.ask(_requests.put(files, {"key": key, "replicas": replicas}))
+        return self._client.ask(_requests.put(files, {"key": key, "replicas": replicas}))
 
     def fetch(self, object: str, file: Path, **options: Any) -> None:
         """Brings an object from a cache to a file."""
-        self._client.ask(_requests.fetch(object, file, options))
+        return self._client.ask(_requests.fetch(object, file, options))
 
     def read(self, object: str, **options: Any) -> bytes:
         """Brings an object from a cache here."""
@@ -292,7 +284,7 @@ class Data:
 
     def rm(self, *objects: str, force: bool = False, **options: Any) -> None:
         """Drops objects from caches; with ``force`` also what tasks still need."""
-        self._client.ask(_requests.drop(objects, {"force": force, **options}))
+        return self._client.ask(_requests.drop(objects, {"force": force, **options}))
 
 
 class Provision:
@@ -304,7 +296,7 @@ class Provision:
 
     def add(self, scheduler: Path, **options: Any) -> None:
         """Adds a queue of a scheduler (``"slurm"``, …, ``"auto"``, or a file)."""
-        self._client.ask(_requests.queue("add", scheduler, options))
+        return self._client.ask(_requests.queue("add", scheduler, options))
 
     def status(self) -> Dict[str, Any]:
         """``queues``, ``allocations`` and ``log``."""
@@ -315,7 +307,7 @@ class Provision:
         return self._client.ask(_requests.queue_status(queue, log))
 
     def plan(self, queue: Optional[str] = None) -> Dict[str, Any]:
-        """What would be asked for now, and why."""
+        """The requests that would be made now, and the reasons."""
         return self._client.ask(_requests.queue_plan(queue))
 
     def log(self, queue: Optional[str] = None, count: int = 1000) -> List[Dict[str, Any]]:
@@ -324,23 +316,23 @@ class Provision:
 
     def once(self, scheduler: Path, nodes: int, **options: Any) -> None:
         """Asks for nodes now, whatever there is to do."""
-        self._client.ask(_requests.queue("once", scheduler, {"nodes": nodes, **options}))
+        return self._client.ask(_requests.queue("once", scheduler, {"nodes": nodes, **options}))
 
     def pause(self, queue: str) -> None:
         """Asks nothing more of a queue; what it has stays until it is idle."""
-        self._client.ask(_requests.plain("provision", "pause", queue))
+        return self._client.ask(_requests.plain("provision", "pause", queue))
 
     def resume(self, queue: str) -> None:
         """Asks a queue again that was paused."""
-        self._client.ask(_requests.plain("provision", "resume", queue))
+        return self._client.ask(_requests.plain("provision", "resume", queue))
 
     def remove(self, queue: str) -> None:
         """Gives a queue up: its jobs are cancelled once their tasks have ended."""
-        self._client.ask(_requests.plain("provision", "remove", queue))
+        return self._client.ask(_requests.plain("provision", "remove", queue))
 
     def drop(self, allocation: int) -> None:
         """Gives up one allocation."""
-        self._client.ask(_requests.plain("provision", "drop", str(allocation)))
+        return self._client.ask(_requests.plain("provision", "drop", str(allocation)))
 
 
 def submission(command: Sequence[Text], options: Dict[str, Any]) -> Request[int]:
@@ -348,10 +340,10 @@ def submission(command: Sequence[Text], options: Dict[str, Any]) -> Request[int]
     return _requests.submit(command, named["each"], named["lines"], named["range"], options)
 
 
-def read_metrics(path: str) -> Dict[str, Any]:
-    with open(path) as file:
-        metrics: Dict[str, Any] = json.load(file)
-    return metrics
+def _check_end(request: "Request[Any]", process: "subprocess.Popen[bytes]") -> None:
+    """Waits until a process ends, and raises what went wrong."""
+    errors = process.stderr.read() if process.stderr else b""
+    answer_of(request, process.wait(), b"", errors)
 
 
 def result_table(results: List[Result]) -> Any:

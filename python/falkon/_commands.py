@@ -7,7 +7,7 @@ import msgspec
 
 from ._executor import Executor
 from ._futures import Future
-from ._session import Kind
+from ._kinds import Kind
 
 Text = Union[str, bytes, "os.PathLike[str]"]
 
@@ -19,7 +19,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class CommandKind(Kind):
-    """What commands with the same options have in common."""
+    """The kind of commands with the same options."""
 
     __slots__ = ()
 

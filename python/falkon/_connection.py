@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import os
 import select
 import socket
 import struct
@@ -13,10 +12,11 @@ from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import msgspec
 
+from ._access import access_to
 from ._errors import FORGOTTEN, SessionLost, refusal
 from ._program import Program
 
-# What is said to a dispatcher, and by it.
+# Messages to a dispatcher, and from it.
 CREATE, SUBMIT, SEAL, SUBSCRIBE, ACKNOWLEDGE, CANCEL, DESTROY, STATUS, TASKS = range(9)
 CREATED, ACCEPTED, DONE, REFUSED, RESULTS, STATUS_IS, TASKS_ARE, GONE = range(8)
 
@@ -53,8 +53,8 @@ def framed(message: Message) -> bytes:
 
 
 def messages_of(connected: socket.socket, waits: Callable[[Poll], None]) -> Iterator[Message]:
-    """What is said at the other end, until that is closed. ``waits`` is called
-    before each time that nothing more is there."""
+    """The messages from the other end, until that is closed. ``waits`` is called each time before
+    the next message has to be waited for."""
     # Read into one place: memory of its own for each message would cost as much
     # as a short call.
     buffer = bytearray(READ_BYTES)
@@ -123,21 +123,21 @@ class Connection:
         """The dispatcher was there, and had no room for the instance yet."""
         self._received = self._most = 0
         self._owes: Optional[float] = None
-        """Since when the dispatcher has not been told of results that are here."""
+        """The time since which results that are here are not acknowledged."""
         self._outgoing: Deque[memoryview] = deque()
         self._is_sending = False
         self.interrupted: Optional[BaseException] = None
         self.resumes: Callable[[Ask], None] = lambda ask: None
-        """Is called when there is another connection, before anything is said over
-        it: what it asks is answered first."""
+        """A function that is called when there is another connection, before any other message goes
+        over it: its requests are answered first."""
         self.is_away = False
-        """The connection is lost: what is said now is said when there is another."""
+        """Whether the connection is lost: requests are kept until there is another."""
         self._away_since = 0.0
         self._hung_up = threading.Event()
         self._pause = PAUSES_SECONDS[0]
         self._since: Optional[float] = None
-        """Since when nothing has come of anything that was said, if the connection
-        is lost again and again."""
+        """The time since which no request was answered, if the connection is lost again and
+        again."""
         self._connected = monotonic()
 
     def has_instance(self, instance: int, secret: bytes) -> None:
@@ -154,7 +154,7 @@ class Connection:
         return request
 
     def received(self, results: int) -> None:
-        """So many results are here; the dispatcher is told soon."""
+        """Notes how many results are here; they are acknowledged soon."""
         self._received = max(self._received, results)
         if results > self._most:
             self._most = results
@@ -192,7 +192,7 @@ class Connection:
                 else:
                     self._outgoing.popleft()
         except OSError:
-            self._outgoing.clear()  # Whoever hears finds out as well, and knows why.
+            self._outgoing.clear()  # The receiving thread finds out as well, and knows why.
         except BaseException as raised:
             self.interrupted = raised
             threading.Thread(target=self._send_rest, daemon=True, name="falkon").start()
@@ -213,7 +213,7 @@ class Connection:
     # Hearing.
 
     def messages(self, is_over: Callable[[], bool]) -> Iterator[Message]:
-        """What is said, until there is no connection and will be none. A lost one
+        """The messages that are received, until there is no connection and will be none. A lost one
         is not made again if it ``is_over``."""
         messages: Optional[Iterator[Message]] = messages_of(self._socket, self._waits)
         while messages is not None:
@@ -226,7 +226,7 @@ class Connection:
             messages = self._resume(is_over)
 
     def _waits(self, poll: Poll) -> None:
-        """Nothing has been said for the moment: what is owed is told soon."""
+        """No message is there for the moment: an acknowledgement that is due is sent soon."""
         owes = self._owes
         if owes is None:
             return
@@ -236,8 +236,8 @@ class Connection:
             self._send(b"")
 
     def _resume(self, is_over: Callable[[], bool]) -> Optional[Iterator[Message]]:
-        """Connects again after a connection was lost, and goes on from there.
-        Returns what is said then; ``None`` if there will be no connection."""
+        """Connects again after a connection was lost, and goes on from there. Returns the messages
+        that are received then; ``None`` if there will be no connection."""
         now = monotonic()
         with self.lock:
             if not self.is_away:
@@ -259,8 +259,8 @@ class Connection:
             if monotonic() - self._since >= self._away_seconds:
                 return None
             if is_first:
-                said, seconds = self.program.last_words(), self._away_seconds
-                LOG.warning("%s; trying again for %g s", said, seconds)
+                reason, seconds = self.program.reason_of_end(), self._away_seconds
+                LOG.warning("%s; trying again for %g s", reason, seconds)
                 is_first = False
             self._hung_up.wait(self._pause)
             self._pause = min(2 * self._pause, PAUSES_SECONDS[1])
@@ -335,7 +335,7 @@ class Connection:
             pass
 
     def close(self) -> None:
-        """Lets go of it, once nothing more is heard."""
+        """Closes the connection, once no more messages are received."""
         self._socket.close()
 
     def forget(self) -> None:
@@ -347,29 +347,5 @@ class Connection:
 def connect_again(access: str, instance: Optional[int], secret: bytes) -> Program:
     """Starts a program that connects for the sake of an instance, if there is one
     already."""
-    own = None if instance is None else access_of_instance(access, instance, secret)
-    if own is None:
-        return Program(["--access", access])
-    file = os.memfd_create("access")
-    try:
-        os.fchmod(file, 0o600)
-        os.write(file, own)
-        return Program(["--access", "/proc/self/fd/%d" % file], keep=(file,))
-    finally:
-        os.close(file)
-
-
-def access_of_instance(path: str, instance: int, secret: bytes) -> Optional[bytes]:
-    """An access file that opens an instance, which a client's does only on the
-    connection on which it was created; ``None`` where the file itself will do."""
-    import json
-
-    try:
-        with open(path) as file:
-            access = json.load(file)
-        if "owner" in access["secrets"] or not secret:
-            return None
-        access["secrets"] = {"instance-%d" % instance: secret.hex()}
-        return json.dumps(access).encode()
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # The program says what is wrong with it.
+    with access_to(access, instance, secret) as (path, keep):
+        return Program(["--access", path], keep=keep)

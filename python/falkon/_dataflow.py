@@ -6,184 +6,57 @@ the call back until that is there, and puts it in front of the arguments
 """
 
 import struct
-import threading
-from concurrent.futures import CancelledError
-from concurrent.futures._base import FINISHED
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from ._calls import PICKLED, dumps
-from ._errors import DependencyError
-from ._taken import given, taken
+from ._futures import Future
+from ._references import Maker, Uses, failure_of, has_value, pickling
 
 if TYPE_CHECKING:
-    from ._files import File
-    from ._futures import Future
-    from ._objects import Objects, Stored
-    from ._session import Session
-    from .worker import Pickled
+    from .worker.objects import Pickled
 
 GIVEN_BYTES_MAX = 2 << 20
 """Values that travel with a call as they are; of more, an object is made."""
+FEW_VALUES = 32
+"""Values that are known here and are put in front of a call while other calls wait; of
+more, or of one that is longer than ``SHORT_VALUE_BYTES``, an object may have to be made."""
+SHORT_VALUE_BYTES = GIVEN_BYTES_MAX // FEW_VALUES
 GIVEN = b"g"
 """The first byte of payloads with values in front that the client put there."""
 
 
-class _Pickling(threading.local):
-    """Of the arguments that this thread pickles: whose calls they are for, and
-    the places of the futures among them."""
-
-    session: Optional["Session"] = None
-    places: Optional[Dict["Future[Any]", int]] = None
-    uses: Optional["Uses"] = None
-
-
-_pickling = _Pickling()
-
-
-class Uses:
-    """What a call has to do with files and objects besides what it is passed;
-    noted while this thread pickles its arguments."""
-
-    __slots__ = ("stored", "inputs", "outputs", "waits", "_before")
-
-    def __init__(self) -> None:
-        self.stored: List["Stored"] = []
-        """Objects, which are to stay as long as the call needs them."""
-        self.inputs: List[Any] = []
-        """What is brought to where it is made, as the protocol has it."""
-        self.outputs: List[Tuple["File", Any]] = []
-        """What it writes."""
-        self.waits: List["Future[Any]"] = []
-        """Calls that write what it reads."""
-
-    def __enter__(self) -> "Uses":
-        self._before = _pickling.uses
-        _pickling.uses = self
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        _pickling.uses = self._before
-        self._before = None
-
-    def __bool__(self) -> bool:
-        return bool(self.stored or self.inputs or self.outputs)
-
-    def read(self, wanted: Any) -> int:
-        """The place of an object among what the call reads."""
-        for place, known in enumerate(self.inputs):
-            if known[0] == wanted[0]:
-                return place
-        self.inputs.append(wanted)
-        return len(self.inputs) - 1
-
-    def waits_for_caches(self) -> bool:
-        """Whether an object of it is in no cache yet."""
-        return any(stored.waits for stored in self.stored)
-
-    def mark(self) -> Tuple[int, int, int]:
-        """How much is noted."""
-        return len(self.stored), len(self.inputs), len(self.waits)
-
-    def undo(self, mark: Tuple[int, int, int]) -> None:
-        """Forgets what was noted since."""
-        del self.stored[mark[0] :], self.inputs[mark[1] :], self.waits[mark[2] :]
-
-
-def arguments_of() -> Tuple[Optional["Session"], Optional[Uses]]:
-    """Whose calls the arguments are for that this thread pickles, and what they
-    use."""
-    if _pickling.uses is None and _pickling.session is not None:
-        _pickling.uses = Uses()
-    return _pickling.session, _pickling.uses
-
-
-def upstream(future: "Future[Any]") -> Sequence["Future[Any]"]:
-    """The calls that one waits for: those whose values it takes, and those that
-    write what it reads."""
-    needs, uses = future._needs or (), future._objects
-    return needs if uses is None else (*needs, *uses.waits)
-
-
-def reference(future: "Future[Any]") -> Tuple[Any, ...]:
-    """What stands for a future in pickled arguments."""
-    wanted = _pickling.session
-    if wanted is None:
-        raise TypeError(
-            "a future cannot be pickled: pass it as an argument of a call, which is given its value"
-        )
-    if future._session is wanted:
-        places = _pickling.places
-        if places is None:
-            places = _pickling.places = {}
-        return taken, (places.setdefault(future, len(places)),)
-    if not future.done():
-        raise ValueError(
-            "a future of another executor that is not done cannot be an argument: pass its "
-            "result(), or make both calls with one executor"
-        )
-    if not has_value(future):
-        raise failure_of(future)
-    stored = wanted.objects.returned(future)
-    return stored.__reduce__() if stored else (given, (future._result,))
-
-
 def pickled(
-    session: "Session", value: Any, into: Optional["Pickled"] = None
-) -> Tuple[bytes, Optional[Tuple["Future[Any]", ...]]]:
+    session: Maker, value: Any, into: Optional["Pickled"] = None
+) -> Tuple[bytes, Optional[Tuple[Future[Any], ...]]]:
     """Arguments as bytes, and the futures whose values they take."""
-    before = _pickling.session, _pickling.places
-    _pickling.session, _pickling.places = session, None
+    before = pickling.session, pickling.places
+    pickling.session, pickling.places = session, None
     try:
         data = dumps(value, into)
-        places = _pickling.places
+        places = pickling.places
         return data, None if places is None else tuple(places)
     finally:
-        _pickling.session, _pickling.places = before
+        pickling.session, pickling.places = before
 
 
 def pickled_with_uses(
-    session: "Session", value: Any
-) -> Tuple[bytes, Optional[Tuple["Future[Any]", ...]], Optional[Uses]]:
-    """As :func:`pickled`, and what else the call uses, which is noted if there is
-    anything."""
-    before, _pickling.uses = _pickling.uses, None
+    session: Maker, value: Any
+) -> Tuple[bytes, Optional[Tuple[Future[Any], ...]], Optional[Uses]]:
+    """Pickles as :func:`pickled` does; returns the files and objects that the call uses as well, if
+    there are any."""
+    before, pickling.uses = pickling.uses, None
     try:
         data, needs = pickled(session, value)
-        return data, needs, _pickling.uses
+        return data, needs, pickling.uses
     finally:
-        _pickling.uses = before
-
-
-def has_value(future: "Future[Any]") -> bool:
-    """Whether a future has ended well."""
-    return future._state == FINISHED and future._exception is None
-
-
-def failure_of(
-    future: "Future[Any]", cause: Optional[BaseException] = None
-) -> DependencyError:
-    """What becomes of a call that takes the value of one that failed."""
-    cause = cause or future._exception
-    if cause is None:
-        cause = CancelledError()
-        what = "was cancelled"
-    elif isinstance(cause, DependencyError) and cause.__cause__ is not None:
-        error = DependencyError(cause.args[0])
-        error.__cause__ = cause.__cause__
-        return error
-    else:
-        what = "failed: %s: %s" % (type(cause).__name__, cause)
-    name = future._name or "a call"
-    error = DependencyError("%s, whose value this call depends on, %s" % (name, what))
-    error.__cause__ = cause
-    return error
+        pickling.uses = before
 
 
 def with_given(
     payload: bytes,
-    values: Sequence[Tuple[int, "Future[Any]"]],
-    into: "Future[Any]",
-    session: "Session",
+    values: Sequence[Tuple[int, Future[Any]]],
+    into: Future[Any],
+    session: Maker,
 ) -> bytes:
     """The payload of the call of ``into`` with values in front, each with its
     place among all that it takes: those of calls that the dispatcher need not
@@ -193,7 +66,7 @@ def with_given(
     for _, future in values:
         stored = objects.instead_of(future)
         if stored is None and not has_value(future):
-            raise failure_of(future)  # It was cancelled, or its value could not be fetched.
+            raise failure_of(future)  # The call was cancelled, or its value could not be fetched.
         if stored is None and future._result is not None:
             parts.append(PICKLED + dumps(future._result))
         else:

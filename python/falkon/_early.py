@@ -72,7 +72,7 @@ def begin() -> None:
             return
         _early = Early(*found)
     except Exception:
-        return  # Whatever it is, Executor() meets it again, and says what it is.
+        return  # Executor() meets the same error again, and raises it.
     import atexit
 
     os.register_at_fork(after_in_child=_forked)
@@ -127,11 +127,11 @@ def remember(options: "List[str]", imports: str) -> None:
             file.write(data)
         os.rename(part, path)
     except (OSError, ValueError):
-        pass  # It starts later the next time, and is right all the same.
+        pass  # The next run of the script starts the program later, and is right all the same.
 
 
 def forget() -> None:
-    """This script makes no such executor, or not any more."""
+    """Ends the program: this script makes no such executor, or not any more."""
     global _early
     early, _early = _early, None
     if early is None:
@@ -161,7 +161,7 @@ def _place() -> "Tuple[Optional[str], str]":
         or "/site-packages/" in script
         or "/dist-packages/" in script
         or script.startswith(os.path.dirname(os.__file__) + os.sep)
-        or "FALKON_TASK_KEY" in os.environ  # It is a call that imports this.
+        or "FALKON_TASK_KEY" in os.environ  # A call imports this package.
         or os.environ.get("FALKON_START_AHEAD") == "0"
     ):
         return None, ""
@@ -215,7 +215,7 @@ def _remembered() -> "Optional[Found]":
 
 
 def inherited(environment: "Dict[str, str]") -> "Tuple[Any, ...]":
-    """What the program has of this process, and workers of the program."""
+    """The state of this process that the program inherits, and workers of the program."""
     import resource
 
     from ._program import module_path

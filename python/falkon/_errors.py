@@ -1,4 +1,4 @@
-"""What can go wrong."""
+"""Errors of calls and of the program."""
 
 from concurrent.futures import BrokenExecutor
 from datetime import datetime, timezone
@@ -16,8 +16,8 @@ class SessionLost(FalkonError, BrokenExecutor):
 
 
 class NoRoom(FalkonError):
-    """What is too large to travel with a call could not be put where calls find it:
-    the caches of executors, or this machine's folder for temporary files."""
+    """An object that is too large to travel with a call could not be put where calls find it: the
+    caches of executors, or this machine's folder for temporary files."""
 
 
 class InitializerFailed(FalkonError, BrokenExecutor):
@@ -133,7 +133,7 @@ def refusal(message: List[Any]) -> str:
 
 
 def _of_submission(tag: int, part: int, first: int, second: int) -> str:
-    """What is wrong with a submission."""
+    """The fault of a submission, in words."""
     name = _PARTS[part] if part < len(_PARTS) else "part %d" % part
     if tag == 4:
         return "a %s is %d bytes, and at most %d can be sent and kept" % (name, first, second)

@@ -25,17 +25,20 @@ from typing import (
 )
 
 from . import _early, _remote
+from ._arguments import Shared, arguments, use
 from ._calls import PICKLED, Functions, applying, dumps
 from ._connection import AWAY_SECONDS
 from ._errors import NoRoom
 from ._futures import Future
 from ._imports import foreseen
-from ._objects import LARGE_BYTES, Objects, Shared, Stored, arguments, use
+from ._kinds import Kind
+from ._objects import LARGE_BYTES, Objects
 from ._options import listed, seconds, task_class, workers
 from ._output import write_output
 from ._program import Program
-from ._session import Kind, Session
+from ._session import Session
 from ._slots import Slots
+from ._stored import Stored
 
 CHUNKS_PER_WORKER = 64
 """Automatic chunks of ``map``: enough for the last ones to be short."""
@@ -43,7 +46,7 @@ CHUNK_CALLS_MAX = 256
 KINDS_MAX = 1024
 """Functions with options whose code is kept for the next calls."""
 LARGE_KINDS_MAX = 4
-"""Those of them that are large."""
+"""Kinds with large code that are kept."""
 CODE_BYTES = 8 << 20
 """The longest code that travels with calls where it cannot be an object."""
 
@@ -97,10 +100,10 @@ class Executor(StandardExecutor):
         _large: bool = False,
     ):
         self._class = _class or task_class({})
-        # What its calls read and write besides their arguments.
+        # The files that its calls read and write besides their arguments.
         self._files = _files
         self._large = _large
-        # It lives as long as those that differ from it in options.
+        # An executor lives as long as those that differ from it in options.
         self._parent = _parent
         self._shared: _Shared
         if _parent is not None:
@@ -147,7 +150,7 @@ class Executor(StandardExecutor):
         session = Session(options, output, access, reconnect, early, starts)
         self._shared = _Shared(session, wrap, max_workers or os.cpu_count() or 1, imports)
         self._shared.reconnect = reconnect
-        # As with the standard executors: one that nobody refers to any more
+        # Like a standard executor, one that nobody refers to any more
         # takes no calls, and ends when those it has have ended.
         self._shared.finalizer = weakref.finalize(self, _Shared.leave, self._shared)
         self._shared.finalizer.atexit = False
@@ -160,7 +163,7 @@ class Executor(StandardExecutor):
         """
         return self._shared.slots.of(self._class)
 
-    # What Dask and others look for.
+    # Dask and others look for this name.
     _max_workers = max_workers
 
     def __reduce__(self) -> Any:
@@ -204,9 +207,7 @@ class Executor(StandardExecutor):
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         if self._large and self._shared.session().access is not None:
-            from ._large import submit
-
-            return submit(self, fn, args, kwargs)
+            return self._call_remote(fn, args, kwargs)
         return self._call(fn, None, self._class, args, kwargs, files=self._files)
 
     def _call(
@@ -236,11 +237,31 @@ class Executor(StandardExecutor):
             else:
                 payload = _NOTHING
         except Exception as exception:
-            # As with the standard executors, it is the call that fails.
+            # The call fails, as with the standard executors.
             shared.session()
             future.set_exception(exception)
             return future
         shared.session().submit(kind, payload, future)
+        return future
+
+    def _call_remote(
+        self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> Future[Any]:
+        """Has a call made whose value stays where it is made."""
+        from ._remote_values import RemoteValue
+
+        future = RemoteValue(self, self._shared.session())
+        inputs, outputs = self._files
+        self._call(
+            fn,
+            _remote.Large,
+            self._class,
+            (future.file, *args),
+            kwargs,
+            future,
+            (inputs, (*outputs, future.file)),
+        )
+        future.outputs = future.outputs[:-1]
         return future
 
     def map(
@@ -322,8 +343,8 @@ _NOTHING = PICKLED + dumps(((), {}))
 def _in_order(
     calls: Iterator[Future[Any]], ahead: Optional[int], timeout: Optional[float]
 ) -> Iterator[Any]:
-    """What calls return, in their order; ``ahead`` of them are made before the
-    value of the first is taken, or all."""
+    """The values of calls, in their order; ``ahead`` of them are made before the value of the first
+    is taken, or all."""
     deadline = None if timeout is None else time.monotonic() + timeout
     futures = deque(itertools.islice(calls, ahead))
 
@@ -405,7 +426,7 @@ class _Wrap:
 
     @property
     def key(self) -> str:
-        """What tells workers that have run it from others; it has been made."""
+        """A key that tells workers that have run it from others; it has been made."""
         import hashlib
 
         return hashlib.sha256(self._made or b"").hexdigest()[:32]
@@ -427,7 +448,7 @@ class _Both:
 
 
 class _Shared:
-    """What an executor and those that differ from it in options have in common."""
+    """The state that an executor shares with those that differ from it in options."""
 
     def __init__(
         self, session: Session, wrap: Optional[_Wrap], workers: int, imports: Optional[str]

@@ -1,20 +1,15 @@
 """``falkon.File``: files that calls read and write (docs/data.md)."""
 
-import json
 import os
 import posixpath
-import subprocess
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Optional, Tuple, Union
 
-from . import _dataflow
+from . import _references
 from ._blake3 import digest
+from ._data import asked
 from ._errors import FalkonError
 from ._futures import CANCELLED_AND_NOTIFIED, FINISHED, Future
-from ._program import find
-from ._taken import file
-
-if TYPE_CHECKING:
-    from ._session import Session
+from ._references import Maker, Uses, file
 
 Wire = List[Any]
 """An object as the protocol has it: id, URL, version, size."""
@@ -39,7 +34,7 @@ def call_name(url: str, place: int, is_written: bool) -> str:
     return "%s/%d/%s" % ("out" if is_written else "in", place, base)
 
 
-def held(session: "Session", url: str) -> Wire:
+def held(session: Maker, url: str) -> Wire:
     """An object that was put into caches (``falkon data put``)."""
     if session.access is None:
         raise ValueError("no call writes %s" % url)
@@ -49,23 +44,12 @@ def held(session: "Session", url: str) -> Wire:
     return [bytes.fromhex(found["id"]), found["url"], found["version"], found["size"]]
 
 
-def asked(command: str, access: str, *words: str, keep: Sequence[int] = ()) -> Any:
-    """What ``falkon data`` says of an object. ``keep`` are files that it finds open."""
-    argv = [find(), "data", command, "--access", access, *words]
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, pass_fds=keep
-    )
-    if done.returncode:
-        raise FalkonError(done.stderr.strip() or "falkon data %s failed" % command)
-    return json.loads(done.stdout.splitlines()[0]) if done.stdout else None
-
-
 class _Made:
-    """That a call writes a file."""
+    """The call that writes a file."""
 
     __slots__ = ("session", "future", "object")
 
-    def __init__(self, session: "Session", future: Future[Any], written: Wire):
+    def __init__(self, session: Maker, future: Future[Any], written: Wire):
         self.session = session
         self.future = future
         self.object = written
@@ -121,7 +105,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
 
     @property
     def call_name(self) -> str:
-        """Its name for calls: of a key that was drawn, the end."""
+        """The file's name for calls: of a key that was drawn, the end."""
         return self.url[self._named_from :]
 
     def __fspath__(self) -> str:
@@ -133,7 +117,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
         return "File(%r)" % self.url
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        session, uses = _dataflow.arguments_of()
+        session, uses = _references.arguments_of()
         if session is None or uses is None:
             return File, (self.url,)
         for place, (written, _) in enumerate(uses.outputs):
@@ -141,12 +125,12 @@ class File(os.PathLike):  # type: ignore[type-arg]
                 return file, (call_name(self.url, place, True),)
         return file, (call_name(self.url, self.read_by(session, uses), False),)
 
-    def read_by(self, session: "Session", uses: _dataflow.Uses) -> int:
-        """Its place among what a call reads."""
+    def read_by(self, session: Maker, uses: Uses) -> int:
+        """The file's place among the objects that a call reads."""
         if isinstance(self._made, Skipped):
             again = self._made.make()
             if isinstance(self._made, Skipped):
-                raise _dataflow.failure_of(again)
+                raise _references.failure_of(again)
         made = self._made
         if made is None:
             return uses.read(self._now(session))
@@ -158,11 +142,11 @@ class File(os.PathLike):  # type: ignore[type-arg]
             return uses.read(self._now(session))
         if not made.future.done():
             uses.waits.append(made.future)
-        elif not _dataflow.has_value(made.future):
-            raise _dataflow.failure_of(made.future)
+        elif not _references.has_value(made.future):
+            raise _references.failure_of(made.future)
         return uses.read(made.object)
 
-    def _now(self, session: "Session") -> Wire:
+    def _now(self, session: Maker) -> Wire:
         """The object that it is at this moment."""
         if self.url.startswith(_CACHE):
             return held(session, self.url)
@@ -172,7 +156,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
         try:
             now = os.stat(self.url)
         except OSError:
-            # It may be there where the call is made.
+            # The file may be there where the call is made.
             return object_of(self.url, "", None)
         return object_of(self.url, "%d-%d" % (now.st_size, now.st_mtime_ns), now.st_size)
 
@@ -203,7 +187,7 @@ def _url(place: str) -> str:
     if not place or place.endswith("/"):
         raise ValueError("no file: %r" % place)
     parts_of = posixpath.join(os.getcwd(), place).split("/")
-    # What .. leads to depends on links.
+    # The folder that .. leads to depends on links.
     url = "/" + "/".join(part for part in parts_of if part not in ("", "."))
     url.encode()
     return url
@@ -237,7 +221,7 @@ class FileFuture(Future[File]):
         return self.file.__reduce__()
 
 
-def writes(uses: _dataflow.Uses, inputs: Any, outputs: Any, session: "Session") -> None:
+def writes(uses: Uses, inputs: Any, outputs: Any, session: Maker) -> None:
     """A call is to read and write these files."""
     for one in outputs:
         written = file_of(one)
@@ -246,7 +230,7 @@ def writes(uses: _dataflow.Uses, inputs: Any, outputs: Any, session: "Session") 
         file_of(one).read_by(session, uses)
 
 
-def bind(uses: _dataflow.Uses, session: "Session", future: Future[Any]) -> None:
+def bind(uses: Uses, session: Maker, future: Future[Any]) -> None:
     """The call is made: what it writes is known by it."""
     for written, made in uses.outputs:
         written._made = _Made(session, future, made)

@@ -2,7 +2,7 @@
 
 The process forks itself three times, each the child of the one before: the first executes
 the program, the second the process host, and the third is the template of which workers are
-copies (crates/node/src/process/copy.rs). So the host and the program look after it, and
+copies (crates/process/src/copy.rs). So the host and the program look after it, and
 after the workers, as after all that they have started themselves.
 """
 
@@ -121,14 +121,14 @@ class Program(_program.Program):
 
     def __init__(self, options: List[str]) -> None:
         self.socket, theirs = _program.socket_pair()
-        self._said = _program.new_said()
+        self._errors = _program.new_errors()
         environment = _program.environment_of()
         command = _program.command_of(options)
         instance = os.urandom(8).hex()
         # Imported once for all.
         import cloudpickle  # noqa: F401
 
-        from . import worker
+        from .worker import forked
 
         for stream in (sys.stdout, sys.stderr):
             try:
@@ -142,7 +142,7 @@ class Program(_program.Program):
         try:
             pid = os.fork()
             if not pid:
-                _become_program(theirs, self._said.fileno(), command, environment, instance, mask, worker)
+                _become_program(theirs, self._errors.fileno(), command, environment, instance, mask, forked)
         except OSError as error:
             self.socket.close()
             raise _program.FalkonError("this process cannot be forked: %s" % error) from None
@@ -154,7 +154,7 @@ class Program(_program.Program):
         self.process = Child(pid)
 
 
-def _become_program(theirs, said, command, environment, instance, mask, worker):  # type: ignore[no-untyped-def]
+def _become_program(theirs, errors, command, environment, instance, mask, forked):  # type: ignore[no-untyped-def]
     """Goes on as the program in a process that was forked; never returns."""
     try:
         os.setsid()
@@ -163,17 +163,17 @@ def _become_program(theirs, said, command, environment, instance, mask, worker):
         ends, ended = _socket_pair()
         host = os.fork()
         if not host:
-            _become_host(launched, ended, said, command[0], environment, instance, mask, worker)
+            _become_host(launched, ended, errors, command[0], environment, instance, mask, forked)
         keep = [launches.fileno(), ends.fileno()]
         given = "%d:%s:%d:%d" % (host, instance, *keep)
-        _execute([*command, "--forked", given], environment, (theirs.fileno(), -1, said), keep, mask)
+        _execute([*command, "--forked", given], environment, (theirs.fileno(), -1, errors), keep, mask)
     except BaseException as error:
-        _give_up(said, error)
+        _give_up(errors, error)
     finally:
         os._exit(127)
 
 
-def _become_host(launched, ended, said, program, environment, instance, mask, worker):  # type: ignore[no-untyped-def]
+def _become_host(launched, ended, errors, program, environment, instance, mask, forked):  # type: ignore[no-untyped-def]
     """Goes on as the process host; never returns."""
     try:
         os.setsid()
@@ -181,13 +181,13 @@ def _become_host(launched, ended, said, program, environment, instance, mask, wo
         host = os.getpid()
         template = os.fork()
         if not template:
-            worker.serve_forked(taken, host, instance)
+            forked.serve_forked(taken, host, instance)
         keep = [orders.fileno()]
         command = [program, "task-host", instance, "", "%d:%d" % (template, *keep)]
-        streams = (launched.fileno(), ended.fileno(), said)
+        streams = (launched.fileno(), ended.fileno(), errors)
         _execute(command, environment, streams, keep, mask)
     except BaseException as error:
-        _give_up(said, error)
+        _give_up(errors, error)
     finally:
         os._exit(127)
 
@@ -205,8 +205,8 @@ def _open_standard_streams() -> None:
             return
 
 
-def _give_up(said: int, error: BaseException) -> None:
-    os.write(said, ("falkon cannot be started: %s" % error).encode("utf-8", "replace"))
+def _give_up(errors: int, error: BaseException) -> None:
+    os.write(errors, ("falkon cannot be started: %s" % error).encode("utf-8", "replace"))
 
 
 def _execute(command, environment, streams, keep, mask):  # type: ignore[no-untyped-def]
@@ -224,7 +224,7 @@ def _execute(command, environment, streams, keep, mask):  # type: ignore[no-unty
             try:
                 os.set_inheritable(fd, fd in keep)
             except OSError:
-                pass  # It was the list's own.
+                pass  # The descriptor was the list's own.
     for number in signal.valid_signals():
         # Handlers are this process's; what it ignores stays ignored, but as with
         # subprocess.Popen.

@@ -6,13 +6,9 @@ from concurrent.futures import Future as StandardFuture
 from concurrent.futures import InvalidStateError
 from concurrent.futures._base import LOGGER
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, List, Optional, Sequence, Tuple, TypeVar
 
-from . import _dataflow
-
-if TYPE_CHECKING:
-    from ._files import FileFuture
-    from ._session import Session
+from ._references import Maker, Uses, reference
 
 # The standard library's words for a future's states.
 PENDING = "PENDING"
@@ -51,8 +47,9 @@ class Future(StandardFuture[T]):
         "_objects",
     )
 
-    outputs: Sequence["FileFuture"] = ()
-    """The files that the call writes, in the order in which it names them."""
+    outputs: Sequence[Any] = ()
+    """Futures of the files that the call writes (``FileFuture``), in the order in which it
+    names them."""
 
     def __init__(self) -> None:  # The base class's would make a condition.
         self._state: str = PENDING
@@ -61,20 +58,20 @@ class Future(StandardFuture[T]):
         self._callbacks: Optional[List[Callback]] = None
         self._wakers: Optional[List[Any]] = None
         self._cond: Optional[threading.Condition] = None
-        # What makes the call, and the number that it has there once it is sent.
-        self._session: Optional["Session"] = None
+        # The session that makes the call, and the number that it has there once it is sent.
+        self._session: Optional[Maker] = None
         self._task: Optional[int] = None
-        # What is called, and the calls whose values it takes until it has ended.
+        # The name of the function; and the calls whose values it takes, until it has ended.
         self._name = ""
         self._needs: Optional[Tuple["Future[Any]", ...]] = None
-        # What its arguments refer to, likewise.
-        self._objects: Optional["_dataflow.Uses"] = None
+        # The files and objects that its arguments refer to, likewise.
+        self._objects: Optional[Uses] = None
 
     def __reduce__(self) -> Any:
-        # As an argument it stands for its value.
-        return _dataflow.reference(self)
+        # A future that is an argument stands for its value.
+        return reference(self)
 
-    # What `concurrent.futures.wait` and `as_completed` use of a future.
+    # The attributes that `concurrent.futures.wait` and `as_completed` use.
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -148,7 +145,7 @@ class Future(StandardFuture[T]):
         if self._state == RUNNING:
             return False
         session = self._session
-        # As with the standard ones, whoever was to make the call notifies.
+        # Waiters are notified by the maker of the call, as with standard futures.
         if self._end(CANCELLED if session is None else CANCELLED_AND_NOTIFIED, None, None):
             if session is not None:
                 session.cancel(self)

@@ -1,4 +1,4 @@
-"""What calls are expected to import: what this process has, of what is installed.
+"""The modules that calls are expected to import: those of this process that are installed.
 
 Workers of one environment are copies of a template that has imported it
 (docs/python-start.md). What is foreseen wrongly costs the template time and memory, and what
@@ -14,7 +14,7 @@ NAMES_BYTES_MAX = 16 << 10
 OWN_MODULES_MAX = 500
 """Modules of one's own that are looked through."""
 _NOT_CALLED = frozenset(("falkon", "msgspec", "IPython", "ipykernel", "pip", "setuptools"))
-"""What belongs to this side."""
+"""Packages that belong to this side."""
 
 
 def foreseen() -> str:
@@ -51,7 +51,7 @@ def foreseen() -> str:
 
 
 def _own_spaces() -> Iterator[List[Any]]:
-    """What modules that are not installed refer to."""
+    """The names that modules which are not installed refer to."""
     count = 0
     for name, module in list(sys.modules.items()):
         if type(module) is not types.ModuleType or name.partition(".")[0] in _NOT_CALLED:

@@ -1,4 +1,4 @@
-"""What a call is, as bytes that are the same each time a script is run.
+"""Keys of calls: bytes that are the same each time a script is run.
 
 A pickle is not: sets are in another order with each interpreter, classes of
 ``__main__`` have random names in it, equal texts are one object or two, and a line
@@ -20,9 +20,10 @@ import types
 import weakref
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
-from ._apps import App, Gathered
+from ._calling import InPlace
 from ._files import File, FileFuture
 from ._futures import Future
+from ._gathered import Gathered
 from ._sources import Unknown, Wanted, digest_of, imports_of, is_installed, names_of
 from ._unchanged import DESCRIPTORS, Facts, facts_of, global_names, is_importable
 
@@ -43,7 +44,7 @@ _NOT_OF_A_CLASS = frozenset(
 )  # fmt: skip
 """Attributes that say nothing of what a class does, or change with each run."""
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
-"""What has no content."""
+"""Types whose objects have no content."""
 _CACHED = type(functools.lru_cache(None)(len))
 
 
@@ -76,7 +77,7 @@ def kept_path(file: File) -> List[str]:
 
 
 class _Sink:
-    """A file for pickles of which nothing but the digest is wanted."""
+    """A file for pickles that keeps nothing but their digest."""
 
     __slots__ = ("hash", "write")
 
@@ -86,7 +87,7 @@ class _Sink:
 
 
 class Arguments:
-    """What was found among the arguments of a call."""
+    """The files and futures among the arguments of a call."""
 
     __slots__ = ("files", "needs", "written")
 
@@ -107,14 +108,14 @@ class _Digest(pickle.Pickler):
 
         self._sink = _Sink()
         super().__init__(self._sink, protocol=5)
-        # What goes by value, however it does.
+        # Types whose objects go by value, however they do.
         self.dispatch_table = cloudpickle.CloudPickler.dispatch_table
         self._seen = seen
         self._found = found
         self._wanted = wanted
 
     def persistent_id(self, value: Any) -> Any:
-        """What stands for a value; ``None`` if its pickle does."""
+        """The form that a value counts by; ``None`` if it counts by its pickle."""
         kind = type(value)
         if kind in _ATOMS:
             return None
@@ -147,7 +148,7 @@ class _Digest(pickle.Pickler):
             if self._found is not None:
                 self._found.files.append(os.fsdecode(path))
             return "file", path
-        if isinstance(value, App):
+        if isinstance(value, InPlace):
             return "app", value.function
         return None
 
@@ -163,7 +164,7 @@ class _Digest(pickle.Pickler):
         return "file", file.url
 
     def _file_in_caches(self, file: File) -> Any:
-        """One that is in caches alone is what the call is that writes it."""
+        """The form of a file that is in caches alone: the call that writes it."""
         if self._found is not None:
             for place, written in enumerate(self._found.written):
                 if written is file:
@@ -185,8 +186,8 @@ class _Digest(pickle.Pickler):
         if key is None:
             if not (future.done() and not future.cancelled() and future.exception() is None):
                 raise NoKey("it takes the value of a call that is no app's, or is not kept")
-            # One of `large_result` (_large.py): to be hashed it would have to be fetched.
-            if getattr(future, "_is_here", True) is False:
+            # A remote value would have to be fetched to be hashed.
+            if getattr(future, "is_here", True) is False:
                 raise NoKey("it takes a large value that is not here")
             known = _values.get(future)
             if known is None:
@@ -199,8 +200,7 @@ class _Digest(pickle.Pickler):
         return "call", key
 
     def _named(self, value: Any) -> Any:
-        """What stands for a function or a class that goes by its name; ``None`` if
-        it goes by value."""
+        """The form of a function or a class that goes by its name; ``None`` if it goes by value."""
         if not is_importable(value):
             return None
         module, name = value.__module__, value.__qualname__
@@ -217,8 +217,7 @@ class _Digest(pickle.Pickler):
         return "module", name
 
     def _once(self, value: Any, parts: Callable[[Any, "_Part", Wanted], Any]) -> Any:
-        """What a function or a class consists of; if it was seen before, its
-        number alone."""
+        """The parts of a function or a class; if it was seen before, its number alone."""
         seen = self._seen
         before = seen.get(id(value))
         if before is not None:
@@ -253,7 +252,7 @@ def _digest_of(value: Any, seen: "_Seen", found: Optional[Arguments], wanted: Wa
 
 
 def _code(code: types.CodeType) -> Tuple[Any, ...]:
-    """What a code object does; not where it stands."""
+    """The parts of a code object that say what it does, not where it stands."""
     return (
         "code", code.co_code, code.co_consts, code.co_names, code.co_varnames,
         code.co_freevars, code.co_cellvars, code.co_argcount, code.co_posonlyargcount,
@@ -267,7 +266,7 @@ def _function(function: Any, part: _Part, wanted: Wanted) -> Tuple[Any, ...]:
         try:
             content = cell.cell_contents
         except ValueError:
-            cells.append(b"")  # It is empty.
+            cells.append(b"")  # The cell is empty.
         else:
             cells.append(part(content))
     space, code = function.__globals__, function.__code__
@@ -310,7 +309,7 @@ many calls have in common (:meth:`Executor.put`)."""
 
 
 class _Known(NamedTuple):
-    """What a function is."""
+    """The digest of a function, and what it refers to."""
 
     facts: Optional[Facts]
     digest: bytes
@@ -322,8 +321,7 @@ _known: "weakref.WeakKeyDictionary[Any, _Known]" = weakref.WeakKeyDictionary()
 
 
 def _code_of(function: Any) -> _Known:
-    """What a function is, which is found out once as long as what it refers to is
-    the same."""
+    """The digest of a function, which is made once as long as what it refers to is the same."""
     can_be_known = type(function) in _CAN_BE_KNOWN
     known = _known.get(function) if can_be_known else None
     if known is not None and known.facts is not None and known.facts.hold(function):

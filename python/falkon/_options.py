@@ -13,6 +13,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NoReturn, Optional, Tuple
 
+from ._task_options import OPTIONS, class_of
+
 U32_MAX = (1 << 32) - 1
 U64_MAX = (1 << 64) - 1
 I32_MAX = (1 << 31) - 1
@@ -183,39 +185,39 @@ def _priority(option: str, value: Any) -> int:
     return _whole(option, value, -I32_MAX - 1, I32_MAX)
 
 
-_Read = Callable[[str, Any], Any]
-_CALL: Dict[str, Tuple[_Read, Any]] = {
-    "cpus": (cpus_milli, 1000),
-    "gpus": (_count, 0),
-    "memory": (memory_bytes, 0),
-    "resources": (resources, []),
-    "priority": (_priority, 0),
-    "retries": (_count, 0),
-    "timeout": (micros, 0),
-    "runtime_estimate": (micros, 0),
+_READ: Dict[str, Callable[[str, Any], Any]] = {
+    "cpus": cpus_milli,
+    "count": _count,
+    "copies": _copies,
+    "memory": memory_bytes,
+    "priority": _priority,
+    "resources": resources,
+    "time": micros,
 }
-"""The options of calls: what reads them, and what they are by default."""
+"""What reads values of each kind: as the protocol has them."""
+_AS_TEXT: Dict[str, Callable[[Any], Any]] = {
+    "cpus": lambda milli: milli / 1000,
+    "resources": dict,
+    "time": lambda found: "%dus" % found,
+}
+"""What the program reads in their place, if that is something else."""
+
+_OF_CALLS = {option.field: option for option in OPTIONS if option.is_for_calls}
+_OF_TASKS = {option.field: option.kind for option in OPTIONS}
+_OF_COMMANDS = {option.flag: option.kind for option in OPTIONS}
 
 
 def task_class(options: Mapping[str, Any]) -> List[Any]:
     """The class of tasks that calls with these options are, as the protocol has
     it."""
     for name in options:
-        if name not in _CALL:
-            raise TypeError(_unknown(name, [*_CALL, "inputs", "outputs", "large_result"]))
-    found = {
-        name: default if options.get(name) is None else read(name, options[name])
-        for name, (read, default) in _CALL.items()
-    }
-    return [
-        [_FUNCTION],
-        [found["cpus"], found["gpus"], found["memory"], found["resources"]],
-        found["priority"],
-        found["retries"],
-        found["timeout"],
-        found["runtime_estimate"],
-        1,  # Copies of what it leaves in caches: nothing.
-    ]
+        if name not in _OF_CALLS:
+            raise TypeError(_unknown(name, [*_OF_CALLS, "inputs", "outputs", "large_result"]))
+    found = {option.field: option.default for option in OPTIONS}
+    for name, value in options.items():
+        if value is not None:
+            found[name] = _READ[_OF_CALLS[name].kind](name, value)
+    return class_of(_FUNCTION, found)
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
@@ -249,49 +251,37 @@ def listed(option: str, value: Any) -> Any:
 
 # Options and fields of tasks that the program reads.
 
-_TASK: Dict[str, Callable[[str, Any], Any]] = {
-    "cpus": lambda name, value: cpus_milli(name, value) / 1000,
-    "gpus": _count,
-    "memory": memory_bytes,
-    "timeout": lambda name, value: "%dus" % micros(name, value),
-    "retries": _count,
-    "replicas": _copies,
-    "priority": _priority,
-}
+def _checked(kinds: Mapping[str, str], given: Mapping[str, Any]) -> Dict[str, Any]:
+    """``given``, with the values of options read; the program checks all others."""
+    found = dict(given)
+    for name, value in given.items():
+        kind = kinds.get(name)
+        if kind is not None and value is not None:
+            read = _READ[kind](name, value)
+            found[name] = _AS_TEXT[kind](read) if kind in _AS_TEXT else read
+    return found
 
 
 def of_command(options: Mapping[str, Any]) -> Dict[str, Any]:
     """Options of ``falkon submit``, of which those that say what a task needs are
-    checked; the program checks the others."""
-    read = dict(_TASK, estimate=_TASK["timeout"])
-    found = dict(options)
-    for name, value in options.items():
-        if value is None:
-            continue
-        if name in read:
-            found[name] = read[name](name, value)
-        elif name == "resource" and isinstance(value, Mapping):
-            found[name] = dict(resources(name, value))
-    return found
+    checked."""
+    # Resources may also be a list, of what the command line takes.
+    kinds = {
+        flag: kind
+        for flag, kind in _OF_COMMANDS.items()
+        if kind != "resources" or isinstance(options.get(flag), Mapping)
+    }
+    return _checked(kinds, options)
 
 
 def of_task(place: int, task: Any) -> Dict[str, Any]:
     """A task of a list, with the fields that say what it needs checked."""
     if not isinstance(task, Mapping):
         raise TypeError("task %d is %r: a task is a mapping of fields to values" % (place, task))
-    read = dict(_TASK, runtime_estimate=_TASK["timeout"])
-    found = dict(task)
-    for name, value in task.items():
-        if value is None:
-            continue
-        try:
-            if name in read:
-                found[name] = read[name](name, value)
-            elif name == "resources":
-                found[name] = dict(resources(name, value))
-        except (TypeError, ValueError) as error:
-            raise type(error)("task %d: %s" % (place, error)) from None
-    return found
+    try:
+        return _checked(_OF_TASKS, task)
+    except (TypeError, ValueError) as error:
+        raise type(error)("task %d: %s" % (place, error)) from None
 
 
 def line(place: int, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What calls wrote, shown where this process writes."""
+"""The output of calls, shown where this process writes."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ class Output:
             return
         self._has_failed = True
         LOG.warning(
-            "what a call wrote could not be shown; the calls go on, and this is said once",
+            "what a call wrote could not be shown; the calls go on, and this is logged once",
             exc_info=True,
         )
 

@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 from ._errors import FalkonError
 
 
-PROTOCOL_VERSION = 7
-"""What this package speaks (docs/protocol.md)."""
+PROTOCOL_VERSION = 8
+"""The protocol of this package (docs/protocol.md)."""
 
 
 def find() -> str:
@@ -78,9 +78,9 @@ def socket_pair() -> Tuple[socket.socket, socket.socket]:
     return ends
 
 
-def new_said() -> Any:
-    """Where the program says why it ends."""
-    return open(os.memfd_create("said"), "r+b", buffering=0)
+def new_errors() -> Any:
+    """The file of the program's standard error: the reason of its end."""
+    return open(os.memfd_create("errors"), "r+b", buffering=0)
 
 
 def environment_of(variables: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
@@ -117,7 +117,7 @@ class Program:
         environment: Optional[Mapping[str, str]] = None,
     ):
         self.socket, theirs = socket_pair()
-        self._said = new_said()
+        self._errors = new_errors()
         command = command_of(options)
         try:
             # A session of its own: what the terminal tells this process
@@ -126,7 +126,7 @@ class Program:
                 command,
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._errors,
                 env=environment_of(environment),
                 pass_fds=keep,
                 start_new_session=True,
@@ -138,15 +138,15 @@ class Program:
             theirs.close()
 
     def __del__(self) -> None:
-        self._said.close()
+        self._errors.close()
 
     def wait(self) -> None:
         """Waits until it has ended and nothing of it is left."""
         self.process.wait()
 
-    def last_words(self) -> str:
-        """Why it has ended."""
+    def reason_of_end(self) -> str:
+        """The reason of its end: its last message, or its exit code."""
         code = self.process.wait()
-        self._said.seek(0)
-        text = self._said.read().decode("utf-8", "replace").strip()
+        self._errors.seek(0)
+        text = self._errors.read().decode("utf-8", "replace").strip()
         return text or "falkon ended with exit code %d" % code

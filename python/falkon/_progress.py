@@ -13,7 +13,7 @@ SHOWN_SECONDS = 0.1
 
 
 def _notebook() -> Any:
-    """What shows things in a notebook, if this runs in one."""
+    """The function that shows things in a notebook, if this runs in one."""
     shell = sys.modules.get("IPython")
     if shell is None:
         return None

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-"""What runs in workers around the functions of users. It is sent by value, so
-that executors need not have this package."""
+"""Code that workers run around the functions of users. It is sent by value, so that executors need
+not have this package."""
 
 
 def call_chunk(function, chunk):
@@ -32,16 +32,20 @@ class Built:
 
 
 class Batch(Built):
-    """Joblib's class of batches. Calls in them may name the backend, if this package
-    is here."""
+    """Joblib's class of batches. Calls in them may name the backend, if the package of
+    ``module`` is here."""
+
+    def __init__(self, function, module):
+        super().__init__(function)
+        self.module = module
 
     def __call__(self, *args):
         from joblib.parallel import BACKENDS, register_parallel_backend
 
         def backend(**options):
-            from falkon.joblib import FalkonBackend
+            import importlib
 
-            return FalkonBackend(**options)
+            return importlib.import_module(self.module).FalkonBackend(**options)
 
         if "falkon" not in BACKENDS:
             register_parallel_backend("falkon", backend)

@@ -1,7 +1,8 @@
-"""What clients ask of the program, as command lines, and what it answers."""
+"""Requests of clients to the program, as command lines, and the answers."""
 
 import json
 import os
+import tempfile
 from dataclasses import dataclass, field
 from typing import (
     Any,
@@ -25,6 +26,7 @@ from ._errors import FalkonError
 Path = Union[str, "os.PathLike[str]"]
 Text = Union[str, bytes, "os.PathLike[str]"]
 T = TypeVar("T")
+U = TypeVar("U")
 
 TASKS_FAILED = 1
 """Exit status: some tasks failed or were cancelled."""
@@ -32,8 +34,8 @@ TASKS_FAILED = 1
 
 class ClientError(FalkonError):
     """The program refused what a :class:`falkon.Client` asked for, or could not
-    do it; the text is what it said, ``status`` its exit status (2: what was asked
-    is wrong; 3: it failed)."""
+    do it; the text is its message, ``status`` its exit status (2: the request is
+    wrong; 3: it failed)."""
 
     def __init__(self, text: str, status: int):
         super().__init__(text)
@@ -48,15 +50,15 @@ class Result:
     """How a task ended."""
 
     id: str
-    """Its name in a task file, else its number."""
+    """The task's name in a task file, else its number."""
     index: int
-    """Its number within the instance, from 0."""
+    """The task's number within the instance, from 0."""
     status: str
     """``done``, ``failed`` or ``cancelled``."""
     exit_code: Optional[int]
     signal: Optional[int]
     stdout: str
-    """What it wrote, as far as that was kept."""
+    """The text that the task wrote, as far as it was kept."""
     stderr: str
     executor: Optional[str]
     attempts: int
@@ -66,12 +68,12 @@ class Result:
     error: Optional[str]
     """Why it failed, where its exit code does not say it."""
     value: Any = None
-    """What a function returned."""
+    """The value that a function returned."""
     cause: Optional[str] = None
     """Why it failed, for programs: ``no_program``, ``worker_died`` and so on, if
     there is a name for it."""
     more: Dict[str, Any] = field(default_factory=dict)
-    """All else that the program said of it."""
+    """All other fields of the result."""
 
     @property
     def ok(self) -> bool:
@@ -83,37 +85,44 @@ _RESULT_FIELDS = [name for name in Result.__dataclass_fields__ if name != "more"
 
 
 def result_of(line: Union[str, bytes]) -> Result:
-    said = json.loads(line)
-    known = {name: said.pop(name) for name in _RESULT_FIELDS if name in said}
-    return Result(more=said, **known)
+    fields = json.loads(line)
+    known = {name: fields.pop(name) for name in _RESULT_FIELDS if name in fields}
+    return Result(more=fields, **known)
 
 
 class Request(NamedTuple, Generic[T]):
-    """A command line of the program, and what its output means."""
+    """A command line of the program, and the meaning of its output."""
 
     words: List[str]
     parse: Callable[[str], T]
     given: Optional[bytes] = None
-    """Its standard input."""
+    """The program's standard input."""
     fine: Tuple[int, ...] = (0,)
     """Exit statuses that are no error."""
+    folder: "Optional[tempfile.TemporaryDirectory[str]]" = None
+    """A folder that the program writes to, which goes with the request."""
+
+    def then(self, change: Callable[[T], U]) -> "Request[U]":
+        """The same request, whose answer is passed through a function."""
+        parse = self.parse
+        return self._replace(parse=lambda output: change(parse(output)))  # type: ignore[return-value, arg-type]
 
 
 def _nothing(_: str) -> None:
     return None
 
 
-def _object(said: str) -> Dict[str, Any]:
-    found: Dict[str, Any] = json.loads(said)
+def _object(output: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = json.loads(output)
     return found
 
 
-def _lines(said: str) -> List[Dict[str, Any]]:
-    return [json.loads(line) for line in said.splitlines() if line]
+def _lines(output: str) -> List[Dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines() if line]
 
 
-def _number(said: str) -> int:
-    return int(said.split()[0])
+def _number(output: str) -> int:
+    return int(output.split()[0])
 
 
 def words_of(options: Mapping[str, Any]) -> List[str]:
@@ -185,7 +194,7 @@ def submit_tasks(tasks: Iterable[Mapping[str, Any]], options: Mapping[str, Any])
 
 
 def _as_json(value: Any) -> Any:
-    """What stands for a value that JSON has no form for."""
+    """The JSON form of a value that JSON does not know."""
     if hasattr(value, "__fspath__"):
         return os.fspath(value)
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
@@ -206,11 +215,11 @@ def status() -> Request[Dict[str, Any]]:
 
 
 def instance_status(instance: int) -> Request[Dict[str, Any]]:
-    return Request(["status", "--json", str(instance)], lambda said: _only(said, instance))
+    return Request(["status", "--json", str(instance)], lambda output: _only(output, instance))
 
 
-def _only(said: str, instance: int) -> Dict[str, Any]:
-    found = _object(said)
+def _only(output: str, instance: int) -> Dict[str, Any]:
+    found = _object(output)
     for one in found.get("instances", [found]):
         if one.get("id") == instance:
             status: Dict[str, Any] = one
@@ -238,7 +247,7 @@ def results(instance: int, first: int, wait: bool) -> Request[None]:
 def results_now(instance: int) -> Request[List[Result]]:
     return Request(
         results(instance, 0, False).words,
-        lambda said: [result_of(line) for line in said.splitlines() if line],
+        lambda output: [result_of(line) for line in output.splitlines() if line],
         fine=(0, TASKS_FAILED),
     )
 
@@ -258,9 +267,9 @@ def cancel(instance: int, tasks: Sequence[Union[int, range]]) -> Request[None]:
 
 
 def plan(request: Request[int]) -> Request[List[str]]:
-    """What a submission would be, a line for each task."""
+    """The tasks of a submission that is not made, a line for each."""
     words = [request.words[0], "--dry-run", *request.words[1:]]
-    return Request(words, lambda said: said.splitlines(), request.given)
+    return Request(words, lambda output: output.splitlines(), request.given)
 
 
 def followed(request: Request[int]) -> Request[None]:
@@ -269,11 +278,18 @@ def followed(request: Request[int]) -> Request[None]:
     return Request(words, _nothing, request.given, fine=(0, TASKS_FAILED))
 
 
-def measured(instance: int, file: str, baseline: Optional[float]) -> Request[None]:
-    words = ["results", "--json", "--metrics=" + file]
+def measured(instance: int, baseline: Optional[float]) -> Request[Dict[str, Any]]:
+    folder = tempfile.TemporaryDirectory()
+    path = os.path.join(folder.name, "metrics")
+
+    def metrics(_: str) -> Dict[str, Any]:
+        with open(path) as file:
+            return _object(file.read())
+
+    words = ["results", "--json", "--metrics=" + path]
     if baseline is not None:
         words.append("--baseline=%gs" % baseline)
-    return Request([*words, str(instance)], _nothing, fine=(0, TASKS_FAILED))
+    return Request([*words, str(instance)], metrics, fine=(0, TASKS_FAILED), folder=folder)
 
 
 def plain(*words: str) -> Request[None]:
@@ -309,7 +325,7 @@ def fetch(name: str, file: Path, options: Mapping[str, Any]) -> Request[None]:
 
 def read(name: str, options: Mapping[str, Any]) -> Request[bytes]:
     words = ["data", "get", *words_of(options), name]
-    return Request(words, lambda said: said.encode("utf-8", "surrogateescape"))
+    return Request(words, lambda output: output.encode("utf-8", "surrogateescape"))
 
 
 def drop(names: Sequence[str], options: Mapping[str, Any]) -> Request[None]:

@@ -39,9 +39,9 @@ HASHED_BYTES_MAX = 4 << 20
 """The longest file whose contents are compared where its time has changed."""
 
 FILE, FOLDER, ABSENT, APPENDED = "file", "folder", "absent", "appended"
-"""What a path was when a call ended. Of what is appended to, and of folders, only
-their being there counts; of what was absent, as where calls are made on other
-machines, that it is absent still."""
+"""The state of a path when a call ended. A file that is appended to, or a folder, counts as
+unchanged while it is there; an absent path, as where calls are made on other machines, while it is
+absent."""
 RACY_NS = 2_000_000_000
 """A file that was written to a shorter time ago may have been written to again
 without another time."""
@@ -206,8 +206,8 @@ class RestartLog:
         self._end = at
 
     def find(self, key: bytes) -> Optional[Tuple[Any, List[FileState]]]:
-        """What a call gave, and its files; ``None`` if it was not made, or if one
-        of those is not as it was."""
+        """The value of a call, and its files; ``None`` if it was not made, or if a file of it has
+        changed."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -285,7 +285,7 @@ class RestartLog:
         try:
             os.ftruncate(self._fd, self._end)
         except OSError:
-            pass  # Whoever opens it cuts off what is torn.
+            pass  # The next run that opens the log cuts off what is torn.
         LOG.error(
             "%s: %s; results are not kept any more, and their calls are made again when "
             "this run is resumed",
@@ -299,7 +299,7 @@ class RestartLog:
 
 
 def _record(line: bytes) -> Optional[Record]:
-    """What a line says; ``None`` if it is damaged."""
+    """The record in a line; ``None`` if it is damaged."""
     text = line[9:-1]
     try:
         if int(line[:8], 16) == zlib.crc32(text):

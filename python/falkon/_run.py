@@ -7,8 +7,7 @@ import weakref
 from types import MappingProxyType
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from . import _apps
-from ._apps import ShellApp
+from . import _calling
 from ._executor import Executor
 from ._files import File, FileFuture, Skipped, file_of
 from ._futures import FINISHED, Future
@@ -38,13 +37,12 @@ class Recognised(Future[Any]):
         self._files: Optional[Files] = files
         """The files that the call names."""
         self._begun: Mapping[str, FileState] = _NOTHING
-        """What those that it may read were when it was made."""
+        """The states of the files that it may read, when it was made."""
         self._states: Optional[Sequence[FileState]] = ()
-        """What its files were when it ended; ``None`` if it may have read something
-        else."""
+        """The states of its files when it ended; ``None`` if it may have read something else."""
 
     def _end(self, state: str, result: Any, exception: Optional[BaseException]) -> bool:
-        # Whoever has the result can rely on its being kept.
+        # A result that a caller has is kept.
         if state == FINISHED and exception is None and self._files is not None:
             self._run._keep(self, result)
         if not super()._end(state, result, exception):
@@ -65,9 +63,9 @@ class Files:
         self.paths = dict.fromkeys(paths, False)
         """Each, and whether it is appended to."""
         self.read: Set[str] = set()
-        """Those that are said to be read."""
+        """Files that are declared to be read."""
         self.written: Set[str] = set()
-        """Those that are said to be written. Of others nobody knows."""
+        """Files that are declared to be written. Of others nobody knows."""
         self.needs = needs
         """Calls that the call comes after."""
 
@@ -78,7 +76,7 @@ class Files:
             (self.written if written else self.read).add(path)
 
     def begin(self) -> Dict[str, FileState]:
-        """What those are now that the call may read."""
+        """The states, now, of the files that the call may read."""
         return {
             path: state_of(path)
             for path, appended in self.paths.items()
@@ -96,7 +94,7 @@ class Files:
             before = made.get(state.path) or begun.get(state.path)
             if state.path in self.written or before is None:
                 continue
-            # What was not there was written by this call, or by one before it.
+            # A file that was not there was written by this call, or by one before it.
             if before.kind == ABSENT and state.path not in self.read:
                 continue
             if not is_same(before, state):
@@ -112,7 +110,7 @@ class Run:
 
     def __init__(self, executor: Optional[Executor], owned: bool, log: Optional[RestartLog]):
         self.executor = executor
-        """What makes the calls of apps that have no executor of their own."""
+        """The executor of apps that have none of their own."""
         self.made = 0
         """Calls that were made."""
         self.skipped = 0
@@ -150,9 +148,9 @@ class Run:
             declared = reads, writes
             key, found = key_of(type(app).__name__, app.function, args, kwargs, (reads, writes))
             files = Files(found.files, found.needs) if found.files else _NO_FILES
-            is_shell = isinstance(app, ShellApp)
-            if is_shell or kwargs:
-                named = list(_named(args[0] if is_shell else {}, kwargs))
+            streams = app._named_streams(args)
+            if streams or kwargs:
+                named = list(_named(streams, kwargs))
                 if named:
                     files = files if files.paths else Files((), found.needs)
                     files.add(named)
@@ -220,7 +218,7 @@ class Run:
         future = Recognised(key, self, files)
         with self._lock:
             if not self._open:
-                future._files = None  # It is noted no more.
+                future._files = None  # The call is noted no more.
             self._make(future, files, executor, call, declared)
             self.skipped -= 1
         return future
@@ -283,11 +281,11 @@ class Run:
         if self._log is not None:
             self._log.close()
             LOG.info("%s: %d calls made, %d skipped", self._log.folder, self.made, self.skipped)
-        # Those in between may have been closed before.
-        outer = _apps._run
+        # Runs in between may have been closed before.
+        outer = _calling.run
         while outer is not None and not outer._open:
             outer = outer._outer
-        _apps._run = outer
+        _calling.run = outer
 
     def _forked(self) -> None:
         """In a process that was forked: lets go of what belongs to the other."""
@@ -300,7 +298,7 @@ class Run:
 def _stands(future: Recognised) -> bool:
     """Whether a call may stand for an equal one."""
     if not future.done():
-        # What it is said to read was read as it was, or will be.
+        # The files that it is declared to read were read as they are, or will be.
         files = future._files
         begun = [] if files is None else [future._begun.get(path) for path in files.read]
         return all(is_unchanged(state) for state in begun if state and state.kind != ABSENT)
@@ -379,17 +377,17 @@ def run(
         if isinstance(executor, Executor):
             if options:
                 raise TypeError("options are for an executor that is started for the run")
-        elif executor is not None or options or _apps._default is None:
+        elif executor is not None or options or _calling.chosen_executor() is None:
             owned = True
             executor = Executor(executor, **options)
         else:
-            executor = _apps._default
+            executor = _calling.chosen_executor()
     except BaseException:
         if log is not None:
             log.close()
         raise
     begun = Run(executor, owned, log)
-    begun._outer, _apps._run = _apps._run, begun
+    begun._outer, _calling.run = _calling.run, begun
     _runs.add(begun)
     return begun
 

@@ -37,7 +37,7 @@ class Slots:
                     self._capacities = self._ask()
                     self._asked = now
                 except FalkonError:
-                    pass  # What was so before is the best guess.
+                    pass  # The last answer is the best guess.
             return max(1, sum(_fit(task_class[1], capacity) for capacity in self._capacities))
 
     def _ask(self) -> List[Any]:

@@ -1,4 +1,4 @@
-"""What modules that are not installed consist of.
+"""Digests of modules that are not installed.
 
 A worker finds a function by its module's name, and then runs what the module's file
 says. So a call of it is recognised by that file, by those of the modules that it
@@ -78,7 +78,7 @@ class Wanted:
         if level:
             parts = (package or "").split(".")
             if level > len(parts) or not package:
-                return  # It raises.
+                return  # The value raises.
             name = ".".join((*parts[: len(parts) - level + 1], *filter(None, (name,))))
         parts = name.split(".")
         if is_installed(parts[0]):
@@ -100,7 +100,7 @@ def is_installed(name: str) -> bool:
         return _is_in_place(file)
     if folders is not None:
         return all(map(_is_in_place, folders))
-    # What was made by hand has no code that could be compared.
+    # A module that was made by hand has no code that could be compared.
     return top in sys.stdlib_module_names
 
 
@@ -151,7 +151,7 @@ def _place(name: str) -> Tuple[Optional[str], Optional[List[str]]]:
 
 
 def _state(path: str) -> State:
-    """What tells a file from what it was; empty if there is none."""
+    """The state of a file, by which a change is seen; empty if there is none."""
     try:
         found = os.stat(path)
     except OSError:
@@ -165,11 +165,11 @@ def _may_change(state: State) -> bool:
 
 
 _read: Dict[str, Tuple[State, Any]] = {}
-"""What was read of files and folders, and what these were then."""
+"""The contents of files and folders that were read, and their states then."""
 
 
 def _kept(path: str, read: Any) -> Any:
-    """What is read of a file or folder, which is done again when it has changed."""
+    """The content of a file or folder, which is read again when that has changed."""
     state = _state(path)
     known = _read.get(path)
     if known is not None and known[0] == state:
@@ -251,7 +251,7 @@ def _submodules(path: str) -> FrozenSet[str]:
         return frozenset()
 
 
-# What counts.
+# The parts that count.
 
 _Names = FrozenSet[str]
 _known: Dict[Tuple[_Names, _Names], Tuple[bytes, List[Tuple[str, State]], List[str]]] = {}
@@ -349,7 +349,7 @@ class _Code:
             wanted.modules.update("%s.%s" % (name, one) for one in found)
 
 
-# What code in this process names.
+# The names that code in this process uses.
 
 
 @functools.lru_cache(4096)
@@ -374,7 +374,7 @@ def _constants(constants: Iterable[Any]) -> Iterator[Any]:
 
 @functools.lru_cache(4096)
 def imports_of(code: types.CodeType) -> Tuple[Tuple[int, str, Tuple[str, ...]], ...]:
-    """What code and the code within it import: level, module, names."""
+    """The imports of code and of the code within it: level, module, names."""
     import dis
 
     found: List[Tuple[int, str, Tuple[str, ...]]] = []

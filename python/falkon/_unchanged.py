@@ -19,7 +19,7 @@ from operator import attrgetter, is_
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
 OBJECTS_MAX = 512
-"""What refers to more objects than this is pickled each time: reading as many again
+"""A function that refers to more objects than this is pickled each time: reading as many again
 would take as long."""
 
 _ATOMS = frozenset(
@@ -85,7 +85,7 @@ def is_importable(value: Any) -> bool:
 
 
 class Facts:
-    """What the pickle of a function was made from."""
+    """The facts that the pickle of a function was made from."""
 
     __slots__ = ("_fields", "_facts")
 
@@ -225,13 +225,13 @@ class _Collected:
         return before
 
     def mapping(self, value: Any) -> None:
-        """What a dict holds, in its order."""
+        """The items of a dict, in its order."""
         values = self._entries(value)
         self.all(value)
         self.all(values)
 
     def _entries(self, value: Any) -> Tuple[Any, ...]:
-        """Which keys and values a dict has, whatever these hold."""
+        """The keys and values of a dict, whatever these hold."""
         keys, values = tuple(value), tuple(value.values())
         count = len(keys)
         if not count:
@@ -251,7 +251,7 @@ class _Collected:
         self.all(items)
 
     def _looked_up(self, space: Callable[..., Any], names: Sequence[str]) -> Tuple[Any, ...]:
-        """What names stand for, or that they do for nothing."""
+        """The objects that names stand for, or that they stand for none."""
         names = tuple(names)
         found = tuple(map(space, names, repeat(_MISSING)))
         if names:
@@ -298,7 +298,7 @@ class _Collected:
         self.mapping(vars(kind))
 
     def function(self, function: Any) -> None:
-        """What goes by value with a function, but its fields."""
+        """The objects that go by value with a function, without its fields."""
         self.value(function.__defaults__)
         if function.__kwdefaults__:
             self.mapping(function.__kwdefaults__)

@@ -68,7 +68,7 @@ def _operations() -> Tuple[bytes, bytes]:
     module = "falkon_loader_" + re.sub(r"\W", "_", python + "_" + cloudpickle.__version__)
     values = {"python": python, "cloudpickle": cloudpickle.__version__, "module": module}
     source = _LOADER % values
-    # What this process pickles, it can load as well.
+    # A pickle of this process can be loaded here.
     exec(source, {})
     # A short text, for it is compiled for each function.
     check = "import sys\nif %r not in sys.modules: exec(source)" % module

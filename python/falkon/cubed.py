@@ -19,11 +19,11 @@ from cubed.runtime.utils import asyncio_run
 from ._executor import Executor
 
 RETRIES = 2
-"""As with Cubed's other executors."""
+"""Options as with Cubed's other executors."""
 
 
 class FalkonExecutor(DagExecutor):  # type: ignore[misc]
-    """One of Cubed's executors, which makes calls with :class:`falkon.Executor`.
+    """An executor for Cubed that makes calls with :class:`falkon.Executor`.
 
     ``access``
         The access file of a dispatcher; without one, calls are made on this
@@ -109,7 +109,7 @@ class _Calls:
         self, inputs: Sequence[Any], **common: Any
     ) -> List[Tuple[Any, "asyncio.Future[Any]"]]:
         """Submits a call for each input of an operation."""
-        # What all have in common travels once if it is large.
+        # Arguments that all have in common travel once if they are large.
         shared: Dict[str, Any] = {
             name: self._executor.put(value) for name, value in common.items()
         }

@@ -43,8 +43,12 @@ def _executor(access: Any, workers: int) -> Executor:
         return made
 
 
+def _batch(function: Any) -> Any:
+    return _remote.Batch(function, __name__)  # type: ignore[no-untyped-call]
+
+
 class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
-    """What :func:`register` registers.
+    """The backend that :func:`register` registers.
 
     ``access``
         The access file of a dispatcher; without one, calls are made on this
@@ -113,9 +117,9 @@ class FalkonBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mis
             raise RuntimeError("the backend has not been configured")
         executor = self._executor
         if isinstance(func, BatchedCalls) and not executor._large:
-            # Its parts are arguments, so that those that are large travel once.
+            # The batch's parts are arguments, so that large ones travel once.
             _, made_of = func.__reduce__()
-            batch = (BatchedCalls, _remote.Batch, executor._class, made_of, {})
+            batch = (BatchedCalls, _batch, executor._class, made_of, {})
             future = executor._call(*batch, files=executor._files)
         else:
             future = executor.submit(func)

@@ -15,7 +15,7 @@ from ._executor import Executor
 
 
 class FalkonWorker(ConcurrentFuturesWorker):  # type: ignore[misc]
-    """One of Pydra's workers, which makes calls with :class:`falkon.Executor`.
+    """A worker for Pydra that makes calls with :class:`falkon.Executor`.
 
     ``access``
         The access file of a dispatcher; without one, calls are made on this
@@ -34,7 +34,7 @@ class FalkonWorker(ConcurrentFuturesWorker):  # type: ignore[misc]
         n_procs: Optional[int] = None,
         executor: Optional[Executor] = None,
     ):
-        # That of the class that it is one of starts processes.
+        # The method of its base class starts processes.
         Worker.__init__(self)
         self._given = executor
         self.pool = executor or Executor(access, max_workers=n_procs)

@@ -18,6 +18,15 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
+def is_alive(pid):
+    """Whether a process is there and has not ended."""
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def side_by_side(folder, wanted):
     """Waits until so many processes make calls at once; how many there were."""
     open(os.path.join(folder, str(os.getpid())), "w").close()
@@ -37,7 +46,7 @@ class InFolder(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def entered(self, context):
-        """What a context gives, which is left when the test ends."""
+        """The value of a context, which is left when the test ends."""
         value = context.__enter__()
         self.addCleanup(context.__exit__, None, None, None)
         return value

@@ -103,7 +103,7 @@ class Causes(unittest.TestCase):
 
 
 class BeforeACall(InFolder):
-    """What is raised before a call has its arguments, whatever stands in front of them."""
+    """Exceptions before a call has its arguments, whatever stands in front of them."""
 
     def test_it_comes_back_as_what_it_is(self):
         path = self.path("file")

@@ -22,7 +22,7 @@ from services import Dispatcher, wait_until
 
 
 def values_of(executor, function, *changes):
-    """What a call gives before and after each of some changes."""
+    """The value of a call before and after each of some changes."""
     values = [executor.submit(function).result(60)]
     for change in changes:
         change()
@@ -31,7 +31,7 @@ def values_of(executor, function, *changes):
 
 
 def script(text, **names):
-    """What a script defines whose functions and classes go by value."""
+    """Definitions of a script whose functions and classes go by value."""
     space = {"__name__": "__main__", **names}
     exec(text, space)
     return types.SimpleNamespace(**space), space
@@ -122,7 +122,7 @@ def get(p): return p.get(), isinstance(p, Point)
                 expected.append(found.f())
                 futures.append(self.executor.submit(found.f))
         self.assertEqual([one.result(60) for one in futures], expected)
-        # What comes back is of the class that is here, which stays as it is.
+        # A value that comes back is of the class that is here, which stays as it is.
         found.Other.rate, found.Config.rate = 2, 1
         made = self.executor.submit(found.make, 10)
         taken = self.executor.submit(found.get, made)
@@ -198,7 +198,7 @@ def who():
 
 
 class Initialised(unittest.TestCase):
-    """What an initializer does is done for the calls of its executor alone."""
+    """Initializers run for the calls of their executor alone."""
 
     def setUp(self):
         self.dispatcher = Dispatcher().__enter__()
@@ -234,7 +234,7 @@ class Initialised(unittest.TestCase):
 
 
 def state():
-    """What of this process calls have in common."""
+    """State of this process that calls share."""
     timers = [signal.getitimer(which)[0] > 0 for which in range(3)]
     limits = [resource.getrlimit(which) for which in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE)]
     mask = os.umask(0o22)
@@ -270,7 +270,7 @@ def replace_streams():
 
 
 class Between(unittest.TestCase):
-    """What a call does to its process, the next one does not meet."""
+    """Changes that a call makes in its process are undone before the next one."""
 
     def setUp(self):
         self.written = []
@@ -289,7 +289,7 @@ class Between(unittest.TestCase):
             except ZeroDivisionError:
                 pass
             self.assertEqual(self.value(state), before)
-        # What goes by the names of these functions is watched as well.
+        # Functions that go by the names of these are watched as well.
         self.value(os.chdir, "/")
         self.value(os.umask, 0o777)
         self.value(os.putenv, "FALKON_TEST", "1")
@@ -300,7 +300,7 @@ class Between(unittest.TestCase):
         def lower():
             before = resource.getrlimit(resource.RLIMIT_CORE)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if os.getuid() == 0:  # Who may raise it again: as if one might not.
+            if os.getuid() == 0:  # A user who may raise the limit again: as if one might not.
                 os.setresuid(65534, 65534, 0)
             return before
 

@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from unittest import mock
 
 import falkon
-from falkon import _dataflow, _session
+from falkon import _dataflow, _submissions
 from services import Dispatcher
 
 
@@ -75,7 +75,8 @@ class Order(unittest.TestCase):
             known = [executor.submit(add, gate, number) for number in range(40)]
             executor.submit(nothing).result()  # So far all are submitted.
             session = executor._shared._session
-            with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+            submissions = session._submissions
+            with mock.patch.object(_submissions, "BATCHES_UNDER_WAY", 0):
                 # Nothing is submitted, as if enough were under way.
                 first = executor.submit(total, known)
                 open(first_path, "w").close()
@@ -84,20 +85,20 @@ class Order(unittest.TestCase):
                 late.result()
             with mock.patch.object(_dataflow, "with_given", held_up):
                 with session._lock:
-                    # It takes more values than are packed here: another thread does that.
-                    session._submit_queued()
+                    # The call takes more values than are packed here: another thread packs them.
+                    submissions.send()
                 self.assertTrue(packing.wait(60))
-                with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+                with mock.patch.object(_submissions, "BATCHES_UNDER_WAY", 0):
                     chain = [first]
                     for _ in range(length):
                         chain.append(executor.submit(add, chain[-1], 1))
-                    with mock.patch.object(session, "_submit_queued", queued.set):
+                    with mock.patch.object(submissions, "send", queued.set):
                         go_on.set()
                         self.assertTrue(queued.wait(60))
                     with session._lock:
-                        self.assertEqual(session._queue[-1][2], first)
+                        self.assertEqual(submissions._queue[-1][2], first)
             with session._lock:
-                session._submit_queued()
+                submissions.send()
             results = [one.result(timeout=60) for one in chain]
             self.assertEqual(results, [sum(range(40)) + step for step in range(length + 1)])
 
@@ -137,7 +138,7 @@ class Fetched(unittest.TestCase):
 
     def fetched_late(self, executor, looks, fails=None):
         """A call whose value arrives while another that takes it is submitted."""
-        arriving = executor._shared.session()._arriving
+        arriving = executor._shared.session()._outcomes._arriving
         may_arrive, fetch = threading.Event(), arriving._fetch
 
         def fetch_late(url):
@@ -150,7 +151,7 @@ class Fetched(unittest.TestCase):
         self.addCleanup(may_arrive.set)
         future = executor.submit(bytes, 9 << 20)
         self.assertTrue(arriving._stored.is_on_its_way.wait(60))
-        executor.submit(abs, -1).result(60)  # Its result comes in a later message.
+        executor.submit(abs, -1).result(60)  # That call's result comes in a later message.
         return future, may_arrive
 
     def test_a_value_arrives_while_a_call_that_takes_it_is_submitted(self):
@@ -186,13 +187,14 @@ class Batch(unittest.TestCase):
         with falkon.Executor(max_workers=2) as executor:
             executor.submit(nothing).result()
             session = executor._shared._session
-            with mock.patch.object(_session, "BATCHES_UNDER_WAY", 0):
+            submissions = session._submissions
+            with mock.patch.object(_submissions, "BATCHES_UNDER_WAY", 0):
                 chain = [executor.submit(add, 1)]
                 for _ in range(20):
                     chain.append(executor.submit(add, chain[-1], 1))
-            with mock.patch.object(session, "_submit_group", wraps=session._submit_group) as groups:
+            with mock.patch.object(submissions, "_send_group", wraps=submissions._send_group) as groups:
                 with session._lock:
-                    session._submit_queued()
+                    submissions.send()
                     self.assertEqual([len(call.args[1]) for call in groups.call_args_list], [21])
             self.assertEqual([one.result(60) for one in chain], list(range(1, 22)))
 
@@ -208,7 +210,7 @@ class Dataflow(unittest.TestCase):
         cls.executor.shutdown()
 
     def gate(self):
-        """A call that goes on when it is told to, and how to tell it."""
+        """A call that goes on when a file is there, and a function that makes the file."""
         path = os.path.join(self.enterContextCompatibly(), "open")
         return self.submit(wait_for, path, 1), lambda: open(path, "w").close()
 

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import reference
+import stubs
 import run_document
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -62,6 +63,14 @@ class Documents(unittest.TestCase):
                 "python python/tests/reference.py > docs/python-reference.md",
             )
 
+    def test_the_stub_of_the_asynchronous_client_is_up_to_date(self):
+        with open(os.path.join(stubs.FOLDER, "_async_client.pyi")) as file:
+            self.assertEqual(
+                file.read(),
+                stubs.stub(),
+                "python python/tests/stubs.py > python/falkon/_async_client.pyi",
+            )
+
 
 def _case(name):
     def test(self):
@@ -70,7 +79,7 @@ def _case(name):
     return test
 
 
-# Those that say that their code runs as it stands.
+# Pages that promise that their code runs as it stands.
 for _path in sorted(
     glob.glob(os.path.join(DOCS, "python-*.md")) + glob.glob(os.path.join(DOCS, "from-*.md"))
 ):

@@ -17,7 +17,7 @@ import unittest
 
 import falkon
 from falkon import _program
-from services import Dispatcher
+from services import Dispatcher, is_alive, wait_until
 
 
 class Picklable(Exception):
@@ -158,7 +158,7 @@ class Calls(unittest.TestCase):
             self.assertTrue(future.cancelled())
             with self.assertRaises(concurrent.futures.CancelledError):
                 future.result(60)
-            _wait_until(lambda: not _is_alive(pid))
+            wait_until(lambda: not is_alive(pid))
         self.assertEqual(self.value(abs, -2), 2)
 
     def test_map(self):
@@ -380,7 +380,7 @@ class Ends(unittest.TestCase):
             process.kill()
         self.assertEqual(len(pids), 3)
         for pid in pids:
-            _wait_until(lambda: not _is_alive(pid))
+            wait_until(lambda: not is_alive(pid))
 
     def test_ctrl_c_is_for_the_script_alone(self):
         script = """
@@ -407,7 +407,7 @@ class Elsewhere(unittest.TestCase):
             start = [program, "start", "--dir", folder, "--listen", "127.0.0.1:0"]
             services = [subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]
             try:
-                _wait_until(lambda: os.path.exists(access))
+                wait_until(lambda: os.path.exists(access))
                 worker = "python=" + sys.executable
                 executor = [program, "executor", "--access", access, "--worker", worker]
                 services.append(
@@ -452,22 +452,6 @@ def _tell_and_sleep(path):
     with open(path, "w") as told:
         told.write("%d\n" % os.getpid())
     time.sleep(1000)
-
-
-def _is_alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not come about within a minute")
-        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What calls and callers can do to each other: crashes, memory, what cannot be
-pickled, recursion, signals, threads."""
+"""Harm that calls and callers can do to each other: crashes, memory, values that cannot be pickled,
+recursion, signals, threads."""
 
 import contextlib
 import os
@@ -8,12 +8,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import unittest
 
 import falkon
 from falkon import _program
-from services import Dispatcher, wait_until
+from services import Dispatcher, is_alive, wait_until
 
 
 class Awkward(Exception):
@@ -81,14 +80,6 @@ def calls(access, depth):
         return sum(executor.map(calls, [access] * 2, [depth - 1] * 2, chunksize=1))
 
 
-def is_alive(pid):
-    try:
-        with open("/proc/%d/stat" % pid) as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class Failures(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -102,7 +93,7 @@ class Failures(unittest.TestCase):
         for function, arguments, died_of in [
             (segfault, (), signal.SIGSEGV),
             (os.abort, (), signal.SIGABRT),
-            # As the kernel does when memory is short.
+            # The kernel kills so when memory is short.
             (signal.raise_signal, (signal.SIGKILL,), signal.SIGKILL),
         ]:
             others = [self.executor.submit(abs, -n) for n in range(20)]
@@ -274,7 +265,7 @@ class Signals(unittest.TestCase):
             signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
             try:
                 futures = [executor.submit(len, bytes(10_000)) for _ in range(5000)]
-                time.sleep(0.01)
+                wait_until(lambda: made)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 signal.signal(signal.SIGALRM, before)

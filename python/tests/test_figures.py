@@ -85,7 +85,7 @@ class Figures(unittest.TestCase):
         ])
         self.assertEqual(self.figures("run", "other").returncode, 0)
         self.assertEqual(self.lines()[4], "| other | 7.00 |")
-        # Another machine, on which only one of them runs.
+        # On another machine only one of them runs.
         (self.root / "target/figures/other.json").unlink()
         self.write("bench/figures.toml", REGISTRY.replace("5 3 4", "9"))
         self.assertEqual(self.figures("run", "one").returncode, 0)

@@ -55,7 +55,7 @@ def write_when(gate, text, path):
 
 
 class Places:
-    """What holds wherever calls are made."""
+    """Tests that hold wherever calls are made."""
 
     def setUp(self):
         super().setUp()
@@ -82,7 +82,7 @@ class Places:
         # Wherever they are in the arguments; the same one once.
         nested = self.submit(lambda some, one: [read(some["a"][0]), some["a"][0] == one], {"a": [source]}, one=source)
         self.assertEqual(nested.result(60), ["sky\n", True])
-        # One that is changed is another.
+        # A file that is changed is another object.
         write("other", source)
         self.assertEqual(self.submit(read, source).result(60), "other")
         self.assertEqual(self.submit(read, source).result(60), "other")
@@ -280,7 +280,7 @@ class Elsewhere(Places, InFolder):
                 mapped = large.map(bytes, [9 * MIB, 10 * MIB])
                 self.assertEqual([len(one) for one in mapped], [9 * MIB, 10 * MIB])
                 dropped = executor.submit(len, large.submit(bytes, 10 * MIB))
-            # What was not asked for before the end is here all the same.
+            # A value that nobody asked for before the end is here all the same.
             self.assertEqual((small.result(60), len(second.result(60))), ({"a": 1}, 40 * MIB))
             self.assertEqual(dropped.result(60), 10 * MIB)
         self.assertEqual(self.submit(len, second).result(60), 40 * MIB)
@@ -317,7 +317,7 @@ class Names(unittest.TestCase):
             self.assertEqual(_blake3.digest(data).hex(), digest)
 
     def test_names_are_those_that_executors_give(self):
-        # As in the tests of call_name in declared.rs.
+        # The cases are those of call_name in declared.rs.
         for url, place, is_written, name in [
             ("/data/a.fits", 0, False, "in/0/a.fits"),
             ("https://host/b.csv?c=/d", 12, False, "in/12/b.csv"),

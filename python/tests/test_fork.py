@@ -50,6 +50,15 @@ def drop():
 
 def of_rate():
     return rate, os.getpid()
+
+def together(wanted):
+    # Waits until so many processes have made this call.
+    import time
+    place = os.environ["NOTES"] + ".together"
+    with open(place, "a") as file:
+        file.write("%d\\n" % os.getpid())
+    while len(set(open(place))) < wanted:
+        time.sleep(0.005)
 """
 
 HEAD = """
@@ -204,7 +213,7 @@ print(json.dumps([sorted(ours & theirs), used, again]))
 """)
         self.assertEqual(found[0], [])
         self.assertEqual(found[1][:2], [[True] * 3, True])
-        # Its streams, and the list's own.
+        # The streams, and the list's own.
         self.assertLessEqual(int(found[1][2]), 4)
         self.assertEqual(found[2], 3)
 
@@ -299,7 +308,7 @@ module.kept["more"] = more
 random.seed(1)
 def drawn():
     import random
-    time.sleep(0.3)
+    together(3)
     return os.getpid(), random.random(), float(module.kept["more"]())
 with executor(max_workers=3) as pool:
     print(json.dumps([one.result() for one in [pool.submit(drawn) for _ in range(9)]]))
@@ -328,12 +337,17 @@ def change():
     os.chdir("/")
     os.umask(0)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    module.kept["child"] = subprocess.Popen(["/bin/sh", "-c", "sleep 0.2; echo late"])
+    command = 'read line < "$NOTES.go"; echo late; echo > "$NOTES.done"'
+    module.kept["child"] = subprocess.Popen(["/bin/sh", "-c", command])
 def look():
     umask = os.umask(0)
-    time.sleep(0.5)
+    with open(os.environ["NOTES"] + ".go", "w") as go:
+        go.write("now\\n")
+    open(os.environ["NOTES"] + ".done").read()
     return os.environ.get("CHANGED"), os.getcwd() == "/", umask == 0, signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 written = []
+for name in (".go", ".done"):
+    os.mkfifo(os.environ["NOTES"] + name)
 with executor(max_workers=1, output=lambda stream, data: written.append(data.decode())) as pool:
     pool.submit(change).result()
     found = pool.submit(look).result()
@@ -344,9 +358,9 @@ print(json.dumps([found, written]))
     def test_an_initializer_runs_in_each_worker(self):
         pids, noted = self.run_script("""
 def pid():
-    time.sleep(0.3)
+    together(2)
     return os.getpid()
-with executor(initializer=module.note, initargs=("begin",)) as pool:
+with executor(max_workers=2, initializer=module.note, initargs=("begin",)) as pool:
     pids = sorted({one.result() for one in [pool.submit(pid) for _ in range(6)]})
 print(json.dumps([pids, sorted(int(line.split()[1]) for line in open(os.environ["NOTES"]))]))
 """)
@@ -494,7 +508,7 @@ with executor(max_workers=1) as pool:
 print(json.dumps(found))
 """)
         self.assertTrue(found[0])
-        self.assertIn("make a new Executor", found[1])
+        self.assertIn("create a new Executor", found[1])
 
     def test_a_worker_that_is_killed_is_copied_again(self):
         self.assertEqual(self.run_script("""

@@ -103,7 +103,7 @@ class Joblib(unittest.TestCase):
                 joblib.Parallel()(joblib.delayed(divmod)(1, n) for n in (1, 0, 2))
             with self.assertRaises(falkon.WorkerDied):
                 joblib.Parallel()(joblib.delayed(os._exit)(n) for n in (1, 2))
-            # One after that works again, and its values come as they are asked for.
+            # The next one works again, and its values come as they are asked for.
             values = joblib.Parallel(return_as="generator")(calls)
             self.assertEqual(next(values), 0)
             self.assertEqual(sum(1 for _ in values), 499)
@@ -118,7 +118,7 @@ class Joblib(unittest.TestCase):
         falkon.joblib.register()
         with joblib.parallel_config("falkon", n_jobs=2):
             found = joblib.Parallel()(joblib.delayed(_nested)(n) for n in range(4))
-        # One after another, in the worker itself.
+        # The calls run one after another, in the worker itself.
         self.assertEqual([squares for squares, _, _ in found], [[n * n, 4] for n in range(4)])
         self.assertTrue(all(pids == {pid} for _, pids, pid in found))
 

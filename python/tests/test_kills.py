@@ -22,7 +22,7 @@ from services import Dispatcher, wait_until
 ROUNDS = int(os.environ.get("FALKON_ROUNDS", "3"))
 SEED = int(os.environ.get("FALKON_SEED", random.randrange(1 << 32)))
 ENDS = (falkon.WorkerDied, falkon.CallLost, falkon.DependencyError, falkon.SessionLost)
-"""What a call may end with where something was killed (docs/python.md)."""
+"""Errors that a call may end with where something was killed (docs/python.md)."""
 MIB = 1 << 20
 
 

@@ -186,7 +186,7 @@ class Libraries(InFolder):
         for _ in range(3 * SLOTS):
             trial, point = asked(serial)
             serial.tell(trial, bowl(point))
-        # As many trials under way as there are slots.
+        # There are as many trials under way as slots.
         running, left = {}, 3 * SLOTS
         while running or left:
             while left and len(running) < SLOTS:
@@ -213,7 +213,7 @@ class Libraries(InFolder):
             shutdown_executor=False,
             npoints_goal=200,
         )
-        # Its choice of points depends on the order in which values come.
+        # The library's choice of points depends on the order in which values come.
         self.assertGreaterEqual(learner.npoints, 200)
         self.assertEqual(learner.data, {x: waves(x) for x in learner.data})
         check()

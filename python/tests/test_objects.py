@@ -36,7 +36,7 @@ class Counted:
 
 
 class Table:
-    """As arrays are: a buffer that pickles may leave out."""
+    """A buffer that pickles may leave out, as arrays are."""
 
     def __init__(self, buffer):
         self.buffer = memoryview(buffer).cast("B")
@@ -93,7 +93,7 @@ class Objects(unittest.TestCase):
         futures = [self.submit(lambda *args: len(b"".join(args)), data, again) for _ in range(50)]
         self.assertEqual({future.result(60) for future in futures}, {6 * MIB})
         self.assertEqual(len(self.objects()), 2)
-        again[0] = 9  # Another one from now on.
+        again[0] = 9  # The object is another one from now on.
         self.assertEqual(self.submit(max, again).result(60), 9)
         self.assertEqual(len(self.objects()), 3)
 
@@ -143,7 +143,7 @@ class Objects(unittest.TestCase):
         self.assertEqual(len(self.objects()), 1)
         small = self.executor.put(3)
         self.assertEqual(self.submit(pow, small, 2).result(60), 9)
-        # What belongs to another executor is passed on.
+        # An object of another executor is passed on.
         with falkon.Executor(max_workers=1) as other:
             self.assertEqual(other.submit(loads, shared).result(60)[2], MIB)
 
@@ -164,7 +164,7 @@ class Objects(unittest.TestCase):
         open(opened, "w").close()
         self.assertEqual({one.result(60) for one in pending}, {(0, 77, 40 * MIB)})
         self.assertEqual(listed.result(60), 80 * MIB)
-        # One that is known here goes the same way, as do large ones with it.
+        # A value that is known here goes the same way, as do large ones with it.
         self.assertEqual(self.submit(change, made).result(60), (0, 77, 40 * MIB))
         self.assertEqual(self.submit(lambda pair: len(pair[0]), [made]).result(60), 40 * MIB)
         self.assertEqual(self.submit(lambda both: len(both), falkon.gather(made, made)).result(60), 2)

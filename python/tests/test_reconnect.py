@@ -47,7 +47,7 @@ class Reconnect(InFolder):
             squares[-1].result(60)
             running = self.watched([executor.submit(wait_for, go, n) for n in range(2)])
             waiting = self.watched([executor.submit(note, notes, n) for n in range(100, 200)])
-            # It may be made before a dispatcher hears that nobody wants it.
+            # The call may be made before a dispatcher is asked to cancel it.
             unwanted = executor.submit(note, self.path("unwanted"), 1000)
             with self.assertLogs("falkon", "WARNING") as told:
                 self.dispatcher.kill()
@@ -80,7 +80,8 @@ class Reconnect(InFolder):
         self.assertEqual(executor.submit(abs, -1).result(60), 1)
         calls = [executor.submit(wait_for, self.path("never"), n) for n in range(10)]
         session = executor._shared._session
-        wait_until(lambda: len(session._pending) == 10 and not session._sent)
+        submissions = session._submissions
+        wait_until(lambda: len(submissions._pending) == 10 and not submissions._sent)
         request = session.connection.request
 
         def last(tag, *words):
@@ -135,7 +136,7 @@ sys.stdin.readline()
         self.calls_survive(self.dispatcher.access)
 
     def test_a_client_goes_on(self):
-        # Its access file does not open an instance, its instance's secret does.
+        # A client's access file does not open an instance, the instance's secret does.
         self.calls_survive(os.path.join(self.dispatcher.folder, "access-client.json"))
 
     def test_only_the_connection_is_lost(self):
@@ -265,10 +266,11 @@ class Loss(InFolder):
     def lose_five_of_ten(self, executor):
         first = [executor.submit(abs, -n) for n in range(5)]
         session = executor._shared._session
+        submissions = session._submissions
 
         def accepted():
             with session._lock:
-                return not session._sent and not session._queue
+                return not submissions._sent and not submissions._queue
 
         wait_until(accepted)
         sizes = self.sizes()
@@ -295,7 +297,7 @@ class Loss(InFolder):
     def test_calls_submitted_behind_lost_ones_are_made(self):
         with falkon.Executor(self.dispatcher.access) as executor:
             session = executor._shared._session
-            # It learns of the loss by the refusal of what is submitted next.
+            # The session learns of the loss by the refusal of the next submission.
             session.connection.resumes = lambda ask: None
             first, lost = self.lose_five_of_ten(executor)
             more = [executor.submit(abs, -n) for n in range(10, 20)]
@@ -309,7 +311,7 @@ class Loss(InFolder):
         with falkon.Executor(self.dispatcher.access) as executor:
             first = executor.submit(abs, -1)
             session = executor._shared._session
-            wait_until(lambda: not session._sent)
+            wait_until(lambda: not session._submissions._sent)
             instance = session.connection.instance
             own = connection_of_another(self.dispatcher.access, instance)
             try:

@@ -1,4 +1,4 @@
-"""What a dispatcher refuses, and what becomes of the calls beside it."""
+"""Submissions that a dispatcher refuses, and the calls beside them."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ class Refusals(InFolder):
         for executor in self.each():
             session = executor._shared.session()
             bystanders = [executor.submit(time.sleep, 0.1) for _ in range(3)]
-            # As no client of this package sends it: a count below 0.
+            # No client of this package sends this: a count below 0.
             wrong = Kind("wrong", b"p", [[3], [1000, 0, -5, []], 0, 0, 0, 0, 1])
             for _ in range(3):
                 future = falkon._futures.Future()

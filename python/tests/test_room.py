@@ -67,7 +67,7 @@ class Room(InFolder):
 
             def is_refused():
                 calls.append(executor.submit(len, os.urandom(100_000)))
-                return executor._shared._session._pause > 0.1
+                return executor._shared._session._submissions._pause > 0.1
 
             wait_until(is_refused)
             os.unlink(filler)

@@ -46,7 +46,7 @@ class Folder(InFolder):
         )  # fmt: skip
 
     def run_script(self, script, seed="random"):
-        """What a script prints, and the calls that were made, sorted."""
+        """The text that a script prints, and the calls that were made, sorted."""
         if os.path.exists(self.path("calls")):
             os.unlink(self.path("calls"))
         process = self.start(script, seed)
@@ -101,11 +101,11 @@ class Resume(Folder):
         self.write("in1", "1")
         self.assertEqual(self.run_script(PIPELINE), ("6 0 2424\n", [*PARTS, "total", "twice"]))
         self.assertEqual(self.run_script(PIPELINE), ("0 6 2424\n", []))
-        # Another time alone changes nothing.
+        # A new time alone changes nothing.
         os.utime(self.path("in0"), (1, 1))
         os.utime(self.path("sum"), (1, 1))
         self.assertEqual(self.run_script(PIPELINE), ("0 6 2424\n", []))
-        # What reads a changed file, and all that follows from that.
+        # Calls that read a changed file, and all that follow from them.
         self.write("in0", "20")
         again = ["part0", "part2", "total", "twice"]
         self.assertEqual(self.run_script(PIPELINE), ("4 2 4444\n", again))
@@ -114,7 +114,7 @@ class Resume(Folder):
         self.assertEqual(self.run_script(PIPELINE), ("1 5 4444\n", ["twice"]))
         self.write("sum", "45")
         self.assertEqual(self.run_script(PIPELINE), ("2 4 4444\n", ["total", "twice"]))
-        # As before, but elsewhere in the script, and with other calls.
+        # The same call, but elsewhere in the script, and with other calls.
         longer = PIPELINE.replace("with falkon", "# A comment.\n\n    with falkon").replace(
             "range(4)", "range(5)"
         )
@@ -146,7 +146,7 @@ class Resume(Folder):
         script = script.replace("value * FACTOR", "value * FACTOR + 1")
         self.assertEqual(self.run_script(script), ("13\n", ["outer"]))
         self.assertEqual(self.run_script(script), ("13\n", []))
-        # As it was: what it gave last counts, which other code gave.
+        # The first code again: its last value counts, which other code gave.
         self.assertEqual(self.run_script(script.replace(" + 1", "")), ("12\n", []))
 
     def test_a_script_that_is_killed_goes_on_where_it_was(self):
@@ -244,7 +244,7 @@ class Resume(Folder):
         self.assertTrue(first.endswith(" 2\n7\n"), first)
         second, calls = self.run_script(script)
         self.assertEqual(second, first)
-        # What takes the value of a call that is always made is made as well.
+        # A call that takes the value of one that is always made is made as well.
         self.assertEqual(calls, ["always"] * 3 + ["once"])
 
     def test_values_of_classes_of_the_script_and_gathered_ones(self):
@@ -432,7 +432,7 @@ class Resume(Folder):
         one, two = script.replace("TIMES", "1"), script.replace("TIMES", "2")
         self.assertEqual(self.run_script(one), ("[2, 3, 4] 4\n10 0\n", made))
         self.assertEqual(self.run_script(one), ("[2, 3, 4] 4\n0 10\n", []))
-        # One call is new, and what it reads is made again, with what that is made of.
+        # A call is new, and the file that it reads is made again, with that one's inputs.
         again = ["first2", "lengthaab", "secondaa"]
         self.assertEqual(self.run_script(two), ("[2, 6, 4] 4\n3 7\n", again))
         self.assertEqual(self.run_script(two), ("[2, 6, 4] 4\n0 10\n", []))
@@ -721,14 +721,14 @@ class Keys(Folder):
             self.assertFalse(set(before) & set(after), name)
             self.write(name, files[name])
         self.assertEqual(self.keys_of(ways), before)
-        # What no call can reach, and what says nothing.
+        # Values that no call can reach, and values without meaning.
         for name, old, new in (
             ("first.py", "return 0", "return 1"), ("pk/deep/down.py", "return 5", "return 6"),
             ("pk/idle.py", "6", "7"), ("second.py", "VALUE = 1", "\n# One.\nVALUE  =  1"),
         ):  # fmt: skip
             self.write(name, files[name].replace(old, new))
             after = self.keys_of(ways)
-            # Which names are put together when it runs, nobody knows.
+            # Nobody knows the names that are put together when it runs.
             self.assertEqual(sum(a == b for a, b in zip(before, after)) >= len(ways) - 1, True, name)
             self.write(name, files[name])
 
@@ -820,7 +820,7 @@ class Cached(Folder):
             self.assertEqual(read(Path(source)).result(60), "1")
             self.write("source", "23")
             self.assertEqual(read(Path(source)).result(60), "23")
-            # One that failed does not stand for others.
+            # A call that failed does not stand for others.
             with self.assertRaises(LookupError):
                 fails_first(self.path("tried")).result(60)
             self.assertEqual(fails_first(self.path("tried")).result(60), "well")

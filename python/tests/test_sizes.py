@@ -1,5 +1,4 @@
-"""What is large travels as what is small: functions, arguments and values, here
-and with a dispatcher."""
+"""Large functions, arguments and values travel as small ones do, here and with a dispatcher."""
 
 import functools
 import hashlib
@@ -91,7 +90,7 @@ class Sizes:
             self.assertEqual(type(found), type(value), said)
             self.assertEqual(summed(found), summed(value), said)
         session = self.executor._shared.session()
-        self.assertEqual((len(session._wide), len(session._again)), (0, 0), said)
+        self.assertEqual((len(session._submissions._wide), len(session._preparing)), (0, 0), said)
 
     def test_fan_ins_pending_and_done(self):
         def total(*values):

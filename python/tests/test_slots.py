@@ -1,5 +1,5 @@
-"""What libraries look for in an executor: its slots, itself within calls, maps that
-read their iterables as they go."""
+"""Features that libraries look for in an executor: its slots, itself within calls, maps that read
+their iterables as they go."""
 
 import importlib.util
 import os
@@ -92,7 +92,7 @@ class Slots(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             found = whole.submit(from_within, whole, folder, SLOTS - 2).result(120)
         self.assertEqual(found, [SLOTS - 2] * (SLOTS - 2))
-        # Their instances end with them.
+        # The executors' instances end with them.
         del again
         wait_until(lambda: instances() == before)
         with falkon.Executor(max_workers=1) as here:

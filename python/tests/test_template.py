@@ -11,13 +11,12 @@ import stat
 import sys
 import tempfile
 import threading
-import time
 import unittest
 import unittest.mock
 
 import falkon
 from falkon import _executor
-from services import Dispatcher, InFolder, wait_until
+from services import Dispatcher, InFolder, side_by_side, wait_until
 
 PACKAGE = """
 import os
@@ -29,13 +28,13 @@ value = {value}
 
 
 def state():
-    """What a call finds of its process."""
+    """The state that a call finds of its process."""
     fds = []
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             fds.append((fd if fd < 3 else 3, stat.S_IFMT(os.fstat(fd).st_mode)))
         except OSError:
-            pass  # It was the list's own.
+            pass  # The descriptor was the list's own.
     handlers = [str(signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE)]
     mask = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     names = sorted(name for name in os.environ if not name.startswith("FALKON_TASK"))
@@ -95,6 +94,12 @@ class InTemplate(InFolder):
 
         return value
 
+    def folder_of_its_own(self):
+        """A folder for :func:`side_by_side`."""
+        folder = self.path("side-by-side")
+        os.mkdir(folder)
+        return folder
+
     def processes(self):
         """The living Python processes of this test."""
         found = []
@@ -117,11 +122,13 @@ class Copies(InTemplate):
         executor = self.executor(max_workers=3)
         value = self.value()
 
-        def slow():
-            time.sleep(0.3)
+        folder = self.folder_of_its_own()
+
+        def beside_others():
+            side_by_side(folder, 3)
             return value()
 
-        found = [one.result(60) for one in [executor.submit(slow) for _ in range(9)]]
+        found = [one.result(60) for one in [executor.submit(beside_others) for _ in range(9)]]
         self.assertEqual({one[:2] for one in found}, {(5, True)})
         self.assertEqual(len({one[2] for one in found}), 3)
         self.assertEqual(self.loads(), 1)
@@ -154,12 +161,14 @@ class Copies(InTemplate):
         self.write(more="import numpy.random")
         executor = self.executor(max_workers=3)
 
+        folder = self.folder_of_its_own()
+
         def drawn():
             import random
 
             import numpy
 
-            time.sleep(0.3)
+            side_by_side(folder, 3)
             return os.getpid(), random.random(), float(numpy.random.random())
 
         found = {one.result(60) for one in [executor.submit(drawn) for _ in range(9)]}
@@ -176,8 +185,10 @@ class Copies(InTemplate):
             with open(place, "a") as file:
                 file.write("%d\n" % os.getpid())
 
+        folder = self.folder_of_its_own()
+
         def pid():
-            time.sleep(0.3)
+            side_by_side(folder, 2)
             return os.getpid()
 
         executor = self.executor(max_workers=2, initializer=note)
@@ -271,7 +282,7 @@ class Killed(InTemplate):
         finally:
             ended.set()
             killer.join()
-        # It goes on as if nothing had happened.
+        # The worker goes on as if nothing had happened.
         wait_until(lambda: executor.submit(value).exception(60) is None)
         found = [executor.submit(value).result(60)[0] for _ in range(20)]
         self.assertEqual(found, [2] * 20)

@@ -1,5 +1,5 @@
-"""What users' code raises in this process, and terminals that do not take what
-calls write: the session goes on."""
+"""Exceptions of users' code in this process, and terminals that do not take the output of calls:
+the session goes on."""
 
 import io
 import logging
@@ -20,7 +20,7 @@ class Unfit(BaseException):
 
 
 class Logged(logging.Handler):
-    """What is logged within a ``with`` block."""
+    """The log records of a ``with`` block."""
 
     def __enter__(self):
         self.records = []

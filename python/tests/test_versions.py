@@ -45,7 +45,7 @@ class Versions(unittest.TestCase):
         with Dispatcher() as dispatcher:
             dispatcher.executor(python=OTHER)
             with falkon.Executor(dispatcher.access) as executor:
-                # What both can import is none of its business.
+                # Modules that both can import do not count.
                 self.assertEqual(executor.submit(abs, -1).result(60), 1)
 
                 class Local:

@@ -7,12 +7,58 @@ use std::process::Command;
 
 /// Each of our crates, with all that it may depend on; `*` is anything that is
 /// not ours.
-const MAY: [(&str, &[&str]); 9] = [
+const MAY: [(&str, &[&str]); 17] = [
     ("falkon-core", &["thiserror"]),
     ("falkon-wire", &["falkon-core", "rmp", "thiserror"]),
-    ("falkon-node", &["falkon-core", "falkon-wire", "*"]),
+    ("falkon-lock", &["*"]),
+    ("falkon-process", &["*"]),
+    ("falkon-net", &["falkon-core", "falkon-wire", "*"]),
+    (
+        "falkon-data",
+        &["falkon-core", "falkon-wire", "falkon-lock", "falkon-process", "falkon-net", "*"],
+    ),
+    ("falkon-archive", &["falkon-core", "*"]),
+    ("falkon-provision", &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "*"]),
+    (
+        "falkon-dispatcher",
+        &["falkon-core", "falkon-wire", "falkon-lock", "falkon-net", "falkon-provision", "*"],
+    ),
+    (
+        "falkon-executor",
+        &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "falkon-data", "*"],
+    ),
     ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
-    ("falkon-cli", &["falkon-core", "falkon-wire", "falkon-node", "falkon-sim", "*"]),
+    (
+        "falkon-cli",
+        &[
+            "falkon-core",
+            "falkon-wire",
+            "falkon-lock",
+            "falkon-process",
+            "falkon-net",
+            "falkon-data",
+            "falkon-archive",
+            "falkon-provision",
+            "falkon-dispatcher",
+            "falkon-executor",
+            "falkon-sim",
+            "*",
+        ],
+    ),
+    (
+        "falkon-lab",
+        &[
+            "falkon-core",
+            "falkon-wire",
+            "falkon-process",
+            "falkon-net",
+            "falkon-data",
+            "falkon-executor",
+            "falkon-sim",
+            "falkon-cli",
+            "*",
+        ],
+    ),
     ("falkon-trials", &["falkon-trials-macros", "*"]),
     ("falkon-trials-macros", &[]),
     ("falkon-stacking", &["*"]),
@@ -57,7 +103,7 @@ pub fn directions(metadata: &Value) -> Vec<Finding> {
                 continue;
             }
             if ours || !may.contains(&"*") {
-                let what = format!("it must not depend on {on} (core ← wire ← node ← cli)");
+                let what = format!("it must not depend on {on} (see ARCHITECTURE.md, Parts)");
                 findings.push(Finding::new(name, 0, what));
             }
         }
@@ -89,8 +135,12 @@ mod tests {
         assert_eq!(found(package("falkon-core", vec![on("smallvec", Value::Null)])), 1);
         assert_eq!(found(package("falkon-wire", vec![on("falkon-core", Value::Null)])), 0);
         assert_eq!(found(package("falkon-wire", vec![on("tokio", Value::Null)])), 1);
-        assert_eq!(found(package("falkon-node", vec![on("tokio", Value::Null)])), 0);
-        assert_eq!(found(package("falkon-node", vec![on("falkon-cli", Value::Null)])), 1);
+        assert_eq!(found(package("falkon-net", vec![on("tokio", Value::Null)])), 0);
+        assert_eq!(found(package("falkon-net", vec![on("falkon-data", Value::Null)])), 1);
+        assert_eq!(
+            found(package("falkon-executor", vec![on("falkon-dispatcher", Value::Null)])),
+            1
+        );
         assert_eq!(found(package("falkon-new", vec![])), 1);
     }
 }

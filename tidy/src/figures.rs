@@ -72,8 +72,8 @@ fn key(command: &str) -> String {
     let from = words.iter().position(|word| !word.contains('=')).unwrap_or(0);
     let words = &words[from..];
     let count = match words {
-        ["falkon", "bench", ..] => 3,
-        ["falkon", "sim", ..] => return "falkon sim --figures".to_owned(),
+        ["falkon-lab", "bench", ..] => 3,
+        ["falkon-lab", "papers", ..] => 2,
         _ => words.len(),
     };
     words[..count.min(words.len())].join(" ")
@@ -90,7 +90,7 @@ fn of_command(command: &Command, files: &[File]) -> Vec<Finding> {
     for page in pages.iter().filter(|page| !says(page)) {
         findings.push(finding(format!("{name}: {page} does not name `{key}`")));
     }
-    let of_project = key.starts_with("falkon bench") || key.starts_with("bench/");
+    let of_project = key.starts_with("falkon-lab bench") || key.starts_with("bench/");
     if of_project && !says(COMMANDS) {
         findings.push(finding(format!("{name}: {COMMANDS} does not name `{key}`")));
     }
@@ -103,8 +103,8 @@ fn exists(key: &str, files: &[File]) -> bool {
         files.iter().any(|file| file.path == path && file.text.contains(text))
     };
     match key.split(' ').collect::<Vec<_>>()[..] {
-        ["falkon", "bench", what] => has("crates/cli/src/bench.rs", &variant(what)),
-        ["falkon", "sim", "--figures"] => has("crates/cli/src/sim.rs", "figures: Option"),
+        ["falkon-lab", "bench", what] => has("crates/lab/src/bench.rs", &variant(what)),
+        ["falkon-lab", "papers"] => has("crates/lab/src/papers.rs", "pub(crate) fn papers("),
         ["make", target] => has("Makefile", &format!("\n{target}:")),
         ["cargo", "bench", "-p", package, "--bench", bench] => {
             let krate = package.trim_start_matches("falkon-");
@@ -231,19 +231,19 @@ mod tests {
 
     /// A tree in which all is well.
     fn tree() -> Vec<File> {
-        let registry = "[[command]]\nname = \"latency\"\ncommand = \"falkon bench latency --x 1\"\n\
+        let registry = "[[command]]\nname = \"latency\"\ncommand = \"falkon-lab bench latency --x 1\"\n\
                         pages = [\"a.md\"]\n\
                         [[command]]\nname = \"py\"\ncommand = \"A=1 python3 bench/a.py --y\"\n\
                         pages = [\"a.md\"]\n";
         vec![
             file(REGISTRY, registry),
             file(TABLES, "<!-- figures: t in a.md -->\n| x | {latency::p50} |\n<!-- end -->\n"),
-            file(COMMANDS, "`falkon bench latency`, `bench/a.py`"),
+            file(COMMANDS, "`falkon-lab bench latency`, `bench/a.py`"),
             file("bench/a.py", ""),
-            file("crates/cli/src/bench.rs", "enum What {\n    Latency(LatencyArgs),\n}"),
+            file("crates/lab/src/bench.rs", "enum What {\n    Latency(LatencyArgs),\n}"),
             file(
                 "a.md",
-                "# A\n## B\n`falkon bench latency`: 5 us (load 2)\n<!-- figures: t -->\n\
+                "# A\n## B\n`falkon-lab bench latency`: 5 us (load 2)\n<!-- figures: t -->\n\
                           ## C\nby `bench/a.py`, three rounds\n## D\nnothing\n",
             ),
         ]
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn commands_exist_and_know_their_pages() {
-        assert_eq!(with("crates/cli/src/bench.rs", "Latency(", "Late(").len(), 1);
+        assert_eq!(with("crates/lab/src/bench.rs", "Latency(", "Late(").len(), 1);
         assert_eq!(with(REGISTRY, "bench/a.py", "bench/b.py").len(), 4);
         assert_eq!(with(REGISTRY, "pages = [\"a.md\"]", "pages = []").len(), 3);
         assert_eq!(with(REGISTRY, "pages = [\"a.md\"]", "").len(), 1);

@@ -10,6 +10,7 @@ pub mod code;
 pub mod crates;
 pub mod documents;
 pub mod figures;
+pub mod imports;
 pub mod licences;
 pub mod protocol;
 pub mod rules;

@@ -1,19 +1,28 @@
 //! Whether `docs/protocol.md` says what the codec does: the lists of fields
-//! and tags in `crates/wire` are the protocol.
+//! and tags in `crates/wire`, and of a submission's in the core, are the protocol.
 
 use crate::Finding;
 use crate::code::bare;
 use crate::tree::File;
 
-/// The lines that the document must have for the types of a file of
-/// `crates/wire`: one per struct, one per variant of an enum.
+/// The file beside those of `crates/wire` that lists fields: what a submission is
+/// made of.
+const SUBMISSION: &str = "crates/core/src/task.rs";
+
+/// The lines that the document must have for the types of a file: one per struct,
+/// one per variant of an enum.
 #[must_use]
 pub fn lines(file: &File) -> Vec<String> {
     let code = bare(&file.text);
     let mut lines = Vec::new();
-    for (kind, rest) in [("struct", "wire_struct!("), ("enum", "wire_enum!(")]
-        .into_iter()
-        .flat_map(|(kind, call)| code.split(call).skip(1).map(move |rest| (kind, rest)))
+    for (kind, rest) in [
+        ("struct", "wire_struct!("),
+        ("struct", "$each!("),
+        ("enum", "wire_enum!("),
+        ("enum", "wire_number!("),
+    ]
+    .into_iter()
+    .flat_map(|(kind, call)| code.split(call).skip(1).map(move |rest| (kind, rest)))
     {
         let Some((name, rest)) = rest.split_once('{') else { continue };
         let name = name.trim();
@@ -73,21 +82,60 @@ fn variants(body: &str) -> impl Iterator<Item = String> {
     parts.windows(2).map(variant).collect::<Vec<_>>().into_iter()
 }
 
+/// The lines that the document must have for all of `files`.
+fn asked(files: &[File]) -> Vec<String> {
+    files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/wire/src/") || file.path == SUBMISSION)
+        .flat_map(lines)
+        .collect()
+}
+
 /// Checks that the document has every line that `files` ask for, and no other
 /// such line.
 #[must_use]
 pub fn check(files: &[File], document: &File) -> Vec<Finding> {
-    let asked: Vec<String> = files
-        .iter()
-        .filter(|file| file.path.starts_with("crates/wire/src/"))
-        .flat_map(lines)
-        .collect();
+    let asked = asked(files);
     let said: Vec<&str> = document.text.lines().filter(|line| line.starts_with("- `")).collect();
     let missing = asked.iter().filter(|line| !said.contains(&line.as_str()));
     let missing = missing.map(|line| Finding::new(&document.path, 0, format!("is to say: {line}")));
     let stale = said.iter().filter(|line| !asked.iter().any(|asked| asked == *line));
     let stale = stale.map(|line| Finding::new(&document.path, 0, format!("is not so: {line}")));
     missing.chain(stale).collect()
+}
+
+/// The document with the lines that `files` ask for: those of structs and
+/// variants that it has are brought up to date or left out, and variants that
+/// it lacks follow those before them. A type that it does not have at all is
+/// somebody's to put where it is explained.
+#[must_use]
+pub fn rewritten(files: &[File], document: &File) -> String {
+    let asked = asked(files);
+    let has = |wanted: &str| document.text.lines().any(|line| key(line) == key(wanted));
+    let mut text = String::new();
+    for line in document.text.lines() {
+        let found = asked.iter().position(|asked| key(asked) == key(line));
+        match found {
+            None if line.starts_with("- `") => {}
+            None => text.extend([line, "\n"]),
+            Some(at) => {
+                let new = asked[at + 1..].iter().take_while(|next| {
+                    let type_of = |line: &str| line.split('`').nth(1).map(str::to_owned);
+                    type_of(next) == type_of(line) && !has(next)
+                });
+                for line in std::iter::once(&asked[at]).chain(new) {
+                    text.extend([line.as_str(), "\n"]);
+                }
+            }
+        }
+    }
+    text
+}
+
+/// What a line is about: a struct, or a variant with its tag.
+fn key(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("- `")?;
+    Some(line.split_once("`: ").map_or(line.trim_end_matches('`'), |(key, _)| key))
 }
 
 /// The version that a file declares as `PROTOCOL_VERSION`, if it declares one.
@@ -136,7 +184,16 @@ mod tests {
         assert!(check(std::slice::from_ref(&file), &document(&expected)).is_empty());
         assert_eq!(check(std::slice::from_ref(&file), &document(&expected[1..])).len(), 1);
         let stale = [&expected[..], &["- `Shape` 2 `Square`"]].concat();
-        assert_eq!(check(&[file], &document(&stale)).len(), 1);
+        assert_eq!(check(std::slice::from_ref(&file), &document(&stale)).len(), 1);
+        let old = document(&[
+            "Words.",
+            "- `Point`: `x`",
+            "- `Shape` 0 `Empty`",
+            "- `Shape` 12 `Many`: `shapes`",
+            "- `Gone`",
+        ]);
+        let new = [&["Words."], &expected[..], &[""]].concat().join("\n");
+        assert_eq!(rewritten(&[file], &old), new);
     }
 
     #[test]

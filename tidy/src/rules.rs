@@ -84,7 +84,7 @@ fn core_is_pure(file: &File) -> Vec<Finding> {
         let of_std = line.contains("std::") || line.contains("core::");
         let found = words(line)
             .find(|word| IMPURE.contains(word) && (of_std || !IMPURE[..7].contains(word)))?;
-        Some(format!("the core is pure: `{found}` belongs into crates/node"))
+        Some(format!("the core is pure: `{found}` belongs into a shell"))
     })
 }
 
@@ -252,7 +252,7 @@ mod tests {
         let text = "use std::collections::BTreeMap;\nuse std::{fmt, fs};\n// HashMap\n\
                     fn f(m: HashMap<u8, u8>) {}\nlet process = 1;\nstd::time::Instant::now();";
         assert_eq!(lines(core_is_pure, "crates/core/src/a.rs", text), [2, 4, 6]);
-        assert!(lines(core_is_pure, "crates/node/src/a.rs", text).is_empty());
+        assert!(lines(core_is_pure, "crates/net/src/a.rs", text).is_empty());
     }
 
     #[test]

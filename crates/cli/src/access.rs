@@ -3,15 +3,15 @@
 use crate::exit::Exit;
 use clap::Args;
 use falkon_core::task::InstanceId;
-use falkon_node::client::{Client, ClientError, Deliveries};
-use falkon_node::secure::{ACCESS_FILE_BYTES_MAX, AccessError, AccessFile, Places, Role};
+use falkon_net::client::{Client, ClientError, Deliveries};
+use falkon_net::secure::{ACCESS_FILE_BYTES_MAX, AccessError, AccessFile, Places, Role};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 /// Which dispatcher.
 #[derive(Args, Debug, Clone, Default)]
-pub(crate) struct AccessArgs {
+pub struct AccessArgs {
     /// The dispatcher's access file, or - for standard input [default:
     /// $FALKON_ACCESS, else the one of a dispatcher started without --dir]
     #[arg(long, value_name = "FILE")]
@@ -29,12 +29,13 @@ pub(crate) fn places() -> Places {
 
 impl AccessArgs {
     /// Reads the access file.
-    pub(crate) fn load(&self) -> Result<AccessFile, AccessError> {
+    pub fn load(&self) -> Result<AccessFile, AccessError> {
         let path = AccessFile::find(self.access.as_deref(), &places())?;
         if path == Path::new("-") {
             let mut bytes = Zeroizing::new(Vec::new());
             let limit = ACCESS_FILE_BYTES_MAX as u64;
-            // What cannot be read is missing, and then it is no access file.
+            // An unreadable rest is missing, and then the text is no access
+            // file.
             let _ = std::io::stdin().take(limit).read_to_end(&mut bytes);
             return AccessFile::parse(&bytes, Path::new("standard input"));
         }
@@ -70,7 +71,7 @@ pub(crate) fn only_instance(access: &AccessFile) -> Option<InstanceId> {
 }
 
 /// Connects in the role that fits.
-pub(crate) async fn connect(
+pub async fn connect(
     access: &AccessFile,
     instance: Option<InstanceId>,
 ) -> Result<(Client, Deliveries), ClientError> {

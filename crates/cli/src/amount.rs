@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 /// A unit that an amount is given in.
 pub(crate) trait Unit {
-    /// What is expected, for messages.
+    /// The expected form, for messages.
     const EXPECTED: &'static str;
 
     /// The amount in the base unit.
@@ -32,7 +32,7 @@ impl<U> Clone for Amount<U> {
 impl<U> Copy for Amount<U> {}
 
 impl<U> Amount<U> {
-    /// So much in the base unit.
+    /// The amount of `value` base units.
     pub(crate) fn of(value: f64) -> Amount<U> {
         Amount { value, unit: PhantomData }
     }

@@ -1,197 +1,267 @@
-//! `falkon bench`: how fast Falkon is on this machine, beside floors and peers
-//! measured in the same run.
-//!
-//! Rounds of everything that is compared alternate, so that a change in the
-//! machine's load meets all alike; ratios are taken within a round. Nothing is
-//! asserted: figures are for people, and for programs with `--json`.
+//! `falkon bench`: what Falkon does on this machine, in a few seconds: a
+//! dispatcher, an executor and their client in one process, as in `falkon run`.
+//! What it is compared with, and everything else that is measured, is in the
+//! laboratory (`falkon-lab bench`).
 
-mod bare_spawn;
-mod campaign;
-mod comeback;
-mod core_alone;
-mod dispatch;
-mod efficiency;
-mod emulator;
-mod endurance;
-mod error;
-mod executors;
-mod hits;
-mod idle;
-mod latency;
-mod memory;
-mod needs;
-mod policies;
-mod processor;
-mod report;
-mod services;
-mod sleeps;
-mod spawn;
-mod start;
-mod sweep;
-mod wire_floor;
-
+use crate::embedded::{Embedded, Places};
 use crate::exit::{Exit, runtime};
-use clap::{Args, Subcommand};
-use error::BenchError;
-use report::{Machine, Table};
-use std::io::Write;
+use crate::machine::cpus;
+use crate::query::print;
+use crate::scratch::Scratch;
+use clap::Args;
+use falkon_core::dispatch::InstanceOptions;
+use falkon_core::result::Outcome;
+use falkon_core::task::{InstanceId, Kind, Packed, Resources, Rows, Submission, TaskClass, TaskId};
+use falkon_data::overflow::OverflowDirectory;
+use falkon_executor::WorkerOptions;
+use falkon_net::client::{Client, ClientError, Deliveries};
+use falkon_wire::codec::Wire;
+use falkon_wire::command::{Command, Template};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Tasks in one submission, at most: what `falkon submit` does.
+const BUNDLE_TASKS_MAX: u64 = 1024;
+/// The program of tasks that are processes.
+const PROCESS: &str = "/bin/true";
+/// The output of a task that is kept in memory, at most.
+const CAPTURE_BYTES_MAX: u64 = 65_536;
+/// Round trips of one process, in each round.
+const ROUND_TRIPS: u64 = 200;
 
 /// `falkon bench`
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
-    #[command(subcommand)]
-    what: What,
-}
-
-/// What every benchmark takes.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct RoundArgs {
-    /// Rounds; medians and the spread over them are shown
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Tasks that do nothing, each with its own command, per round
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    tasks: u64,
+    /// Processes per round
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    processes: u64,
+    /// Concurrent processes [default: one per CPU that this process may use]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    jobs: Option<u32>,
+    /// Rounds; medians are shown
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-#[derive(Subcommand, Debug)]
-enum What {
-    /// No-op tasks per second, end to end over TCP between separate processes
-    Dispatch(dispatch::DispatchArgs),
-    /// No-op tasks per second for submissions of different sizes
-    Bundles(sweep::BundlesArgs),
-    /// No-op tasks per second for queues of different lengths
-    Depth(sweep::DepthArgs),
-    /// No-op tasks per second that all ask for other amounts of memory
-    Needs(needs::NeedsArgs),
-    /// Process tasks per second, beside a bare spawn loop and xargs
-    Spawn(spawn::SpawnArgs),
-    /// A few short tasks with `falkon run`, its start and its end included
-    Start(start::StartArgs),
-    /// What an input in the cache adds to a task
-    Hits(hits::HitsArgs),
-    /// Time from submission to result of one task on an idle system
-    Latency(latency::LatencyArgs),
-    /// Memory of a dispatcher per queued task
-    Memory(memory::MemoryArgs),
-    /// Decisions of the data-aware policies per second, in the core alone
-    Policies(policies::PoliciesArgs),
-    /// One dispatcher with very many live executors
-    Executors(executors::ExecutorsArgs),
-    /// The cost of services while there is nothing to do
-    Idle(idle::IdleArgs),
-    /// Many executors that come back to a dispatcher that was killed
-    Comeback(comeback::ComebackArgs),
-    /// The share of their time that many executors spend in tasks
-    Efficiency(efficiency::EfficiencyArgs),
-    /// One long run, in which nothing may slow down or grow
-    Endurance(endurance::EnduranceArgs),
-    /// Hold many executors in this one process, for builtin tasks
-    Emulate(emulator::EmulateArgs),
-    /// Everything but executors, idle, comeback, efficiency and endurance, which take long
-    All(AllArgs),
-    /// The bare loop that `spawn` is compared with, in a process of its own
-    #[command(hide = true)]
-    BareLoop(bare_spawn::BareLoopArgs),
+/// Why nothing can be measured.
+#[derive(Debug, thiserror::Error)]
+enum BenchError {
+    /// The dispatcher refuses, or is gone.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Tasks did not end as they must.
+    #[error("{done} of {expected} tasks succeeded: falkon run -- {PROCESS} may say why")]
+    Results {
+        /// How many should have succeeded.
+        expected: u64,
+        /// How many did.
+        done: u64,
+    },
 }
 
-/// `falkon bench all`
-#[derive(Args, Debug)]
-struct AllArgs {
-    #[command(flatten)]
-    round: RoundArgs,
-    /// Fewer rounds of fewer tasks
-    #[arg(long)]
-    quick: bool,
+/// Medians of all rounds.
+#[derive(Debug, serde::Serialize)]
+struct Figures {
+    version: &'static str,
+    debug_build: bool,
+    jobs: u32,
+    noop_tasks_per_s: f64,
+    processes_per_s: f64,
+    process_round_trip_ms: f64,
 }
 
 /// Runs the command.
-pub(crate) fn bench(args: BenchArgs) -> Exit {
-    if let What::BareLoop(args) = &args.what {
-        return bare_spawn::bare_loop(args).map_or_else(Exit::failure, |()| Exit::Success);
-    }
+pub(crate) fn bench(args: &BenchArgs) -> Exit {
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let json = match &args.what {
-        What::Dispatch(args) => args.round.json,
-        What::Bundles(args) => args.round.json,
-        What::Depth(args) => args.round.json,
-        What::Needs(args) => args.round.json,
-        What::Spawn(args) => args.round.json,
-        What::Start(args) => args.round.json,
-        What::Hits(args) => args.round.json,
-        What::Latency(args) => args.round.json,
-        What::Memory(args) => args.json,
-        What::Policies(args) => args.round.json,
-        What::Executors(args) => args.json,
-        What::Idle(args) => args.round.json,
-        What::Comeback(args) => args.json,
-        What::Efficiency(args) => args.round.json,
-        What::Endurance(args) => args.json,
-        What::Emulate(_) => true,
-        What::All(args) => args.round.json,
-        What::BareLoop(_) => false,
+    let figures = match runtime.block_on(measured(args)) {
+        Ok(figures) => figures,
+        Err(exit) => return exit,
     };
-    let machine = Machine::look();
-    if !json {
-        // Nobody may be reading; the measuring goes on for the exit status.
-        let _ = writeln!(std::io::stdout(), "{machine}");
+    let text = if args.json {
+        match serde_json::to_string(&figures) {
+            Ok(json) => json + "\n",
+            Err(error) => return Exit::failure(format!("cannot print the figures: {error}")),
+        }
+    } else {
+        figures.table()
+    };
+    print(&text).unwrap_or(Exit::Success)
+}
+
+/// Starts what is measured, and ends it.
+async fn measured(args: &BenchArgs) -> Result<Figures, Exit> {
+    let jobs = args.jobs.unwrap_or_else(cpus);
+    let scratch = Scratch::new("falkon-bench")?;
+    let overflow = OverflowDirectory::create(scratch.path()).map_err(|error| {
+        Exit::failure(format!("cannot make a directory in {}: {error}", scratch.path().display()))
+    })?;
+    let places = Places { scratch: scratch.path().to_owned(), overflow: overflow.clone() };
+    let (capacity, workers) = (Resources::cpus(jobs), WorkerOptions::default());
+    let embedded = Embedded::start(capacity, places, CAPTURE_BYTES_MAX, workers, None, None)
+        .map_err(Exit::failure)?;
+    let (client, mut deliveries) = embedded.client();
+    let figures = rounds(args, jobs, &client, &mut deliveries).await;
+    embedded.stop(true).await;
+    overflow.close();
+    scratch.remove();
+    figures.map_err(Exit::failure)
+}
+
+async fn rounds(
+    args: &BenchArgs,
+    jobs: u32,
+    client: &Client,
+    deliveries: &mut Deliveries,
+) -> Result<Figures, BenchError> {
+    let mut found = [const { Vec::new() }; 3];
+    // The first round warms everything up.
+    for round in 0..=args.rounds {
+        let noops = run(client, deliveries, Load::Noops, args.tasks).await?;
+        let processes = run(client, deliveries, Load::Processes, args.processes).await?;
+        let mut round_trips = Vec::new();
+        for _ in 0..ROUND_TRIPS {
+            round_trips.push(run(client, deliveries, Load::Processes, 1).await?);
+        }
+        if round > 0 {
+            found[0].push(args.tasks as f64 / noops);
+            found[1].push(args.processes as f64 / processes);
+            found[2].push(median(round_trips) * 1e3);
+        }
     }
-    let show = |table: Table| -> Result<(), BenchError> {
-        if json {
-            report::print_json(&machine, &table)
-        } else {
-            let _ = writeln!(std::io::stdout(), "\n{table}");
-            Ok(())
+    let [noop_tasks_per_s, processes_per_s, process_round_trip_ms] = found.map(median);
+    Ok(Figures {
+        version: env!("CARGO_PKG_VERSION"),
+        debug_build: cfg!(debug_assertions),
+        jobs,
+        noop_tasks_per_s,
+        processes_per_s,
+        process_round_trip_ms,
+    })
+}
+
+/// The kind of the tasks.
+#[derive(Debug, Clone, Copy)]
+enum Load {
+    /// Nothing.
+    Noops,
+    /// The tasks are processes, which end at once.
+    Processes,
+}
+
+/// Seconds from the first submission of some tasks to the last of their results.
+async fn run(
+    client: &Client,
+    deliveries: &mut Deliveries,
+    load: Load,
+    tasks: u64,
+) -> Result<f64, BenchError> {
+    let options = InstanceOptions { keep_results: false, ..InstanceOptions::default() };
+    let (instance, _) = client.create(options).await?;
+    client.subscribe(instance, 0).await?;
+    let start = Instant::now();
+    let submitting = async {
+        let mut submitted = Vec::new();
+        for first in (0..tasks).step_by(BUNDLE_TASKS_MAX as usize) {
+            let submission = load.submission(first, BUNDLE_TASKS_MAX.min(tasks - first));
+            submitted.push(client.submit(instance, TaskId(first), submission).await?);
         }
+        for pending in submitted {
+            pending.accepted().await?;
+        }
+        client.seal(instance).await?;
+        Ok::<_, BenchError>(())
     };
-    let result = runtime.block_on(async {
-        match args.what {
-            What::Dispatch(args) => show(dispatch::run(&args).await?),
-            What::Bundles(args) => show(sweep::bundles(&args).await?),
-            What::Depth(args) => show(sweep::depth(&args).await?),
-            What::Needs(args) => show(needs::run(&args).await?),
-            What::Spawn(args) => show(spawn::run(&args).await?),
-            What::Start(args) => show(start::run(&args)?),
-            What::Hits(args) => show(hits::run(&args)?),
-            What::Latency(args) => show(latency::run(&args).await?),
-            What::Memory(args) => show(memory::run(&args).await?),
-            What::Policies(args) => show(policies::run(&args)?),
-            What::Executors(args) => show(executors::run(&args).await?),
-            What::Idle(args) => show(idle::run(&args).await?),
-            What::Comeback(args) => show(comeback::run(&args).await?),
-            What::Efficiency(args) => show(efficiency::run(&args).await?),
-            What::Endurance(args) => show(endurance::run(&args).await?),
-            What::Emulate(args) => emulator::emulate(&args).await,
-            What::All(args) => all(&args, show).await,
-            What::BareLoop(_) => Ok(()),
+    let ((), ()) = tokio::try_join!(submitting, received(client, deliveries, instance, tasks))?;
+    let seconds = start.elapsed().as_secs_f64();
+    client.destroy(instance).await?;
+    Ok(seconds)
+}
+
+/// Takes results until all are there, each of a task that succeeded.
+async fn received(
+    client: &Client,
+    deliveries: &mut Deliveries,
+    instance: InstanceId,
+    tasks: u64,
+) -> Result<(), BenchError> {
+    let (mut position, mut done) = (0, 0);
+    loop {
+        let delivery = deliveries.recv().await?;
+        if delivery.instance != instance {
+            continue;
         }
-    });
-    match result {
-        Ok(()) => Exit::Success,
-        Err(error) => Exit::failure(error),
+        for run in &delivery.results {
+            position += run.count;
+            done += if run.outcome == Outcome::Exit(0) { run.count } else { 0 };
+        }
+        client.acknowledge(instance, position).await?;
+        if delivery.complete {
+            break;
+        }
+    }
+    if done == tasks { Ok(()) } else { Err(BenchError::Results { expected: tasks, done }) }
+}
+
+impl Load {
+    /// Tasks from number `first` on, each with a command of its own.
+    fn submission(self, first: u64, count: u64) -> Submission {
+        let (kind, program) = match self {
+            Load::Noops => (Kind::Noop, "@noop"),
+            Load::Processes => (Kind::Process, PROCESS),
+        };
+        let (mut blob, mut ends) = (Vec::new(), Vec::with_capacity(count as usize));
+        for number in first..first + count {
+            let argv = vec![program.into(), number.to_string().into()];
+            Command { argv, ..Command::default() }.encode(&mut blob);
+            // A bundle's rows fit a frame, so far below 4 GiB.
+            ends.push(blob.len() as u32);
+        }
+        let resources = Resources::cpus(1);
+        Submission {
+            data: None,
+            count,
+            template: Arc::new(Template::Each.to_bytes()),
+            rows: Rows::Packed(Packed { blob: Arc::new(blob), ends: Arc::new(ends) }),
+            classes: vec![TaskClass { kind, resources, ..TaskClass::default() }],
+            class_runs: vec![(count, 0)],
+            names: None,
+            after: Vec::new(),
+        }
     }
 }
 
-async fn all(
-    args: &AllArgs,
-    show: impl Fn(Table) -> Result<(), BenchError>,
-) -> Result<(), BenchError> {
-    let mut round = args.round.clone();
-    if args.quick {
-        round.rounds = round.rounds.min(3);
+impl Figures {
+    fn table(&self) -> String {
+        let Figures { version, jobs, .. } = self;
+        let debug = if self.debug_build { ", A DEBUG BUILD: its figures say nothing" } else { "" };
+        let rows = [
+            ("tasks that do nothing".to_owned(), self.noop_tasks_per_s, 0, "tasks/s"),
+            (format!("{PROCESS}, {jobs} side by side"), self.processes_per_s, 0, "tasks/s"),
+            (
+                format!("one {PROCESS}, from submission to result"),
+                self.process_round_trip_ms,
+                2,
+                "ms",
+            ),
+        ];
+        let rows = rows.map(|(name, value, decimals, unit)| {
+            format!("{name:<45}{value:>12.decimals$} {unit}\n")
+        });
+        format!("falkon {version}, all in one process as in falkon run{debug}\n{}", rows.concat())
     }
-    for load in dispatch::usual(&round, args.quick) {
-        show(dispatch::run(&load).await?)?;
-    }
-    show(sweep::bundles(&sweep::BundlesArgs::usual(&round, args.quick)).await?)?;
-    show(sweep::depth(&sweep::DepthArgs::usual(&round, args.quick)).await?)?;
-    show(needs::run(&needs::NeedsArgs::usual(&round, args.quick)).await?)?;
-    show(spawn::run(&spawn::SpawnArgs::usual(&round, args.quick)).await?)?;
-    show(start::run(&start::StartArgs::usual(&round, args.quick))?)?;
-    show(hits::run(&hits::HitsArgs::usual(&round, args.quick))?)?;
-    show(latency::run(&latency::LatencyArgs::usual(&round, args.quick)).await?)?;
-    show(memory::run(&memory::MemoryArgs::usual(args.quick)).await?)
+}
+
+/// The value in the middle; 0 of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -11,12 +11,11 @@ use crate::access::{AccessArgs, connect, only_instance};
 use crate::exit::{Exit, runtime};
 use clap::{Args, Subcommand};
 use falkon_core::task::InstanceId;
-use falkon_node::client::{Client, ClientError};
-use falkon_node::secure::{AccessFile, Level};
+use falkon_net::client::{Client, ClientError};
+use falkon_net::secure::{AccessFile, Level};
 use std::time::Duration;
 
-/// How long it may take until the dispatcher has heard what an executor has
-/// said already.
+/// The longest time until a message of an executor has reached the dispatcher.
 const HEARD_MS_MAX: u64 = 5_000;
 /// Pause before it is asked again.
 const HEARD_PAUSE_MS: u64 = 10;
@@ -36,7 +35,7 @@ enum DataCommand {
     Where(find::WhereArgs),
     /// Put files into caches, for tasks to read as cache:KEY
     Put(transfer::PutArgs),
-    /// Bring an object from a cache to a file or standard output
+    /// Copy an object from a cache to a file or standard output
     Get(transfer::GetArgs),
     /// Drop objects from caches
     Rm(transfer::RemoveArgs),
@@ -47,7 +46,7 @@ enum DataCommand {
 struct Asking {
     #[command(flatten)]
     access: AccessArgs,
-    /// Only what the tasks of this instance read and write
+    /// Only objects that the tasks of this instance read and write
     #[arg(long, value_name = "ID")]
     instance: Option<u64>,
 }
@@ -100,8 +99,8 @@ impl Asking {
     }
 }
 
-/// Asks until what an executor has said has reached the dispatcher; gives up
-/// after a while, as the dispatcher may not be told for other reasons.
+/// Asks until an executor's message has reached the dispatcher; gives up after
+/// a while, as the dispatcher may not receive it for other reasons.
 async fn until_heard(
     mut is_heard: impl AsyncFnMut() -> Result<bool, ClientError>,
 ) -> Result<(), ClientError> {

@@ -16,7 +16,7 @@ use falkon_core::metrics::{Observed, TaskTimes};
 use falkon_core::result::{Counts, Outcome, Status};
 use falkon_core::runset::RunSet;
 use falkon_core::task::{ExecutorId, InstanceId, MILLI, TaskId, Time};
-use falkon_node::client::{Client, ClientError, Pending};
+use falkon_net::client::{Client, ClientError, Pending};
 use falkon_wire::message::Refusal;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -131,7 +131,7 @@ async fn submit_once(
                 resolver.resolve(data).await;
             }
             if under_way.len() >= SUBMISSIONS_UNDER_WAY_MAX {
-                settle_one(&mut under_way, accepted).await?;
+                await_acceptance(&mut under_way, accepted).await?;
             }
             let pending = client.submit(instance, TaskId(first), submission).await?;
             under_way.push_back((end, pending));
@@ -139,12 +139,12 @@ async fn submit_once(
         first = end;
     }
     while !under_way.is_empty() {
-        settle_one(&mut under_way, accepted).await?;
+        await_acceptance(&mut under_way, accepted).await?;
     }
     Ok(())
 }
 
-async fn settle_one(
+async fn await_acceptance(
     under_way: &mut VecDeque<(u64, Pending)>,
     accepted: &mut u64,
 ) -> Result<(), ClientError> {
@@ -177,7 +177,7 @@ pub(crate) struct Receiver<'a> {
     with_digests: bool,
     /// Tasks have names that must be asked for.
     named: bool,
-    /// Counts as complete when so many results are in.
+    /// The number of results at which the run counts as complete.
     stop_at: u64,
     names: BTreeMap<u64, String>,
     sink: Box<dyn Sink + 'a>,
@@ -191,7 +191,7 @@ pub(crate) struct Receiver<'a> {
     executors: BTreeMap<ExecutorId, Arc<str>>,
     failures: Vec<Failure>,
     ended: Counts,
-    /// What the run is measured by.
+    /// The measurements of the run.
     observed: Observed,
     measure: MeasureArgs,
     slots: Option<f64>,
@@ -228,7 +228,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Says where the rest of long output comes from.
+    /// Sets the origin of the rest of long output.
     pub(crate) fn fetch_from(&mut self, origin: Origin) {
         self.origin = origin;
     }
@@ -246,12 +246,12 @@ impl<'a> Receiver<'a> {
         self.plan.is_some_and(|plan| self.taken.len() < plan.count())
     }
 
-    /// Says that tasks have names, which must be told before their results.
+    /// Announces that tasks have names, which must be set before their results.
     pub(crate) fn set_named(&mut self, named: bool) {
         self.named = named;
     }
 
-    /// Whether names must be told before the next delivery is taken in.
+    /// Whether names must be set before the next delivery is taken in.
     pub(crate) fn wants_names(&self) -> bool {
         self.named && self.plan.is_none()
     }
@@ -262,23 +262,23 @@ impl<'a> Receiver<'a> {
         self.complete = self.position >= results;
     }
 
-    /// Tells the users' names for tasks, where the plan is not known.
+    /// Sets the users' names for tasks, where the plan is not known.
     pub(crate) fn name_tasks(&mut self, names: impl IntoIterator<Item = (u64, String)>) {
         self.names.extend(names);
     }
 
-    /// What is to be told of what the run is measured by.
+    /// Sets the measurements that are wanted of the run.
     pub(crate) fn measure(&mut self, args: &MeasureArgs) {
         self.measure = args.clone();
     }
 
-    /// Whether it is to be told how many slots there are.
+    /// Whether the number of slots is wanted.
     pub(crate) fn wants_slots(&self) -> bool {
         self.slots.is_none()
             && (*self.observed.usage() != Usage::default() || self.measure.is_asked())
     }
 
-    /// Says how many slots there are.
+    /// Sets the number of slots.
     pub(crate) fn set_slots(&mut self, cpus_milli: u64) {
         self.slots = Some(cpus_milli as f64 / f64::from(MILLI));
     }
@@ -308,7 +308,7 @@ impl<'a> Receiver<'a> {
         self.sink.close().err()
     }
 
-    /// As [`Receiver::trouble`], for the last time.
+    /// Takes the sink's error (see [`Receiver::trouble`]), for the last time.
     pub(crate) fn take_trouble(&mut self) -> Option<SinkError> {
         self.trouble.take()
     }
@@ -373,7 +373,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// What an outcome refers to, in words.
+    /// The task or the resources that an outcome refers to, in words.
     fn subject(&self, outcome: Outcome, position: u64) -> Option<String> {
         match (outcome, self.plan) {
             (Outcome::UpstreamFailed(task), Some(plan)) => {
@@ -443,11 +443,14 @@ impl<'a> Receiver<'a> {
             say(data);
         }
         self.measured().show(&self.measure);
-        match self.counts.remade {
+        match self.counts.recomputed {
             0 => {}
-            1 => say("data: 1 task ran again because what it had left in caches was lost"),
-            remade => say(format_args!(
-                "data: tasks ran again {remade} times because what they had left in caches was lost"
+            1 => say(
+                "data: 1 task ran again because objects that it had written to caches were lost",
+            ),
+            recomputed => say(format_args!(
+                "data: tasks ran again {recomputed} times because objects that they \
+                 had written to caches were lost"
             )),
         }
         let mut text = format!("{} done", self.ended.done);

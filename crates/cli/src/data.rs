@@ -5,12 +5,17 @@ use crate::exit::Exit;
 use crate::plan::{Plan, memory_bytes};
 use clap::Args;
 use falkon_core::data::cache::Eviction;
-use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
-use falkon_node::executor::CacheSetup;
+use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
+use falkon_executor::CacheSetup;
 use std::path::{Path, PathBuf};
 
-/// What is free on the cache's disk, divided by what is taken by default.
+/// The divisor of the free space on the cache's disk that gives the default
+/// size.
 const FREE_PARTS: u64 = 2;
+/// The dispatch policy of tasks with data objects, unless one is given.
+const WITH_OBJECTS: PolicyName = PolicyName::MaxComputeUtil;
+/// The dispatch policy of all other tasks, unless one is given.
+const WITHOUT_OBJECTS: PolicyName = PolicyName::FirstAvailable;
 /// Thousandths of a whole.
 const MILLI: f64 = 1000.0;
 
@@ -18,15 +23,19 @@ const MILLI: f64 = 1000.0;
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Cache")]
 pub(crate) struct CacheArgs {
-    /// Keep data objects in this directory, at most so many bytes (10GiB);
-    /// may be repeated, the fastest first [default: a temporary directory, half
-    /// of what is free there]
+    /// Keep data objects in this directory, at most SIZE bytes (10GiB); may be repeated, the
+    /// fastest first [default: a temporary directory, half of the free space there]
     ///
-    /// What is there when the executor starts is used again.
+    /// Objects that are there when the executor starts are used again.
     #[arg(long, value_name = "DIR=SIZE", value_parser = directory)]
     cache: Vec<(PathBuf, u64)>,
-    /// What goes first when room is needed: random, fifo, lru, lfu, queue-aware
-    #[arg(long, value_name = "POLICY", default_value = "lru", value_parser = eviction)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value_t,
+        value_parser = eviction,
+        help = format!("Which object is evicted first when room is needed: {}", evictions())
+    )]
     eviction: Eviction,
 }
 
@@ -39,11 +48,11 @@ pub(crate) enum DataArgError {
     /// No such eviction policy.
     #[error(
         "there is no eviction policy `{0}`: choose one of {known}",
-        known = EVICTIONS.map(|(name, _)| name).join(", ")
+        known = evictions()
     )]
     Eviction(String),
     /// Not a part of a whole.
-    #[error("`{0}` is no part of a whole: write a number from 0 to 1")]
+    #[error("`{0}` is not a share: write a number from 0 to 1")]
     Part(String),
 }
 
@@ -56,17 +65,13 @@ fn directory(text: &str) -> Result<(PathBuf, u64), DataArgError> {
     Ok((PathBuf::from(path), memory_bytes(size).map_err(|_| wrong())?))
 }
 
-const EVICTIONS: [(&str, Eviction); 5] = [
-    ("random", Eviction::Random),
-    ("fifo", Eviction::Fifo),
-    ("lru", Eviction::Lru),
-    ("lfu", Eviction::Lfu),
-    ("queue-aware", Eviction::QueueAware),
-];
+/// The names of all eviction policies.
+fn evictions() -> String {
+    Eviction::all().map(Eviction::name).collect::<Vec<_>>().join(", ")
+}
 
 fn eviction(text: &str) -> Result<Eviction, DataArgError> {
-    let found = EVICTIONS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, eviction)| *eviction).ok_or_else(|| DataArgError::Eviction(text.to_owned()))
+    Eviction::named(text).ok_or_else(|| DataArgError::Eviction(text.to_owned()))
 }
 
 impl CacheArgs {
@@ -88,20 +93,26 @@ impl CacheArgs {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Dispatch")]
 pub(crate) struct PolicyArgs {
-    /// Where tasks go: first-available, first-cache-available, max-cache-hit,
-    /// max-compute-util, good-cache-compute, queue-aware [default:
-    /// max-compute-util if tasks have data objects, else first-available]
-    #[arg(long, value_name = "NAME", value_parser = policy)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = policy,
+        help = format!(
+            "Where tasks are sent: {} [default: {WITH_OBJECTS} if tasks have data objects, else \
+             {WITHOUT_OBJECTS}]",
+            POLICIES.map(|(_, name)| name).join(", ")
+        )
+    )]
     policy: Option<PolicyName>,
     /// How many tasks from the head of the queue are considered [default: all]
     #[arg(long, value_name = "TASKS")]
     window: Option<u64>,
-    /// With good-cache-compute: the part of the executors that must be busy for
-    /// tasks to wait for those that hold their data [default: 0.9]
+    /// With good-cache-compute: the share of executors that must be busy for tasks to wait for
+    /// the holders of their data [default: 0.9]
     #[arg(long, value_name = "PART", value_parser = thousandths)]
     utilization_threshold: Option<u32>,
-    /// How many executors may hold an object before no other fetches it
-    /// [default: any number]
+    /// The number of holders of an object at which no other executor fetches it [default: no
+    /// limit]
     #[arg(long, value_name = "COUNT")]
     replication_max: Option<u32>,
 }
@@ -120,8 +131,8 @@ impl PolicyArgs {
     /// The options of an instance that runs `plan`.
     pub(crate) fn options(&self, plan: &Plan) -> Result<PolicyOptions, Exit> {
         let usual = match plan.has_objects() {
-            true => PolicyName::MaxComputeUtil,
-            false => PolicyName::FirstAvailable,
+            true => WITH_OBJECTS,
+            false => WITHOUT_OBJECTS,
         };
         let default = PolicyOptions::default();
         let options = PolicyOptions {

@@ -11,7 +11,7 @@ const DESCRIPTION_BYTES_MAX: u64 = 1 << 20;
 /// Why a description cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DescriptionError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
@@ -19,15 +19,15 @@ pub(crate) enum DescriptionError {
         /// Why.
         source: io::Error,
     },
-    /// It is too large to be one.
+    /// The file is too large to be a description.
     #[error("{0} is larger than {DESCRIPTION_BYTES_MAX} bytes: is it the right file?")]
     Large(PathBuf),
-    /// It is not what is expected; the message has the place.
+    /// The file is not what is expected; the message has the place.
     #[error("{path}: {}", .message.trim_end())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error, and its place.
         message: String,
     },
 }

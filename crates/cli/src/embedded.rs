@@ -1,14 +1,16 @@
 //! A dispatcher and an executor within this process.
 
+use crate::machine::{cpus, hostname, memory};
 use clap::Args;
 use falkon_core::task::{MILLI, Resources};
-use falkon_node::client::{Client, Deliveries};
-use falkon_node::dispatcher::{self, DispatcherError, Handle, Log};
-use falkon_node::executor::{self, CacheSetup, ExecutorError, Link, WorkerOptions};
-use falkon_node::lrm::granted;
-use falkon_node::overflow::OverflowDirectory;
-use falkon_node::process::Forked;
-use falkon_node::secure::{Role, plain};
+use falkon_data::overflow::OverflowDirectory;
+use falkon_dispatcher::{DispatcherError, Handle};
+use falkon_executor::{CacheSetup, ExecutorError, Link, WorkerOptions};
+use falkon_net::Log;
+use falkon_net::client::{Client, Deliveries};
+use falkon_net::secure::{Role, plain};
+use falkon_process::Forked;
+use falkon_provision::lrm::granted;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,8 +24,8 @@ const LINK_BYTES: usize = 1 << 20;
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "This machine")]
 pub(crate) struct OfferArgs {
-    /// Tasks of one CPU side by side [default: one per CPU that this process may
-    /// use, and that a batch scheduler has granted]
+    /// Concurrent tasks of one CPU [default: one per CPU that this process may use, and that a
+    /// batch scheduler has granted]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     jobs: Option<u32>,
     /// GPUs that tasks may use [default: those of CUDA_VISIBLE_DEVICES,
@@ -37,14 +39,14 @@ pub(crate) struct OfferArgs {
 }
 
 impl OfferArgs {
-    /// As an executor announces it.
+    /// The capacity as an executor announces it.
     pub(crate) fn capacity(&self) -> Resources {
         offered(self.jobs, self.offer_gpus, None, self.offer.clone())
     }
 }
 
-/// What an executor here offers: what its user says, else what a batch scheduler
-/// has granted of this machine, else all of it.
+/// The resources that an executor here offers: the user's options, else the
+/// grant of a batch scheduler on this machine, else all of it.
 pub(crate) fn offered(
     slots: Option<u32>,
     gpus: Option<u32>,
@@ -63,8 +65,8 @@ pub(crate) fn offered(
     }
 }
 
-/// What to do about GPUs that tasks need and nobody offers: they are not looked
-/// for, but taken from what the environment says.
+/// The advice about GPUs that tasks need and no executor offers: they are not
+/// detected, but taken from the environment.
 pub(crate) fn how_gpus_are_offered(need: &Resources) -> &'static str {
     match need.gpus {
         0 => "",
@@ -73,12 +75,6 @@ pub(crate) fn how_gpus_are_offered(need: &Resources) -> &'static str {
              falkon executor --gpus N says)"
         }
     }
-}
-
-/// Bytes of memory of this machine; 0 if it does not say.
-pub(crate) fn memory() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit)
 }
 
 /// Directories of the executor.
@@ -108,34 +104,28 @@ impl Embedded {
         forked: Option<Forked>,
     ) -> Result<Embedded, DispatcherError> {
         let log: Log = Arc::new(|_: &str| {});
-        let options = dispatcher::Options {
+        let options = falkon_dispatcher::Options {
             store: None,
             pages: None,
             identity: None,
             keep_micros: None,
             log: log.clone(),
         };
-        let (dispatcher, _) = dispatcher::start(options)?;
+        let (dispatcher, _) = falkon_dispatcher::start(options)?;
         let (ours, theirs) = tokio::io::duplex(LINK_BYTES);
         let (reader, writer) = plain(theirs);
         dispatcher.attach(Role::Executor, "here", reader, writer);
         let (leave, leaving) = oneshot::channel();
-        let options = executor::Options {
-            name: hostname(),
-            capacity,
-            scratch: places.scratch,
-            overflow: places.overflow,
+        let options = falkon_executor::Options {
             capture_bytes_max,
             workers,
-            give_up: None,
-            file_limit: executor::FILE_LIMIT,
             log,
             cache,
-            tenure: executor::Tenure::default(),
             forked,
+            ..falkon_executor::Options::new(hostname(), capacity, places.scratch, places.overflow)
         };
         let executor =
-            tokio::spawn(executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
+            tokio::spawn(falkon_executor::run(options, Link::Here(Box::new(plain(ours))), leaving));
         Ok(Embedded { executor, leave, dispatcher })
     }
 
@@ -159,7 +149,7 @@ impl Embedded {
         if at_once {
             self.executor.abort();
         }
-        // An executor that has ended does not hear it, and need not.
+        // An executor that has ended does not need it.
         let _ = self.leave.send(());
         if !self.executor.is_finished() {
             let _ = self.executor.await;
@@ -177,14 +167,4 @@ pub(crate) async fn failure(
         Ok(Err(error)) => Some(error),
         _ => None,
     }
-}
-
-/// This machine's name.
-pub(crate) fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// CPUs that this process may use.
-pub(crate) fn cpus() -> u32 {
-    std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }

@@ -1,26 +1,26 @@
 //! Exit statuses, and how errors reach the user.
 
-use falkon_node::client::ClientError;
+use falkon_net::client::ClientError;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
 /// Writes a line to standard error. Nobody may be reading there, which is no
 /// reason to stop or to panic.
-pub(crate) fn write_line(line: impl Display) {
+pub fn write_line(line: impl Display) {
     // In one piece, so that lines of several processes do not mix.
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Tells the user something, on standard error.
-pub(crate) fn say(message: impl Display) {
+/// Prints a message to the user on standard error.
+pub fn say(message: impl Display) {
     crate::service::log::flush();
     write_line(format_args!("falkon: {message}"));
 }
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// All tasks succeeded.
     Success,
     /// Some tasks failed or were cancelled.
@@ -43,15 +43,15 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// Says what is wrong with what the user gave.
-    pub(crate) fn usage(error: impl Display) -> Exit {
+    /// The exit after an error in the user's input.
+    pub fn usage(error: impl Display) -> Exit {
         say(error);
         Exit::Usage
     }
 
-    /// Says what a dispatcher would not do, or why it cannot be had: what was
-    /// refused for good is for the user to mend.
-    pub(crate) fn client(error: ClientError) -> Exit {
+    /// The exit after a dispatcher refused a request, or could not be reached:
+    /// a request that was refused for good is for the user to correct.
+    pub fn client(error: ClientError) -> Exit {
         match error {
             ClientError::Refused(_) => Exit::usage(error),
             ClientError::Connect(error) if !error.is_transient() => Exit::usage(error),
@@ -59,8 +59,8 @@ impl Exit {
         }
     }
 
-    /// Says what went wrong with Falkon.
-    pub(crate) fn failure(error: impl Display) -> Exit {
+    /// The exit after a failure of Falkon itself.
+    pub fn failure(error: impl Display) -> Exit {
         say(error);
         Exit::Failure
     }
@@ -71,11 +71,11 @@ impl Exit {
 const FAREWELL_TURNS: usize = 16;
 
 /// A runtime for one command: everything runs on this thread.
-pub(crate) struct Runtime(tokio::runtime::Runtime);
+pub struct Runtime(tokio::runtime::Runtime);
 
 impl Runtime {
     /// Runs a command to its end, and what it leaves to the event loop.
-    pub(crate) fn block_on<F: Future>(&self, command: F) -> F::Output {
+    pub fn block_on<F: Future>(&self, command: F) -> F::Output {
         self.0.block_on(async {
             let result = command.await;
             for _ in 0..FAREWELL_TURNS {
@@ -87,7 +87,7 @@ impl Runtime {
 }
 
 /// A runtime, or the exit status of a command that gets none.
-pub(crate) fn runtime() -> Result<Runtime, Exit> {
+pub fn runtime() -> Result<Runtime, Exit> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -18,7 +18,7 @@ pub(crate) struct ModelArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Look at so many nodes at most for the best number of them
+    /// The most nodes to consider for the best number of nodes
     #[arg(long, value_name = "N", default_value_t = 16_384,
           value_parser = clap::value_parser!(u64).range(1..=NODES_SEARCHED_MAX))]
     nodes_max: u64,
@@ -108,7 +108,7 @@ impl Description {
     }
 }
 
-/// One thing that the model says.
+/// A result of the model.
 #[derive(Serialize)]
 struct Figure {
     symbol: &'static str,

@@ -1,10 +1,10 @@
-//! What the data objects of a submission are at this moment: their sizes and
-//! versions, and so their ids.
+//! The data objects of a submission at this moment: their sizes and versions,
+//! and so their ids.
 
 use falkon_core::data::declared::Declared;
 use falkon_core::data::object::Object;
-use falkon_node::object::object_id;
-use falkon_node::store::{StoreUrl, Stores};
+use falkon_data::store::{StoreUrl, Stores};
+use falkon_net::ids::object_id;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub(crate) struct Resolver {
 }
 
 impl Resolver {
-    /// Gives the objects of a submission their ids. Those that are read get
-    /// the version and size they have now. What cannot be told here stays
-    /// open: the executor asks again, from where it is.
+    /// Gives the objects of a submission their ids. Inputs get their present
+    /// version and size. An input that cannot be looked at here stays open: the
+    /// executor asks again, from where it is.
     pub(crate) async fn resolve(&mut self, data: &mut Arc<Declared>) {
         let data = Arc::make_mut(data);
         for object in Arc::make_mut(&mut data.objects) {

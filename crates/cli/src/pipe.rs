@@ -1,10 +1,10 @@
 //! `falkon pipe`: the protocol for programs that start this one.
 //!
-//! A program of any language holds one end of a socket pair, starts
-//! `falkon pipe` with the other end as its standard input, and has a client's
+//! A program of any language holds one end of a socket pair, starts `falkon
+//! pipe` with the other end as its standard input, and has a client's
 //! conversation of docs/protocol.md over it in plain frames: without preamble
-//! and handshake, because nobody else has that socket. It needs no TLS and no
-//! hashes of its own, and whatever was started for it ends when its end is
+//! and handshake, because no other process has that socket. It needs no TLS and
+//! no hashes of its own, and all that was started for it ends when its end is
 //! closed, also because it was killed.
 
 use crate::access::{AccessArgs, role_for};
@@ -16,11 +16,11 @@ use crate::run::CAPTURE_BYTES_DEFAULT;
 use crate::scratch::Scratch;
 use crate::workers::WorkerArgs;
 use clap::Args;
-use falkon_node::overflow::OverflowDirectory;
-use falkon_node::process::Forked;
-use falkon_node::secure::{
+use falkon_data::overflow::OverflowDirectory;
+use falkon_net::secure::{
     Batch, FrameReader, FrameWriter, ReadError, WRITE_QUEUE_BYTES_MAX, connect, plain,
 };
+use falkon_process::Forked;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{PROTOCOL_VERSION, Refusal, ToClient, request_number};
 use std::io;
@@ -37,24 +37,22 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) struct PipeArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Talk to no dispatcher elsewhere: run tasks on this machine, until
-    /// standard input ends
+    /// Run tasks on this machine, without another dispatcher, until standard input ends
     #[arg(long, conflicts_with = "access")]
     here: bool,
-    /// The version of the protocol that the other side speaks; another one than
-    /// this program's is refused
+    /// The protocol version of the other side; it must be that of this program
     #[arg(long, value_name = "N")]
     protocol: Option<u16>,
-    /// A folder for what is too large to travel with calls: both sides read
-    /// and write there, and it is removed in the end
+    /// A folder for data that is too large to be sent with calls: both sides read and write
+    /// there, and it is removed at the end
     #[arg(long, value_name = "DIR", requires = "here")]
     objects: Option<PathBuf>,
-    /// A folder, to be made, for output that is too long to be sent: what a
-    /// result calls number N is in N.stdout and N.stderr; it goes in the end
+    /// A folder to create for output that is too long to be sent: output number N of a result
+    /// is in N.stdout and N.stderr; the folder is removed at the end
     #[arg(long, value_name = "DIR", requires = "here")]
     overflow: Option<PathBuf>,
-    /// Modules that the first calls of Python functions are expected to need,
-    /// separated by commas: workers that have them start at once
+    /// Modules that the first calls of Python functions are expected to need, separated by
+    /// commas: workers that have imported them start at once
     #[arg(long, value_name = "MODULES", requires = "here")]
     foresee: Option<String>,
     /// The process that starts tasks is there already, with a template of which
@@ -73,8 +71,7 @@ pub(crate) struct PipeArgs {
     cache: CacheArgs,
     #[command(flatten)]
     workers: WorkerArgs,
-    /// Bytes of each output stream kept with a result; what is longer goes to
-    /// a file
+    /// Bytes of each output stream kept with a result; longer output goes to a file
     #[arg(
         long,
         value_name = "BYTES",
@@ -157,13 +154,13 @@ async fn here(args: PipeArgs, stream: UnixStream, forked: Option<Forked>) -> Exi
     let (over, ended) = oneshot::channel();
     embedded.attach(Watched { stream, over: Some(over) });
     let failed = tokio::select! {
-        // Its sender is dropped with the connection.
+        // The sender is dropped with the connection.
         _ = ended => None,
         failed = embedded::failure(&mut embedded.executor) => failed,
     };
     embedded.stop(true).await;
     overflow.close();
-    // Nobody is left who could read what is in it.
+    // No process is left that could read the contents.
     scratch.remove();
     if let Some(folder) = args.objects {
         // The client may have removed it.
@@ -211,10 +208,10 @@ async fn take_requests(
             Err(ReadError::Skipped { bytes, head }) => {
                 let why = ReadError::Skipped { bytes, head: Vec::new() }.to_string();
                 let Some(request) = request_number(&head) else {
-                    // It would be the same over another connection.
-                    return Err(Exit::usage(format!("what came is no request: {why}")));
+                    // The request would fail over another connection, too.
+                    return Err(Exit::usage(format!("the message is not a request: {why}")));
                 };
-                // Its other end goes on as long as this one.
+                // The other end lives as long as this one.
                 let _ =
                     refuse.send(ToClient::Refused { request, reason: Refusal::Unreadable(why) });
                 continue;

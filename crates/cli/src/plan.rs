@@ -19,18 +19,21 @@ mod error;
 mod files;
 mod graph;
 mod identity;
+mod limits;
 mod listed;
 mod objects;
+mod options;
 mod placeholder;
 mod product;
 pub(crate) mod quantity;
-mod remade;
+mod recomputed;
 mod render;
 mod selection;
 mod shell;
 mod source;
 mod submissions;
 mod taskfile;
+mod texts;
 mod workflow;
 
 pub(crate) use args::PlanArgs;
@@ -57,7 +60,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// What a plan is made from besides its arguments.
+/// Inputs of a plan besides its arguments.
 pub(crate) struct Surroundings<'a> {
     /// Standard input, for sources that are `-`.
     pub(crate) stdin: &'a mut dyn BufRead,
@@ -81,28 +84,28 @@ pub(crate) struct Plan {
     dependencies: Arc<Dependencies>,
     /// The encoded template of a product or list.
     template: Arc<Vec<u8>>,
-    /// What there is to know of data objects, if tasks declare any.
+    /// Facts about data objects, if tasks declare any.
     objects: Option<Arc<Objects>>,
-    /// What is left of the whole plan; `None` is all.
+    /// The selected part of the whole plan; `None` is all.
     selection: Option<Selection>,
     /// The folder from which relative paths are seen, absolute.
     current_dir: Arc<[u8]>,
 }
 
-/// What a plan's tasks have in common about data objects.
+/// Facts about data objects that a plan's tasks share.
 #[derive(Debug)]
 struct Objects {
     /// The folder from which relative sources are seen.
     current_dir: Vec<u8>,
-    /// What tasks write.
+    /// Files and objects that tasks write.
     made: HashSet<Made>,
     /// The version that this has.
     made_version: Arc<str>,
     /// Whether tasks read what others leave in caches.
     reads_caches: bool,
-    /// What tasks read that is in caches already.
+    /// Objects that tasks read and caches have already.
     held: BTreeSet<Vec<u8>>,
-    /// Which versions those have, and how many bytes, once that is known.
+    /// Versions and sizes of objects in caches, once known.
     held_versions: OnceLock<HeldVersions>,
 }
 
@@ -166,7 +169,7 @@ impl Plan {
         }
         let sources = sources(args, surroundings)?;
         let mut product = Product::new(args, sources)?;
-        objects::settle_template(&mut product.template, &current_dir);
+        objects::make_template_absolute(&mut product.template, &current_dir);
         let reads_held = args.options.reads_held;
         let Ties { dependencies, made, held } = product.dependencies(&current_dir, reads_held)?;
         let template = Template::Command(product.template.clone()).to_bytes();
@@ -263,7 +266,7 @@ impl Plan {
     /// Says which versions those have; once.
     pub(crate) fn set_held(&self, versions: HeldVersions) {
         if let Some(objects) = &self.objects {
-            // They are what they were when they were first looked up.
+            // A second look-up finds the same versions.
             let _ = objects.held_versions.set(versions);
         }
     }

@@ -10,7 +10,7 @@ use crate::exit::{Exit, say};
 use crate::query::with_client;
 use clap::{Args, Subcommand};
 use falkon_core::task::AllocationId;
-use falkon_node::client::{Client, ClientError};
+use falkon_net::client::{Client, ClientError};
 use falkon_wire::message::Refusal;
 use falkon_wire::provision::ProvisionAsk;
 use queue::QueueArgs;
@@ -26,7 +26,7 @@ pub(crate) struct ProvisionArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Add a queue of a batch scheduler: executors come from it as tasks ask
+    /// Add a queue of a batch scheduler, which provides executors as tasks need them
     Add(QueueArgs),
     /// List the queues
     List {
@@ -58,7 +58,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show what would be asked for now, and why; nothing is submitted
+    /// Show which nodes would be requested now, and why; submit nothing
     Plan {
         /// Only of this queue
         #[arg(value_name = "QUEUE")]
@@ -67,25 +67,25 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Ask nothing more of a queue; what it has stays until it is idle
+    /// Make no more requests of a queue; its nodes stay until they are idle
     Pause {
         /// The queue
         #[arg(value_name = "QUEUE")]
         queue: String,
     },
-    /// Ask a queue again that was paused, by somebody or after refusals
+    /// Resume requests of a queue that was paused, by a user or after refusals
     Resume {
         /// The queue
         #[arg(value_name = "QUEUE")]
         queue: String,
     },
-    /// Give a queue up: its jobs are cancelled once their tasks have ended
+    /// Remove a queue: its jobs are cancelled once their tasks have ended
     Remove {
         /// The queue
         #[arg(value_name = "QUEUE")]
         queue: String,
     },
-    /// Ask for nodes now, whatever there is to do
+    /// Request nodes now, even without work
     Once(OnceArgs),
     /// Give up one allocation
     Drop {

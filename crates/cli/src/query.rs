@@ -3,7 +3,8 @@
 
 mod show;
 
-pub(crate) use show::{counted, print};
+pub(crate) use show::counted;
+pub use show::print;
 
 use crate::access::{AccessArgs, connect, only_instance};
 use crate::campaign::{self, Receiver};
@@ -21,8 +22,8 @@ use clap::Args;
 use falkon_core::dispatch::{Delivery, Selection};
 use falkon_core::result::Outcome;
 use falkon_core::task::{InstanceId, TaskId};
-use falkon_node::client::{Client, ClientError, Deliveries};
-use falkon_node::secure::AccessFile;
+use falkon_net::client::{Client, ClientError, Deliveries};
+use falkon_net::secure::AccessFile;
 use falkon_wire::message::TASKS_ASKED_MAX;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 const AWAY_S_MAX: u64 = 60;
 /// First and longest pause before connecting again.
 const RECONNECT_MS: (u64, u64) = (20, 1000);
-/// Waiting without news after which the user is told what is missing.
+/// Waiting without news after which the user learns what is missing.
 const QUIET_S_MAX: u64 = 3;
 
 /// Connects, and again after a connection was lost.
@@ -103,7 +104,7 @@ pub(crate) async fn follow(
             ended = session => ended,
             () = interrupts.next() => {
                 say(format_args!(
-                    "not waiting any more; the tasks go on: falkon wait {instance} waits again, \
+                    "no longer waiting; the tasks continue: falkon wait {instance} waits again, \
                      falkon cancel {instance} cancels them"
                 ));
                 return Ending::Abandoned;
@@ -139,9 +140,7 @@ async fn mend(
     let lost = plan.count().saturating_sub(accepted);
     if lost > 0 {
         let tasks = show::counted(lost, "task");
-        say(format_args!(
-            "the dispatcher has come back with less than it had taken: {tasks} submitted again"
-        ));
+        say(format_args!("the dispatcher has lost accepted tasks: {tasks} submitted again"));
     }
     let mut waiting = campaign::Waiting::new(quiet);
     campaign::submit(client, instance, plan, &mut accepted, &mut waiting).await
@@ -225,7 +224,7 @@ async fn names_of(
     Ok(names)
 }
 
-/// Tells the user why nothing happens, if there is a reason. Returns whether
+/// Prints the reason why nothing happens, if there is one. Returns whether
 /// there was one.
 async fn tell_what_is_missing(client: &Client, instance: InstanceId) -> Result<bool, ClientError> {
     let status = client.status(Some(instance)).await?;
@@ -293,7 +292,7 @@ pub(crate) struct WaitArgs {
     /// The instance
     #[arg(value_name = "ID")]
     instance: u64,
-    /// No progress line, and no summary
+    /// Print no progress line and no summary
     #[arg(long, short)]
     quiet: bool,
 }
@@ -324,13 +323,13 @@ pub(crate) struct ResultsArgs {
     /// The instance
     #[arg(value_name = "ID")]
     instance: u64,
-    /// Print a line of JSON per result; otherwise what tasks wrote
+    /// Print a line of JSON per result, instead of the tasks' output
     #[arg(long)]
     json: bool,
     /// Leave out the first N results
     #[arg(long, value_name = "N", default_value_t = 0)]
     from: u64,
-    /// Print the results there are, and do not wait for more
+    /// Print the available results, and do not wait for more
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -346,8 +345,8 @@ pub(crate) fn results(args: ResultsArgs) -> Exit {
     pass_on(&args.access, args.instance, Some(output), args.from, true, !args.no_wait, measure)
 }
 
-/// Passes results on to a sink, with streams of at most so many bytes; or only
-/// waits for them.
+/// Passes results on to a sink, with streams up to a limit; or only waits for
+/// them.
 fn pass_on(
     access: &AccessArgs,
     instance: u64,
@@ -486,8 +485,8 @@ pub(crate) struct CancelArgs {
     /// The instance
     #[arg(value_name = "ID")]
     instance: u64,
-    /// Only these tasks, as FIRST or FIRST-LAST; may be repeated [default: all,
-    /// and the instance takes no more]
+    /// Only these tasks, as FIRST or FIRST-LAST; may be repeated [default: all, and the
+    /// instance accepts no more]
     #[arg(long, value_name = "RANGE", value_parser = task_range)]
     tasks: Vec<(u64, u64)>,
 }

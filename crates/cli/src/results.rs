@@ -15,7 +15,7 @@ use rest::{CutReason, Rest};
 use std::path::Path;
 use std::sync::Arc;
 
-/// One task's result, as sinks see it.
+/// A task's result, as sinks see it.
 #[derive(Debug, Clone)]
 pub(crate) struct TaskResult {
     /// Position in the plan that the command line gives, from 0.
@@ -30,10 +30,10 @@ pub(crate) struct TaskResult {
     pub(crate) attempts: u32,
     /// When it was queued, dispatched, started, ended, delivered.
     pub(crate) times: Times,
-    /// What it wrote, and what went wrong.
+    /// The task's output, and its error.
     pub(crate) detail: Option<Arc<Detail>>,
-    /// What the outcome refers to, in words: the task that it waited for, or
-    /// the resources that nobody offers.
+    /// The object of the outcome, in words: the task that it waited for, or the
+    /// resources that no executor offers.
     pub(crate) subject: Option<String>,
     /// The digest of what ran, for `--resume`.
     pub(crate) digest: Option<[u8; 16]>,
@@ -41,14 +41,14 @@ pub(crate) struct TaskResult {
     pub(crate) files: Option<TaskFiles>,
     /// Where standard output and standard error were put in full, if they were
     /// taken away from where `detail` says.
-    pub(crate) kept: [Option<Kept>; 2],
-    /// What there is of them that `detail` does not hold.
+    pub(crate) kept: [Option<FileSpan>; 2],
+    /// The parts of the streams that `detail` does not hold.
     pub(crate) rests: [Rest; 2],
 }
 
 /// A place within a file that holds what several tasks wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct FileSpan {
     /// The file.
     pub(crate) path: Arc<Path>,
     /// Where it begins, in bytes.
@@ -115,7 +115,7 @@ impl TaskResult {
         self.outcome.status()
     }
 
-    /// What went wrong, in words; `None` if nothing did.
+    /// The error in words; `None` if there was none.
     pub(crate) fn error(&self) -> Option<String> {
         let error = self.detail.as_ref().map(|detail| detail.error.as_str()).unwrap_or_default();
         let cause = self.detail.as_ref().and_then(|detail| detail.cause);
@@ -149,7 +149,8 @@ impl TaskResult {
             (Some(how), "") => Some(how),
             (None, error) => Some(error.to_owned()),
             (Some(how), error) => Some(match cause {
-                // What a worker says of its call needs no exit code beside it.
+                // A worker's message about its call needs no exit code beside
+                // it.
                 Some(Cause::Raised | Cause::InitializerFailed | Cause::VersionMismatch) => {
                     error.to_owned()
                 }
@@ -199,10 +200,10 @@ pub(crate) trait Sink {
 /// Why results cannot be passed on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SinkError {
-    /// Nobody reads them any more.
+    /// The reader of the results is gone.
     #[error("nobody reads the results any more")]
     Closed,
-    /// They cannot be written.
+    /// The results cannot be written.
     #[error("cannot write results to {what}: {source}")]
     Write {
         /// Where to.

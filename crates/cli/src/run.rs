@@ -18,13 +18,14 @@ use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::dispatch::diffusion::PolicyOptions;
 use falkon_core::dispatch::{InstanceOptions, Selection};
-use falkon_node::client::ClientError;
-use falkon_node::executor::CacheSetup;
-use falkon_node::lrm::copies;
+use falkon_executor::CacheSetup;
+use falkon_net::client::ClientError;
+use falkon_provision::lrm::copies;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long values may take to come before that is told, in milliseconds.
+/// The time in milliseconds without values after which the user learns that
+/// they are waited for.
 const STDIN_QUIET_MS: u64 = 2000;
 
 /// Bytes of each output stream kept in memory, by default.
@@ -34,28 +35,27 @@ pub(crate) const CAPTURE_BYTES_DEFAULT: u64 = 64 << 10;
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Results")]
 pub(crate) struct OutputArgs {
-    /// Write results to this directory: results.jsonl, and what tasks wrote in
-    /// the files stdout and stderr
+    /// Write results to this directory: results.jsonl, and the output of tasks in the files
+    /// stdout and stderr
     #[arg(long, value_name = "DIR", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
     /// With --out or --resume, also write a file per task and stream
     #[arg(long)]
     pub(crate) out_files: bool,
-    /// Go on with a run that wrote to DIR: run only what has not succeeded, or
-    /// has changed; give the same command line otherwise
+    /// Continue a run that wrote to DIR: run only tasks that have not succeeded, or have
+    /// changed; give the same command line otherwise
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
     /// Print a line of JSON per result on standard output
     #[arg(long)]
     pub(crate) json: bool,
-    /// Pass results on in the order of the tasks, not as they end
+    /// Print results in the order of the tasks, not as they end
     #[arg(long)]
     pub(crate) keep_order: bool,
-    /// No progress line, and no summary
+    /// Print no progress line and no summary
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Bytes of each output stream kept with a result; what is longer goes to
-    /// a file
+    /// Bytes of each output stream kept with a result; longer output goes to a file
     #[arg(
         long,
         value_name = "BYTES",
@@ -71,10 +71,10 @@ pub(crate) struct OutputArgs {
 #[derive(Args, Debug, Clone, Copy, Default)]
 #[command(next_help_heading = "Failures")]
 pub(crate) struct FailureArgs {
-    /// Go on when tasks fail (the default)
+    /// Continue when tasks fail (the default)
     #[arg(long, conflicts_with = "fail_fast")]
     pub(crate) keep_going: bool,
-    /// Cancel everything else when a task has failed for good
+    /// Cancel all other tasks when a task has failed for good
     #[arg(long)]
     pub(crate) fail_fast: bool,
 }
@@ -87,8 +87,8 @@ pub(crate) struct RunArgs {
     /// Print what would run, and run nothing
     #[arg(long)]
     dry_run: bool,
-    /// Run in every copy of this command that srun or mpirun starts, where each
-    /// is to do something else
+    /// Run in every copy of this command that srun or mpirun starts, if each copy runs other
+    /// tasks
     #[arg(long)]
     every_copy: bool,
     #[command(flatten)]
@@ -144,16 +144,16 @@ pub(crate) fn make_plan(args: &PlanArgs, quiet: bool) -> Result<Plan, Exit> {
     Plan::new(args, surroundings).map_err(Exit::usage)
 }
 
-/// Says that lines are waited for that do not come, or are left alone though
-/// they are there and nothing else gives values.
+/// Prints that missing lines are waited for, or that existing ones are left
+/// alone though nothing else gives values.
 fn tell_of_stdin(args: &PlanArgs) {
     if args.wants_lines() {
         if !has_input(STDIN_QUIET_MS) {
             say("waiting for values on standard input, a task per line (</dev/null: none)");
         }
     } else if args.has_no_source() && has_input(0) {
-        say("standard input is not read: put {} where a line's value is to stand, or add \
-             --each-line - to have a task per line");
+        say("standard input is not read: put {} in the command for a line's value, or add \
+             --each-line - for a task per line");
     }
 }
 
@@ -164,7 +164,7 @@ fn has_input(millis: u64) -> bool {
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
     let timeout = Timespec::try_from(Duration::from_millis(millis)).unwrap_or_default();
     let ready = poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0);
-    // Of one that ends, a plan that needs values says what is wrong.
+    // A plan that needs values reports the end of an empty input itself.
     ready && (millis > 0 || fds[0].revents().contains(PollFlags::IN) && !is_at_end())
 }
 
@@ -308,7 +308,7 @@ async fn run_plan(args: RunArgs, plan: Plan) -> Exit {
     };
     if plan.count() == 0 {
         if !args.output.quiet {
-            say(format_args!("nothing to do: all {before} tasks have succeeded before"));
+            say(format_args!("nothing to do: all {before} tasks have already succeeded"));
         }
         return Exit::Success;
     }
@@ -385,7 +385,7 @@ pub(crate) enum Ending {
     Executor(String),
 }
 
-/// Says how it went, and turns it into an exit status.
+/// Prints the summary of a run, and converts it into an exit status.
 pub(crate) fn finish(
     receiver: &mut Receiver<'_>,
     ending: Ending,
@@ -432,7 +432,7 @@ async fn drive(
     let options = InstanceOptions {
         name: String::new(),
         keep_results: false,
-        // The one executor there is, and ever will be, offers it or nobody does.
+        // The only executor offers it, or none ever does.
         fail_unschedulable_micros: Some(0),
         fail_fast,
         policy,
@@ -446,7 +446,7 @@ async fn drive(
         return Ending::Client(error);
     }
     let mut accepted = 0;
-    // It has no journal, and so no disk without room.
+    // The embedded dispatcher has no journal, and so no disk without room.
     let mut waiting = campaign::Waiting::new(true);
     let submission = campaign::submit(&client, instance, plan, &mut accepted, &mut waiting);
     let mut submission = std::pin::pin!(submission);
@@ -460,7 +460,7 @@ async fn drive(
                 if cancelled {
                     return Ending::Abandoned;
                 }
-                say("stopping (once more to stop at once)");
+                say("stopping (interrupt again to stop at once)");
                 cancelled = true;
                 if let Err(error) = client.cancel(instance, Selection::All).await {
                     return Ending::Client(error);

@@ -3,8 +3,8 @@
 //! directory of its own in it.
 
 use crate::exit::Exit;
-use falkon_node::executor::CacheSetup;
-use falkon_node::overflow::node_tag;
+use falkon_data::overflow::node_tag;
+use falkon_executor::CacheSetup;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ pub(crate) struct Scratch {
     path: PathBuf,
     /// This process made the directory.
     is_made: bool,
-    /// Its user has named it.
+    /// The user has named the directory.
     is_chosen: bool,
-    /// The directory, locked as long as this process lives: how others of its
-    /// kind know what nobody uses any more. Some file systems know no locks.
+    /// The directory, locked as long as this process lives: an unlocked one is
+    /// known to be unused. Some file systems have no locks.
     _held: Option<OwnedFd>,
 }
 
@@ -31,14 +31,15 @@ impl Scratch {
         Scratch::new_in(&std::env::temp_dir(), &format!("{name}-{}", node_tag()))
     }
 
-    /// As [`Scratch::new`], for a `name` that is of this node alone: where file
-    /// systems are shared without locks, those of others seem unused here.
+    /// A scratch directory (see [`Scratch::new`]) whose `name` is of this node
+    /// alone: where file systems are shared without locks, those of other nodes
+    /// seem unused here.
     fn new_in(parent: &Path, name: &str) -> Result<Scratch, Exit> {
         sweep(parent, name);
         let mut number = 0;
         loop {
-            // Others may write there too, so it is one that was not there
-            // before and that only we can enter.
+            // Other users may write there too, so the directory is new and
+            // closed to them.
             let path = parent.join(format!("{name}-{}-{number}", std::process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => match hold(&path) {
@@ -59,7 +60,7 @@ impl Scratch {
         }
     }
 
-    /// One that its user has chosen, made if it is not there.
+    /// A directory that the user has chosen, made if it does not exist.
     pub(crate) fn at(path: PathBuf) -> Result<Scratch, Exit> {
         let is_made = !path.exists();
         std::fs::create_dir_all(&path)
@@ -83,8 +84,8 @@ impl Scratch {
     pub(crate) fn leave(self, cache: Option<CacheSetup>) {
         for (directory, _) in cache.into_iter().flat_map(|cache| cache.directories) {
             if directory.starts_with(&self.path) {
-                // What cannot be removed is in the way of nothing.
-                let _ = std::fs::remove_dir_all(directory);
+                // A directory that cannot be removed does no harm.
+                let _ = falkon_data::unpack::remove(&directory);
             }
         }
         if self.is_made {
@@ -95,7 +96,7 @@ impl Scratch {
 
     /// Removes it with all that is in it.
     pub(crate) fn remove(self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = falkon_data::unpack::remove(&self.path);
     }
 }
 
@@ -116,7 +117,7 @@ fn hold(path: &Path) -> Hold {
         Err(rustix::io::Errno::WOULDBLOCK) => return Hold::Taken,
         Err(_) => return Hold::Held(None),
     }
-    // It may have been removed before it was locked.
+    // The directory may have been removed before it was locked.
     match fstat(&directory) {
         Ok(now) if now.st_nlink > 0 => Hold::Held(Some(directory)),
         _ => Hold::Taken,
@@ -142,7 +143,7 @@ fn sweep(parent: &Path, name: &str) {
         for inner in std::fs::read_dir(&path).into_iter().flatten().flatten() {
             // Caches, tasks' directories and output.
             if inner.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = std::fs::remove_dir_all(inner.path());
+                let _ = falkon_data::unpack::remove(&inner.path());
             }
         }
         let _ = std::fs::remove_dir(&path);

@@ -5,7 +5,7 @@ pub(crate) mod log;
 pub(crate) mod start;
 
 use falkon_core::task::Time;
-use falkon_node::dispatcher::Log;
+use falkon_net::Log;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -4,23 +4,20 @@ mod costs;
 mod csv;
 mod fields;
 mod page;
-mod paper;
 mod plot;
 mod provision;
 mod show;
 mod side;
-mod validate;
+
+pub use fields::{Description, FieldError, Variant};
+pub use side::{Job, run_each};
 
 use crate::description;
 use crate::exit::Exit;
 use crate::query::print;
 use clap::Args;
 use falkon_sim::{Figures, SimError};
-use fields::{Description, Variant};
 use page::{Run, page};
-use paper::staged;
-use paper::{Part, Tables};
-use side::{Job, run_each};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,15 +26,8 @@ use std::path::{Path, PathBuf};
 #[derive(Args, Debug)]
 pub(crate) struct SimArgs {
     /// Description of the machine and the work, as TOML; see docs/scenarios.md
-    #[arg(required_unless_present = "figures")]
-    file: Option<PathBuf>,
-    /// Run the papers' experiments instead, or a part of them, and print each
-    /// row beside what the paper reports
-    #[arg(long, value_name = "PART", num_args = 0..=1, require_equals = true,
-          default_missing_value = "all", conflicts_with_all = ["file", "json", "csv", "html"])]
-    figures: Option<Part>,
-    /// Draw everything random from this number; the same number gives the same
-    /// run
+    file: PathBuf,
+    /// Seed of all random numbers; the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON, with time series: a line for each run
@@ -46,53 +36,25 @@ pub(crate) struct SimArgs {
     /// Write the time series of all runs to this file, as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write a page with plots to this file; it needs no other file
+    /// Write a self-contained page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub(crate) fn sim(args: &SimArgs) -> Exit {
-    match &args.file {
-        Some(file) => scenario(file, args),
-        None => figures(args.figures.unwrap_or(Part::All), args.seed),
-    }
-}
-
-fn figures(part: Part, seed: u64) -> Exit {
-    let staged = matches!(part, Part::All | Part::Provision);
-    let found = paper::rows(part)
-        .and_then(|rows| Ok((rows, if staged { staged::rows()? } else { Vec::new() })));
-    let (rows, staged) = match found {
-        Ok(found) => found,
-        Err(error) => return Exit::failure(format!("a scenario of the papers: {error}")),
+    let file = &args.file;
+    let description: Description = match description::read(file) {
+        Ok(description) => description,
+        Err(error) => return Exit::usage(error),
     };
-    let variants = rows.iter().map(|row| (&row.name, &row.variant));
-    let variants = variants.chain(staged.iter().map(|row| (&row.name, &row.variant)));
-    let jobs = variants
-        .map(|(name, variant)| Job { name: name.clone(), scenario: variant.scenario.clone() });
-    let mut tables = Tables::default();
-    let exit = run_each(jobs.collect(), seed, |at, result| {
-        let figures = match result {
-            Ok(figures) => figures,
-            Err(error) => return Some(Exit::failure(error)),
-        };
-        let mut text = String::new();
-        match rows.get(at) {
-            Some(row) => text.push_str(&tables.line(row, &figures)),
-            None => {
-                if at == rows.len() {
-                    text.push_str(&staged::heading());
-                }
-                text.push_str(&staged[at - rows.len()].line(&figures));
-            }
-        }
-        if at + 1 == rows.len() {
-            text.push_str(&tables.end());
-        }
-        print(&text)
-    });
-    exit.unwrap_or(Exit::Success)
+    let variants = match description.variants() {
+        Ok(variants) => variants,
+        Err(error) => return Exit::usage(format!("{}: {error}", file.display())),
+    };
+    match runs(file, variants, args) {
+        Ok(exit) | Err(exit) => exit,
+    }
 }
 
 /// A file that is to be written, made before anything runs; `None` if none was
@@ -118,26 +80,12 @@ impl Output {
     }
 }
 
-fn scenario(file: &Path, args: &SimArgs) -> Exit {
-    let description: Description = match description::read(file) {
-        Ok(description) => description,
-        Err(error) => return Exit::usage(error),
-    };
-    let variants = match description.variants() {
-        Ok(variants) => variants,
-        Err(error) => return Exit::usage(format!("{}: {error}", file.display())),
-    };
-    match runs(file, variants, args) {
-        Ok(exit) | Err(exit) => exit,
-    }
-}
-
 fn runs(file: &Path, variants: Vec<Variant>, args: &SimArgs) -> Result<Exit, Exit> {
     let (mut csv, mut html) = (create(args.csv.as_deref())?, create(args.html.as_deref())?);
     let mut any_failed = false;
     let mut drawn = Vec::new();
     let jobs = variants.iter().map(|variant| Job {
-        name: variant.scenario.name.clone() + &shown(&variant.label),
+        name: variant.scenario.name.clone() + &label(&variant.label),
         scenario: variant.scenario.clone(),
     });
     let exit = run_each(jobs.collect(), args.seed, |at, result| {
@@ -186,8 +134,9 @@ fn tell(args: &SimArgs, at: usize, variants: &[Variant], figures: &Figures) -> R
     print(&text).map_or(Ok(()), Err)
 }
 
-/// Which run of a grid it is, behind the grid's name.
-fn shown(label: &[(&str, f64)]) -> String {
+/// The number of a run of a grid, behind the grid's name.
+#[must_use]
+pub fn label(label: &[(&str, f64)]) -> String {
     let of_grid = label.iter().map(|(name, value)| match name.split_once(' ') {
         Some((_, unit)) => format!(", {value} {unit}"),
         None => format!(", {name} {}", crate::amount::shown(*value)),
@@ -198,22 +147,6 @@ fn shown(label: &[(&str, f64)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_row_of_the_papers_is_a_scenario() {
-        let rows = paper::rows(Part::All).unwrap();
-        assert_eq!(rows.iter().filter(|row| row.part == Part::Mi).count(), 16);
-        assert_eq!(rows.iter().filter(|row| row.part == Part::AllPairs).count(), 6);
-        assert_eq!(rows.iter().filter(|row| row.part == Part::Stacking).count(), 9);
-        for row in rows {
-            row.variant.scenario.check().unwrap();
-        }
-        let rows = staged::rows().unwrap();
-        assert_eq!(rows.len(), 6);
-        for row in rows {
-            row.variant.scenario.check().unwrap();
-        }
-    }
 
     #[test]
     fn every_scenario_there_is_makes_sense() {

@@ -15,8 +15,8 @@ use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink,
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Keep};
 use falkon_core::task::InstanceId;
-use falkon_node::client::ClientError;
-use falkon_node::secure::{AccessFile, Role, Secret};
+use falkon_net::client::ClientError;
+use falkon_net::secure::{AccessFile, Role, Secret};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -33,13 +33,12 @@ pub(crate) struct SubmitArgs {
     /// Write an access file that opens this instance and nothing else
     #[arg(long, value_name = "FILE")]
     instance_access: Option<PathBuf>,
-    /// How long the results are kept after the last look at them, once all tasks
-    /// have ended: 12h, 30d, or forever [default: as the dispatcher was told, 30d
-    /// if it was not]
+    /// How long the results are kept after the last request for them, once all tasks have
+    /// ended: 12h, 30d, or forever [default: --keep of the dispatcher]
     #[arg(long, value_name = "TIME", value_parser = keep_for)]
     keep: Option<KeepFor>,
-    /// Fail tasks that need what no executor has offered for so long, and that no
-    /// batch scheduler can be asked for [default: they wait; without TIME: 30s]
+    /// Fail tasks when for TIME no executor has offered what they need and no batch scheduler
+    /// can provide it [default: they wait; without TIME: 30s]
     #[arg(
         long,
         value_name = "TIME",
@@ -52,8 +51,7 @@ pub(crate) struct SubmitArgs {
     /// Print what would be submitted, and submit nothing
     #[arg(long)]
     dry_run: bool,
-    /// Wait until all tasks have ended, and pass their results on as
-    /// `falkon run` does
+    /// Wait until all tasks have ended, and print their results as `falkon run` does
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -104,7 +102,7 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let (directory, plan, before) = open_directory(&args.output, plan)?;
     if plan.count() == 0 {
         if !args.output.quiet {
-            say(format_args!("nothing to do: all {before} tasks have succeeded before"));
+            say(format_args!("nothing to do: all {before} tasks have already succeeded"));
         }
         return Ok(Exit::Success);
     }
@@ -143,7 +141,7 @@ async fn create_and_submit(
         fail_unschedulable_micros: args.fail_unschedulable,
         fail_fast: args.failure.fail_fast,
         policy: args.policy.options(plan)?,
-        // Whoever submitted it may come back for the results at any time.
+        // A client may come back for the results at any time.
         lease_micros: None,
         keep: args
             .keep

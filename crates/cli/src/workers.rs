@@ -1,7 +1,7 @@
 //! The options that say how functions are called.
 
 use clap::Args;
-use falkon_node::executor::WorkerOptions;
+use falkon_executor::WorkerOptions;
 
 /// How language workers are started and kept.
 #[derive(Args, Debug, Clone, Default)]
@@ -10,30 +10,30 @@ pub(crate) struct WorkerArgs {
     /// Load a module when a worker starts, before its first call; may be repeated
     #[arg(long, value_name = "MODULE")]
     preload: Vec<String>,
-    /// What starts a language's workers; may be repeated
+    /// Command that starts a language's workers; may be repeated
     ///
     /// For python it is the interpreter [default: python3]; for any other
     /// language a program that speaks the protocol of docs/workers.md. Words
     /// are separated by spaces.
     #[arg(long, value_name = "LANGUAGE=COMMAND", value_parser = worker)]
     worker: Vec<(String, Vec<String>)>,
-    /// Replace a worker after so many calls; 0 is never
+    /// Replace a worker after N calls; 0 is never
     #[arg(long, value_name = "N", default_value_t = 0)]
     worker_calls_max: u64,
-    /// Replace a worker that holds more memory after a call
+    /// Replace a worker that holds more memory than SIZE after a call
     #[arg(long, value_name = "SIZE", value_parser = crate::plan::memory_bytes)]
     worker_memory_max: Option<u64>,
-    /// Have workers make calls of any instance
+    /// Let workers run calls of all instances
     ///
-    /// By default a worker makes calls of one instance: what its calls leave behind
-    /// (modules and their state, open files) no other client's meet. Shared ones
-    /// start once for all.
+    /// By default a worker runs calls of one instance only, so that the state that its calls
+    /// leave behind (modules and their variables, open files) is invisible to other clients.
+    /// Shared workers start once for all.
     #[arg(long)]
     share_workers: bool,
 }
 
 impl WorkerArgs {
-    /// As the executor takes them.
+    /// The options for the executor.
     pub(crate) fn options(&self) -> WorkerOptions {
         WorkerOptions {
             commands: self.worker.clone(),

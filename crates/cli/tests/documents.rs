@@ -66,7 +66,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// Commands that have commands of their own.
-const FAMILIES: [&str; 3] = ["bench", "data", "provision"];
+const FAMILIES: [&str; 3] = ["data", "provision", "archive"];
 
 /// The names of all commands, or of those below one.
 fn commands(family: Option<&str>) -> Vec<String> {

@@ -11,86 +11,70 @@
 mod ack_coalescing;
 mod admission;
 mod attempts;
+mod caches;
 mod cancel;
-mod catalog;
 pub(crate) mod check;
 mod comeback;
+mod conclude;
+mod data_tasks;
 mod deliver;
 mod demand;
-pub mod diffusion;
+mod departure;
 mod end;
-mod ended;
 mod event;
-mod executor;
-mod finish;
-mod inquire;
+mod expire;
+mod fleet;
+mod inspect;
 mod instance;
+mod instances;
 mod intermediate;
-mod lifetime;
+mod join;
+mod journal_room;
 mod likes;
 mod line;
-mod loads;
-mod locate;
-mod located;
-mod names;
 mod needs;
-mod orders;
+mod outbound;
 mod outflow;
 mod outputs;
 mod pages;
 mod parts;
 mod place;
+mod placement;
 mod queues;
 mod rack;
-mod readership;
 mod recall;
+mod recompute;
 mod recover;
-mod registry;
-mod remake;
-mod replicate;
-mod room;
-mod roster;
+mod results;
 mod runnable;
 mod share;
 mod shelf;
 mod standstill;
+mod state;
 mod submit;
 mod submitters;
 mod subscriptions;
-mod suspend;
 mod unoffered;
+mod update;
 mod values;
 mod whereabouts;
 
-use crate::data::index::Index;
-use crate::data::object::ObjectId;
 use crate::data::stage::CacheState;
-use crate::limits::HEARTBEAT_LOST_MICROS;
 use crate::result::Counts;
 use crate::task::{AllocationId, ExecutorId, InstanceId, Resources, Submission, TaskId, Time};
-use catalog::Catalog;
 use comeback::Comeback;
-use ended::Ended;
-use executor::Executor;
+use fleet::{Executor, Fleet};
 use instance::Instance;
-use lifetime::Lifetimes;
-use located::LocatedQueues;
-use names::Names;
+use instances::Instances;
+use journal_room::JournalRoom;
 use needs::Needs;
-use orders::Orders;
-use outflow::Outflow;
+use outbound::Outbound;
 use pages::Paging;
-use readership::Readership;
-use registry::Registry;
-use replicate::Copies;
-use room::Room;
-use roster::Roster;
+use placement::Placement;
 use runnable::Runnable;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use subscriptions::Subscriptions;
 use unoffered::Unoffered;
 
-pub use ack_coalescing::{AckCoalescing, AckEvent, Outbound, Traffic};
+pub use ack_coalescing::{AckCoalescing, AckEvent, Classify, Traffic};
 pub use admission::JoinError;
 pub use attempts::Attempts;
 pub use cancel::Selection;
@@ -99,97 +83,41 @@ pub use event::{
     Action, Assigned, BatchId, ConnectionId, Delivery, Event, Held, InstanceOptions, Join, Keep,
     Lease, Order, Prepare, Reply, RequestError, Update,
 };
-pub use inquire::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
-pub use lifetime::{Expiry, Lifetime};
+pub use inspect::{Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose, Scope};
+pub use instances::{Expiry, Lifetime};
+pub use journal_room::{Compaction, Disk, JournalSize};
 pub use outputs::PagedOutput;
 pub use pages::{Page, PageBounds, PagePlace, StoredPage};
+pub use placement::diffusion;
 pub use recover::{Record, RecoverError};
-pub use room::{Compaction, Disk, JournalSize};
 pub use whereabouts::Whereabouts;
 
 /// A dispatcher's whole state.
 #[derive(Debug, Default)]
 pub struct Dispatcher {
     now: Time,
-    instances: BTreeMap<InstanceId, Instance>,
-    /// How long each lives.
-    lifetimes: Lifetimes,
+    instances: Instances,
     /// Needs that nobody offers, where tasks fail for that.
     unoffered: Unoffered,
-    next_instance: u64,
-    executors: Roster,
-    registry: Registry,
-    /// Names of executors that results refer to, those gone included.
-    executor_names: Names,
-    /// Submissions that are kept although all of their tasks have ended.
-    ended: Ended,
+    /// The executors, and which of them are to be looked at.
+    fleet: Fleet,
     needs: Needs,
-    next_batch: u64,
     runnable: Runnable,
-    /// Executors with free room, the one free longest first.
-    available: BTreeMap<u64, ExecutorId>,
-    next_turn: u64,
-    /// Executors that gained room since tasks were last placed.
-    fresh: BTreeSet<ExecutorId>,
-    /// Executors with tasks prefetched, fewest first.
-    prefetched: BTreeSet<(u64, ExecutorId)>,
-    /// Executors that are being emptied for a task that needs much room.
-    reserved: BTreeSet<ExecutorId>,
-    /// Among the available executors, where to look next for room for
-    /// prefetched tasks.
-    recall_turn: u64,
-    /// When each executor's silence is next looked at.
-    deadlines: BTreeSet<(Time, ExecutorId)>,
-    /// Executors that are left alone, and until when.
-    suspended: BTreeSet<(Time, ExecutorId)>,
-    orders: Orders,
-    /// The instances whose results each connection receives.
-    subscriptions: Subscriptions,
-    outflow: Outflow,
-    /// Instances with results to deliver.
-    to_deliver: BTreeSet<InstanceId>,
+    /// Actions, and results that are to be delivered.
+    outbound: Outbound,
     /// Results in memory, and pages of results on disk.
     paging: Paging,
     /// Room on the journal's disk.
-    room: Room,
-    actions: VecDeque<Action>,
-    /// Some tasks have had data objects.
-    knows_data: bool,
-    /// Who holds which data objects.
-    index: Index,
-    /// What they are called.
-    catalog: Catalog,
-    /// How many tasks read them.
-    readership: Readership,
-    /// Queues of tasks whose data decides where they go.
-    located: LocatedQueues,
-    /// Executors with caches to which more may be sent ahead.
-    fetchers: BTreeSet<ExecutorId>,
-    /// Where to look next among them.
-    fetch_turn: ExecutorId,
-    /// Objects of which executors are to hear how many tasks want them.
-    demands: BTreeSet<(ExecutorId, ObjectId)>,
-    /// Some executors have had a time after which they leave.
-    knows_leases: bool,
+    journal_room: JournalRoom,
+    /// Where data is, and the tasks that it decides about.
+    placement: Placement,
     /// What a provisioner is told of tasks that came and went.
     tally: demand::Tally,
-    /// What the executor that speaks could get from nobody.
-    unobtainable: BTreeSet<ObjectId>,
-    /// Instances in which tasks may run again for nobody.
-    stale_remakes: BTreeSet<InstanceId>,
-    /// Copies of objects that are in caches alone.
-    copies: Copies,
     /// Output that executors keep.
     outputs: outputs::Outputs,
-    /// Objects that need not be kept any more.
-    released: Vec<ObjectId>,
-    /// Executors that have tasks.
-    busy: u64,
-    /// Room to work in, used again for each report.
-    taken: Vec<executor::InFlight>,
-    /// Something changed since tasks were last placed.
+    /// Something changed since tasks were last placed, other than executors'
+    /// room.
     unplaced: bool,
-    recall_check: Option<Time>,
     /// After a restart: executors that may still have tasks.
     comeback: Comeback,
     /// How often tasks were tried and who has them, for the journal.
@@ -267,40 +195,35 @@ impl Dispatcher {
     /// What to do next; `None` when there is nothing until the next event or
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
-        if self.actions.is_empty() {
+        if self.outbound.is_empty() {
             self.fail_fast();
             self.fail_stuck();
             self.withdraw_idle();
             self.place_marked_instances();
-            while std::mem::take(&mut self.unplaced) {
+            while self.has_unplaced() {
+                self.unplaced = false;
                 self.place();
             }
-            if self.actions.is_empty() {
+            if self.outbound.is_empty() {
                 self.send_orders();
             }
-            if self.actions.is_empty() {
+            if self.outbound.is_empty() {
                 self.deliver();
                 self.store_pages();
             }
         }
-        self.actions.pop_front()
+        self.outbound.pop()
     }
 
     /// When [`Dispatcher::handle_timeout`] is due, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
-        let silence = self.deadlines.first().map(|(at, _)| (*at, "executor silence"));
+        let executors = self.fleet.next_timeout();
         let recovery = self.comeback.until().map(|at| (at, "recovery"));
-        let suspension = self.suspended.first().map(|(at, _)| (*at, "suspension"));
-        let recall = self.recall_check.map(|at| (at, "recall"));
-        let news = self.orders.due().map(|at| (at, "news for executors"));
         let pages = self.paging.retry_at().map(|at| (at, "a page to write again"));
-        let lifetime = self.lifetimes.next_check().map(|at| (at, "lifetime of an instance"));
+        let lifetime = self.instances.next_expiry().map(|at| (at, "lifetime of an instance"));
         let unoffered = self.unoffered.due().map(|at| (at, "need that nobody offers"));
-        [silence, recovery, suspension, recall, news, pages, lifetime, unoffered]
-            .into_iter()
-            .flatten()
-            .min()
+        [executors, recovery, pages, lifetime, unoffered].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`. Calling it early does no harm.
@@ -310,21 +233,14 @@ impl Dispatcher {
         if self.comeback.until().is_some_and(|at| at <= self.now) {
             self.end_recovery();
         }
-        if self.recall_check.is_some_and(|at| at <= self.now) {
-            self.recall_check = None;
-            self.unplaced = true;
-        }
-        self.orders.send_due(self.now);
+        self.unplaced |= self.fleet.take_due_recall(self.now);
+        self.fleet.send_due_orders(self.now);
         self.paging.end_pause(self.now);
         self.unplaced |= self.unoffered.take_due(self.now);
         self.expire();
-        self.end_due_suspensions();
-        while let Some(&(at, id)) = self.deadlines.first() {
-            if at > self.now {
-                break;
-            }
-            self.deadlines.remove(&(at, id));
-            self.check_silence(id);
+        self.fleet.end_due_suspensions(self.now);
+        while let Some(id) = self.fleet.due_silent(self.now) {
+            self.lose_executor(id, "it was silent for too long");
         }
     }
 
@@ -338,7 +254,7 @@ impl Dispatcher {
     /// The state of an instance; `None` if there is none.
     #[must_use]
     pub fn instance_view(&self, id: InstanceId) -> Option<InstanceView<'_>> {
-        self.instances.get(&id).map(|instance| InstanceView { dispatcher: self, instance })
+        self.instances.find(&id).map(|instance| InstanceView { dispatcher: self, instance })
     }
 
     /// All instances, in the order of their creation.
@@ -349,23 +265,30 @@ impl Dispatcher {
     /// The number that the next instance gets.
     #[must_use]
     pub fn next_instance(&self) -> InstanceId {
-        InstanceId(self.next_instance)
+        self.instances.next()
     }
 
     /// How many executors have tasks.
     #[must_use]
     pub fn busy_executors(&self) -> u64 {
-        self.busy
+        self.fleet.busy()
     }
 
     /// All executors, in the order of their registration.
     pub fn executor_views(&self) -> impl Iterator<Item = ExecutorView<'_>> {
-        let index = &self.index;
-        self.executors.values().map(|executor| ExecutorView { executor, index })
+        let placement = &self.placement;
+        self.fleet.iter().map(|executor| ExecutorView { executor, placement })
+    }
+
+    /// Whether tasks are to be placed, or objects copied: something changed since
+    /// they last were. Nothing is during a recovery, whatever room executors gain.
+    fn has_unplaced(&self) -> bool {
+        let has_more = self.fleet.has_new_room() || self.placement.has_copies_due();
+        self.unplaced || (has_more && self.comeback.until().is_none())
     }
 
     fn reply(&mut self, connection: ConnectionId, request: u64, reply: Reply) {
-        self.actions.push_back(Action::Reply { connection, request, reply });
+        self.outbound.reply(connection, request, reply);
     }
 
     fn reply_done(
@@ -379,23 +302,7 @@ impl Dispatcher {
     }
 
     fn journal(&mut self, record: Record) {
-        self.actions.push_back(Action::Journal(record));
-    }
-
-    /// Watches an executor's silence from now on.
-    fn watch(&mut self, id: ExecutorId, micros: u64) {
-        self.deadlines.insert((self.now.after(micros), id));
-    }
-
-    fn check_silence(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.find(&id) else { return };
-        let allowed = executor.silence_allowed(HEARTBEAT_LOST_MICROS);
-        let until = executor.last_heard.after(allowed);
-        if until > self.now {
-            self.deadlines.insert((until, id));
-        } else {
-            self.lose_executor(id, "it was silent for too long");
-        }
+        self.outbound.journal(record);
     }
 }
 
@@ -447,8 +354,7 @@ impl<'a> InstanceView<'a> {
     /// expires.
     #[must_use]
     pub fn lifetime(&self) -> Lifetime {
-        let unknown = Lifetime { created: Time(0), heard: Time(0), expires: None };
-        self.dispatcher.lifetime(self.instance.id).unwrap_or(unknown)
+        self.dispatcher.instances.lifetime(self.dispatcher.now, self.instance)
     }
 
     /// Bytes of submissions that are queued.
@@ -496,7 +402,7 @@ impl<'a> InstanceView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct ExecutorView<'a> {
     executor: &'a Executor,
-    index: &'a Index,
+    placement: &'a Placement,
 }
 
 impl<'a> ExecutorView<'a> {
@@ -564,8 +470,8 @@ impl<'a> ExecutorView<'a> {
     /// `None` if it has no cache.
     #[must_use]
     pub fn cache(&self) -> Option<(CacheState, u64)> {
-        let place = self.index.place(self.executor.id)?;
-        Some((self.executor.cache.unwrap_or_default(), self.index.held_count(place) as u64))
+        let held = self.placement.held_count(self.executor.id);
+        Some((self.executor.cache.unwrap_or_default(), held))
     }
 
     /// Whether it is connected.

@@ -161,7 +161,6 @@ macro_rules! encoded_struct {
     ($type:ident { $($field:ident),* $(,)? }) => {
         impl Encoded for $type {
             fn encoded_bytes(&self) -> u64 {
-                // Whoever adds a field counts it here too.
                 let $type { $($field),* } = self;
                 const FIELDS: usize = [$(stringify!($field)),*].len();
                 array_bytes(FIELDS) $(+ $field.encoded_bytes())*
@@ -170,20 +169,7 @@ macro_rules! encoded_struct {
     };
 }
 
-encoded_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
-encoded_struct!(TaskClass {
-    kind,
-    resources,
-    priority,
-    retries,
-    timeout_micros,
-    estimate_micros,
-    replicas,
-});
-encoded_struct!(Range { start, step, count });
-encoded_struct!(After { offset, tasks, takes });
-encoded_struct!(Declared { objects, inputs, outputs });
-encoded_struct!(Submission { count, template, rows, classes, class_runs, names, after, data });
+crate::submission_structs!(encoded_struct);
 
 impl Encoded for Rows {
     fn encoded_bytes(&self) -> u64 {

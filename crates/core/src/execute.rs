@@ -8,50 +8,49 @@
 
 mod ahead;
 mod bundle;
+mod chains;
 mod check;
 mod doubt;
 mod due;
 mod end;
 mod idle;
-mod kept;
 mod leave;
 mod load;
-mod obey;
-mod outbox;
+mod orders;
+mod overflows;
+mod room;
 mod staging;
+mod templates;
+mod updates;
 
 use crate::data::declared::Peer;
 use crate::data::stage;
-use crate::dispatch::{BatchId, Held, Join, Lease, Order, Update};
+use crate::dispatch::{Held, Join, Lease, Order, Update};
 use crate::limits::{BACKFILL_RUNS_MAX, RESERVE_AFTER_MICROS};
 use crate::result::{Detail, Outcome, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
-use ahead::Waits;
+use bundle::Call;
+use chains::{Chains, Follower, Leader};
 use doubt::Doubts;
 use end::End;
 use idle::IdleExit;
-use kept::Kept;
-use outbox::Outbox;
+use leave::Departure;
+use overflows::Overflows;
+use room::Room;
 use staging::{Data, TaskData};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use templates::{Gone, Templates};
+use updates::Updates;
 
+pub use crate::task::TaskKey;
 pub use bundle::More;
-pub use staging::{StartData, Visit, VisitEnd, visit_of};
+pub use staging::{StartData, Visit, VisitEnd};
 
 /// A template as this executor numbers them; numbers are never used again,
 /// unlike those of a dispatcher that restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateId(pub u64);
-
-/// A task in progress here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TaskKey {
-    /// Its instance.
-    pub instance: InstanceId,
-    /// Its number, or that of the first of a run.
-    pub task: TaskId,
-}
 
 /// What happens to an executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,18 +192,6 @@ pub enum Action {
     Left,
 }
 
-#[derive(Debug)]
-struct Prepared {
-    id: TemplateId,
-    classes: Vec<Arc<TaskClass>>,
-    /// Queued and running runs that refer to it.
-    uses: u64,
-    /// The dispatcher will not refer to it any more.
-    forgotten: bool,
-    /// How long its calls take.
-    pace: bundle::Pace,
-}
-
 #[derive(Debug, Clone)]
 struct Queued {
     instance: InstanceId,
@@ -242,19 +229,20 @@ struct Running {
     /// Rows that its own is among, and its place there.
     rows: Arc<Rows>,
     row: u64,
-    /// A call handed over behind this one, whose room it will take.
-    behind: Option<TaskKey>,
-    /// The call behind it.
-    next: Option<TaskKey>,
-    /// A process that does not run yet.
-    waits: Option<Box<Waits>>,
-    /// It came after another that has ended: what goes back into the queue if
-    /// it turns out that it was taken back before it started.
-    moved_up: Option<Box<Waits>>,
-    /// The number of its chain, from 1, if it runs and is a process.
-    chain: u64,
-    /// The tasks that come after it, one after the other, if it runs.
-    followers: VecDeque<TaskKey>,
+    link: Link,
+}
+
+/// How a started task stands to other started ones.
+#[derive(Debug)]
+enum Link {
+    /// It has room of its own, or needs none.
+    Alone,
+    /// A call, among others that a worker makes one after the other.
+    Call(Call),
+    /// A process that runs; others may come after it.
+    Leads(Leader),
+    /// A process that comes after another, and does not run yet.
+    Follows(Box<Follower>),
 }
 
 /// An executor's whole state.
@@ -263,46 +251,20 @@ pub struct Executor {
     now: Time,
     incarnation: u64,
     name: String,
-    capacity: Resources,
-    free: Resources,
-    free_gpus: BTreeSet<u32>,
+    room: Room,
     connected: bool,
     /// The allocation that it runs in, if a provisioner asked for it.
     allocation: Option<AllocationId>,
-    /// When it leaves.
-    leaves_at: Option<Time>,
     idle: IdleExit,
     doubts: Doubts,
-    leaving: bool,
-    told_leaving: bool,
-    /// When it leaves at the latest, once nothing runs.
-    leave_by: Option<Time>,
-    /// When it leaves all the same, if nothing but a dispatcher that is away
-    /// keeps it.
-    alone_until: Option<Time>,
-    left: bool,
-    /// This session's numbers of templates → ours.
-    batches: BTreeMap<BatchId, TemplateId>,
-    templates: BTreeMap<TemplateId, Prepared>,
-    next_template: u64,
+    departure: Departure,
+    templates: Templates,
     queue: VecDeque<Queued>,
     running: BTreeMap<TaskKey, Running>,
     deadlines: BTreeSet<(Time, TaskKey)>,
-    /// Running processes, by how many tasks come after each.
-    leaders: BTreeSet<(usize, TaskKey)>,
-    /// Which of them leads each chain.
-    chains: BTreeMap<u64, TaskKey>,
-    next_chain: u64,
-    /// Started tasks that wait for others to end.
-    waiting: BTreeSet<TaskKey>,
-    /// How many of them may be on their way back.
-    in_doubt: u64,
-    /// How many of them the dispatcher has asked for.
-    asked_for: u64,
-    /// The mean run time of processes here, the latest counting most.
-    mean_micros: Option<u64>,
-    outbox: Outbox,
-    kept: Kept,
+    chains: Chains,
+    updates: Updates,
+    overflows: Overflows,
     last_spoke: Time,
     startable: bool,
     /// The cache, and what tasks have to do with it.
@@ -319,34 +281,19 @@ impl Executor {
             now: Time::default(),
             incarnation,
             name,
-            free: capacity.clone(),
-            free_gpus: (0..capacity.gpus).collect(),
-            capacity,
+            room: Room::new(capacity),
             connected: false,
             allocation: None,
-            leaves_at: None,
             idle: IdleExit::default(),
             doubts: Doubts::default(),
-            leaving: false,
-            told_leaving: false,
-            leave_by: None,
-            alone_until: None,
-            left: false,
-            batches: BTreeMap::new(),
-            templates: BTreeMap::new(),
-            next_template: 0,
+            departure: Departure::default(),
+            templates: Templates::default(),
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             deadlines: BTreeSet::new(),
-            leaders: BTreeSet::new(),
-            chains: BTreeMap::new(),
-            next_chain: 0,
-            waiting: BTreeSet::new(),
-            in_doubt: 0,
-            asked_for: 0,
-            mean_micros: None,
-            outbox: Outbox::default(),
-            kept: Kept::default(),
+            chains: Chains::default(),
+            updates: Updates::default(),
+            overflows: Overflows::default(),
             last_spoke: Time::default(),
             startable: false,
             data: None,
@@ -361,9 +308,9 @@ impl Executor {
             Event::Connected => self.connect(),
             Event::Disconnected => {
                 self.connected = false;
-                self.outbox.disconnected();
+                self.updates.disconnected();
             }
-            Event::Order(order) => self.obey(order),
+            Event::Order(order) => self.take_order(order),
             Event::Ended { key, outcome, started, ended, detail } => {
                 self.ended_or_doubted(End { key, outcome, started, ended, detail });
             }
@@ -375,7 +322,8 @@ impl Executor {
             Event::Stage(event) => self.handle_stage(event),
             Event::Lease(lease) => {
                 self.allocation = lease.allocation;
-                self.leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
+                let leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
+                self.departure.set_lease(leaves_at);
             }
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
@@ -395,7 +343,7 @@ impl Executor {
 
     fn next_action(&mut self) -> Option<Action> {
         self.drain_stage();
-        if self.actions.is_empty() && self.startable && !self.leaving {
+        if self.actions.is_empty() && self.startable && !self.is_leaving() {
             self.startable = false;
             self.start_tasks();
             self.start_ahead();
@@ -403,12 +351,12 @@ impl Executor {
             self.drain_stage();
         }
         if self.actions.is_empty() && self.connected {
-            if self.leaving {
+            if self.is_leaving() {
                 // Tasks may still come from a dispatcher that does not know.
                 self.give_back(u64::MAX);
                 self.ask_for_dispatcher(u64::MAX);
-                if !std::mem::replace(&mut self.told_leaving, true) {
-                    self.outbox.leaving();
+                if self.departure.announce() {
+                    self.updates.leaving();
                 }
             }
             if let Some(update) = self.next_update() {
@@ -417,7 +365,7 @@ impl Executor {
             }
         }
         if self.actions.is_empty() && self.may_go() {
-            self.left = true;
+            self.departure.complete();
             self.actions.push_back(Action::Left);
         }
         self.actions.pop_front()
@@ -432,23 +380,23 @@ impl Executor {
 
     fn connect(&mut self) {
         if self.connected {
-            self.outbox.disconnected();
+            self.updates.disconnected();
         }
         self.connected = true;
         self.idle.restart();
         self.doubts.restart(self.now);
-        self.told_leaving = false;
+        self.departure.restart();
         self.last_spoke = self.now;
         self.tell_data_anew();
-        self.kept.tell_anew();
+        self.overflows.tell_anew();
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
-        for template in std::mem::take(&mut self.batches).into_values() {
-            self.forget_template(template);
+        for gone in self.templates.forget_all() {
+            self.forget_template(gone);
         }
         // Where what tasks have written is must be known before they are
         // through: it comes with the first update.
-        let (reports, unsent) = self.outbox.connected(self.data.is_some());
+        let (reports, unsent) = self.updates.connected(self.data.is_some());
         let mut held = unsent;
         held.extend(self.finishing());
         held.extend(
@@ -465,13 +413,13 @@ impl Executor {
         self.actions.push_back(Action::Join(Join {
             incarnation: self.incarnation,
             name: self.name.clone(),
-            capacity: self.capacity.clone(),
+            capacity: self.room.capacity().clone(),
             held,
             reports,
             serves: self.serves(),
             lease: Lease {
                 allocation: self.allocation,
-                leaves_in_micros: self.leaves_at.map(|at| at.since(self.now)),
+                leaves_in_micros: self.departure.leaves_at().map(|at| at.since(self.now)),
             },
         }));
     }
@@ -497,7 +445,7 @@ impl Executor {
                 continue;
             }
             if run.data.is_some() {
-                let (key, fits) = (run.key(), self.free.fits(&run.class.resources));
+                let (key, fits) = (run.key(), self.room.fits(&run.class.resources));
                 if !self.is_staged(key, fits || instant) {
                     at += 1;
                     continue;
@@ -505,28 +453,23 @@ impl Executor {
             }
             if instant {
                 let Some(run) = self.queue.remove(at) else { break };
-                self.start(run, Vec::new(), Vec::new(), None);
+                self.start_alone(run, Vec::new(), Vec::new());
                 self.drain_stage();
                 continue;
             }
             let run = &self.queue[at];
-            let need = &run.class.resources;
-            if !self.free.fits(need) {
+            if !self.room.fits(&run.class.resources) {
                 let run = &mut self.queue[at];
                 let since = *run.passed_since.get_or_insert(self.now);
                 passing = self.now.since(since) < RESERVE_AFTER_MICROS;
                 at += 1;
                 continue;
             }
-            let gpus: Vec<u32> = self.free_gpus.iter().copied().take(need.gpus as usize).collect();
-            for gpu in &gpus {
-                self.free_gpus.remove(gpu);
-            }
-            self.free.take(need, 1);
+            let gpus = self.room.take(&run.class.resources);
             let count = self.bundle(at);
             let Some(first) = self.take_queued(at, count.min(self.queue[at].count)) else { break };
             let more = self.take_more(at, &first, count - first.count);
-            self.start(first, more, gpus, None);
+            self.start_alone(first, more, gpus);
             self.drain_stage();
         }
     }
@@ -540,23 +483,33 @@ impl Executor {
             .is_some_and(|(key, run)| key.instance == instance && key.task.0 + run.count > first)
     }
 
-    /// Starts a task, and `more` calls behind it, or hands it over to come after
-    /// the one that is named.
-    fn start(
-        &mut self,
-        run: Queued,
-        more: Vec<Queued>,
-        gpus: Vec<u32>,
-        waits: Option<(TaskKey, Waits)>,
-    ) {
+    /// Starts a task that has its room, and `more` calls behind it.
+    fn start_alone(&mut self, run: Queued, more: Vec<Queued>, gpus: Vec<u32>) {
         let key = run.key();
-        let timed = run.class.timeout_micros > 0
-            && !matches!(run.class.kind, Kind::Noop | Kind::Function)
-            && waits.is_none();
+        let timed =
+            run.class.timeout_micros > 0 && !matches!(run.class.kind, Kind::Noop | Kind::Function);
         let deadline = timed.then(|| self.now.after(run.class.timeout_micros));
         if let Some(at) = deadline {
             self.deadlines.insert((at, key));
         }
+        self.order_start(&run, &more, &gpus, None);
+        let link = match run.class.kind {
+            Kind::Process => Link::Leads(self.chains.lead(key)),
+            Kind::Function => Link::Call(self.start_behind(&run, &more)),
+            Kind::Noop | Kind::Sleep => Link::Alone,
+        };
+        self.running.insert(key, Running { deadline, ..Running::new(run, gpus, link) });
+    }
+
+    /// Hands a task over to come after another in its room.
+    fn start_after(&mut self, run: Queued, gpus: Vec<u32>, before: TaskKey, follower: Follower) {
+        self.order_start(&run, &[], &gpus, Some(before));
+        let (key, link) = (run.key(), Link::Follows(Box::new(follower)));
+        self.running.insert(key, Running::new(run, gpus, link));
+    }
+
+    fn order_start(&mut self, run: &Queued, more: &[Queued], gpus: &[u32], after: Option<TaskKey>) {
+        let key = run.key();
         let data = run.data.as_ref().and_then(|task| self.start_data(key, task));
         self.actions.push_back(Action::Start(Start {
             key,
@@ -566,45 +519,45 @@ impl Executor {
             rows: run.rows.clone(),
             row: run.row,
             attempt: run.tries.attempt(),
-            gpus: gpus.clone(),
+            gpus: gpus.to_vec(),
             data,
-            after: waits.as_ref().map(|(behind, _)| *behind),
+            after,
             more: more.iter().map(Queued::to_more).collect(),
         }));
-        let mut chain = 0;
-        if run.class.kind == Kind::Process && waits.is_none() {
-            self.next_chain += 1;
-            chain = self.next_chain;
-            self.leaders.insert((0, key));
-            self.chains.insert(chain, key);
-        }
-        let calls = if run.class.kind == Kind::Function { run.count } else { 1 };
-        let first = more.first().map(Queued::key);
-        let second = TaskKey { task: TaskId(key.task.0 + 1), ..key };
-        let leader = Running {
-            count: if calls > 1 { 1 } else { run.count },
+    }
+}
+
+impl Running {
+    /// A task that starts now. The calls of a run are started one by one.
+    fn new(run: Queued, gpus: Vec<u32>, link: Link) -> Running {
+        Running {
+            count: if run.class.kind == Kind::Function { 1 } else { run.count },
             tries: run.tries,
             template: run.template,
             class: run.class,
             gpus,
             data: run.data,
-            deadline,
+            deadline: None,
             killed: None,
             rows: run.rows,
             row: run.row,
-            behind: None,
-            next: if calls > 1 { Some(second) } else { first },
-            waits: waits.map(|(_, waits)| Box::new(waits)),
-            moved_up: None,
-            chain,
-            followers: VecDeque::new(),
-        };
-        self.start_behind(key, calls, &leader, first);
-        let mut ahead = TaskKey { task: TaskId(key.task.0 + calls - 1), ..key };
-        for (at, run) in more.iter().enumerate() {
-            let after = more.get(at + 1).map(Queued::key);
-            ahead = self.start_more(ahead, run, after);
+            link,
         }
-        self.running.insert(key, leader);
+    }
+
+    fn call(&self) -> Option<&Call> {
+        if let Link::Call(call) = &self.link { Some(call) } else { None }
+    }
+
+    fn call_mut(&mut self) -> Option<&mut Call> {
+        if let Link::Call(call) = &mut self.link { Some(call) } else { None }
+    }
+
+    fn leader(&self) -> Option<&Leader> {
+        if let Link::Leads(leader) = &self.link { Some(leader) } else { None }
+    }
+
+    fn follower(&self) -> Option<&Follower> {
+        if let Link::Follows(follower) = &self.link { Some(follower) } else { None }
     }
 }

@@ -5,6 +5,7 @@
 //! each event. Every machine has the same face, the pump: `handle(now, event)`,
 //! then `poll_action()` until it is empty, then `poll_timeout()`.
 
+pub mod archive;
 pub mod data;
 pub mod dispatch;
 pub mod encoded;

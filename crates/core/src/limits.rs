@@ -260,10 +260,10 @@ pub const PARTIAL_TASKS_MAX: usize = 64;
 /// Times a task that has ended is run again because what it left in caches was
 /// lost, before those that read it have failed: something destroys it each
 /// time.
-pub const REMAKE_RUNS_MAX: u32 = 8;
+pub const RECOMPUTE_RUNS_MAX: u32 = 8;
 /// Waiting tasks with several inputs that one decision looks at for what would
 /// make them run.
-pub const GATHER_TASKS_MAX: usize = 1024;
+pub const COLOCATE_TASKS_MAX: usize = 1024;
 /// Waiting tasks that one decision looks at to count anew what objects are worth.
 pub const RECOUNT_TASKS_MAX: usize = 4096;
 /// Objects read from the store at a time, ahead of tasks with several inputs,

@@ -34,7 +34,7 @@ mod decide;
 mod decision;
 mod event;
 mod forecast;
-mod happen;
+mod handle;
 pub mod limits;
 mod lrm;
 mod options;

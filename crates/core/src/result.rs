@@ -412,7 +412,7 @@ pub struct Counts {
     /// How often tasks that had ended were run again because what they left in
     /// caches was lost. While they run they count as ended all the same, and
     /// as ready or dispatched too.
-    pub remade: u64,
+    pub recomputed: u64,
 }
 
 impl Counts {

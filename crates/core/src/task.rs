@@ -5,6 +5,10 @@
 //! together. A task array (computed rows) therefore costs the same whether it
 //! has ten tasks or a billion.
 
+mod error;
+
+pub use error::{SubmissionError, SubmissionPart};
+
 use crate::data::declared::{Declared, Lists};
 use crate::encoded::Encoded;
 use crate::limits::{
@@ -22,6 +26,15 @@ pub struct InstanceId(pub u64);
 /// A task within its instance: the position in which it was submitted, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub u64);
+
+/// A task, or the first of a run of tasks, as executors know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskKey {
+    /// Its instance.
+    pub instance: InstanceId,
+    /// Its number within the instance.
+    pub task: TaskId,
+}
 
 /// An executor registered with a dispatcher. Numbers are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -217,6 +230,33 @@ pub struct TaskClass {
     pub estimate_micros: u64,
     /// How many executors are to hold what it leaves in caches alone; 0 is 1.
     pub replicas: u32,
+    /// How many of its inputs, from the first on, are archives that it finds
+    /// unpacked.
+    pub unpacks: u32,
+}
+
+/// Hands each struct that a submission is made of to a macro, with its fields in
+/// the order in which they travel: one list for the codec and for
+/// [`crate::encoded`], which counts what the codec writes.
+#[macro_export]
+macro_rules! submission_structs {
+    ($each:ident) => {
+        $each!(Resources { cpus_milli, gpus, memory_bytes, custom });
+        $each!(TaskClass {
+            kind,
+            resources,
+            priority,
+            retries,
+            timeout_micros,
+            estimate_micros,
+            replicas,
+            unpacks,
+        });
+        $each!(Range { start, step, count });
+        $each!(After { offset, tasks, takes });
+        $each!(Declared { objects, inputs, outputs });
+        $each!(Submission { count, template, rows, classes, class_runs, names, after, data });
+    };
 }
 
 impl Default for TaskClass {
@@ -229,6 +269,7 @@ impl Default for TaskClass {
             timeout_micros: 0,
             estimate_micros: 0,
             replicas: 1,
+            unpacks: 0,
         }
     }
 }
@@ -456,43 +497,6 @@ pub struct Submission {
     pub data: Option<Arc<Declared>>,
 }
 
-/// Why a submission is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SubmissionError {
-    /// It has no tasks.
-    #[error("the submission has no tasks")]
-    Empty,
-    /// Rows, class runs or names do not add up to `count`.
-    #[error("the submission announces {expected} tasks but has {found} {what}")]
-    CountMismatch {
-        /// What does not add up.
-        what: &'static str,
-        /// The tasks announced.
-        expected: u64,
-        /// The entries found.
-        found: u64,
-    },
-    /// A class index, an offset or a column is out of its bounds.
-    #[error("the submission has a malformed {0}")]
-    Malformed(&'static str),
-    /// There are more task ids than 64 bits hold.
-    #[error("the instance would have more than 2^63 tasks")]
-    TooMany,
-    /// A part is longer than what can be sent and kept of it.
-    #[error(
-        "the submission has a {what} of {bytes} bytes, and at most {bytes_max} can be sent and \
-         kept"
-    )]
-    TooLong {
-        /// Which part.
-        what: &'static str,
-        /// Its length.
-        bytes: u64,
-        /// The longest there may be.
-        bytes_max: u64,
-    },
-}
-
 impl Submission {
     /// Checks that all parts agree with one another.
     ///
@@ -507,19 +511,19 @@ impl Submission {
         match self.rows.len() {
             None => return Err(SubmissionError::TooMany),
             // Computed rows may be a window into a larger product.
-            Some(rows) if rows < self.count => return Err(mismatch("rows", rows)),
+            Some(rows) if rows < self.count => return Err(mismatch(SubmissionPart::Rows, rows)),
             Some(rows) if matches!(self.rows, Rows::Packed(_)) && rows != self.count => {
-                return Err(mismatch("rows", rows));
+                return Err(mismatch(SubmissionPart::Rows, rows));
             }
             Some(_) => {}
         }
         if let Rows::Packed(packed) = &self.rows
             && !packed.is_sound()
         {
-            return Err(SubmissionError::Malformed("row column"));
+            return Err(SubmissionError::Malformed(SubmissionPart::RowColumn));
         }
         if !self.classes.iter().all(|class| class.resources.is_sound()) {
-            return Err(SubmissionError::Malformed("list of custom resources"));
+            return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));
         }
         let classed = self
             .class_runs
@@ -527,36 +531,36 @@ impl Submission {
             .try_fold(0u64, |sum, (count, _)| sum.checked_add(*count))
             .ok_or(SubmissionError::TooMany)?;
         if classed != self.count {
-            return Err(mismatch("classed tasks", classed));
+            return Err(mismatch(SubmissionPart::ClassedTasks, classed));
         }
         if self
             .class_runs
             .iter()
             .any(|(count, class)| *count == 0 || *class as usize >= self.classes.len())
         {
-            return Err(SubmissionError::Malformed("class run"));
+            return Err(SubmissionError::Malformed(SubmissionPart::ClassRun));
         }
         if let Some(names) = &self.names {
             if names.len() != self.count {
-                return Err(mismatch("names", names.len()));
+                return Err(mismatch(SubmissionPart::Names, names.len()));
             }
             if !names.is_sound() {
-                return Err(SubmissionError::Malformed("name column"));
+                return Err(SubmissionError::Malformed(SubmissionPart::NameColumn));
             }
         }
         let mut next = 0;
         for after in &self.after {
             if after.offset < next || after.offset >= self.count {
-                return Err(SubmissionError::Malformed("dependency offset"));
+                return Err(SubmissionError::Malformed(SubmissionPart::DependencyOffset));
             }
             let packed = matches!(self.rows, Rows::Packed(_));
             if after.takes > after.tasks.len() as u64 || (after.takes > 0 && !packed) {
-                return Err(SubmissionError::Malformed("list of values to take"));
+                return Err(SubmissionError::Malformed(SubmissionPart::ValuesToTake));
             }
             next = after.offset + 1;
         }
         if self.data.as_ref().is_some_and(|data| !data.is_sound(self.count)) {
-            return Err(SubmissionError::Malformed("list of data objects"));
+            return Err(SubmissionError::Malformed(SubmissionPart::DataObjects));
         }
         Ok(())
     }
@@ -572,23 +576,27 @@ impl Submission {
             true => Ok(()),
             false => Err(SubmissionError::TooLong { what, bytes, bytes_max }),
         };
-        at_most("list of tasks", self.encoded_bytes(), SUBMISSION_BYTES_MAX)?;
+        at_most(SubmissionPart::Tasks, self.encoded_bytes(), SUBMISSION_BYTES_MAX)?;
         if let Rows::Computed { .. } = self.rows {
-            at_most("list of ranges", self.rows.encoded_bytes(), RANGES_BYTES_MAX)?;
+            at_most(SubmissionPart::Ranges, self.rows.encoded_bytes(), RANGES_BYTES_MAX)?;
         }
         for class in &self.classes {
             if class.resources.custom.len() > CUSTOM_NAMES_MAX {
-                return Err(SubmissionError::Malformed("list of custom resources"));
+                return Err(SubmissionError::Malformed(SubmissionPart::CustomResources));
             }
-            at_most("name of a resource", class.resources.name_bytes(), NAME_BYTES_MAX as u64)?;
+            at_most(
+                SubmissionPart::ResourceName,
+                class.resources.name_bytes(),
+                NAME_BYTES_MAX as u64,
+            )?;
         }
         let names = self.names.as_ref().map_or(0, Packed::longest);
-        at_most("name of a task", names, TASK_NAME_BYTES_MAX as u64)?;
+        at_most(SubmissionPart::TaskName, names, TASK_NAME_BYTES_MAX as u64)?;
         let Some(data) = &self.data else { return Ok(()) };
         for object in data.objects.iter() {
             let (url, version) = (object.url.len() as u64, object.version.len() as u64);
-            at_most("URL of a data object", url, URL_BYTES_MAX as u64)?;
-            at_most("version of a data object", version, VERSION_BYTES_MAX as u64)?;
+            at_most(SubmissionPart::ObjectUrl, url, URL_BYTES_MAX as u64)?;
+            at_most(SubmissionPart::ObjectVersion, version, VERSION_BYTES_MAX as u64)?;
         }
         let (rows, each) = match &self.rows {
             Rows::Computed { .. } => (None, self.rows.encoded_bytes()),
@@ -600,7 +608,7 @@ impl Submission {
         let alike = rows.is_none() && same(&data.inputs) && same(&data.outputs);
         let different = if alike { 1 } else { self.count };
         let task = data.task_bytes_most(different, row);
-        at_most("task with its data objects", task, TASK_BYTES_MAX)
+        at_most(SubmissionPart::TaskWithData, task, TASK_BYTES_MAX)
     }
 
     /// Bytes held while the submission lives.

@@ -19,7 +19,7 @@ impl Time {
 
 /// The civil date of a day counted from 1970-01-01 (Howard Hinnant's
 /// `civil_from_days`).
-fn date(days: u64) -> (u64, u64, u64) {
+pub(crate) fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let of_era = shifted % 146_097;

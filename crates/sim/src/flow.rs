@@ -100,7 +100,7 @@ struct Flow {
     /// Bytes per second.
     rate: f64,
     seen: u64,
-    is_settled: bool,
+    has_rate: bool,
 }
 
 /// What one flow of a resource would get, the least first in a heap.
@@ -161,7 +161,7 @@ impl Flows {
     }
 
     /// Begins a flow across up to four different resources. Rates are worked
-    /// out at [`Flows::settle`].
+    /// out at [`Flows::share_out_again`].
     pub(crate) fn begin(
         &mut self,
         now: Nanos,
@@ -181,7 +181,7 @@ impl Flows {
             since: now,
             rate: 0.0,
             seen: 0,
-            is_settled: false,
+            has_rate: false,
         };
         for Crossing { resource, weight, party } in crosses.iter().take(FLOW_RESOURCES_MAX) {
             let at = flow.count;
@@ -247,7 +247,7 @@ impl Flows {
     }
 
     /// Works the rates out where something has changed.
-    pub(crate) fn settle(&mut self, now: Nanos) {
+    pub(crate) fn share_out_again(&mut self, now: Nanos) {
         if self.dirty.is_empty() {
             return;
         }
@@ -307,7 +307,7 @@ impl Flows {
             }
         }
         for &member in &self.members {
-            self.flows[member as usize].is_settled = false;
+            self.flows[member as usize].has_rate = false;
         }
         while let Some(Share(share, id)) = self.shares.pop() {
             let resource = &self.resources[id as usize];
@@ -320,7 +320,7 @@ impl Flows {
                 self.shares.push(Share(current, id));
                 continue;
             }
-            if self.settle_limited(now, id) {
+            if self.fix_limited(now, id) {
                 // They leave the others more.
                 let resource = &self.resources[id as usize];
                 self.shares.push(Share(resource.left / resource.weight, id));
@@ -328,8 +328,8 @@ impl Flows {
             }
             for at in 0..self.resources[id as usize].flows.len() {
                 let (flow, which) = self.resources[id as usize].flows[at];
-                let Flow { is_settled, parties, .. } = self.flows[flow as usize];
-                if !is_settled {
+                let Flow { has_rate, parties, .. } = self.flows[flow as usize];
+                if !has_rate {
                     let rate = current * claim(&self.parties, parties[usize::from(which)]);
                     self.set_rate(now, flow, rate);
                 }
@@ -339,12 +339,12 @@ impl Flows {
 
     /// Settles the flows of a resource that get less of another one than of this, if
     /// there are any: one of a party claims less of one resource than of another.
-    fn settle_limited(&mut self, now: Nanos, id: u32) -> bool {
+    fn fix_limited(&mut self, now: Nanos, id: u32) -> bool {
         let mut is_any = false;
         for at in 0..self.resources[id as usize].flows.len() {
             let (id, which) = self.resources[id as usize].flows[at];
             let flow = &self.flows[id as usize];
-            if flow.is_settled || flow.parties.iter().all(Option::is_none) {
+            if flow.has_rate || flow.parties.iter().all(Option::is_none) {
                 continue;
             }
             let share = |at: usize| {
@@ -362,7 +362,7 @@ impl Flows {
 
     fn set_rate(&mut self, now: Nanos, id: u32, rate: f64) {
         let flow = &mut self.flows[id as usize];
-        flow.is_settled = true;
+        flow.has_rate = true;
         for at in 0..usize::from(flow.count) {
             let resource = &mut self.resources[flow.crosses[at] as usize];
             resource.left = (resource.left - rate * flow.weights[at]).max(0.0);
@@ -452,7 +452,7 @@ mod tests {
                         crosses.iter().map(|(at, of)| resources[*at].weighing(*of)).collect();
                     live.push((flows.begin(Nanos(step), 1e12, &ids, 0), crosses));
                 }
-                flows.settle(Nanos(step));
+                flows.share_out_again(Nanos(step));
                 let crosses: Vec<Vec<(usize, f64)>> =
                     live.iter().map(|(_, crosses)| crosses.clone()).collect();
                 for ((id, _), expected) in live.iter().zip(reference(&capacities, &crosses)) {
@@ -476,7 +476,7 @@ mod tests {
         let (one, other) = (begin(&mut flows, &[member]), begin(&mut flows, &[member]));
         let limited = begin(&mut flows, &[link.into(), member]);
         let rates = |flows: &mut Flows| {
-            flows.settle(Nanos(0));
+            flows.share_out_again(Nanos(0));
             [alone, one, other].map(|id| (flows.rate(id) * 1e6).round() / 1e6)
         };
         // The link leaves the third 10 of 15, and the others share the rest by their claims.
@@ -485,7 +485,7 @@ mod tests {
         flows.end(limited);
         assert_eq!(rates(&mut flows), [45.0, 22.5, 22.5]);
         flows.end(other);
-        flows.settle(Nanos(0));
+        flows.share_out_again(Nanos(0));
         assert_eq!([alone, one].map(|id| flows.rate(id)), [45.0, 45.0]);
     }
 
@@ -515,7 +515,7 @@ mod tests {
                     let ids: Vec<Crossing> = ids.collect();
                     live.push((flows.begin(Nanos(step), 1e12, &ids, 0), crosses));
                 }
-                flows.settle(Nanos(step));
+                flows.share_out_again(Nanos(step));
                 for (at, capacity) in capacities.iter().enumerate() {
                     let here = live.iter().filter(|(_, crosses)| crosses.contains(&at));
                     let used: f64 = here.map(|(id, _)| flows.rate(*id)).sum();
@@ -535,20 +535,20 @@ mod tests {
         let second = |seconds: u64| Nanos(seconds * SECOND_NANOS);
         flows.begin(Nanos(0), 300.0, &[store.into(), link.into()], 1);
         flows.begin(Nanos(0), 700.0, &[store.into()], 2);
-        flows.settle(Nanos(0));
+        flows.share_out_again(Nanos(0));
         // 30 and 70 per second.
         assert_eq!(flows.next_due(), Some(second(10)));
         flows.begin(second(5), 100.0, &[store.into()], 3);
-        flows.settle(second(5));
+        flows.share_out_again(second(5));
         // 150 at 30, 350 and 100 at 35 per second.
         assert_eq!(flows.complete(second(5)), None);
         let due = flows.next_due().unwrap();
         assert!((due.seconds() - (5.0 + 100.0 / 35.0)).abs() < 1e-6, "{due:?}");
         assert_eq!(flows.complete(due), Some(3));
-        flows.settle(due);
+        flows.share_out_again(due);
         assert_eq!(flows.next_due(), Some(second(10)));
         assert_eq!(flows.complete(second(10)), Some(1));
-        flows.settle(second(10));
+        flows.share_out_again(second(10));
         let left = 350.0 - 100.0 - (10.0 - due.seconds()) * 70.0;
         let due = flows.next_due().unwrap();
         assert!((due.seconds() - (10.0 + left / 100.0)).abs() < 1e-6, "{due:?}");

@@ -10,7 +10,7 @@
 //! clock or a random source, starts a thread, or depends on hash order. The
 //! same seed gives the same run, event by event ([`Figures::trace`]).
 
-mod agenda;
+mod event_queue;
 mod figures;
 mod flow;
 mod ledger;

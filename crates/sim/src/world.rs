@@ -25,7 +25,7 @@ pub(crate) use connections::Way;
 pub(crate) use dispatcher::Inbound;
 pub(crate) use transfer::{Failure, TransferId};
 
-use crate::agenda::{Agenda, Event};
+use crate::event_queue::{Event, EventQueue};
 use crate::figures::{Count, Disks, Figures, Sample, Series, Spans};
 use crate::ledger::Ledger;
 use crate::rng::{Rng, fraction_of};
@@ -88,7 +88,7 @@ pub fn run_watched(
 struct World<'a> {
     scenario: &'a Scenario,
     seed: u64,
-    agenda: Agenda,
+    events: EventQueue,
     rng: Rng,
     dispatchers: Vec<Dispatching>,
     nodes: Vec<Node>,
@@ -160,7 +160,7 @@ impl<'a> World<'a> {
         World {
             scenario,
             seed,
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             rng: Rng::new(seed ^ SEED_FAULTS),
             dispatchers: (0..shares)
                 .map(|_| Dispatching::new(keeps_journal, scenario.results_bytes))
@@ -213,24 +213,24 @@ impl<'a> World<'a> {
         let groups = self.scenario.nodes.iter().filter(|_| self.scenario.provision.is_none());
         for group in groups {
             for _ in 0..group.count {
-                self.agenda.plan(group.from, Event::NodeConnects(number));
+                self.events.plan(group.from, Event::NodeConnects(number));
                 if let Some(until) = group.until {
-                    self.agenda.plan(until, Event::NodeKilled(number));
+                    self.events.plan(until, Event::NodeKilled(number));
                 }
                 number += 1;
             }
         }
         for client in 0..self.scenario.dispatchers {
-            self.agenda.plan(Nanos(0), Event::ClientConnects(client));
+            self.events.plan(Nanos(0), Event::ClientConnects(client));
         }
         self.plan_fault();
     }
 
     fn run(mut self, watch: &mut dyn FnMut(Standing)) -> Result<Figures, SimError> {
         while self.unfinished > 0 {
-            let Some(event) = self.agenda.next() else { return Err(self.unfinished()) };
-            let now = self.agenda.now;
-            if self.agenda.happened.is_multiple_of(WATCH_EVENTS) {
+            let Some(event) = self.events.next() else { return Err(self.unfinished()) };
+            let now = self.events.now;
+            if self.events.happened.is_multiple_of(WATCH_EVENTS) {
                 let (tasks, delivered) = (self.scenario.workload.tasks, self.state().delivered);
                 watch(Standing { at: now, tasks, delivered });
             }
@@ -243,9 +243,9 @@ impl<'a> World<'a> {
             if let Err(Broken(what)) = self.happen(event) {
                 return Err(SimError::Broken { at: now, seed: self.seed, what });
             }
-            self.settle_transfers();
+            self.share_out_transfers();
         }
-        let at = self.agenda.now;
+        let at = self.events.now;
         for (client, ledger) in self.ledgers.iter().enumerate() {
             ledger.complete().map_err(|what| SimError::Broken {
                 at,
@@ -313,7 +313,7 @@ impl<'a> World<'a> {
 
     fn state(&self) -> Sample {
         let mut state = Sample {
-            at: self.agenda.now,
+            at: self.events.now,
             running: self.measured.running,
             nodes: self.measured.nodes,
             busy_nodes: self.measured.busy_nodes,
@@ -332,13 +332,13 @@ impl<'a> World<'a> {
 
     fn sample(&mut self) {
         let state = self.state();
-        self.measured.series.take(self.agenda.now, state);
+        self.measured.series.take(self.events.now, state);
     }
 
     fn unfinished(&self) -> SimError {
         let state = self.state();
         SimError::Unfinished(Unfinished {
-            at: self.agenda.now,
+            at: self.events.now,
             tasks: self.scenario.workload.tasks,
             submitted: state.submitted,
             queued: state.queued,
@@ -384,7 +384,7 @@ impl<'a> World<'a> {
     }
 
     fn figures(mut self) -> Figures {
-        let end = self.measured.end.max(self.agenda.now);
+        let end = self.measured.end.max(self.events.now);
         let state = self.state();
         let (arrivals, ideal) = self.ideal();
         let makespan = end.since(self.scenario.workload.from);
@@ -393,7 +393,7 @@ impl<'a> World<'a> {
         let pages = pages.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let busiest = self.dispatchers.iter().map(|one| one.busy.0).max().unwrap_or(0);
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 1.0 };
-        let events = self.agenda.happened;
+        let events = self.events.happened;
         let provisioned = self.provisioned(end);
         let per_node = slots as f64 / self.scenario.nodes_count() as f64;
         self.sample();
@@ -442,7 +442,7 @@ impl<'a> World<'a> {
             disks: measured.disks,
             different_objects: measured.different,
             provisioned,
-            trace: self.agenda.trace,
+            trace: self.events.trace,
             series: measured.series.finish(end, state),
         }
     }

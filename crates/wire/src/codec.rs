@@ -14,12 +14,12 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes end in the middle.
-    #[error("the message ends in the middle")]
+    #[error("the message is incomplete")]
     Truncated,
     /// Another type or length stands where `expected` should.
     #[error("expected {expected}, {remaining} bytes before the message's end")]
     Unexpected {
-        /// What should stand there.
+        /// The expected type.
         expected: &'static str,
         /// Byte offset from the end of the input.
         remaining: usize,
@@ -145,7 +145,7 @@ impl<'a> Decoder<'a> {
     /// Reads the head of an array that must have `count` values.
     ///
     /// # Errors
-    /// It has another length, another type stands there, or the bytes end.
+    /// The array has another length, another type stands there, or the bytes end.
     pub fn array_of(&mut self, count: usize, expected: &'static str) -> Result<(), DecodeError> {
         if self.array()? == count { Ok(()) } else { Err(self.unexpected(expected)) }
     }
@@ -281,6 +281,9 @@ pub fn put_text(out: &mut Vec<u8>, text: &str) {
 
 /// A value that travels.
 pub trait Wire: Sized {
+    /// The fields of a struct, in the order in which they travel.
+    const FIELDS: &'static [&'static str] = &[];
+
     /// Appends this value.
     fn encode(&self, out: &mut Vec<u8>);
 
@@ -498,16 +501,16 @@ pub(crate) use wire_list;
 macro_rules! wire_struct {
     ($type:ty { $($field:ident),* $(,)? }) => {
         impl $crate::codec::Wire for $type {
+            const FIELDS: &'static [&'static str] = &[$(stringify!($field)),*];
+
             fn encode(&self, out: &mut Vec<u8>) {
-                const FIELDS: usize = [$(stringify!($field)),*].len();
-                $crate::codec::put_array(out, FIELDS);
+                $crate::codec::put_array(out, Self::FIELDS.len());
                 $($crate::codec::Wire::encode(&self.$field, out);)*
             }
             fn decode(
                 from: &mut $crate::codec::Decoder<'_>,
             ) -> Result<Self, $crate::codec::DecodeError> {
-                const FIELDS: usize = [$(stringify!($field)),*].len();
-                from.array_of(FIELDS, stringify!($type))?;
+                from.array_of(Self::FIELDS.len(), stringify!($type))?;
                 Ok(Self { $($field: $crate::codec::Wire::decode(from)?),* })
             }
         }
@@ -556,6 +559,26 @@ macro_rules! wire_enum {
     };
 }
 pub(crate) use wire_enum;
+
+/// An enum whose variants have no fields, as a number alone.
+macro_rules! wire_number {
+    ($type:ident { $($tag:literal => $variant:ident),* $(,)? }) => {
+        impl $crate::codec::Wire for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                $crate::codec::put_uint(out, match self { $($type::$variant => $tag),* });
+            }
+            fn decode(
+                from: &mut $crate::codec::Decoder<'_>,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                match from.uint()? {
+                    $($tag => Ok($type::$variant),)*
+                    tag => Err($crate::codec::DecodeError::UnknownTag { of: stringify!($type), tag }),
+                }
+            }
+        }
+    };
+}
+pub(crate) use wire_number;
 
 /// A column travels as two binaries: the strings, and their lengths as
 /// little-endian 32-bit integers.

@@ -35,10 +35,10 @@ wire_struct!(Command { argv, env, cwd, stdin, inputs, outputs, call });
 /// A function: what calls have in common, however many they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Function {
-    /// Which workers can call it: `python`, or another language that executors
-    /// were told of.
+    /// The language of workers that can call it: `python`, or another that
+    /// executors were started with.
     pub language: String,
-    /// Which it is, in words of its language: `module:qualname` for Python.
+    /// The function's name in its language: `module:qualname` for Python.
     pub name: Vec<u8>,
     /// The code that defines it, in a form that its workers know; empty if
     /// they find it by its name alone. Stands in a template, so that it
@@ -51,7 +51,7 @@ wire_struct!(Function { language, name, code });
 /// A call of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Call {
-    /// What is called.
+    /// The function that is called.
     pub function: Arc<Function>,
     /// The arguments, in a form that the function's workers know (see
     /// `docs/workers.md`); if empty, the arguments are [`Command::argv`], as
@@ -60,7 +60,7 @@ pub struct Call {
 }
 wire_struct!(Call { function, payload });
 
-/// Which part of a value a placeholder stands for, as in GNU parallel.
+/// The part of a value that a placeholder stands for, as in GNU parallel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// `{}`: the whole value.
@@ -114,9 +114,9 @@ pub enum Piece {
     Literal(Vec<u8>),
     /// The value of a source (from 0), in a form.
     Value {
-        /// Which source.
+        /// The source.
         source: u32,
-        /// Which part of its value.
+        /// The part of its value.
         form: Form,
     },
     /// `{#}`: the task's number, from 1.
@@ -149,7 +149,7 @@ pub struct CommandTemplate {
 wire_struct!(CommandTemplate { argv, env, cwd, stdin, inputs, outputs, call });
 wire_list!(Piece, Vec<Piece>, (Vec<u8>, Vec<Piece>));
 
-/// What the tasks of a submission share.
+/// The part of their commands that the tasks of a submission share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Template {
     /// One command with placeholders; rows hold the values.
@@ -162,7 +162,7 @@ pub enum Template {
 wire_enum!(Template { 0 => Command(command), 1 => Each, 2 => Calls(command) });
 
 impl Template {
-    /// What all tasks call, if they call one function alike.
+    /// The call of all tasks, if they call one function alike.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match self {

@@ -2,14 +2,14 @@
 //! it raises [`crate::message::PROTOCOL_VERSION`].
 
 use crate::codec::{
-    DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_struct,
+    DecodeError, Decoder, Wire, put_array, put_uint, wire_enum, wire_list, wire_number, wire_struct,
 };
 use falkon_core::data::declared::{
     AssignedData, DataOrder, Declared, Lists, Located, Peer, Serving,
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
-use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOptions};
+use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption, PolicyOptions};
 use falkon_core::dispatch::{
     Access, AccessError, Assigned, Attempts, BatchId, Delivery, FoundObject, Held, HolderStatus,
     InstanceOptions, Join, Keep, Lease, ObjectStatus, Order, Page, PagePlace, PagedOutput, Prepare,
@@ -20,7 +20,7 @@ use falkon_core::result::{
 };
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission,
-    SubmissionError, TaskClass, TaskId, Time,
+    SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 
 macro_rules! wire_newtype {
@@ -38,20 +38,8 @@ macro_rules! wire_newtype {
 wire_newtype!(AllocationId, InstanceId, TaskId, ExecutorId, Time, BatchId, ObjectId);
 
 wire_enum!(Kind { 0 => Process, 1 => Noop, 2 => Sleep, 3 => Function });
-wire_struct!(Resources { cpus_milli, gpus, memory_bytes, custom });
-wire_struct!(TaskClass {
-    kind,
-    resources,
-    priority,
-    retries,
-    timeout_micros,
-    estimate_micros,
-    replicas
-});
-wire_struct!(Range { start, step, count });
+falkon_core::submission_structs!(wire_struct);
 wire_enum!(Rows { 0 => Computed { factors, offset }, 1 => Packed(packed) });
-wire_struct!(After { offset, tasks, takes });
-wire_struct!(Submission { count, template, rows, classes, class_runs, names, after, data });
 wire_enum!(Outcome {
     0 => Exit(code),
     1 => Signal(signal),
@@ -85,7 +73,6 @@ wire_enum!(Stream { 0 => Stdout, 1 => Stderr });
 wire_struct!(Object { id, url, version, size });
 wire_struct!(Sources { peers, store, coming });
 wire_enum!(Lists { 0 => Same(items), 1 => Each { items, ends } });
-wire_struct!(Declared { objects, inputs, outputs });
 wire_struct!(Located { object, sources });
 wire_struct!(AssignedData { objects, inputs, outputs });
 wire_struct!(Serving { address, fingerprint });
@@ -124,7 +111,7 @@ wire_struct!(Finished {
     ended,
     detail,
 });
-wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled, remade });
+wire_struct!(Counts { total, waiting, ready, dispatched, done, failed, cancelled, recomputed });
 wire_enum!(PolicyName {
     0 => FirstAvailable,
     1 => FirstCacheAvailable,
@@ -179,7 +166,7 @@ wire_enum!(Record {
     7 => ExecutorSeen { executor, incarnation, name },
     8 => ExecutorGone { incarnation },
     9 => Restored { instance, total, forgotten, finished, failed, ended },
-    10 => Remade { instance, task, times },
+    10 => Recomputed { instance, task, times },
     11 => Values { instance, tasks, values },
     12 => Paged { instance, pages },
     13 => Expired { instance, at },
@@ -231,108 +218,66 @@ wire_list!(
     Access,
 );
 
-/// Options that not every policy looks at. The peer names one by its place
-/// here.
-const POLICY_OPTIONS: [&str; 3] = ["window", "utilization_threshold", "replication_max"];
+wire_number!(PolicyOption {
+    0 => Window,
+    1 => UtilizationThreshold,
+    2 => ReplicationMax,
+});
+wire_enum!(PolicyError {
+    0 => Unknown(name),
+    1 => Threshold { milli },
+    2 => NotWith { option, policy },
+});
 
-impl Wire for PolicyError {
-    fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            PolicyError::Unknown(name) => {
-                put_array(out, 2);
-                put_uint(out, 0);
-                name.encode(out);
-            }
-            PolicyError::Threshold { milli } => {
-                put_array(out, 2);
-                put_uint(out, 1);
-                milli.encode(out);
-            }
-            PolicyError::NotWith { option, policy } => {
-                put_array(out, 3);
-                put_uint(out, 2);
-                let place = POLICY_OPTIONS.iter().position(|known| known == option);
-                put_uint(out, place.unwrap_or(0) as u64);
-                policy.encode(out);
-            }
-        }
-    }
+wire_number!(SubmissionPart {
+    0 => Rows,
+    1 => ClassedTasks,
+    2 => Names,
+    3 => RowColumn,
+    4 => ClassRun,
+    5 => NameColumn,
+    6 => DependencyOffset,
+    7 => DependencyOnItself,
+    8 => CustomResources,
+    9 => DataObjects,
+    10 => ValuesToTake,
+    11 => Tasks,
+    12 => Ranges,
+    13 => ResourceName,
+    14 => TaskName,
+    15 => ObjectUrl,
+    16 => ObjectVersion,
+    17 => TaskWithData,
+});
 
-    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        let count = from.array()?;
-        match (from.uint()?, count) {
-            (0, 2) => Ok(PolicyError::Unknown(String::decode(from)?)),
-            (1, 2) => Ok(PolicyError::Threshold { milli: u32::decode(from)? }),
-            (2, 3) => {
-                let place = usize::try_from(from.uint()?).ok();
-                let option = place
-                    .and_then(|place| POLICY_OPTIONS.get(place).copied())
-                    .ok_or(DecodeError::Invalid("policy option"))?;
-                Ok(PolicyError::NotWith { option, policy: PolicyName::decode(from)? })
-            }
-            (0..=2, _) => Err(DecodeError::Invalid("PolicyError")),
-            (tag, _) => Err(DecodeError::UnknownTag { of: "policy error", tag }),
-        }
-    }
-}
-
-/// What is malformed or miscounted, of the parts a submission has. The peer
-/// names the part by its place here.
-const SUBMISSION_PARTS: [&str; 18] = [
-    "rows",
-    "classed tasks",
-    "names",
-    "row column",
-    "class run",
-    "name column",
-    "dependency offset",
-    "dependency of a task on itself",
-    "list of custom resources",
-    "list of data objects",
-    "list of values to take",
-    "list of tasks",
-    "list of ranges",
-    "name of a resource",
-    "name of a task",
-    "URL of a data object",
-    "version of a data object",
-    "task with its data objects",
-];
-
+/// All errors are arrays of four numbers, of which some need not all.
 impl Wire for SubmissionError {
     fn encode(&self, out: &mut Vec<u8>) {
-        let part =
-            |what: &str| SUBMISSION_PARTS.iter().position(|part| *part == what).unwrap_or(0) as u64;
-        put_array(out, 4);
-        let fields = match self {
-            SubmissionError::Empty => [0, 0, 0, 0],
-            SubmissionError::CountMismatch { what, expected, found } => {
-                [1, part(what), *expected, *found]
-            }
-            SubmissionError::Malformed(what) => [2, part(what), 0, 0],
-            SubmissionError::TooMany => [3, 0, 0, 0],
-            SubmissionError::TooLong { what, bytes, bytes_max } => {
-                [4, part(what), *bytes, *bytes_max]
-            }
+        let none = SubmissionPart::Rows;
+        let (tag, part, first, second): (u64, _, _, _) = match *self {
+            SubmissionError::Empty => (0, none, 0, 0),
+            SubmissionError::CountMismatch { what, expected, found } => (1, what, expected, found),
+            SubmissionError::Malformed(what) => (2, what, 0, 0),
+            SubmissionError::TooMany => (3, none, 0, 0),
+            SubmissionError::TooLong { what, bytes, bytes_max } => (4, what, bytes, bytes_max),
         };
-        for field in fields {
-            put_uint(out, field);
-        }
+        put_array(out, 4);
+        put_uint(out, tag);
+        part.encode(out);
+        put_uint(out, first);
+        put_uint(out, second);
     }
 
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         from.array_of(4, "a submission error")?;
-        let [tag, part, expected, found] = [from.uint()?, from.uint()?, from.uint()?, from.uint()?];
-        let what = usize::try_from(part)
-            .ok()
-            .and_then(|part| SUBMISSION_PARTS.get(part).copied())
-            .ok_or(DecodeError::Invalid("submission part"))?;
+        let (tag, what) = (from.uint()?, SubmissionPart::decode(from)?);
+        let (first, second) = (from.uint()?, from.uint()?);
         match tag {
             0 => Ok(SubmissionError::Empty),
-            1 => Ok(SubmissionError::CountMismatch { what, expected, found }),
+            1 => Ok(SubmissionError::CountMismatch { what, expected: first, found: second }),
             2 => Ok(SubmissionError::Malformed(what)),
             3 => Ok(SubmissionError::TooMany),
-            4 => Ok(SubmissionError::TooLong { what, bytes: expected, bytes_max: found }),
+            4 => Ok(SubmissionError::TooLong { what, bytes: first, bytes_max: second }),
             tag => Err(DecodeError::UnknownTag { of: "submission error", tag }),
         }
     }

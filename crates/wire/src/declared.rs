@@ -1,4 +1,4 @@
-//! What a task declares that it reads and writes, as text.
+//! Inputs and outputs that a task declares, as text.
 //!
 //! A declaration is a file, which a task finds or leaves where it is, or a
 //! data object under a name: `NAME=SOURCE`, which is brought to where the task
@@ -15,7 +15,7 @@ pub enum Declared<'a> {
     File(&'a [u8]),
     /// A data object.
     Object {
-        /// Its path in the task's sandbox.
+        /// The object's path in the task's sandbox.
         name: &'a [u8],
         /// Where it comes from or goes to: a path, an address, `cache:KEY`.
         source: &'a [u8],

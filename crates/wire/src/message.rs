@@ -1,4 +1,4 @@
-//! What travels over a connection, once the handshake has said who is who.
+//! Messages of a connection after its handshake.
 //!
 //! A connection carries frames; a frame carries one message. Requests carry a
 //! number that comes back in the answer; a client may have many under way.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Both sides must speak the same version. A journal holds the same values, so
 /// its format version goes with this one.
-pub const PROTOCOL_VERSION: u16 = 7;
+pub const PROTOCOL_VERSION: u16 = 8;
 
 /// From a client to a dispatcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub enum FromClient {
     Seal {
         /// Comes back in the answer.
         request: u64,
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
     },
     /// Send results as they come. Answer: [`ToClient::Done`], then
@@ -56,14 +56,14 @@ pub enum FromClient {
     Subscribe {
         /// Comes back in the answer.
         request: u64,
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// How many task results the client has already.
         from: u64,
     },
     /// These results are safe with the client. No answer.
     Acknowledge {
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// How many task results, from the first.
         upto: u64,
@@ -72,9 +72,9 @@ pub enum FromClient {
     Cancel {
         /// Comes back in the answer.
         request: u64,
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
-        /// Which tasks.
+        /// The tasks.
         selection: Selection,
     },
     /// Forget an instance, its tasks and its results. Answer:
@@ -82,7 +82,7 @@ pub enum FromClient {
     Destroy {
         /// Comes back in the answer.
         request: u64,
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
     },
     /// Ask how things are. Answer: [`ToClient::Status`].
@@ -99,7 +99,7 @@ pub enum FromClient {
     Tasks {
         /// Comes back in the answer.
         request: u64,
-        /// Which instance.
+        /// The instance.
         instance: InstanceId,
         /// The first task asked for.
         first: TaskId,
@@ -131,18 +131,18 @@ pub enum FromClient {
         request: u64,
         /// Only among those of this instance.
         instance: Option<InstanceId>,
-        /// Its URL, or its id in hexadecimal digits.
+        /// The object's URL, or its id in hexadecimal digits.
         name: String,
     },
     /// Ask whom to go to with a data object. Answer: [`ToClient::Reached`].
     Reach {
         /// Comes back in the answer.
         request: u64,
-        /// Whose object it is.
+        /// The instance whose tasks read or write the object.
         instance: Option<InstanceId>,
         /// The object.
         object: Object,
-        /// What for.
+        /// The purpose.
         purpose: Purpose,
     },
     /// Ask whom to go to for all that a task wrote, if its executor keeps it.
@@ -150,11 +150,11 @@ pub enum FromClient {
     ReachOutput {
         /// Comes back in the answer.
         request: u64,
-        /// Whose task.
+        /// The task's instance.
         instance: InstanceId,
         /// The task.
         task: TaskId,
-        /// Which of its streams.
+        /// The stream.
         stream: Stream,
     },
     /// Ask something of the provisioner. Answer: [`ToClient::Provision`] or
@@ -221,12 +221,12 @@ pub enum ToClient {
         /// How many.
         count: u64,
     },
-    /// It is done.
+    /// The request was carried out.
     Done {
         /// Of the question.
         request: u64,
     },
-    /// It is not.
+    /// The request was refused.
     Refused {
         /// Of the question.
         request: u64,
@@ -242,7 +242,7 @@ pub enum ToClient {
         /// The dispatcher and what it has.
         status: Status,
     },
-    /// What tasks are.
+    /// Descriptions of tasks.
     Tasks {
         /// Of the question.
         request: u64,
@@ -255,7 +255,7 @@ pub enum ToClient {
         /// Its number.
         instance: InstanceId,
     },
-    /// Which data objects there are.
+    /// Data objects.
     Objects {
         /// Of the question.
         request: u64,
@@ -275,7 +275,7 @@ pub enum ToClient {
     Reached {
         /// Of the question.
         request: u64,
-        /// What to prove oneself with there.
+        /// The proof to present there.
         ticket: Ticket,
         /// To whom, in this order.
         access: Vec<Access>,
@@ -284,13 +284,12 @@ pub enum ToClient {
     Provision {
         /// Of the question.
         request: u64,
-        /// It and what it has.
+        /// The provisioner's status.
         status: ProvisionStatus,
     },
 }
 
-/// What somebody proves to an executor that he may do something with one data
-/// object.
+/// The proof, to an executor, of the right to do something with one data object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ticket {
     /// By which the executor knows it.
@@ -365,7 +364,7 @@ pub enum Refusal {
     /// The answer is longer than a message.
     #[error("the answer is {bytes} bytes and cannot be sent; ask for less at a time")]
     TooLong {
-        /// Its length.
+        /// The answer's length.
         bytes: u64,
     },
     /// The request cannot be read; why. Requests before and after it are not
@@ -403,11 +402,11 @@ pub struct Status {
     pub version: String,
     /// When it started, in microseconds since the Unix epoch.
     pub started: Time,
-    /// Its clock now.
+    /// The dispatcher's clock now.
     pub now: Time,
-    /// Its instances, or the one asked for.
+    /// The dispatcher's instances, or the one asked for.
     pub instances: Vec<InstanceStatus>,
-    /// Its executors.
+    /// The dispatcher's executors.
     pub executors: Vec<ExecutorStatus>,
     /// Nodes that are to come of its provisioner's queues.
     pub coming: Vec<Coming>,
@@ -422,7 +421,7 @@ wire_struct!(Status { version, started, now, instances, executors, coming, next 
 pub struct InstanceStatus {
     /// Its number.
     pub id: u64,
-    /// Its name, if it was given one.
+    /// The instance's name, if it was given one.
     pub name: String,
     /// When it was created.
     pub created: Time,
@@ -434,7 +433,7 @@ pub struct InstanceStatus {
     pub counts: Counts,
     /// How many of those that are dispatched run: the others were sent ahead.
     pub running: u64,
-    /// It takes no more tasks.
+    /// The instance takes no more tasks.
     pub sealed: bool,
     /// Every task has ended.
     pub complete: bool,
@@ -448,7 +447,7 @@ pub struct InstanceStatus {
     pub stored_bytes: u64,
     /// Nothing is dispatched until results are fetched.
     pub clogged: bool,
-    /// What ready tasks need that no executor offers, and how many need it.
+    /// Needs of ready tasks that no executor offers, and how many tasks have each.
     pub unschedulable: Vec<(Resources, u64)>,
     /// For how long ready tasks are expected to run, in microseconds, before
     /// whose end every executor leaves that could run them, and how many wait.
@@ -480,9 +479,9 @@ pub struct ExecutorStatus {
     pub id: ExecutorId,
     /// Its name.
     pub name: String,
-    /// What it offers.
+    /// The resources that it offers.
     pub capacity: Resources,
-    /// What is free of it.
+    /// The resources that are free.
     pub free: Resources,
     /// Tasks it has.
     pub tasks: u64,
@@ -492,7 +491,7 @@ pub struct ExecutorStatus {
     pub connected: bool,
     /// Until when it is left alone because it could not start its tasks.
     pub suspended_until: Option<Time>,
-    /// Its cache, if it has one.
+    /// The executor's cache, if it has one.
     pub cache: Option<CacheStatus>,
 }
 wire_struct!(ExecutorStatus {
@@ -527,7 +526,7 @@ pub struct TaskInfo {
     /// `waiting`, `ready`, `sent` (to an executor ahead of time), `running`,
     /// `done`, `failed` or `cancelled`; `ended` if nothing more is known.
     pub state: String,
-    /// Its command line, if it is still known.
+    /// The task's command line, if it is still known.
     pub argv: Vec<Vec<u8>>,
     /// The name of the executor that has it, or had it last.
     pub executor: Option<String>,
@@ -559,7 +558,7 @@ pub enum ToExecutor {
         /// dispatcher has only executors of its own process.
         peer_secret: Option<Hidden<[u8; 32]>>,
     },
-    /// What to do.
+    /// The order.
     Order(Order),
     /// The executor is not taken in, and would not be if it came again. The
     /// last message.

@@ -1,9 +1,9 @@
-//! What clients and a dispatcher say about provisioning.
+//! Messages about provisioning between clients and a dispatcher.
 
 use crate::codec::{wire_enum, wire_list, wire_struct};
 use falkon_core::task::{AllocationId, Resources, Time};
 
-/// What a client wants of the provisioner.
+/// A client's request to the provisioner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProvisionAsk {
     /// How things are, with the last lines of the log and what would be asked
@@ -17,9 +17,9 @@ pub enum ProvisionAsk {
     /// Add a queue. All others are answered with
     /// [`ToClient::Done`](crate::message::ToClient).
     Add {
-        /// What it is to be called.
+        /// The queue's name.
         name: String,
-        /// What it is like: the text of a queue's file.
+        /// The text of a queue's file.
         config: String,
     },
     /// Ask nothing more of a queue.
@@ -65,11 +65,11 @@ wire_enum!(ProvisionAsk {
 /// The provisioner and what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProvisionStatus {
-    /// Its clock now.
+    /// The dispatcher's clock now.
     pub now: Time,
-    /// Its queues, in the order in which they are asked.
+    /// The queues, in the order in which they are asked.
     pub queues: Vec<QueueStatus>,
-    /// Their allocations.
+    /// The queues' allocations.
     pub allocations: Vec<AllocationStatus>,
     /// The last decisions, the oldest first.
     pub log: Vec<ProvisionLine>,
@@ -83,11 +83,11 @@ pub struct QueueStatus {
     pub name: String,
     /// The kind of its scheduler.
     pub kind: String,
-    /// What it is like: the text of a queue's file.
+    /// The text of a queue's file.
     pub config: String,
     /// Nothing is asked of it; what the scheduler said, if that is why.
     pub paused: Option<String>,
-    /// It is being given up.
+    /// The queue is being given up.
     pub removing: bool,
     /// Whether the scheduler has ever answered.
     pub known: bool,
@@ -105,7 +105,7 @@ pub struct QueueStatus {
     pub executors_max: u64,
     /// Nodes that there are for all its jobs, if the scheduler says so.
     pub size: Option<u64>,
-    /// What a node is taken to offer.
+    /// The resources that a node is expected to offer.
     pub node: Resources,
     /// Nodes of each request that would be made now.
     pub requests: Vec<u64>,
@@ -137,11 +137,11 @@ wire_struct!(QueueStatus {
 /// An allocation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationStatus {
-    /// Its number.
+    /// The allocation's number.
     pub id: AllocationId,
-    /// Its queue.
+    /// The queue it came from.
     pub queue: String,
-    /// Its nodes.
+    /// How many nodes it has.
     pub nodes: u64,
     /// The scheduler's name for its job, if it is known.
     pub job: Option<String>,
@@ -154,9 +154,9 @@ pub struct AllocationStatus {
     pub asked: Time,
     /// When it was started.
     pub started: Option<Time>,
-    /// Its executors that are there.
+    /// Executors of it that are connected.
     pub executors: u64,
-    /// It is being given back.
+    /// The allocation is being given back.
     pub ending: bool,
     /// Somebody asked for it, whatever the demand.
     pub fixed: bool,

@@ -10,8 +10,8 @@ use crate::results::staged::bytes_text;
 use clap::Args;
 use falkon_core::data::object::CONTENT_PREFIX;
 use falkon_core::dispatch::{FoundObject, HolderStatus};
-use falkon_node::client::Client;
-use falkon_node::store::{StoreUrl, Stores};
+use falkon_data::store::{StoreUrl, Stores};
+use falkon_net::client::Client;
 use serde::Serialize;
 
 /// `falkon data where`
@@ -65,7 +65,7 @@ pub(super) fn locate(args: &WhereArgs) -> Exit {
     })
 }
 
-/// What a name means, to the dispatcher.
+/// The objects that a name stands for, at the dispatcher.
 pub(super) async fn find(caches: &Caches, name: &str) -> Result<Vec<FoundObject>, Exit> {
     let asked = dispatcher_name(name).map_err(Exit::usage)?;
     caches.client.find(caches.instance, &asked).await.map_err(Exit::client)
@@ -75,8 +75,8 @@ pub(super) fn unknown(name: &str) -> Exit {
     Exit::usage(format!("no executor holds {name}, and no task waits for it"))
 }
 
-/// The one object that a name means: if there are several versions of a source,
-/// the one that is there now.
+/// The one object that a name stands for: if there are several versions of a
+/// source, the present one.
 pub(super) async fn find_one(caches: &Caches, name: &str) -> Result<FoundObject, Exit> {
     let mut found = find(caches, name).await?;
     found.retain(|found| found.object.holders > 0);
@@ -100,11 +100,11 @@ pub(super) async fn find_one(caches: &Caches, name: &str) -> Result<FoundObject,
     }
 }
 
-/// The versions of objects that a plan reads and that somebody has put into
-/// caches before.
+/// The versions of objects that a plan reads and that were put into caches
+/// before.
 ///
 /// # Errors
-/// One is not there; this says which.
+/// One of them does not exist; the error names it.
 pub(crate) async fn held_versions(
     client: &Client,
     urls: impl Iterator<Item = &[u8]>,

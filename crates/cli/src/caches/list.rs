@@ -17,11 +17,11 @@ use std::fmt::Write;
 pub(super) struct ListArgs {
     #[command(flatten)]
     asking: Asking,
-    /// Only objects whose URL begins so; with * ? [ ] those that it matches as
-    /// a whole, where * stands for slashes too
+    /// Only objects whose URL begins with PATTERN; with * ? [ ] it must match the whole URL,
+    /// and * matches slashes too
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Only what this executor holds: its name or number
+    /// Only objects that this executor holds: its name or number
     #[arg(long, value_name = "NAME")]
     executor: Option<String>,
     /// Print a line of JSON per object
@@ -29,7 +29,7 @@ pub(super) struct ListArgs {
     json: bool,
 }
 
-/// What is listed, in all.
+/// The totals of a list.
 #[derive(Debug, Default)]
 struct Totals {
     objects: u64,
@@ -111,7 +111,7 @@ async fn list_from(args: &ListArgs, caches: &Caches) -> Result<Exit, Exit> {
     };
     let pattern = absolute_pattern(args.pattern.as_deref().unwrap_or_default());
     let is_glob = is_pattern(pattern.as_bytes());
-    // As much of it as stands for itself; a backslash may.
+    // The longest literal beginning of the pattern, without a backslash.
     let literal = pattern.find(['*', '?', '[', '\\']).filter(|_| is_glob);
     let prefix = &pattern[..literal.unwrap_or(pattern.len())];
     let is_meant =
@@ -165,7 +165,7 @@ fn row(object: &ObjectStatus) -> String {
     format!("{} {size:>10} {held:>5} {:>8}  {url}\n", object.id, object.waiting)
 }
 
-/// The number of an executor that somebody names.
+/// The number of an executor with this name.
 async fn executor_called(caches: &Caches, name: &str) -> Result<ExecutorId, Exit> {
     let status = caches.client.status(caches.instance).await.map_err(Exit::client)?;
     let mut named = status.executors.iter().filter(|executor| executor.name == name);

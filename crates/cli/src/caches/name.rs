@@ -1,14 +1,14 @@
 //! How people name data objects.
 
 use falkon_core::data::object::ObjectId;
-use falkon_node::store::{StoreUrl, UrlError};
+use falkon_data::store::{StoreUrl, UrlError};
 use falkon_wire::declared::CACHE_SCHEME;
 use std::path::Path;
 
 /// An object as a command line names it: as dispatchers know it, if they do.
 ///
 /// # Errors
-/// It is no id, key, path or URL.
+/// The text is no id, key, path or URL.
 pub(super) fn dispatcher_name(text: &str) -> Result<String, UrlError> {
     if ObjectId::parse(text).is_some() || text.as_bytes().starts_with(CACHE_SCHEME) {
         return Ok(text.to_owned());

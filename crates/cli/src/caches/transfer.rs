@@ -15,8 +15,8 @@ use clap::Args;
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::{Access, FoundObject, Purpose};
 use falkon_core::task::ExecutorId;
-use falkon_node::object::object_id;
-use falkon_node::peer::{Peer, PeerError, VisitError, Visitor};
+use falkon_data::peer::{Peer, PeerError, VisitError, Visitor};
+use falkon_net::ids::object_id;
 use falkon_wire::declared::CACHE_SCHEME;
 use serde::Serialize;
 use std::fs::File;
@@ -30,8 +30,7 @@ pub(super) struct PutArgs {
     /// Files
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// What tasks name it by, as cache:KEY; for one file [default: its name
-    /// without folders]
+    /// KEY of cache:KEY; for one file [default: its name without folders]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// On how many executors
@@ -58,7 +57,7 @@ pub(super) struct GetArgs {
     /// The object: a path, URL, cache:KEY, or an id as falkon data ls shows it
     #[arg(value_name = "OBJECT")]
     object: String,
-    /// Where it goes, whole or not at all; - is standard output, the default
+    /// Where it is written, whole or not at all; - is standard output, the default
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -71,7 +70,7 @@ pub(super) struct RemoveArgs {
     /// Objects: paths, URLs, cache:KEY, or ids as falkon data ls shows them
     #[arg(value_name = "OBJECT", required = true)]
     objects: Vec<String>,
-    /// Even if it is in no store and tasks that have not ended read it
+    /// Even if it is in no store and unfinished tasks read it
     #[arg(long)]
     force: bool,
 }
@@ -80,7 +79,7 @@ pub(super) fn put(args: &PutArgs) -> Exit {
     if args.key.is_some() && args.files.len() > 1 {
         return Exit::usage("--key names one file, and there are several: leave it out");
     }
-    // It is for all who may submit, and so of no instance.
+    // The object is for all who may submit, and so of no instance.
     let asking = Asking { access: args.access.clone(), instance: None };
     asking.ask(async |caches: &Caches| {
         for path in &args.files {
@@ -163,7 +162,7 @@ async fn put_one(caches: &Caches, path: &Path, key: &str, replicas: usize) -> Re
     }
     advise(is_far);
     Err(Exit::failure(match taken.len() {
-        0 => format!("no executor has taken {url}"),
+        0 => format!("no executor accepted {url}"),
         count => format!("{url} is on {count} of {replicas} executors"),
     }))
 }
@@ -172,13 +171,11 @@ fn is_unreached(error: &VisitError) -> bool {
     matches!(error, VisitError::Peer(PeerError::Unreachable { .. }))
 }
 
-/// Says what to do if executors that are there were not reached from here.
+/// Prints advice if existing executors were not reached from here.
 fn advise(is_far: bool) {
     if is_far {
-        say(
-            "what executors hold does not pass the dispatcher: run this where their addresses can \
-             be reached, such as the dispatcher's machine or one of theirs",
-        );
+        say("objects do not pass through the dispatcher: run this command where \
+             the executors' addresses can be reached, such as the dispatcher's machine or a node");
     }
 }
 
@@ -188,9 +185,9 @@ fn peer(access: &Access) -> Peer {
     Peer { address: access.serves.address.clone(), fingerprint }
 }
 
-/// Says what the dispatcher would not have done with an object.
-fn refused(name: &str, error: falkon_node::client::ClientError) -> Exit {
-    use falkon_node::client::ClientError;
+/// The error for an operation on an object that the dispatcher refused.
+fn refused(name: &str, error: falkon_net::client::ClientError) -> Exit {
+    use falkon_net::client::ClientError;
     use falkon_wire::message::Refusal;
     match error {
         ClientError::Refused(Refusal::Access(error)) => Exit::usage(format!("{name}: {error}")),
@@ -198,7 +195,7 @@ fn refused(name: &str, error: falkon_node::client::ClientError) -> Exit {
     }
 }
 
-/// What the dispatcher said an object is.
+/// The object that the dispatcher described.
 fn object_of(found: &FoundObject) -> Object {
     let object = &found.object;
     Object {
@@ -262,7 +259,7 @@ async fn remove_one(
         let result = match access.serves.address.is_empty() {
             true => Err("it is not connected, or cannot be reached".to_owned()),
             false => match visitor.drop_object(&peer(access)).await {
-                // It may be gone for other reasons.
+                // The object may be gone for other reasons.
                 Ok(()) | Err(VisitError::Gone) => Ok(()),
                 Err(error) => {
                     is_far |= is_unreached(&error);

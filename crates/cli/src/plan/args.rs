@@ -1,8 +1,8 @@
 //! The options that say what to run: shared by `falkon run` and
 //! `falkon submit`.
 
+use super::options::{CLASS_FIELDS, ClassOptions};
 use super::placeholder::has_value;
-use super::quantity::{cpus_milli, duration_micros, memory_bytes, resource};
 use super::source::range;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use falkon_core::task::Range;
@@ -10,23 +10,22 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// What to run, and how often.
+/// The tasks to run.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct PlanArgs {
     /// Where the values come from.
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
-    /// What every task gets.
+    /// Options of every task.
     #[command(flatten)]
     pub(crate) options: TaskOptions,
     /// Call a function instead of running a program: MODULE:FUNCTION, or
     /// FILE.py:FUNCTION
     ///
-    /// The words after `--` are its arguments, as texts. A worker process loads
-    /// the module once and makes many calls; modules are looked for in the
-    /// working directory as well. A FILE.py is shipped to where the calls are
-    /// made. With --json, results hold what was returned: `value`, or
-    /// `value_repr` if it cannot be written as JSON.
+    /// The words after `--` are its arguments, as strings. A worker process loads the module
+    /// once and runs many calls; it also looks for modules in the working directory. A FILE.py
+    /// is sent to the workers. With --json, results have the returned value: `value`, or
+    /// `value_repr` if JSON cannot represent it.
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) call: Option<String>,
     /// The language of --call, for which executors have a --worker
@@ -35,15 +34,13 @@ pub(crate) struct PlanArgs {
     pub(crate) language: Option<String>,
     /// The program to run and its arguments, or a builtin: @noop, @sleep SECONDS
     ///
-    /// Each combination of the sources' values is a task. In the arguments
-    /// (and in --env, --cwd, --stdin, --input, --output) these stand for the
-    /// value: {} all of it, {/} its base name, {.} without extension, {/.}
-    /// base name without extension, {//} its directory; {1}, {2/}, … for the
-    /// first, second, … of several sources; {#} is the task's number. Other
-    /// braces are plain text. If the program would not see any of them, not
-    /// even as a data object that it reads or writes (NAME=SOURCE), the values
-    /// are appended as its last arguments; not so with --shell, where only the
-    /// script itself can say where they stand.
+    /// Each combination of the sources' values is a task. In the arguments (and in --env,
+    /// --cwd, --stdin, --input, --unpack, --output) these stand for the value: {} all of it, {/} its base
+    /// name, {.} without extension, {/.} base name without extension, {//} its directory; {1},
+    /// {2/}, … for the first, second, … of several sources; {#} is the task's number. Other
+    /// braces are plain text. If neither the command nor a data object (NAME=SOURCE) uses any
+    /// of them, the values are appended as the last arguments; with --shell nothing is
+    /// appended.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -53,9 +50,9 @@ impl PlanArgs {
     /// and a placeholder asks for one. Otherwise standard input is somebody
     /// else's, such as the loop's in `while read x; do falkon run …; done`.
     pub(crate) fn wants_lines(&self) -> bool {
-        let TaskOptions { env, cwd, stdin, input, output, stage, .. } = &self.options;
+        let TaskOptions { env, cwd, stdin, input, unpack, output, stage, .. } = &self.options;
         let words = self.command.iter().chain(env).chain(cwd).chain(stdin).chain(input);
-        let mut words = words.chain(output);
+        let mut words = words.chain(unpack).chain(output);
         self.has_no_source() && !stage && words.any(|word| has_value(word.as_bytes()))
     }
 
@@ -105,9 +102,9 @@ impl Args for SourceArgs {
                     .long_help(
                         "A task per file. Names and patterns (*, ?, [a-z], and ** for any \
                          folders) up to the next option are one source; quote a pattern to have \
-                         it expanded here instead of by the shell. Several sources, of any kind, \
-                         combine: every value of one with every value of the others, the last \
-                         changing fastest.",
+                         it expanded by Falkon instead of by the shell. Several sources, of any \
+                         kind, combine: every value of one with every value of the others, the \
+                         last changing fastest.",
                     ),
             )
             .arg(
@@ -117,10 +114,10 @@ impl Args for SourceArgs {
                     .value_parser(value_parser!(OsString))
                     .help("A task per line of FILE (`-`: standard input)")
                     .long_help(
-                        "A task per line of FILE, taken exactly as it is but for its end (a \
-                         line feed, or carriage return and line feed); `-` is standard input. \
-                         Without any source, lines piped into standard input are one if the \
-                         command has a placeholder for them.",
+                        "A task per line of FILE, exactly as it is, without its end (a line feed, \
+                         or carriage return and line feed); `-` is standard input. Without any \
+                         source, lines piped into standard input are the source if the command \
+                         has a placeholder for them.",
                     ),
             )
             .arg(
@@ -133,7 +130,8 @@ impl Args for SourceArgs {
                     .long_help(
                         "A task per number from A to B, both included, in steps of STEP (1 by \
                          default): 1-100, 0-90:10, 10-1:-1, -5-5. Ranges cost nothing, whatever \
-                         their length. Numbers have no leading zeros: `seq -w` makes such lines.",
+                         their length. Numbers have no leading zeros: use lines of `seq -w` for \
+                         those.",
                     ),
             )
             .arg(
@@ -141,17 +139,17 @@ impl Args for SourceArgs {
                     .value_name("FILE")
                     .value_parser(value_parser!(PathBuf))
                     .help("A list of tasks, JSON Lines or TOML (`-`: standard input)")
-                    .long_help(
+                    .long_help(format!(
                         "A list of complete tasks: JSON Lines (one object per line) or TOML \
                          ([[task]] tables), told apart by the extension .toml or the contents; \
                          `-` is standard input. Fields: id, command (a program, or a list with \
                          its arguments), args, or for a function call (\"module:function\"), \
-                         args (any values), kwargs, language; shell, env, cwd, stdin, inputs, outputs, after \
-                         (ids), cpus, gpus, memory, resources, runtime_estimate, timeout, \
-                         retries, replicas, priority. A task runs after those it names in `after` and \
-                         those whose outputs are its inputs. Options of the command line are \
-                         defaults for the tasks.",
-                    ),
+                         args (any values), kwargs, language; shell, env, cwd, stdin, inputs, \
+                         unpack, outputs, after (ids), {}. A task runs after the tasks that it names in \
+                         `after` and those whose outputs are its inputs. Options of the command \
+                         line are defaults for the tasks.",
+                        CLASS_FIELDS.join(", ")
+                    )),
             )
             .arg(
                 source("workflow")
@@ -159,9 +157,9 @@ impl Args for SourceArgs {
                     .value_parser(value_parser!(PathBuf))
                     .help("A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON)")
                     .long_help(
-                        "A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON). Its commands run \
-                         in the file's folder unless --cwd says otherwise. Options of the \
-                         command line come before what the file recorded.",
+                        "A workflow in WfFormat 1.5 or 1.6 (WfCommons JSON). Its commands run in \
+                         the file's folder, or in that of --cwd. Options of the command line \
+                         override recorded values of the file.",
                     ),
             )
     }
@@ -200,45 +198,20 @@ impl FromArgMatches for SourceArgs {
     }
 }
 
-/// What every task gets, unless its entry in a task file says otherwise.
+/// Options of every task, unless its entry in a task file says otherwise.
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Tasks")]
 pub(crate) struct TaskOptions {
     /// Run the command in /bin/sh; placeholders are quoted
     ///
-    /// The command's words, joined by spaces, are a script. A placeholder
-    /// stands for exactly its value, whatever characters that has and whether
-    /// or not the script puts it between quotes; values never run as code.
+    /// The command's words, joined by spaces, are a script. A placeholder stands for exactly
+    /// its value, whatever characters the value has and whether or not the script quotes it;
+    /// values never run as code.
     #[arg(long)]
     pub(crate) shell: bool,
-    /// CPUs a task holds while it runs, also a fraction [default: 1]
-    #[arg(long, value_name = "N", value_parser = cpus_milli, allow_negative_numbers = true)]
-    pub(crate) cpus: Option<u32>,
-    /// GPUs a task holds while it runs [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) gpus: Option<u32>,
-    /// Memory a task holds while it runs, in bytes or as 512MiB, 2GiB
-    #[arg(long, value_name = "SIZE", value_parser = memory_bytes, allow_negative_numbers = true)]
-    pub(crate) memory: Option<u64>,
-    /// How much of a custom resource a task holds while it runs; may be repeated
-    #[arg(long, value_name = "NAME=COUNT", value_parser = resource)]
-    pub(crate) resource: Vec<(String, u64)>,
-    /// Kill and fail a task that runs longer: 30, 30s, 5m, 1h30m; 0 is no limit
-    #[arg(long, value_name = "TIME", value_parser = duration_micros, allow_negative_numbers = true)]
-    pub(crate) timeout: Option<u64>,
-    /// How many more times a task that failed is tried [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) retries: Option<u32>,
-    /// How many executors are to hold what a task leaves in caches (cache:KEY)
-    /// [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) replicas: Option<u32>,
-    /// Tasks with a higher number go first [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) priority: Option<i32>,
-    /// About how long a task runs (helps to spread tasks well)
-    #[arg(long, value_name = "TIME", value_parser = duration_micros, allow_negative_numbers = true)]
-    pub(crate) estimate: Option<u64>,
+    /// Options of the tasks' class.
+    #[command(flatten)]
+    pub(crate) class: ClassOptions,
     /// Set a variable in the tasks' environment; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<OsString>,
@@ -251,33 +224,39 @@ pub(crate) struct TaskOptions {
     /// Whether tasks may read what is in caches already, by its key.
     #[arg(skip)]
     pub(crate) reads_held: bool,
-    /// File that a task reads as standard input [default: nothing]
+    /// File that a task reads as standard input [default: empty]
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin: Option<OsString>,
-    /// Bring the files of --each to where their tasks run
+    /// Stage the files of --each where their tasks run
     ///
-    /// Each file is a data object, found under its base name in the task's own
-    /// directory; {} stands for that name, in the command and in --output. The
-    /// same as --input {/}={} and {/} in the place of {}.
+    /// Each file is a data object, found under its base name in the task's own directory; {}
+    /// stands for that name, in the command and in --output. The same as --input {/}={} with
+    /// {/} in place of {}.
     #[arg(long)]
     pub(crate) stage: bool,
     /// What a task reads: a file, or NAME=SOURCE; may be repeated
     ///
-    /// A file must be there before the task starts. NAME=SOURCE is a data
-    /// object: it is brought to the machine where the task runs, once for all
-    /// tasks there, and stands under NAME, read-only, in a directory of the
-    /// task's own, in which it then runs. SOURCE is a path, an address
-    /// (http://, https://, s3://), or cache:KEY for what another task wrote as
-    /// NAME=cache:KEY. (A file whose path has a = is written as ./a=b.) A task
-    /// that reads what another writes runs after it.
+    /// A file must exist before the task starts. NAME=SOURCE is a data object: it is copied to
+    /// the machine where the task runs, once for all tasks there, and is a read-only file NAME
+    /// in a directory of the task's own, in which the task runs. SOURCE is a path, an address
+    /// (http://, https://, s3://), or cache:KEY for an object that another task writes as
+    /// NAME=cache:KEY. (Write ./a=b for a file whose path has a =.) A task that reads what
+    /// another writes runs after it.
     #[arg(long, value_name = "FILE|NAME=SOURCE")]
     pub(crate) input: Vec<OsString>,
+    /// An archive that a task finds unpacked: NAME=ARCHIVE; may be repeated
+    ///
+    /// ARCHIVE is a data object (see --input): a .tar, .tar.gz or .tar.zst. It is brought to
+    /// each machine once and unpacked there once, for all tasks; NAME in a task's own directory
+    /// leads to it, and nobody may write there. An environment that conda-pack has packed is
+    /// told its place (bin/conda-unpack); one of venv-pack needs nothing.
+    #[arg(long, value_name = "NAME=ARCHIVE")]
+    pub(crate) unpack: Vec<OsString>,
     /// What a task writes: a file, or NAME=TARGET; may be repeated
     ///
-    /// It must be there after the task ended well. NAME=TARGET is a data
-    /// object: NAME is copied from the task's directory to TARGET, a path or
-    /// s3:// address; NAME=cache:KEY stays in the caches of executors, for
-    /// tasks that read it.
+    /// The file must exist after the task has succeeded. NAME=TARGET is a data object: NAME is
+    /// copied from the task's directory to TARGET, a path or s3:// address; NAME=cache:KEY
+    /// stays in the caches of executors, for tasks that read it.
     #[arg(long, value_name = "FILE|NAME=TARGET")]
     pub(crate) output: Vec<OsString>,
 }
@@ -286,6 +265,7 @@ pub(crate) struct TaskOptions {
 mod tests {
     use super::*;
     use clap::Parser;
+    use falkon_core::task::TaskClass;
     use std::os::unix::ffi::OsStringExt;
 
     #[derive(Parser, Debug)]
@@ -337,7 +317,9 @@ mod tests {
             ]
         );
         assert_eq!(args.command, ["cmd", "--each", "x"]);
-        assert_eq!(args.options.cpus, Some(500));
+        let mut class = TaskClass::default();
+        args.options.class.put(&mut class);
+        assert_eq!(class.resources.cpus_milli, 500);
     }
 
     #[test]
@@ -353,7 +335,9 @@ mod tests {
             let text = parse(words).unwrap_err().to_string();
             assert!(text.contains(part), "{text}");
         }
-        assert_eq!(parse(&["--priority", "-5"]).unwrap().options.priority, Some(-5));
+        let mut class = TaskClass::default();
+        parse(&["--priority", "-5"]).unwrap().options.class.put(&mut class);
+        assert_eq!(class.priority, -5);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn function(args: &PlanArgs) -> Result<Option<Arc<Function>>, PlanErr
 /// A function by its name alone.
 ///
 /// # Errors
-/// It names none.
+/// The text names no function.
 pub(crate) fn named(language: &str, text: &str) -> Result<Function, PlanError> {
     let whole = match language {
         LANGUAGE_DEFAULT => text

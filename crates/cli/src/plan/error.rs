@@ -1,10 +1,14 @@
 //! Why a command line cannot be turned into tasks.
 
-use super::graph::GraphError;
-use super::objects::ObjectError;
-use super::product::OUTPUT_TASKS_MAX;
-use super::source::VALUE_BYTES_MAX;
-use super::workflow::WorkflowError;
+mod graph;
+mod object;
+mod workflow;
+
+pub(crate) use graph::GraphError;
+pub(crate) use object::ObjectError;
+pub(crate) use workflow::WorkflowError;
+
+use super::limits::{OUTPUT_TASKS_MAX, VALUE_BYTES_MAX};
 use std::fmt;
 use std::io;
 
@@ -32,7 +36,7 @@ pub(crate) enum PlanError {
     ListExcludes {
         /// `--tasks` or `--workflow`.
         list: &'static str,
-        /// What stands beside it.
+        /// The option or argument beside it.
         other: &'static str,
     },
     /// Two sources read standard input.
@@ -50,7 +54,7 @@ pub(crate) enum PlanError {
         if *.maybe_command { " (the command to run goes after `--`)" } else { "" }
     )]
     NoSuchFile {
-        /// Its name.
+        /// The name.
         path: String,
         /// No command was given, so it may have been meant as one.
         maybe_command: bool,
@@ -58,21 +62,21 @@ pub(crate) enum PlanError {
     /// A file cannot be opened or read.
     #[error("cannot read `{path}`: {source}")]
     Read {
-        /// Its name.
+        /// The name.
         path: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A folder where a file is expected.
     #[error("`{path}` is a directory, but a file is expected")]
     Directory {
-        /// Its name.
+        /// The name.
         path: String,
     },
     /// A source or list without a value.
     #[error("there is nothing in {name}")]
     EmptySource {
-        /// Its name.
+        /// The name.
         name: String,
     },
     /// A line with a NUL byte cannot be an argument.
@@ -118,7 +122,7 @@ pub(crate) enum PlanError {
     /// A placeholder names a source that is not there.
     #[error(fmt = write_no_such_source)]
     NoSuchSource {
-        /// As it was written.
+        /// The text as it was written.
         placeholder: String,
         /// How many there are.
         sources: usize,
@@ -129,7 +133,7 @@ pub(crate) enum PlanError {
          a variable first (value={placeholder})"
     )]
     HereDocument {
-        /// As it was written.
+        /// The text as it was written.
         placeholder: String,
     },
     /// `@name` that is no builtin.
@@ -138,7 +142,7 @@ pub(crate) enum PlanError {
          `./{name}`"
     )]
     UnknownBuiltin {
-        /// As it was written.
+        /// The text as it was written.
         name: String,
     },
     /// A builtin with `--shell`.
@@ -150,19 +154,19 @@ pub(crate) enum PlanError {
     /// `@sleep` without one number of seconds.
     #[error("@sleep takes one number of seconds, such as `@sleep 0.5`, not {given}")]
     Sleep {
-        /// What it was given instead.
+        /// The arguments it was given instead.
         given: String,
     },
     /// `--call` or `call` without the name of a function.
     #[error("`{text}` names no function: write MODULE:FUNCTION, or FILE.py:FUNCTION")]
     Call {
-        /// What it has instead.
+        /// The text it has instead.
         text: String,
     },
     /// A function beside something that only programs have.
     #[error("a function is called and not run: leave out {other}")]
     CallWith {
-        /// What that is.
+        /// The option or field.
         other: &'static str,
     },
     /// `kwargs` or `language` without a function.
@@ -177,7 +181,7 @@ pub(crate) enum PlanError {
          for functions, with `call`)"
     )]
     Argument {
-        /// What it is instead.
+        /// The value it is instead.
         shown: String,
     },
     /// A source text is too long to be shipped.
@@ -195,7 +199,7 @@ pub(crate) enum PlanError {
     /// An `--env` that is not `NAME=VALUE`.
     #[error("`{text}` is not a variable: write --env NAME=VALUE")]
     Env {
-        /// As it was written.
+        /// The text as it was written.
         text: String,
     },
     /// A text file is not UTF-8.
@@ -247,7 +251,7 @@ pub(crate) enum PlanError {
     Graph(#[from] GraphError),
 }
 
-/// What is wrong in a task file.
+/// Errors in a task file.
 #[derive(Debug, Default)]
 pub(crate) struct TaskErrors {
     /// The file.
@@ -265,7 +269,7 @@ pub(crate) struct TaskError {
     pub(crate) line: u64,
     /// Column in bytes, from 1.
     pub(crate) column: u64,
-    /// What is wrong there, as the parser puts it.
+    /// The parser's message.
     pub(crate) message: String,
 }
 

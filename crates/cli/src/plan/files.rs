@@ -52,7 +52,7 @@ fn extend(folder: &[u8], component: &[u8], last: bool, next: &mut Vec<Vec<u8>>) 
     if component == b"**" {
         next.extend(folders_below(folder));
         if last {
-            // As in the shells that have it, a final `**` names everything.
+            // A final `**` names everything, as in shells that have it.
             for below in folders_below(folder) {
                 extend(&below, b"*", true, next);
             }

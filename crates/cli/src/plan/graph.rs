@@ -1,95 +1,21 @@
-//! Which task waits for which: from ids, and from files that one task writes
-//! and another reads.
+//! Dependencies of tasks: from ids, and from files that one task writes and
+//! another reads.
 //!
 //! Time is linear in tasks and dependencies, and nothing recurses. Ids and
 //! paths are kept as 128 bits of their BLAKE3 hash: two that differ have the
 //! same with a chance of 2^-128.
 
+use super::error::GraphError;
 use super::files;
 use super::objects::source_key;
 use falkon_wire::declared::{CACHE_SCHEME, Declared};
-
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt;
 
 /// Tasks of a cycle that a message names.
 const CYCLE_NAMES_MAX: usize = 12;
 /// Unknown ids that a message names.
 const UNKNOWN_NAMES_MAX: usize = 5;
-
-/// Why a graph is refused. Tasks are named by their ids, or `#7` (from 1) if
-/// they have none.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GraphError {
-    /// Two tasks have one id.
-    #[error("tasks {} and {} both have the id `{id}`", .tasks.0, .tasks.1)]
-    DoubledId {
-        /// The id.
-        id: String,
-        /// The numbers of both tasks, from 1.
-        tasks: (u64, u64),
-    },
-    /// Tasks wait for ids that nobody has: pairs of task and id.
-    #[error(fmt = write_unknown_ids)]
-    UnknownIds {
-        /// The first of them.
-        pairs: Vec<(String, String)>,
-        /// How many more there are.
-        more: u64,
-    },
-    /// Tasks wait for one another.
-    #[error(fmt = write_cycle)]
-    Cycle {
-        /// The tasks; each waits for the next, and the last for the first.
-        tasks: Vec<String>,
-        /// How many tasks the cycle has; `tasks` may name fewer.
-        length: u64,
-    },
-    /// Two tasks write one file.
-    #[error("tasks `{}` and `{}` both declare the output `{path}`", .tasks.0, .tasks.1)]
-    DoubledOutput {
-        /// The file.
-        path: String,
-        /// Both tasks.
-        tasks: (String, String),
-    },
-    /// A task reads from caches what no task writes there.
-    #[error("task `{task}` reads `{read}`, but no other task writes it")]
-    NotMade {
-        /// What it reads.
-        read: String,
-        /// The task.
-        task: String,
-    },
-    /// More than 2^32 tasks or dependencies.
-    #[error("there are more than 4,294,967,295 tasks or dependencies: split the list")]
-    TooLarge,
-}
-
-fn write_unknown_ids(
-    pairs: &[(String, String)],
-    more: &u64,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    for (at, (task, id)) in pairs.iter().enumerate() {
-        let line_feed = if at == 0 { "" } else { "\n" };
-        write!(f, "{line_feed}task `{task}` waits for `{id}`, but no task has that id")?;
-    }
-    match more {
-        0 => Ok(()),
-        more => write!(f, "\n… and {more} more unknown ids"),
-    }
-}
-
-fn write_cycle(tasks: &[String], length: &u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    write!(f, "tasks wait for each other in a circle: {}", tasks.join(" → "))?;
-    if tasks.len() as u64 == *length {
-        write!(f, " → {}", tasks.first().map_or("", String::as_str))
-    } else {
-        write!(f, " → … ({length} tasks)")
-    }
-}
 
 type Key = [u8; 16];
 
@@ -416,10 +342,10 @@ mod tests {
     #[test]
     fn a_cycle_is_named_in_order() {
         let error = graph(5, &[(0, 1), (1, 3), (3, 2), (2, 1), (4, 0)]).unwrap_err();
-        let text = "tasks wait for each other in a circle: t1 → t3 → t2 → t1";
+        let text = "tasks wait for each other in a cycle: t1 → t3 → t2 → t1";
         assert_eq!(error.to_string(), text);
         let error = graph(1, &[(0, 0)]).unwrap_err();
-        assert_eq!(error.to_string(), "tasks wait for each other in a circle: t0 → t0");
+        assert_eq!(error.to_string(), "tasks wait for each other in a cycle: t0 → t0");
         let ring: Vec<(u32, u32)> = (0..100).map(|task| (task, (task + 1) % 100)).collect();
         assert!(graph(100, &ring).unwrap_err().to_string().ends_with("t11 → … (100 tasks)"));
     }

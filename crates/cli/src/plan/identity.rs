@@ -2,7 +2,7 @@
 //! again.
 
 use super::{Plan, files};
-use falkon_node::store::StoreUrl;
+use falkon_data::store::StoreUrl;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::Command;
 use falkon_wire::declared::{CACHE_SCHEME, Declared};
@@ -26,7 +26,8 @@ pub(crate) struct TaskFiles {
 impl Plan {
     /// 128 bits that are the same exactly if the task does the same: its
     /// command with arguments, declared environment, working directory,
-    /// declared files by their names, and its kind. What governs only when and
+    /// declared files by their names, which of them it finds unpacked, and its
+    /// kind. What governs only when and
     /// where it runs (resources, limits, retries, priority) is left out, so
     /// that changing it does not make finished work worthless.
     pub(crate) fn digest(&self, position: u64) -> Option<[u8; 16]> {
@@ -34,7 +35,11 @@ impl Plan {
         // A relative path leads elsewhere from another folder.
         command.cwd = Some(self.folder_of_task(&command));
         let mut bytes = command.to_bytes();
-        bytes.push(self.class(position)?.kind as u8);
+        let class = self.class(position)?;
+        bytes.push(class.kind as u8);
+        if class.unpacks > 0 {
+            bytes.extend(class.unpacks.to_le_bytes());
+        }
         let mut digest = [0; 16];
         digest.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..16]);
         Some(digest)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Tasks of one submission at most: enough to make little of what a message
 /// costs, and few enough to stay in the processors' caches on their way through
-/// three programs (`falkon bench bundles`).
+/// three programs (`falkon-lab bench bundles`).
 pub(crate) const SUBMISSION_TASKS_MAX: u64 = 1024;
 /// Bytes of rows after which a submission takes no further task.
 pub(crate) const SUBMISSION_ROWS_BYTES: usize = 4 << 20;

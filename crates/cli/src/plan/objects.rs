@@ -2,88 +2,34 @@
 //! and what a submission says of them.
 
 use super::args::SourceArg;
-use super::error::PlanError;
+use super::error::{ObjectError, PlanError};
 use super::files;
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
-use falkon_core::task::Kind;
-use falkon_node::store::{StoreUrl, UrlError};
+use falkon_core::task::{Kind, TaskClass};
+use falkon_data::store::StoreUrl;
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Text};
-use falkon_wire::declared::{CACHE_SCHEME, is_inner_name, objects};
+use falkon_wire::declared::{self, CACHE_SCHEME, is_inner_name, objects};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Why a declared object is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ObjectError {
-    /// The name would be outside the sandbox.
-    #[error(
-        "`{0}` is no name for a data object: give a relative path without `..`, which the task \
-         finds in its own directory"
-    )]
-    Name(String),
-    /// Two objects of a task have one name.
-    #[error("two data objects are called `{0}`")]
-    Doubled(String),
-    /// Nothing stands after the `=`.
-    #[error("the data object `{0}` has no source: write {0}=PATH, {0}=URL or {0}=cache:KEY")]
-    NoSource(String),
-    /// The source is not UTF-8.
-    #[error("the source of the data object `{0}` is not UTF-8: rename the file")]
-    NotUtf8(String),
-    /// `cache:` without a key.
-    #[error("the data object `{0}` needs a key after `cache:`")]
-    NoKey(String),
-    /// The task has a working directory.
-    #[error("a task with data objects runs in a directory of its own: leave out --cwd (cwd)")]
-    WithFolder,
-    /// A builtin that reads nothing.
-    #[error("@noop has no data objects, and other builtins write none: leave them out")]
-    Builtin,
-    /// One object would be a folder that another is in.
-    #[error(
-        "the data object `{file}` is a file, so that `{inner}` cannot be in it: choose another \
-         name"
-    )]
-    Within {
-        /// The file.
-        file: String,
-        /// What would be in it.
-        inner: String,
-    },
-    /// The source or target is no place for objects.
-    #[error("the data object `{name}`: {error}")]
-    Place {
-        /// The object's name.
-        name: String,
-        /// Why.
-        #[source]
-        error: UrlError,
-    },
-    /// The target can only be read.
-    #[error(
-        "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \
-         cache:KEY"
-    )]
-    ReadOnly {
-        /// The object's name.
-        name: String,
-        /// Where it was to go.
-        target: String,
-    },
-    /// `--stage` without files.
-    #[error("--stage brings the files of --each, but there is no --each")]
-    NothingToStage,
-}
-
 /// Checks the declared objects of a task.
 ///
 /// # Errors
 /// Says what is wrong with which.
-pub(crate) fn check(command: &Command, kind: Kind) -> Result<(), PlanError> {
+pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanError> {
+    let kind = class.kind;
+    let archives = usize::try_from(class.unpacks).unwrap_or(usize::MAX);
+    let archives = &command.inputs[..archives.min(command.inputs.len())];
+    if let Some(text) =
+        archives.iter().find(|text| declared::Declared::read(text).object().is_none())
+    {
+        let text = String::from_utf8_lossy(text).into_owned();
+        return Err(PlanError::Object(ObjectError::NoArchive(text)));
+    }
     if !has_objects(command) {
         return Ok(());
     }
@@ -168,7 +114,7 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
             files::normalized(current_dir, path.as_os_str().as_bytes())
         }
         Ok(Ok(_)) => source.to_vec(),
-        // What is no place at all is refused elsewhere.
+        // Texts that name no place are refused elsewhere.
         _ => files::normalized(current_dir, source),
     }
 }
@@ -176,7 +122,7 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
 /// A task with objects runs elsewhere than where it was written down: a
 /// relative path of its program, or of the file it reads as standard input, is
 /// taken from `current_dir`, unless it names an input.
-pub(crate) fn settle(command: &mut Command, current_dir: &[u8]) {
+pub(crate) fn make_absolute(command: &mut Command, current_dir: &[u8]) {
     if !has_objects(command) {
         return;
     }
@@ -194,9 +140,11 @@ pub(crate) fn settle(command: &mut Command, current_dir: &[u8]) {
     }
 }
 
-/// Whether `path`, seen from the sandbox, is the object called `name`.
+/// Whether `path`, seen from the sandbox, is the object called `name`, or in what
+/// that is unpacked to.
 fn is_path_to(path: &[u8], name: &[u8]) -> bool {
-    path.strip_prefix(b"./").unwrap_or(path) == name
+    let rest = path.strip_prefix(b"./").unwrap_or(path).strip_prefix(name);
+    matches!(rest, Some([] | [b'/', ..]))
 }
 
 /// Stages the values of `--each`: each is an input under its base name, which
@@ -249,8 +197,8 @@ pub(crate) fn declares(template: &CommandTemplate) -> bool {
     template.inputs.iter().chain(&template.outputs).any(is_object)
 }
 
-/// As [`settle`], for a command with placeholders.
-pub(crate) fn settle_template(template: &mut CommandTemplate, current_dir: &[u8]) {
+/// As [`make_absolute`], for a command with placeholders.
+pub(crate) fn make_template_absolute(template: &mut CommandTemplate, current_dir: &[u8]) {
     if !declares(template) {
         return;
     }
@@ -265,7 +213,7 @@ pub(crate) fn settle_template(template: &mut CommandTemplate, current_dir: &[u8]
         };
         template.inputs.iter().any(|input| {
             let before: Option<Vec<Piece>> = before_equals(input);
-            before.is_some_and(|name| name == plain)
+            before.is_some_and(|name| name == plain || is_within(&plain, &name))
         })
     };
     let absolute = |text: &Text, only_paths: bool| -> Option<Text> {
@@ -290,7 +238,14 @@ pub(crate) fn settle_template(template: &mut CommandTemplate, current_dir: &[u8]
     }
 }
 
-/// What stands before the first `=` of a text.
+/// Whether a path is in the folder of a name without placeholders: in what an
+/// archive is unpacked to.
+fn is_within(path: &[Piece], name: &[Piece]) -> bool {
+    let ([Piece::Literal(path), ..], [Piece::Literal(name)]) = (path, name) else { return false };
+    path.strip_prefix(name.as_slice()).is_some_and(|rest| rest.starts_with(b"/"))
+}
+
+/// The text before the first `=`.
 fn before_equals(text: &Text) -> Option<Text> {
     let mut before = Text::new();
     for piece in text {

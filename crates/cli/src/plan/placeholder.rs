@@ -11,9 +11,9 @@ pub(crate) enum Placeholder {
     Number,
     /// The value of one source (from 0), or of all of them, joined by spaces.
     Value {
-        /// Which source; `None` is all.
+        /// The source; `None` is all.
         source: Option<u32>,
-        /// Which part of each value.
+        /// The part of each value.
         form: Form,
     },
 }

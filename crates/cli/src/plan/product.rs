@@ -3,11 +3,12 @@
 use super::args::{PlanArgs, TaskOptions};
 use super::error::PlanError;
 use super::graph::{Dependencies, GraphBuilder, Made};
+use super::limits::{OUTPUT_TASKS_MAX, PLAN_TASKS_MAX};
 use super::objects;
 use super::placeholder::{compile, is_literal};
 use super::shell;
 use super::source::Source;
-use falkon_core::task::{Kind, Range, Resources, TaskClass};
+use falkon_core::task::{Kind, Range, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate, Form, Piece, Template, Text};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
@@ -17,33 +18,26 @@ use std::os::unix::ffi::OsStrExt;
 /// How an input from the caches begins, after its name.
 const CACHED: &[u8] = b"=cache:";
 
-/// Tasks of a plan whose declared outputs are checked against each other, at
-/// most: the check takes some 50 bytes for each.
-pub(crate) const OUTPUT_TASKS_MAX: u64 = 1 << 26;
-/// Tasks of a plan at most: far below what ids hold, so that sums cannot
-/// overflow.
-pub(crate) const PLAN_TASKS_MAX: u64 = 1 << 62;
-
 /// A command with placeholders, and what takes their places.
 #[derive(Debug)]
 pub(crate) struct Product {
     sources: Vec<Source>,
     /// The command; values are by source.
     pub(crate) template: CommandTemplate,
-    /// What all tasks are.
+    /// The class of all tasks.
     pub(crate) class: TaskClass,
     /// How many tasks: the product of the sources' lengths.
     pub(crate) count: u64,
 }
 
-/// What ties tasks to one another, and to what is there already.
+/// Dependencies of tasks, and the objects that they share with earlier runs.
 #[derive(Debug, Default)]
 pub(crate) struct Ties {
-    /// Which waits for which.
+    /// Each task's dependencies.
     pub(crate) dependencies: Dependencies,
-    /// What they write.
+    /// Files and objects that tasks write.
     pub(crate) made: HashSet<Made>,
-    /// What they read in caches and none of them writes.
+    /// Objects in caches that tasks read and none of them writes.
     pub(crate) held: BTreeSet<Vec<u8>>,
 }
 
@@ -69,7 +63,7 @@ impl Product {
         let class = class(&args.options, kind);
         let product = Product { sources, template, class, count };
         if let Some(command) = product.command(0) {
-            objects::check(&command, kind)?;
+            objects::check(&command, &product.class)?;
         }
         if kind == Kind::Sleep {
             for index in [0, count.saturating_sub(1)] {
@@ -283,7 +277,7 @@ fn command(args: &PlanArgs, sources: usize) -> Result<(CommandTemplate, Kind), P
     Ok((template, kind))
 }
 
-/// What options say about a command; `argv` is left empty.
+/// The template that options give; `argv` is left empty.
 ///
 /// # Errors
 /// A placeholder names no source, or a variable has no name.
@@ -297,7 +291,7 @@ pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTe
         let at = bytes.iter().position(|byte| *byte == b'=').filter(|at| *at > 0);
         let at = at.ok_or_else(wrong)?;
         let (name, value) = (bytes[..at].to_vec(), compile(&bytes[at + 1..], sources)?);
-        // As for `env`, the last of several values counts.
+        // The last of several values counts, as for `env`.
         env.retain(|(other, _)| *other != name);
         env.push((name, value));
     }
@@ -306,16 +300,17 @@ pub(crate) fn options(options: &TaskOptions, sources: usize) -> Result<CommandTe
         env,
         cwd: options.cwd.as_ref().map(text).transpose()?,
         stdin: options.stdin.as_ref().map(text).transpose()?,
-        inputs: texts(&options.input)?,
+        // Archives come first: the class says how many they are.
+        inputs: [texts(&options.unpack)?, texts(&options.input)?].concat(),
         outputs: texts(&options.output)?,
         call: None,
     })
 }
 
-/// What kind of task has this in the program's place.
+/// The kind of a task with this in the program's place.
 ///
 /// # Errors
-/// It begins with `@` and is no builtin.
+/// The name begins with `@` and is no builtin.
 pub(crate) fn kind(program: &[u8]) -> Result<Kind, PlanError> {
     match program {
         b"@noop" => Ok(Kind::Noop),
@@ -330,7 +325,7 @@ pub(crate) fn kind(program: &[u8]) -> Result<Kind, PlanError> {
 /// Checks the arguments of an `@sleep`: one finite number of seconds.
 ///
 /// # Errors
-/// They are something else.
+/// The arguments are something else.
 pub(crate) fn check_sleep(argv: &[Vec<u8>]) -> Result<(), PlanError> {
     let given = argv.get(1..).unwrap_or_default();
     let seconds = match given {
@@ -348,26 +343,8 @@ pub(crate) fn check_sleep(argv: &[Vec<u8>]) -> Result<(), PlanError> {
 
 /// The class that options give to tasks of a kind.
 pub(crate) fn class(options: &TaskOptions, kind: Kind) -> TaskClass {
-    let default = TaskClass::default();
-    let mut custom: Vec<(String, u64)> = Vec::new();
-    for (name, count) in &options.resource {
-        custom.retain(|(other, _)| other != name);
-        custom.push((name.clone(), *count));
-    }
-    custom.retain(|(_, count)| *count > 0);
-    custom.sort_unstable();
-    TaskClass {
-        kind,
-        resources: Resources {
-            cpus_milli: options.cpus.unwrap_or(default.resources.cpus_milli),
-            gpus: options.gpus.unwrap_or(0),
-            memory_bytes: options.memory.unwrap_or(0),
-            custom,
-        },
-        priority: options.priority.unwrap_or(0),
-        retries: options.retries.unwrap_or(0),
-        timeout_micros: options.timeout.unwrap_or(0),
-        estimate_micros: options.estimate.map_or(0, super::quantity::coarse_estimate),
-        replicas: options.replicas.unwrap_or(default.replicas),
-    }
+    let mut class = TaskClass { kind, ..TaskClass::default() };
+    options.class.put(&mut class);
+    class.unpacks = u32::try_from(options.unpack.len()).unwrap_or(u32::MAX);
+    class
 }

@@ -155,7 +155,7 @@ pub(crate) fn memory_bytes(text: &str) -> Result<u64, QuantityError> {
 /// Thousandths of a CPU in a number of CPUs, which may be a fraction.
 ///
 /// # Errors
-/// It is not a number above 0, or too large.
+/// The number is not above 0, or too large.
 pub(crate) fn cpus_milli(text: &str) -> Result<u32, QuantityError> {
     text.trim()
         .parse::<f64>()

@@ -1,8 +1,8 @@
 //! A plan for people: labels and the dry run.
 
 use super::shell::{self, quoted};
-use super::{Body, Plan};
-use falkon_core::task::{Kind, Resources, TaskClass};
+use super::{Body, Plan, options};
+use falkon_core::task::Kind;
 use falkon_wire::command::Command;
 use std::io::{self, Write};
 
@@ -81,12 +81,18 @@ impl Plan {
         line.push_str(&shell_line(&command));
         let mut notes = Vec::new();
         if let Some(class) = self.class(position) {
-            put_class(class, &mut notes);
+            notes.extend(options::notes(class));
+            notes.extend(kind_note(class.kind));
         }
         let list =
             |paths: &[Vec<u8>]| paths.iter().map(|path| quoted(path)).collect::<Vec<_>>().join(" ");
-        if !command.inputs.is_empty() {
-            notes.push(format!("reads {}", list(&command.inputs)));
+        let unpacks = self.class(position).map_or(0, |class| class.unpacks);
+        let unpacks = usize::try_from(unpacks).unwrap_or(usize::MAX).min(command.inputs.len());
+        let (archives, inputs) = command.inputs.split_at(unpacks);
+        for (verb, texts) in [("unpacks", archives), ("reads", inputs)] {
+            if !texts.is_empty() {
+                notes.push(format!("{verb} {}", list(texts)));
+            }
         }
         if !command.outputs.is_empty() {
             notes.push(format!("writes {}", list(&command.outputs)));
@@ -110,31 +116,12 @@ impl Plan {
     }
 }
 
-/// What is not the default of a class.
-fn put_class(class: &TaskClass, notes: &mut Vec<String>) {
-    if class.resources != Resources::cpus(1) {
-        notes.push(class.resources.to_string());
-    }
-    let seconds = |micros: u64| format!("{} s", micros as f64 / 1e6);
-    if class.timeout_micros > 0 {
-        notes.push(format!("timeout {}", seconds(class.timeout_micros)));
-    }
-    if class.estimate_micros > 0 {
-        notes.push(format!("about {}", seconds(class.estimate_micros)));
-    }
-    if class.retries > 0 {
-        notes.push(format!("retries {}", class.retries));
-    }
-    if class.replicas > 1 {
-        notes.push(format!("replicas {}", class.replicas));
-    }
-    if class.priority != 0 {
-        notes.push(format!("priority {}", class.priority));
-    }
-    match class.kind {
-        Kind::Process => {}
-        Kind::Function => notes.push("function".to_owned()),
-        Kind::Noop | Kind::Sleep => notes.push("builtin".to_owned()),
+/// The kind of a class, if it is no process.
+fn kind_note(kind: Kind) -> Option<String> {
+    match kind {
+        Kind::Process => None,
+        Kind::Function => Some("function".to_owned()),
+        Kind::Noop | Kind::Sleep => Some("builtin".to_owned()),
     }
 }
 

@@ -64,7 +64,7 @@ impl Selection {
         run.indices.contains(&index).then(|| run.position + (index - run.indices.start))
     }
 
-    /// What is in both this and `other`.
+    /// The intersection with `other`.
     pub(crate) fn and(&self, other: &Selection) -> Selection {
         let mut both = Vec::new();
         let (mut ours, mut theirs) = (self.runs.iter().peekable(), other.runs.iter().peekable());

@@ -17,7 +17,7 @@ use falkon_wire::command::{Form, Piece, Text};
 
 /// The shell that runs scripts.
 const SHELL: &[u8] = b"/bin/sh";
-/// What a script sees as `$0`, and names in its error messages.
+/// The name that a script sees as `$0`, and puts into its error messages.
 const SCRIPT_NAME: &[u8] = b"falkon";
 
 /// The arguments that run `script` in the shell, with `parameters` as `$1`, …
@@ -113,7 +113,7 @@ fn prologue(count: usize) -> Vec<u8> {
     words.into_bytes()
 }
 
-/// What surrounds a place in a script.
+/// The quoting around a place in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Around {
     /// `(` … `)` or `$(` … `)`: code.

@@ -3,6 +3,7 @@
 use super::column::Column;
 use super::error::PlanError;
 use super::files;
+use super::limits::VALUE_BYTES_MAX;
 use falkon_core::task::Range;
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,10 +11,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The longest value, in bytes: Linux takes no longer argument
-/// (`MAX_ARG_STRLEN`, less the final NUL).
-pub(crate) const VALUE_BYTES_MAX: usize = 128 * 1024 - 1;
-/// What is read from a file at a time, in bytes.
+/// Bytes read from a file at a time.
 const READ_BUFFER_BYTES: usize = 1 << 18;
 
 /// The values of one source, in order.
@@ -69,7 +67,7 @@ pub(crate) enum RangeError {
 /// The range written as `FIRST-LAST[:STEP]`, both ends included.
 ///
 /// # Errors
-/// It is malformed, or its step is 0 or leads away from its end.
+/// The range is malformed, or its step is 0 or leads away from its end.
 pub(crate) fn range(text: &str) -> Result<Range, RangeError> {
     let malformed = || RangeError::Malformed(text.to_owned());
     let (ends, step) = match text.split_once(':') {
@@ -140,7 +138,7 @@ fn add(column: &mut Column, path: &[u8], pattern: &OsString) -> Result<(), PlanE
 /// Opens the file of a `--each-line`, `--tasks` or `--workflow`.
 ///
 /// # Errors
-/// It is not there, not readable, or a directory.
+/// The file does not exist, is not readable, or is a directory.
 pub(crate) fn open(path: &Path) -> Result<BufReader<File>, PlanError> {
     let read = |source| PlanError::Read { path: path.display().to_string(), source };
     let file = File::open(path).map_err(read)?;
@@ -154,7 +152,7 @@ pub(crate) fn open(path: &Path) -> Result<BufReader<File>, PlanError> {
 /// and a line feed. `name` is for messages.
 ///
 /// # Errors
-/// It cannot be read, or a line cannot be an argument.
+/// The file cannot be read, or a line cannot be an argument.
 pub(crate) fn lines(from: &mut dyn BufRead, name: &str) -> Result<Column, PlanError> {
     let mut column = Column::default();
     let mut line = Vec::new();

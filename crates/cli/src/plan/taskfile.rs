@@ -9,8 +9,8 @@ use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
 use super::objects;
 use super::product::{self, check_sleep, kind};
-use super::quantity::coarse_estimate;
 use super::shell;
+use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Call, Command, CommandTemplate};
 use fields::TaskFields;
@@ -114,7 +114,7 @@ impl Lines<'_> {
     }
 }
 
-/// What the command line says for all tasks of the file.
+/// The command line's defaults for all tasks of the file.
 struct Defaults {
     template: CommandTemplate,
     class: TaskClass,
@@ -192,8 +192,8 @@ impl Reader<'_> {
         let task = u32::try_from(index).map_err(|_| PlanError::TooManyTasks)?;
         let id = fields.id.as_ref().map_or(&b""[..], |id| id.bytes());
         let (mut command, class) = self.defaults.apply(&fields, index)?;
-        objects::check(&command, class.kind)?;
-        objects::settle(&mut command, self.graph.current_dir());
+        objects::check(&command, &class)?;
+        objects::make_absolute(&mut command, self.graph.current_dir());
         if command.cwd.is_none() && !objects::has_objects(&command) {
             command.cwd.clone_from(&self.home);
         }
@@ -241,20 +241,25 @@ impl Defaults {
             command.env.retain(|(other, _)| other != name.bytes());
             command.env.push((name.bytes().to_vec(), value.0.bytes().to_vec()));
         }
-        let owned = |text: &fields::Text<'_>| text.bytes().to_vec();
-        let list = |texts: &Vec<fields::Text<'_>>| texts.iter().map(owned).collect();
+        let owned = |text: &Text<'_>| text.bytes().to_vec();
+        let list = |texts: &Vec<Text<'_>>| texts.iter().map(owned).collect();
         command.cwd = fields.cwd.as_ref().map(owned).or(command.cwd);
         command.stdin = fields.stdin.as_ref().map(owned).or(command.stdin);
-        command.inputs = fields.inputs.as_ref().map_or(command.inputs, list);
+        // Archives come first: the class says how many they are.
+        let archives = usize::try_from(self.class.unpacks).unwrap_or(usize::MAX);
+        let inputs = command.inputs.split_off(archives.min(command.inputs.len()));
+        command.inputs = fields.unpack.as_ref().map_or(command.inputs, list);
+        let unpacks = u32::try_from(command.inputs.len()).unwrap_or(u32::MAX);
+        command.inputs.extend(fields.inputs.as_ref().map_or(inputs, list));
         command.outputs = fields.outputs.as_ref().map_or(command.outputs, list);
         if kind == Kind::Function && command.stdin.is_some() {
             return Err(PlanError::CallWith { other: "`stdin`" });
         }
-        Ok((command, self.class(fields, kind)))
+        Ok((command, TaskClass { unpacks, ..self.class(fields, kind) }))
     }
 
     /// The function that a task calls, and its arguments.
-    fn call(&self, fields: &TaskFields<'_>, name: &fields::Text<'_>) -> Result<Call, PlanError> {
+    fn call(&self, fields: &TaskFields<'_>, name: &Text<'_>) -> Result<Call, PlanError> {
         for (given, other) in [
             (fields.command.is_some(), "`command`"),
             (fields.shell.unwrap_or(self.shell), "`shell`"),
@@ -307,23 +312,7 @@ impl Defaults {
 
     fn class(&self, fields: &TaskFields<'_>, kind: Kind) -> TaskClass {
         let mut class = TaskClass { kind, ..self.class.clone() };
-        let put = |place: &mut u64, value: Option<u64>| *place = value.unwrap_or(*place);
-        let resources = &mut class.resources;
-        resources.cpus_milli = fields.cpus.map_or(resources.cpus_milli, |cpus| cpus.0);
-        resources.gpus = fields.gpus.map_or(resources.gpus, |gpus| gpus.0);
-        put(&mut resources.memory_bytes, fields.memory.map(|memory| memory.0));
-        for (name, count) in fields.resources.iter().flat_map(|map| &map.0) {
-            resources.custom.retain(|(other, _)| other.as_str() != name.0);
-            resources.custom.push((name.0.clone().into_owned(), *count));
-        }
-        resources.custom.retain(|(_, count)| *count > 0);
-        resources.custom.sort_unstable();
-        put(&mut class.timeout_micros, fields.timeout.map(|timeout| timeout.0));
-        let estimate = fields.runtime_estimate.map(|estimate| coarse_estimate(estimate.0));
-        put(&mut class.estimate_micros, estimate);
-        class.retries = fields.retries.map_or(class.retries, |retries| retries.0);
-        class.replicas = fields.replicas.map_or(class.replicas, |replicas| replicas.0.max(1));
-        class.priority = fields.priority.map_or(class.priority, |priority| priority.0);
+        fields.class.put(&mut class);
         class
     }
 }
@@ -343,13 +332,6 @@ pub(super) fn place(bytes: &[u8], offset: usize) -> (u64, u64) {
     let line = before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     (line, (before.len() - start) as u64 + 1)
-}
-
-/// A JSON error without the place that its text repeats.
-pub(super) fn json_message(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
 fn json_error(error: &serde_json::Error, line: u64, text: &[u8]) -> TaskError {

@@ -6,119 +6,22 @@
 //! split at its first space, as the project's own translators do.
 
 use super::args::TaskOptions;
-use super::error::PlanError;
+use super::error::{PlanError, WorkflowError};
 use super::graph::GraphBuilder;
 use super::listed::ListBuilder;
+use super::options::{ClassOptions, Cpus, Estimate, Priority};
 use super::product::{self, check_sleep, kind};
-use super::quantity::{coarse_estimate, cpus_to_milli, seconds_to_micros};
-use super::taskfile::fields::Text;
-use super::taskfile::json_message;
+use super::quantity::{cpus_to_milli, seconds_to_micros};
+use super::texts::{Text, json_message};
 use falkon_core::task::{Kind, TaskClass};
 use falkon_wire::command::{Command, CommandTemplate};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 /// The largest workflow file, in bytes; it must be held whole.
 pub(crate) const WORKFLOW_BYTES_MAX: u64 = 1 << 30;
 /// The versions that are read.
 const VERSIONS: [&str; 2] = ["1.5", "1.6"];
-
-/// Why a workflow file is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WorkflowError {
-    /// It is not JSON of the right shape.
-    #[error("line {line} column {column}: {message}")]
-    Json {
-        /// Line, from 1.
-        line: u64,
-        /// Column in bytes, from 1.
-        column: u64,
-        /// What is wrong there, as the parser puts it.
-        message: String,
-    },
-    /// Another version, or none.
-    #[error(
-        "this {}, but only 1.5 and 1.6 can be run (WfCommons has a script that converts older \
-         files)",
-        version(.0.as_deref())
-    )]
-    Version(Option<String>),
-    /// It has no `execution` part, so there are no commands.
-    #[error("the workflow has no `execution` part, so its commands are unknown")]
-    NoExecution,
-    /// A task has no command.
-    #[error(
-        "task `{task}` has no command: its entry in `execution.tasks` must have `command.program`"
-    )]
-    NoCommand {
-        /// The task's id.
-        task: String,
-    },
-    /// A command is no builtin, or one with wrong arguments.
-    #[error("task `{task}`: {message}")]
-    Command {
-        /// The task's id.
-        task: String,
-        /// What is wrong.
-        message: String,
-    },
-    /// Two entries have one id.
-    #[error("two tasks of the {part} have the id `{task}`")]
-    Doubled {
-        /// `specification` or `execution`.
-        part: &'static str,
-        /// The id.
-        task: String,
-    },
-    /// An id that no task of the specification has.
-    #[error("{place} names `{task}`, but no task of the specification has that id")]
-    Unknown {
-        /// Where it stands.
-        place: String,
-        /// The id.
-        task: String,
-    },
-    /// One task names another as parent, but is not its child, or the other
-    /// way round.
-    #[error(fmt = write_disagree)]
-    Disagree {
-        /// The parent.
-        parent: String,
-        /// The child.
-        child: String,
-        /// Whether it is the parent that does not know.
-        parent_silent: bool,
-    },
-}
-
-fn version(found: Option<&str>) -> String {
-    match found {
-        Some(version) => format!("is WfFormat {version}"),
-        None => "has no `schemaVersion`".to_owned(),
-    }
-}
-
-fn write_disagree(
-    parent: &str,
-    child: &str,
-    parent_silent: &bool,
-    f: &mut fmt::Formatter<'_>,
-) -> fmt::Result {
-    if *parent_silent {
-        write!(
-            f,
-            "task `{child}` has `{parent}` among its parents, but `{parent}` does not have it \
-             among its children"
-        )
-    } else {
-        write!(
-            f,
-            "task `{parent}` has `{child}` among its children, but `{child}` does not have it \
-             among its parents"
-        )
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -194,7 +97,7 @@ struct Program<'a> {
 /// that was recorded on some other machine.
 ///
 /// # Errors
-/// It is no sound workflow of a known version, or an option is wrong.
+/// The file is no sound workflow of a known version, or an option is wrong.
 pub(crate) fn read(
     bytes: &[u8],
     name: &str,
@@ -326,19 +229,22 @@ fn checked_kind(command: &Command, task: &Specified<'_>) -> Result<Kind, Workflo
     Ok(kind)
 }
 
+/// The class of a task: what was recorded of it, unless the options say
+/// otherwise.
 fn class(options: &TaskOptions, kind: Kind, entry: Option<&Executed<'_>>) -> TaskClass {
-    let mut class = product::class(options, kind);
-    let Some(entry) = entry else { return class };
-    // The memory recorded is what was used, not what was asked for.
-    if let (None, Some(cpus)) = (options.cpus, entry.core_count.and_then(cpus_to_milli)) {
-        class.resources.cpus_milli = cpus;
+    let mut class = TaskClass { kind, ..TaskClass::default() };
+    if let Some(entry) = entry {
+        // The memory recorded is what was used, not what was asked for.
+        let recorded = ClassOptions {
+            cpus: entry.core_count.and_then(cpus_to_milli).map(Cpus),
+            priority: entry.priority.map(|priority| Priority(priority as i32)),
+            runtime_estimate: seconds_to_micros(entry.runtime_in_seconds).map(Estimate),
+            ..ClassOptions::default()
+        };
+        recorded.put(&mut class);
     }
-    if let (None, Some(priority)) = (options.priority, entry.priority) {
-        class.priority = priority as i32;
-    }
-    if let (None, Some(micros)) = (options.estimate, seconds_to_micros(entry.runtime_in_seconds)) {
-        class.estimate_micros = coarse_estimate(micros);
-    }
+    options.class.put(&mut class);
+    class.unpacks = u32::try_from(options.unpack.len()).unwrap_or(u32::MAX);
     class
 }
 

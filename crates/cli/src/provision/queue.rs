@@ -1,30 +1,33 @@
-//! What a queue is to be like: its file, and options in the place of what the
-//! file says.
+//! The properties of a queue: its file, and options that override the file.
 
 use clap::Args;
-use falkon_node::lrm::detect;
+use falkon_provision::lrm::{KINDS, detect};
 use std::path::Path;
 
 /// The options of a queue.
 #[derive(Args, Debug, Clone, Default)]
 pub(super) struct QueueArgs {
-    /// The scheduler (slurm, gridengine, htcondor, pbs, torque, lsf, flux,
-    /// kubernetes, ssh, local), `auto` for the one that is here, or a queue's file (NAME.toml)
-    #[arg(value_name = "SCHEDULER|FILE")]
+    #[arg(
+        value_name = "SCHEDULER|FILE",
+        help = format!(
+            "The scheduler ({}), `auto` for the installed one, or a queue's file (NAME.toml)",
+            KINDS.map(|(kind, _)| kind).join(", ")
+        )
+    )]
     what: String,
-    /// What the queue is called [default: its scheduler, or its file]
+    /// Name of the queue [default: its scheduler, or its file]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Nodes at most [default: 8]
     #[arg(long, value_name = "N")]
     nodes_max: Option<u64>,
-    /// Nodes that are held whatever there is to do [default: 0]
+    /// Nodes that are held even without work [default: 0]
     #[arg(long, value_name = "N")]
     nodes_min: Option<u64>,
     /// Nodes of one job at most
     #[arg(long, value_name = "N")]
     request_max: Option<u64>,
-    /// Jobs that wait at most [default: 2]
+    /// Waiting jobs at most [default: 2]
     #[arg(long, value_name = "N")]
     pending_max: Option<u64>,
     /// How long a job may run [default: 1h]
@@ -33,15 +36,14 @@ pub(super) struct QueueArgs {
     /// How long a node may be idle [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     idle: Option<u64>,
-    /// How nodes are asked for: all-at-once, one-at-a-time, additive,
-    /// exponential, available [default: all-at-once]
+    /// How nodes are requested: all-at-once, one-at-a-time, additive, exponential, available
+    /// [default: all-at-once]
     #[arg(long, value_name = "STRATEGY")]
     acquire: Option<String>,
-    /// When they are given back: idle, no-queued, few-queued, predictive
-    /// [default: predictive]
+    /// When nodes are released: idle, no-queued, few-queued, predictive [default: predictive]
     #[arg(long, value_name = "POLICY")]
     release: Option<String>,
-    /// Queues with more of it are asked first [default: 0]
+    /// Queues with a higher preference are asked first [default: 0]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     preference: Option<i32>,
     /// The scheduler's partition or queue
@@ -83,8 +85,8 @@ pub(super) struct QueueArgs {
     /// The image that nodes run, for kubernetes
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
-    /// A setting that this kind of scheduler has of its own, as namespace of
-    /// kubernetes or pe of gridengine; may be repeated
+    /// A setting specific to this kind of scheduler, such as namespace of kubernetes or pe of
+    /// gridengine; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
 }
@@ -118,7 +120,7 @@ fn check_executor_options(table: &toml::Table) -> Result<(), String> {
 }
 
 impl QueueArgs {
-    /// What it is called if nothing else is said.
+    /// The name of the queue unless another is given.
     pub(super) fn plain_name(&self) -> String {
         let file = || {
             let stem = Path::new(&self.what).file_stem();
@@ -132,13 +134,13 @@ impl QueueArgs {
         self.what.ends_with(".toml") || self.what.contains('/')
     }
 
-    /// For so many nodes at least.
+    /// The queue's file for `nodes` nodes at least.
     pub(super) fn config_for(&self, nodes: u64) -> Result<(String, String), String> {
         let nodes_max = self.nodes_max.or(Some(nodes));
         QueueArgs { nodes_max, ..self.clone() }.config()
     }
 
-    /// Its name and its file's text.
+    /// The queue's name and the text of its file.
     pub(super) fn config(&self) -> Result<(String, String), String> {
         let mut name = self.plain_name();
         let mut table = if self.is_file() {
@@ -256,7 +258,7 @@ fn pairs(words: &[String]) -> Result<Option<toml::Value>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use falkon_node::provision::config::QueueConfig;
+    use falkon_provision::config::QueueConfig;
 
     #[test]
     fn options_that_no_executor_knows_are_refused() {
@@ -268,7 +270,7 @@ mod tests {
         assert!(error.contains("unexpected argument '--cache-size'"), "{error}");
         let error = check("[\"--name\", \"mine\"]").unwrap_err();
         assert!(error.contains("multiple times"), "{error}");
-        // What the documents say is right.
+        // The examples in the documents are valid.
         let documents = include_str!("../../../../docs/provisioning.md");
         let line = documents.lines().find(|line| line.starts_with("executor_options = ")).unwrap();
         check(line.split_once("= ").unwrap().1).unwrap();

@@ -65,7 +65,7 @@ pub(super) fn list(status: &ProvisionStatus, as_json: bool) -> Exit {
     printed(&text)
 }
 
-/// One queue with what it has.
+/// A queue with its allocations.
 pub(super) fn queue(status: &ProvisionStatus, as_json: bool) -> Exit {
     if as_json {
         return printed(&format!("{}\n", json(status)));
@@ -159,7 +159,7 @@ fn plan_line(queue: &QueueStatus) -> String {
     format!("{}: would now {wants}: {reason}\n", queue.name)
 }
 
-/// What would be done now.
+/// The actions that would be taken now.
 pub(super) fn plan(status: &ProvisionStatus, as_json: bool) -> Exit {
     if as_json {
         return printed(&format!("{}\n", json(status)));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 
 /// Prints `text`; a reader that has had enough is no error.
-pub(crate) fn print(text: &str) -> Option<Exit> {
+pub fn print(text: &str) -> Option<Exit> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => None,
@@ -99,7 +99,7 @@ fn executor_line(executor: &ExecutorStatus, now: Time, wide: usize) -> String {
     )
 }
 
-/// What executors that are not listed come to.
+/// The totals of executors that are not listed.
 fn others_line(others: &[&ExecutorStatus], wide: usize) -> String {
     let cpus = |milli: &dyn Fn(&ExecutorStatus) -> u32| {
         let sum: u64 = others.iter().map(|executor| u64::from(milli(executor))).sum();
@@ -124,7 +124,7 @@ fn others_line(others: &[&ExecutorStatus], wide: usize) -> String {
     )
 }
 
-/// What is wrong with an executor.
+/// The trouble of an executor.
 fn executor_note(executor: &ExecutorStatus, now: Time) -> String {
     match executor.suspended_until {
         Some(until) => format!(
@@ -240,7 +240,7 @@ fn task_line(task: &TaskInfo, wide: usize) -> String {
     let name = name_of(task).map(|name| format!("{}: ", printable(&name))).unwrap_or_default();
     let command = script(&task.argv).unwrap_or_else(|| words_of(task).join(" "));
     let error = result_of(task).and_then(|result| result.error());
-    // Of one that was cancelled, the state has said it.
+    // A cancelled task's state needs no error beside it.
     let error = error.filter(|_| task.state == "failed");
     let error = error.map(|error| format!(" ({})", printable(&error))).unwrap_or_default();
     let executor = printable(task.executor.as_deref().unwrap_or_default());

@@ -10,11 +10,11 @@ mod ledger;
 
 use super::line::Line;
 use super::terminal::{copy_stream, tell_of_cut};
-use super::{Kept, SinkError, TaskResult};
+use super::{FileSpan, SinkError, TaskResult};
 use crate::plan::Plan;
 use earlier::Earlier;
 use falkon_core::result::{Captured, Stream};
-use falkon_node::lock::{Claimed, FolderLock, LockError};
+use falkon_lock::{Claimed, FolderLock, LockError};
 use ledger::Ledger;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -34,16 +34,16 @@ const OVERFLOW: &str = ".falkon-overflow";
 /// The file that says that a folder has results, and is locked while they are
 /// written.
 const MARKER: &str = ".falkon-results";
-/// What takes the lock's place where there are none.
+/// The file that replaces the lock on file systems without locks.
 const CLAIM: &str = ".falkon-results.lock";
 const MARK: &[u8] = b"Results of falkon are in this folder: see results.jsonl.\n";
-/// What is buffered of each file.
+/// The bytes that are buffered of each file.
 const BUFFER_BYTES_MAX: usize = 1 << 18;
 
 /// Why a results directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
-    /// It holds another run's results.
+    /// The folder holds another run's results.
     #[error(
         "{0} holds the results of an earlier run; go on with it by --resume {0}, or choose another \
          directory"
@@ -52,13 +52,14 @@ pub(crate) enum DirectoryError {
     /// There is nothing to resume.
     #[error("{0} holds no {RESULTS}: there is nothing to resume (begin with --out)")]
     NothingToResume(PathBuf),
-    /// A name that results have is somebody else's.
+    /// A file of the results' name is not Falkon's.
     #[error(
         "{0} is there already, and no results of falkon are beside it: choose another directory, \
          or move it away"
     )]
     Taken(PathBuf),
-    /// What results are to be appended to is a link, a pipe or the like.
+    /// The results' path is a link, a pipe or the like, to which nothing can be
+    /// appended.
     #[error(
         "{0} is no regular file, so that results cannot be kept in it: put the file that it was \
          back, or choose another directory"
@@ -69,23 +70,23 @@ pub(crate) enum DirectoryError {
     Locked {
         /// Where.
         path: PathBuf,
-        /// What keeps this one out.
+        /// The reason why the lock was not taken.
         error: LockError,
     },
     /// The system says no.
     #[error("cannot {doing} {path}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
     /// A line is no result.
-    #[error("line {line} of {path} is no result; mend or remove that line")]
+    #[error("line {line} of {path} is not a result; repair or remove that line")]
     Malformed {
-        /// Of which file.
+        /// The file.
         path: PathBuf,
         /// Counted from 1.
         line: u64,
@@ -211,7 +212,7 @@ fn own(path: &Path) -> Result<Owned, DirectoryError> {
     let mut found = Vec::new();
     let limit = MARK.len() as u64 + 1;
     (&mut file).take(limit).read_to_end(&mut found).map_err(io("read"))?;
-    // One that was killed while it began may have left less than all of it.
+    // A run that was killed while it began may have left a part of it.
     if !MARK.starts_with(&found) {
         return Err(DirectoryError::Taken(marker));
     }
@@ -274,8 +275,8 @@ impl Directory {
             Err(_) => return Err(DirectoryError::NothingToResume(path.to_owned())),
         }
         if !is_marked(path) {
-            // A copy may have come without the marker, which is a hidden file;
-            // what is no result of falkon is somebody else's.
+            // A copy may lack the marker, which is a hidden file; a file that
+            // has no results of falkon is another program's.
             if !Earlier::is_of_results(&results) {
                 return Err(DirectoryError::Taken(results));
             }
@@ -289,7 +290,7 @@ impl Directory {
         }
         let matched = earlier.matched(plan);
         earlier.rewrite(path, plan, &matched)?;
-        // What has begun with a file per task goes on so.
+        // A folder with a file per task keeps that form.
         let per_task = per_task || path.join(TASKS).is_dir();
         let mut directory = Directory::open(path, per_task, owned, earlier.ends)?;
         directory.is_resumed = true;
@@ -345,7 +346,7 @@ impl Directory {
     }
 
     /// Takes one result. Returns where what it wrote is kept.
-    pub(crate) fn take(&mut self, result: &TaskResult) -> Result<[Option<Kept>; 2], SinkError> {
+    pub(crate) fn take(&mut self, result: &TaskResult) -> Result<[Option<FileSpan>; 2], SinkError> {
         let mut kept = [None, None];
         if let Some(detail) = &result.detail {
             for (which, stream) in Stream::BOTH.into_iter().enumerate() {
@@ -391,7 +392,7 @@ impl Directory {
         which: usize,
         result: &TaskResult,
         captured: &Captured,
-    ) -> Result<Kept, SinkError> {
+    ) -> Result<FileSpan, SinkError> {
         let rest = &result.rests[which];
         let stream = &mut self.streams[which];
         let offset = stream.end;
@@ -406,7 +407,7 @@ impl Directory {
         if let Some(reason) = cut {
             tell_of_cut(result, Stream::BOTH[which], length, captured, reason);
         }
-        Ok(Kept { path: stream.path.clone(), offset, length, cut })
+        Ok(FileSpan { path: stream.path.clone(), offset, length, cut })
     }
 }
 

@@ -4,7 +4,7 @@
 use super::rest::CutReason;
 use super::staged::JsonData;
 use super::terminal::read_stream;
-use super::{Kept, Sink, SinkError, TaskResult, Times};
+use super::{FileSpan, Sink, SinkError, TaskResult, Times};
 use falkon_core::result::{Captured, Cause, Outcome, Status, Stream};
 use falkon_core::task::Time;
 use serde::Serialize;
@@ -49,10 +49,10 @@ pub(crate) struct Line<'a> {
     /// Present if there is a name for why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
-    /// What a function returned, if that is JSON.
+    /// The value that a function returned, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a RawValue>,
-    /// What it returned otherwise, for people.
+    /// The value that a function returned otherwise, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     value_repr: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn within(captured: &Captured, kept: &Kept) -> Cut {
+    fn within(captured: &Captured, kept: &FileSpan) -> Cut {
         Cut {
             total_bytes: captured.total_bytes,
             file: Some(kept.path.to_string_lossy().into_owned()),
@@ -173,7 +173,7 @@ impl<'a> Line<'a> {
     }
 
     /// A result's line with the places of what it wrote.
-    pub(crate) fn kept(result: &'a TaskResult, kept: &[Option<Kept>; 2]) -> Line<'a> {
+    pub(crate) fn kept(result: &'a TaskResult, kept: &[Option<FileSpan>; 2]) -> Line<'a> {
         let place = |stream: Stream| {
             let Some(kept) = &kept[stream as usize] else { return (None, None) };
             let captured = result.detail.as_deref().map(|detail| detail.stream(stream));
@@ -205,7 +205,9 @@ fn text_of<'a>(
     }
     match &result.kept[stream as usize] {
         Some(kept) if kept.cut.is_none() => (head(), Some(Cut::within(captured, kept))),
-        Some(Kept { cut: Some(reason), .. }) => (head(), Some(Cut::for_good(captured, *reason))),
+        Some(FileSpan { cut: Some(reason), .. }) => {
+            (head(), Some(Cut::for_good(captured, *reason)))
+        }
         _ => {
             let rest = &result.rests[stream as usize];
             let (text, reason) = read_stream(captured, rest, TEXT_BYTES_MAX);

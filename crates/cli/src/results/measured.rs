@@ -1,4 +1,4 @@
-//! What a run was measured by, for people and programs.
+//! The measurements of a run, for people and programs.
 
 use super::staged::{JsonCount, bytes_text, percent};
 use crate::exit::{Exit, write_line};
@@ -25,14 +25,12 @@ const MINUTE_S: f64 = 60.0;
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Metrics")]
 pub(crate) struct MeasureArgs {
-    /// Write what the run was measured by to this file, as JSON: hit ratios,
-    /// response time, utilization, efficiency, speedup, slowdown, and how it
-    /// went over time
+    /// Write the measures of the run to this file, as JSON: hit ratios, response time,
+    /// utilization, efficiency, speedup, slowdown, and time series
     #[arg(long, value_name = "FILE")]
     pub(crate) metrics: Option<PathBuf>,
-    /// How long the same workload takes with every access to the persistent
-    /// store (such as 90s): tells the speedup over that, and the performance
-    /// index
+    /// How long the same workload takes with every access to the persistent store (such as
+    /// 90s): gives the speedup over that, and the performance index
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     pub(crate) baseline: Option<u64>,
 }
@@ -71,7 +69,7 @@ impl Measured<'_> {
         }
         let response = self.observed.response();
         write_line(format_args!(
-            "falkon: response {} on average: {} waiting, {} running, {} until the result was here",
+            "falkon: response {} on average: {} waiting, {} running, {} delivery",
             seconds(response.total_s()),
             seconds(response.wait_s),
             seconds(response.execute_s),
@@ -113,7 +111,7 @@ impl Measured<'_> {
         let mut text = serde_json::to_string(&self.json(args.baseline_s()))
             .map_err(|error| failed(error.to_string()))?;
         text.push('\n');
-        crate::place::write(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
+        crate::named_file::write(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
     }
 
     fn json(&self, baseline_s: Option<f64>) -> JsonMetrics {
@@ -217,8 +215,8 @@ struct JsonMetrics {
     efficiency: Option<f64>,
     speedup: Option<f64>,
     slowdown: Option<f64>,
-    /// Slots times the makespan, used or not: not processor time, which nobody
-    /// measures.
+    /// Slots times the makespan, used or not: not processor time, which is not
+    /// measured.
     slot_seconds: Option<f64>,
     baseline_seconds: Option<f64>,
     speedup_over_baseline: Option<f64>,

@@ -1,16 +1,17 @@
-//! What a task wrote beyond the first bytes, which come with its result: kept
-//! by the executor that ran it, and read through that. A path that somebody
-//! names is never opened, only files that this process made itself.
+//! The output of a task beyond the first bytes, which come with its result:
+//! kept by the executor that ran it, and read through that. A path from outside
+//! is never opened, only files that this process made itself.
 
 use crate::exit::Exit;
 use falkon_core::dispatch::AccessError;
 use falkon_core::result::{Captured, Detail, Stream};
 use falkon_core::task::{InstanceId, TaskId};
-use falkon_node::client::{Client, ClientError};
-use falkon_node::object::Landing;
-use falkon_node::overflow::{OverflowDirectory, OwnFile, output_id};
-use falkon_node::peer::{Peer, PeerError, Piece, Visitor};
-use falkon_node::secure::{Level, VisitPurpose};
+use falkon_data::object::Landing;
+use falkon_data::overflow::{OverflowDirectory, OwnFile};
+use falkon_data::peer::{Peer, PeerError, Piece, Visitor};
+use falkon_net::client::{Client, ClientError};
+use falkon_net::ids::output_id;
+use falkon_net::secure::{Level, VisitPurpose};
 use falkon_wire::message::Refusal;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,7 +25,7 @@ pub(crate) enum Rest {
     /// There are none.
     #[default]
     None,
-    /// All of the stream is in a file of this process.
+    /// The whole stream is in a file of this process.
     Here(Arc<OwnFile>),
     /// The rest cannot be got.
     Cut(CutReason),
@@ -47,7 +48,7 @@ pub(crate) enum CutReason {
     Unreadable,
     /// The stream is longer than what a line of JSON holds.
     TooLong,
-    /// Nobody asked for it.
+    /// The rest was not requested.
     NotFetched,
 }
 
@@ -87,7 +88,7 @@ impl fmt::Display for CutReason {
 
 /// Where the rest of streams comes from.
 pub(crate) enum Origin {
-    /// Nobody wants it.
+    /// The rest is not wanted.
     Nowhere,
     /// The executor of this process.
     Here(OverflowDirectory),
@@ -96,7 +97,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// What there is of both streams of a task besides what `detail` holds. Fails
+    /// The parts of both streams of a task that `detail` does not hold. Fails
     /// only if the connection to the dispatcher does.
     pub(crate) async fn rests(
         &mut self,

@@ -9,7 +9,7 @@ const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 const UNIT: f64 = 1024.0;
 const MICROS: f64 = 1e6;
 
-/// What a result's line says of the task's data objects.
+/// The data objects of a task in a result's line.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonData {
     /// From the executor's own cache.

@@ -1,4 +1,4 @@
-//! What tasks wrote, passed on as they end: each task's output in one piece.
+//! Output of tasks, passed on as they end: each task's output in one piece.
 
 use super::rest::{CutReason, Rest};
 use super::{Sink, SinkError, TaskResult};
@@ -39,8 +39,8 @@ fn whole_file(path: &Path, total_bytes: u64) -> Result<File, CutReason> {
     if found == total_bytes { Ok(file) } else { Err(CutReason::Short) }
 }
 
-/// All of a stream, if it is not longer than `bytes_max`; else its first bytes,
-/// and why.
+/// The whole stream, if it is not longer than `bytes_max`; else its first
+/// bytes, and the reason.
 pub(crate) fn read_stream(
     captured: &Captured,
     rest: &Rest,
@@ -56,7 +56,7 @@ pub(crate) fn read_stream(
     }
 }
 
-/// Says that a stream was cut, and why.
+/// Prints that a stream was cut, and why.
 pub(crate) fn tell_of_cut(
     result: &TaskResult,
     stream: Stream,

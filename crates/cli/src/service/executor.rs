@@ -3,8 +3,9 @@
 use super::log_to_stderr;
 use crate::access::AccessArgs;
 use crate::data::CacheArgs;
-use crate::embedded::{hostname, offered};
+use crate::embedded::offered;
 use crate::exit::{Exit, runtime, say};
+use crate::machine::hostname;
 use crate::results::rest::make_overflow;
 use crate::run::{CAPTURE_BYTES_DEFAULT, Interrupts};
 use crate::scratch::Scratch;
@@ -12,9 +13,9 @@ use crate::workers::WorkerArgs;
 use clap::Args;
 use falkon_core::provision::leave_micros;
 use falkon_core::task::AllocationId;
-use falkon_node::client::ClientError;
-use falkon_node::executor::{self, ExecutorError, Link};
-use falkon_node::lrm::ends_at;
+use falkon_executor::{ExecutorError, Link};
+use falkon_net::client::ClientError;
+use falkon_provision::lrm::ends_at;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
@@ -24,8 +25,8 @@ use tokio::sync::oneshot;
 pub(crate) struct ExecutorArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Tasks of one CPU side by side [default: one per CPU that this process may
-    /// use, and that a batch scheduler has granted]
+    /// Concurrent tasks of one CPU [default: one per CPU that this process may use, and that a
+    /// batch scheduler has granted]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     slots: Option<u32>,
     /// GPUs offered [default: those of CUDA_VISIBLE_DEVICES,
@@ -43,8 +44,8 @@ pub(crate) struct ExecutorArgs {
     /// Name shown to people [default: host and process]
     #[arg(long, value_name = "NAME", value_parser = crate::plan::name)]
     name: Option<String>,
-    /// Directory for output that is too long to be sent, which goes when the
-    /// executor ends [default: a new one in the temporary directory]
+    /// Directory for output that is too long to be sent, removed when the executor exits
+    /// [default: a new one in the temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Bytes of each output stream that are sent with a result
@@ -55,15 +56,15 @@ pub(crate) struct ExecutorArgs {
         value_parser = crate::plan::capture_bytes
     )]
     capture: u64,
-    /// End when the dispatcher was out of reach for so long [default: never]
+    /// Exit when the dispatcher was unreachable for this long [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     give_up: Option<u64>,
-    /// How long a file system may take to answer before a task that needs it
-    /// fails here, to be tried elsewhere [default: 1m]
+    /// How long a file system may take to answer before a task that needs it is tried elsewhere
+    /// [default: 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     file_timeout: Option<u64>,
-    /// This machine is ours for so long: leave in good time before that, and
-    /// start nothing that is known to take longer
+    /// How long this machine is available: leave before that, and start no task that is
+    /// expected to take longer
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     walltime: Option<u64>,
     /// When the job began of which --walltime is, in seconds since 1970
@@ -73,7 +74,7 @@ pub(crate) struct ExecutorArgs {
     /// at most 1m]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     leave_before: Option<u64>,
-    /// Leave when there was nothing to do for so long [default: never]
+    /// Leave after this long without work [default: never]
     #[arg(long, value_name = "TIME", value_parser = crate::plan::duration_micros)]
     idle_exit: Option<u64>,
     /// The provisioner's allocation that it runs in
@@ -105,7 +106,7 @@ pub(crate) fn executor_parses<'a>(
 impl ExecutorArgs {
     /// The walltime counts from when the job began, however late this starts,
     /// and the batch scheduler knows best when it ends.
-    fn tenure(&self) -> executor::Tenure {
+    fn tenure(&self) -> falkon_executor::Tenure {
         let variable = |name: &str| std::env::var(name).ok();
         let said = ends_at(variable, self.began, self.walltime.map(|micros| micros / 1_000_000));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -116,7 +117,7 @@ impl ExecutorArgs {
             let before = self.leave_before.unwrap_or_else(|| leave_micros(whole));
             Instant::now().checked_add(left.saturating_sub(Duration::from_micros(before)))
         });
-        executor::Tenure {
+        falkon_executor::Tenure {
             allocation: self.allocation.map(AllocationId),
             ends,
             idle: self.idle_exit.map(Duration::from_micros),
@@ -145,23 +146,20 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
     workers.scratch = Some(of_workers.as_ref().unwrap_or(&scratch).path().to_owned());
     let cache = args.cache.setup(scratch.path())?;
     let overflow = make_overflow(scratch.path())?;
-    let options = executor::Options {
-        name: args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id())),
-        capacity,
-        scratch: scratch.path().to_owned(),
-        overflow: overflow.clone(),
+    let name = args.name.unwrap_or_else(|| format!("{}:{}", hostname(), std::process::id()));
+    let options = falkon_executor::Options {
         capture_bytes_max: args.capture,
         workers,
         give_up: args.give_up.map(Duration::from_micros),
-        file_limit: args.file_timeout.map_or(executor::FILE_LIMIT, Duration::from_micros),
+        file_limit: args.file_timeout.map_or(falkon_executor::FILE_LIMIT, Duration::from_micros),
         log: log_to_stderr(),
         cache: Some(cache.clone()),
         tenure,
-        forked: None,
+        ..falkon_executor::Options::new(name, capacity, scratch.path().to_owned(), overflow.clone())
     };
     let (leave, leaving) = oneshot::channel();
     let link = Link::Access { access: Box::new(access), source: None };
-    let mut running = std::pin::pin!(executor::run(options, link, leaving));
+    let mut running = std::pin::pin!(falkon_executor::run(options, link, leaving));
     let mut interrupts = Interrupts::new();
     let mut leave = Some(leave);
     let result = loop {
@@ -176,7 +174,8 @@ async fn serve(args: ExecutorArgs) -> Result<Exit, Exit> {
                 }
                 Some(leave) => {
                     say("leaving when what runs has ended (once more to leave at once)");
-                    // It hears this unless it has ended, which the other branch sees.
+                    // An executor that has ended does not receive it, which the
+                    // other branch sees.
                     let _ = leave.send(());
                 }
                 None => break Ok(()),

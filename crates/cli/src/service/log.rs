@@ -1,5 +1,5 @@
-//! Log lines of services, written by a thread of their own: whoever reads
-//! standard error may have stopped reading, and a service must go on.
+//! Log lines of services, written by a thread of their own: the reader of
+//! standard error may have stopped, and a service must continue.
 
 use crate::exit::write_line;
 use std::collections::VecDeque;
@@ -69,7 +69,7 @@ fn escaped(line: String) -> String {
     escaped
 }
 
-/// Waits until all lines are written, unless nobody takes them.
+/// Waits until all lines are written, unless the reader has stopped.
 pub(crate) fn flush() {
     let limit = Duration::from_millis(FLUSH_MS_MAX);
     let left = |state: &mut State| state.writing || !state.waiting.is_empty();

@@ -1,6 +1,6 @@
 //! `falkon start`: a dispatcher.
 
-mod place;
+mod listen;
 
 use super::log_to_stderr;
 use crate::access::places;
@@ -9,11 +9,11 @@ use crate::plan::quantity::{KeepFor, keep_for};
 use crate::provision::from_name;
 use crate::run::Interrupts;
 use clap::{Args, ValueEnum};
-use falkon_node::dispatcher::{self, Concentrators, Reached, Stopped, StoreOptions};
-use falkon_node::lrm::Executor;
-use falkon_node::provision::{Setup, SetupError};
-use falkon_node::secure::{AccessFile, Identity, Level, Role};
-use place::{Place, advertised, resolve};
+use falkon_dispatcher::{Concentrators, ListenAddress, Stopped, StoreOptions};
+use falkon_net::secure::{AccessFile, Identity, Level, Role};
+use falkon_provision::lrm::Executor;
+use falkon_provision::{Setup, SetupError};
+use listen::{Listen, advertised, resolve};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,12 +26,12 @@ const LISTEN_CONNECTIONS_MAX: u32 = 65_535;
 
 /// How connections are protected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum SecurityLevel {
-    /// Peers prove themselves, then nothing is protected: only on this machine
+pub enum SecurityLevel {
+    /// Peers authenticate, then nothing is protected: only on this machine
     None,
-    /// Peers prove themselves, and nobody can change what they say
+    /// Peers authenticate, and nobody can change their messages
     Authenticate,
-    /// As authenticate, and nobody can read it: TLS 1.3
+    /// As authenticate, and nobody can read the messages: TLS 1.3
     Encrypt,
 }
 
@@ -45,11 +45,11 @@ impl From<SecurityLevel> for Level {
     }
 }
 
-/// What acknowledged work survives.
+/// The failures that acknowledged work survives.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Durability {
-    /// The end of the process, however sudden; a crash of the machine costs at
-    /// most what the last few milliseconds brought
+    /// The end of the process, however sudden; a crash of the machine loses at most the last
+    /// few milliseconds
     Process,
     /// Also a crash of the machine: every round waits for the disk
     Machine,
@@ -58,55 +58,51 @@ pub(crate) enum Durability {
 /// `falkon start`
 #[derive(Args, Debug)]
 pub(crate) struct StartArgs {
-    /// Address to listen at; port 0 takes a free one, that of the last time if
-    /// it is free [default: as the last time
-    /// with this directory, and so --advertise and --security, else 127.0.0.1:0]
+    /// Address to listen at; port 0 takes a free one, the previous one if it is free [default:
+    /// as before with this directory, and so --advertise and --security, else 127.0.0.1:0]
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
-    /// Address that others are told, if it is not the one to listen at; may be
-    /// repeated
+    /// Address for clients and executors, if it is not the one to listen at; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
     /// Directory for the journal and the access files [default:
     /// $XDG_STATE_HOME/falkon or ~/.local/state/falkon]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Protection of connections [default: authenticate on this machine alone,
-    /// else encrypt]
+    /// Protection of connections [default: authenticate if only this machine can connect, else
+    /// encrypt]
     #[arg(long, value_enum)]
     security: Option<SecurityLevel>,
     /// Allow --security none or authenticate beyond this machine
     #[arg(long)]
     force: bool,
-    /// What acknowledged tasks and results survive
+    /// Which failures acknowledged tasks and results survive
     #[arg(long, value_enum, default_value = "process")]
     durability: Durability,
     /// Processes that hold connections for the dispatcher
     ///
-    /// A process may have only so many (ulimit -n), and each is work. With auto
-    /// the dispatcher holds the first thousand itself, and starts a process for
-    /// each eight thousand more as they come. A number has all connections held
-    /// by so many processes from the start; 0 by the dispatcher alone.
+    /// The number of connections of a process is limited (ulimit -n), and each is work. With
+    /// auto the dispatcher holds the first thousand itself, and starts a process for every
+    /// further eight thousand as they connect. With a number N, N processes hold all
+    /// connections from the start; with 0 the dispatcher holds all.
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = concentrators, overrides_with = "concentrators")]
     concentrators: Concentrators,
-    /// How long instances are kept after the last look at them, once all of
-    /// their tasks have ended, unless they say so themselves: 12h, 30d, or forever
+    /// How long instances are kept after the last request for them, once all of their tasks
+    /// have ended, unless they were submitted with --keep: 12h, 30d, or forever
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = keep_for)]
     keep: KeepFor,
-    /// Keep no journal: everything is gone when the dispatcher ends
+    /// Keep no journal: everything is lost when the dispatcher exits
     #[arg(long)]
     no_journal: bool,
-    /// Go on behind damage in the journal instead of refusing to start
+    /// Skip damaged parts of the journal instead of refusing to start
     #[arg(long)]
     salvage: bool,
-    /// Get executors from this batch scheduler, as tasks ask for them (as
-    /// falkon provision add does, with defaults that are kind to the cluster);
-    /// may be repeated
+    /// Get executors from this batch scheduler, as tasks need them (as falkon provision add
+    /// does, with defaults that are kind to the cluster); may be repeated
     ///
-    /// slurm, gridengine and so on, auto for the one that is here, or a queue's
-    /// file. Unless --listen says otherwise, or did the last time, the dispatcher
-    /// then listens at all of this machine's addresses, encrypted. Queues that were added before
-    /// are there without this.
+    /// slurm, gridengine and so on, auto for the installed one, or a queue's file. Unless
+    /// --listen was given, now or before, the dispatcher then listens at all of this machine's
+    /// addresses, encrypted. Queues that were added before need no option.
     #[arg(long, value_name = "SCHEDULER|FILE")]
     provision: Vec<String>,
 }
@@ -120,18 +116,9 @@ fn concentrators(text: &str) -> Result<Concentrators, String> {
     }
 }
 
-/// Allows as many connections as the system lets this process have.
-pub(crate) fn raise_open_files() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // The limit stays as it was: fewer executors can connect.
-    let _ = setrlimit(Resource::Nofile, limit);
-}
-
 /// Runs the command.
 pub(crate) fn start(args: StartArgs) -> Exit {
-    raise_open_files();
+    crate::machine::raise_open_files();
     match runtime() {
         Ok(runtime) => runtime.block_on(serve(args)).unwrap_or_else(|exit| exit),
         Err(exit) => exit,
@@ -151,9 +138,9 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     }
     let queues = args.provision.iter().map(|what| from_name(what));
     let queues: Vec<(String, String)> = queues.collect::<Result<_, _>>().map_err(Exit::usage)?;
-    let before = Reached::load(&dir).map_err(Exit::failure)?;
-    let Place { mut reached, any_port, moved } = resolve(&args, before)?;
-    let (listen, level) = (reached.listen, reached.level);
+    let before = ListenAddress::load(&dir).map_err(Exit::failure)?;
+    let Listen { mut listening, any_port, moved } = resolve(&args, before)?;
+    let (listen, level) = (listening.listen, listening.level);
     let log = log_to_stderr();
     // The journal's lock keeps a second dispatcher out of this directory, so
     // it comes before everything that writes there.
@@ -164,16 +151,16 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     };
     make_dir(&store.dir)?;
     let identity = Identity::open(&dir).map_err(Exit::failure)?;
-    let options = dispatcher::Options {
+    let options = falkon_dispatcher::Options {
         store: (!args.no_journal).then_some(store),
         pages: args.no_journal.then(|| dir.join("pages")),
         identity: Some(identity),
         keep_micros: args.keep.0,
         log: log.clone(),
     };
-    let (handle, stopped) = dispatcher::start(options).map_err(Exit::failure)?;
+    let (handle, stopped) = falkon_dispatcher::start(options).map_err(Exit::failure)?;
     let identity = handle.identity().expect("it was started with one").clone();
-    let acceptor = dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
+    let acceptor = falkon_dispatcher::acceptor(&identity, level).map_err(Exit::failure)?;
     let listener = listen_at(listen).or_else(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse if any_port => listen_at((listen.ip(), 0).into()),
         _ => Err(error),
@@ -193,10 +180,10 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let address = listener
         .local_addr()
         .map_err(|error| Exit::failure(format!("cannot tell the port in use: {error}")))?;
-    reached.listen = address;
-    let addresses = advertised(&reached);
+    listening.listen = address;
+    let addresses = advertised(&listening);
     identity.write_access_files(&dir, level, &addresses).map_err(Exit::failure)?;
-    reached.save(&dir).map_err(Exit::failure)?;
+    listening.save(&dir).map_err(Exit::failure)?;
     if let Some(moved) = moved {
         log(&moved);
     }
@@ -222,7 +209,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     let how = tokio::select! {
         how = &mut stopped => how,
         () = interrupts.next() => {
-            log("stopping; started again with the same directory it goes on");
+            log("stopping; it continues when started again with the same directory");
             handle.stop().await;
             stopped.await
         }
@@ -235,7 +222,7 @@ async fn serve(args: StartArgs) -> Result<Exit, Exit> {
     }
 }
 
-/// What the provisioner is started with.
+/// The options of the provisioner.
 fn provisioner(
     identity: &Identity,
     dir: &Path,
@@ -271,8 +258,8 @@ fn listen_at(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(LISTEN_CONNECTIONS_MAX)
 }
 
-/// Its name survives the machine, as what the journal in it acknowledges must.
+/// The name survives the machine, as the journal's acknowledged contents must.
 fn make_dir(dir: &std::path::Path) -> Result<(), Exit> {
-    falkon_node::journal::create_dir(dir)
+    falkon_dispatcher::journal::create_dir(dir)
         .map_err(|error| Exit::usage(format!("cannot create {}: {error}", dir.display())))
 }

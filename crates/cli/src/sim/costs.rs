@@ -75,7 +75,7 @@ impl Default for ClientFields {
 }
 
 impl DispatcherFields {
-    /// The costs under a policy, of tasks that read so many inputs.
+    /// The costs under a policy, of tasks that read `inputs` inputs.
     pub(super) fn costs(&self, policy: PolicyName, inputs: u32) -> DispatcherCosts {
         DispatcherCosts {
             message: nanos(self.message),
@@ -107,7 +107,7 @@ impl ClientFields {
     }
 }
 
-/// The time of a decision by `falkon bench policies --several`, the slowest of
+/// The time of a decision by `falkon-lab bench policies --several`, the slowest of
 /// several runs, machines and windows: queueing the task, choosing its node, and
 /// what changes in the index; of tasks that read one file, or two. What is placed
 /// by who is free is part of `entry`.

@@ -18,11 +18,11 @@ const GRID_RUNS_MAX: usize = 1024;
 
 /// Why a file makes no scenario.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FieldError {
+pub enum FieldError {
     /// A field is there that has no place beside another, or lacks one.
     #[error("{0}")]
     Fields(&'static str),
-    /// It is no description at all; what is wrong, and where.
+    /// The text is no description; the error and its place.
     #[error("{}", .0.trim_end())]
     Malformed(String),
     /// There is no such dispatch policy.
@@ -37,12 +37,12 @@ pub(crate) enum FieldError {
     /// There is no such strategy or policy for acquiring or releasing nodes.
     #[error("there is no {what} `{name}`")]
     Provision {
-        /// What is meant to be named.
+        /// The kind of the name.
         what: &'static str,
-        /// What is.
+        /// The name.
         name: String,
     },
-    /// What the provisioner is told of its queue makes no sense.
+    /// The provisioner's settings of its queue make no sense.
     #[error("provision: {0}")]
     Queue(OptionsError),
     /// The grid asks for too many runs.
@@ -50,17 +50,19 @@ pub(crate) enum FieldError {
     Grid(usize),
 }
 
-/// One run of a file.
+/// A run of a file.
 #[derive(Clone)]
-pub(crate) struct Variant {
-    pub(crate) scenario: Scenario,
-    /// What it has of the grid.
-    pub(crate) label: Vec<(&'static str, f64)>,
+pub struct Variant {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// The coordinates in the grid.
+    pub label: Vec<(&'static str, f64)>,
 }
 
+/// A scenario file, as it is read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Description {
+pub struct Description {
     #[serde(default)]
     name: String,
     limit: Option<Amount<Time>>,
@@ -261,7 +263,7 @@ struct GridWorkload {
     objects: Option<u64>,
 }
 
-/// One more variant for each point that there is, of each.
+/// Multiplies the variants by the points of one dimension.
 fn each<T>(variants: Vec<Variant>, points: &[T], apply: impl Fn(&mut Variant, &T)) -> Vec<Variant> {
     if points.is_empty() {
         return variants;
@@ -290,8 +292,8 @@ impl Description {
     /// The scenarios of the file: one, or one for each point of its grid.
     ///
     /// # Errors
-    /// Says which fields do not go together.
-    pub(crate) fn variants(&self) -> Result<Vec<Variant>, FieldError> {
+    /// The fields that do not go together.
+    pub fn variants(&self) -> Result<Vec<Variant>, FieldError> {
         let base = self.scenario()?;
         let grid = &self.grid;
         let lengths = [

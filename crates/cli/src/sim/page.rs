@@ -20,10 +20,10 @@ const GIGABIT_BYTES: f64 = 1.25e8;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What is drawn as one line.
+/// The points of one line.
 type Points = Vec<(f64, f64)>;
 
-/// What was run.
+/// The run.
 pub(super) struct Run {
     pub(super) variant: Variant,
     pub(super) figures: Figures,
@@ -189,7 +189,7 @@ fn data_charts(
     [stacked("Data by source", "Gb/s", rates), stacked("Hits by source", "% of bytes", shares)]
 }
 
-/// What a row of a grid is called.
+/// The name of a row of a grid.
 fn row_name(run: &Run) -> String {
     let parts = run.variant.label.iter().map(|(name, value)| format!("{name} {}", shown(*value)));
     parts.collect::<Vec<_>>().join(", ")

@@ -34,12 +34,12 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// One line of a chart.
+/// A line of a chart.
 pub(super) struct Line {
     pub(super) name: String,
     /// In the order of their first coordinates.
     pub(super) points: Vec<(f64, f64)>,
-    /// It says what could be, not what was.
+    /// The line is a bound, not a measurement.
     pub(super) is_ideal: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Kind {
 /// Values over time.
 pub(super) struct Chart {
     pub(super) title: &'static str,
-    /// What goes up, with its unit.
+    /// The vertical quantity, with its unit.
     pub(super) unit: &'static str,
     pub(super) kind: Kind,
     pub(super) lines: Vec<Line>,

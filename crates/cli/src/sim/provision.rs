@@ -44,7 +44,7 @@ fn micros(amount: Amount<Time>) -> u64 {
 }
 
 impl ProvisionFields {
-    /// What a provisioner is told of its queue; its nodes have so many slots.
+    /// The provisioner's options for its queue, whose nodes have `slots` slots.
     ///
     /// # Errors
     /// Names what does not exist, or does not go together.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// Lines of the time series in a table.
 const SERIES_LINES: usize = 16;
 
-/// One run as a table.
+/// A run as a table.
 pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String {
     let mut out = String::new();
     let nodes = scenario.nodes_count();
@@ -31,15 +31,15 @@ pub(super) fn table(scenario: &Scenario, seed: u64, figures: &Figures) -> String
     out
 }
 
-/// One thing that was measured.
+/// A measured fact.
 pub(super) struct Fact {
     pub(super) name: &'static str,
     pub(super) value: f64,
     pub(super) unit: &'static str,
 }
 
-/// What was measured of one run. Names that begin with a space are of what
-/// stands above them.
+/// The measured facts of one run. Names that begin with a space belong to the
+/// one above them.
 pub(super) fn facts(scenario: &Scenario, figures: &Figures) -> Vec<Fact> {
     let mut facts = Vec::new();
     let mut line = |name, value, unit| facts.push(Fact { name, value, unit });
@@ -151,7 +151,7 @@ pub(super) fn row_heading(label: &[(&'static str, f64)]) -> Vec<&'static str> {
     label.iter().map(|(name, _)| *name).chain(columns).collect()
 }
 
-/// One run of a grid: a text for each column.
+/// A run of a grid: a text for each column.
 pub(super) fn row_cells(
     scenario: &Scenario,
     label: &[(&'static str, f64)],
@@ -170,7 +170,7 @@ pub(super) fn row_cells(
     cells
 }
 
-/// One run of a grid as a line; the first has the heading above it.
+/// A run of a grid as a line; the first has the heading above it.
 pub(super) fn row(
     is_first: bool,
     scenario: &Scenario,
@@ -313,10 +313,10 @@ impl From<Distribution> for JsonDistribution {
     }
 }
 
-/// One run as a line of JSON.
+/// A run as a line of JSON.
 ///
 /// # Errors
-/// As serde_json's.
+/// Those of serde_json.
 pub(super) fn json(
     scenario: &Scenario,
     label: &[(&'static str, f64)],

@@ -19,19 +19,21 @@ const SIDE_NODES_MAX: u64 = 250_000;
 const REDRAW: Duration = Duration::from_millis(250);
 
 /// A scenario that is to be run, by a name for the line on the terminal.
-pub(super) struct Job {
-    pub(super) name: String,
-    pub(super) scenario: Scenario,
+pub struct Job {
+    /// The name.
+    pub name: String,
+    /// The scenario.
+    pub scenario: Scenario,
 }
 
-/// What has been begun, and is not over.
+/// The runs that are under way.
 #[derive(Default)]
 struct Under {
     /// The next to begin.
     next: usize,
     /// Nodes of those under way.
     nodes: u64,
-    /// Nobody wants further results.
+    /// Further results are not wanted.
     is_over: bool,
     standing: BTreeMap<usize, Standing>,
 }
@@ -65,7 +67,7 @@ impl Shared {
         }
     }
 
-    /// What is under way, in words.
+    /// The work under way, in words.
     fn words(&self) -> String {
         let under = self.under();
         let each = under.standing.iter().map(|(at, standing)| {
@@ -107,7 +109,7 @@ fn work(shared: &Shared, results: &Sender<(usize, Result<Figures, SimError>)>) {
 /// Runs all, and hands the result of each to `done`, in their order, as soon
 /// as those before are there. Stops as soon as `done` gives something, and
 /// returns that; what is under way then is left to the end of the process.
-pub(super) fn run_each<T>(
+pub fn run_each<T>(
     jobs: Vec<Job>,
     seed: u64,
     mut done: impl FnMut(usize, Result<Figures, SimError>) -> Option<T>,

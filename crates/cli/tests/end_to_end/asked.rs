@@ -50,7 +50,7 @@ fn a_loop_that_reads_standard_input_keeps_it() {
     // Somebody who meant the lines learns how to say so.
     let ran = site.run_with_input(&["run", "--", "echo", "line"], b"1\n2\n").exits(0);
     assert_eq!(ran.lines(), ["line"]);
-    ran.says("standard input is not read: put {} where a line's value is to stand");
+    ran.says("standard input is not read: put {} in the command for a line's value");
     for args in [&["run", "--", "echo", "{}"][..], &["run", "--each-line", "-", "--", "echo"]] {
         let ran = site.run_with_input(args, b"1\r\n2\n").exits(0);
         assert_eq!(ran.sorted(), ["1", "2"]);

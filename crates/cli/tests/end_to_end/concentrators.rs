@@ -1,9 +1,14 @@
 //! Connections that other processes hold for a dispatcher.
 
 use crate::fixture::{Access, Running, Site, poll};
+use falkon_core::task::Resources;
+use falkon_data::overflow::OverflowDirectory;
+use falkon_executor::{Link, Options};
+use falkon_net::secure::AccessFile;
 use falkon_trials::trial;
 use rustix::process::Signal;
 use std::path::Path;
+use tokio::sync::oneshot;
 
 #[trial]
 fn others_hold_connections_at_every_level() {
@@ -84,6 +89,29 @@ fn one_that_is_killed_costs_its_executors_a_reconnect() {
     drop(executors);
 }
 
+/// Holds executors in this process until the sender that it returns is dropped.
+/// They are for builtin tasks.
+fn emulate(access: &str, executors: usize) -> oneshot::Sender<()> {
+    let access = AccessFile::load(Path::new(access)).unwrap();
+    let (over, is_over) = oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let overflow = OverflowDirectory::create(scratch.path()).unwrap();
+        let mut held = Vec::new();
+        for number in 0..executors {
+            let name = format!("emulated {number}");
+            let scratch = scratch.path().to_owned();
+            let options = Options::new(name, Resources::cpus(1), scratch, overflow.clone());
+            let (leave, leaving) = oneshot::channel();
+            let link = Link::Access { access: Box::new(access.clone()), source: None };
+            held.push((leave, runtime.spawn(falkon_executor::run(options, link, leaving))));
+        }
+        runtime.block_on(is_over).unwrap_err();
+    });
+    over
+}
+
 #[trial]
 fn they_start_when_descriptors_run_short() {
     const EXECUTORS: usize = 120;
@@ -97,13 +125,12 @@ fn they_start_when_descriptors_run_short() {
     assert_eq!(site.left().concentrators().len(), 0);
     let access = Access::at(&site, &site.path("d/access.json"));
     let file = access.file.to_str().unwrap();
-    let count = EXECUTORS.to_string();
-    let emulator = site.start(["bench", "emulate", "--access", file, "--executors", &count]);
+    let emulated = emulate(file, EXECUTORS);
     dispatcher.wait_for_count(" joined with ", EXECUTORS);
     assert!(site.left().concentrators().len() > 1);
     let ran = access.run("submit", &["--wait", "--range", "1-1000", "--", "@noop"]).exits(0);
     ran.says("1000");
-    drop(emulator);
+    drop(emulated);
     poll("they are gone", || access.status()["executors"].as_array().unwrap().is_empty());
     dispatcher.signal(Signal::INT);
     let ran = dispatcher.finish().exits(0);

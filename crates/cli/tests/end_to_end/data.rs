@@ -6,6 +6,7 @@ mod caches;
 mod lost;
 mod names;
 mod services;
+mod unpacked;
 mod web;
 
 use crate::fixture::{Ran, Running, Site};
@@ -225,7 +226,7 @@ fn a_resumed_run_makes_what_is_needed_of_caches_again() {
     assert_eq!(ran.results()[3]["stdout"], "a\nb\n");
     ran.says("4 done (1 before)");
     let ran = site.run(["run", "--tasks", &file, "--resume", "o"]).exits(0);
-    ran.says("nothing to do: all 5 tasks have succeeded before");
+    ran.says("nothing to do: all 5 tasks have already succeeded");
     nothing_is_left(&site);
 }
 

@@ -174,7 +174,7 @@ fn a_task_is_known_again_by_what_it_is_and_not_by_where_it_stands() {
     assert_eq!(gone.len(), 1);
     assert_eq!(gone[0]["index"], 1);
     assert!(!site.path("o/tasks/3.stdout").exists());
-    run("--resume", &[]).exits(0).says("nothing to do: all 3 tasks have succeeded before");
+    run("--resume", &[]).exits(0).says("nothing to do: all 3 tasks have already succeeded");
     // With fewer tasks no file of a task says what is nobody's.
     std::fs::remove_file(site.path("g/a")).unwrap();
     run("--resume", &[]).exits(0).says("nothing to do: all 2 tasks");

@@ -133,23 +133,24 @@ def wait_until_few_are_left(x):
 /// Loaded by a worker: it comes late to each of its bundles, as on a machine
 /// that has much else to do.
 const LATE: &str = r#"
-import __main__, time
+import time
+from falkon_worker import serving
 
-call = __main__.Worker.call
+call = serving.Worker.call
 
 def late(self, *bundle):
     time.sleep(0.05)
     return call(self, *bundle)
 
-__main__.Worker.call = late
+serving.Worker.call = late
 "#;
 
 /// Loaded by a worker: answers that it sends before its bundle is over arrive when that is over, as
 /// on a machine where the executor gets no processor.
 const HELD: &str = r#"
-import __main__
+from falkon_worker import serving
 
-send, held = __main__.Connection.send, []
+send, held = serving.Connection.send, []
 
 def hold(self, *parts):
     held.append(parts)
@@ -158,7 +159,7 @@ def hold(self, *parts):
             send(self, *parts)
         held.clear()
 
-__main__.Connection.send = hold
+serving.Connection.send = hold
 "#;
 
 /// A site with the module; nothing if there is no Python.
@@ -284,7 +285,7 @@ fn a_failure_says_what_and_where() {
     let error = results[1]["error"].as_str().unwrap();
     assert!(error.starts_with("Traceback"), "{error}");
     assert!(error.contains("jobs.py") && error.ends_with("ValueError: no good: 2"), "{error}");
-    assert!(!error.contains("worker.py"), "{error}");
+    assert!(!error.contains("falkon_worker") && !error.contains("worker.py"), "{error}");
     for (function, part) in [
         ("no_such_module_here:f", "ModuleNotFoundError: No module named 'no_such_module_here'"),
         ("jobs:nothing", "AttributeError: jobs has no attribute 'nothing'"),

@@ -15,7 +15,7 @@ mod unread;
 mod value;
 
 use crate::fixture::{Access, Random, Running, Site};
-use falkon_node::secure::Role;
+use falkon_net::secure::Role;
 use falkon_trials::trial;
 use mangler::{Character, Ledger, Mangler};
 use std::path::Path;

@@ -3,8 +3,8 @@
 use crate::fixture::{Site, poll};
 use falkon_core::dispatch::InstanceOptions;
 use falkon_core::task::{Packed, Rows, Submission, TaskClass, TaskId};
-use falkon_node::client::Client;
-use falkon_node::secure::{AccessFile, Role};
+use falkon_net::client::Client;
+use falkon_net::secure::{AccessFile, Role};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};

@@ -3,10 +3,10 @@
 use crate::fixture::{Access, Site, heard_along, listen_in};
 use falkon_core::data::object::Object;
 use falkon_core::dispatch::Purpose;
-use falkon_node::client::Client;
-use falkon_node::object::object_id;
-use falkon_node::peer::{Peer, Visitor};
-use falkon_node::secure::{AccessFile, Level, Role};
+use falkon_data::peer::{Peer, Visitor};
+use falkon_net::client::Client;
+use falkon_net::ids::object_id;
+use falkon_net::secure::{AccessFile, Level, Role};
 use falkon_trials::trial;
 use falkon_wire::message::Ticket;
 use std::path::Path;

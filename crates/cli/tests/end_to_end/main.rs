@@ -8,7 +8,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod archive;
 mod asked;
+mod bench;
 mod clock;
 mod concentrators;
 mod data;

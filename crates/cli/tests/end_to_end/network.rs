@@ -6,8 +6,8 @@ use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::Changes;
 use falkon_core::dispatch::{InstanceOptions, Join, Lease, Selection, Update};
 use falkon_core::task::Resources;
-use falkon_node::client::{Client, ClientError};
-use falkon_node::secure::{AccessFile, Role, Session};
+use falkon_net::client::{Client, ClientError};
+use falkon_net::secure::{AccessFile, Role, Session};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromExecutor, PROTOCOL_VERSION};
@@ -120,7 +120,7 @@ fn other_programs_and_other_releases_at_the_address_are_named() {
         });
     };
     check(b"HTTP/1.1 400 Bad Request\r\n\r\n", 2, "did not answer like a falkon dispatcher");
-    check(b"", 3, "hung up");
+    check(b"", 3, "closed the connection");
     let mut other = preamble(PROTOCOL_VERSION + 7);
     other[11] = 1;
     check(
@@ -141,7 +141,7 @@ fn members_that_talk_nonsense_are_closed_and_nothing_else_happens() {
         for round in 0..40 {
             let role = [Role::Owner, Role::Client, Role::Executor, Role::Observer][round % 4];
             let session =
-                falkon_node::secure::connect(&access, role, PROTOCOL_VERSION).await.unwrap();
+                falkon_net::secure::connect(&access, role, PROTOCOL_VERSION).await.unwrap();
             let (mut reader, mut writer) = (session.reader, session.writer);
             for _ in 0..random.below(5) + 1 {
                 let length = random.below(300);
@@ -195,7 +195,7 @@ async fn unreachable_executor(access: &AccessFile, object: &Object) -> Session {
     };
     let cache = Some(Box::new(changes));
     let update = Update { number: 1, cache, ..Update::default() };
-    let connected = falkon_node::secure::connect(access, Role::Executor, PROTOCOL_VERSION).await;
+    let connected = falkon_net::secure::connect(access, Role::Executor, PROTOCOL_VERSION).await;
     let mut session = connected.unwrap();
     for message in [FromExecutor::Join(join), FromExecutor::Update(update)] {
         session.writer.queue_with(|out| message.encode(out)).unwrap();

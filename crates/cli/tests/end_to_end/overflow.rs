@@ -6,8 +6,8 @@ use falkon_core::data::declared::Serving;
 use falkon_core::dispatch::{AccessError, Assigned, InstanceOptions, Join, Lease, Update};
 use falkon_core::result::{Captured, Detail, Outcome, Overflow, Report, Stream};
 use falkon_core::task::{InstanceId, Packed, Resources, Rows, Submission, TaskClass, TaskId, Time};
-use falkon_node::client::{Client, ClientError};
-use falkon_node::secure::{AccessFile, Role, Session};
+use falkon_net::client::{Client, ClientError};
+use falkon_net::secure::{AccessFile, Role, Session};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Command, Template};
@@ -301,7 +301,7 @@ fn output_is_read_by_those_who_may_read_its_instance() {
         let mut instances = Vec::new();
         for _ in 0..2 {
             let (instance, _, secret) = one_task(&owner, true, Resources::cpus(1)).await;
-            let secret = falkon_node::secure::Secret::from_bytes(secret.try_into().unwrap());
+            let secret = falkon_net::secure::Secret::from_bytes(secret.try_into().unwrap());
             instances.push((instance, owner.for_instance(instance.0, secret)));
         }
         let (one, other) = (&instances[0], &instances[1]);
@@ -355,7 +355,7 @@ impl Liar {
             serves: Some(Serving { address: "127.0.0.1:1".to_owned(), fingerprint: Vec::new() }),
             lease: Lease::default(),
         };
-        let session = falkon_node::secure::connect(access, Role::Executor, PROTOCOL_VERSION);
+        let session = falkon_net::secure::connect(access, Role::Executor, PROTOCOL_VERSION);
         let mut liar = Liar { session: session.await.unwrap(), updates: 0 };
         liar.say(&FromExecutor::Join(join)).await;
         liar

@@ -81,7 +81,7 @@ fn processes_of_this_machine_come_and_go() {
     // Before a walltime ends executors leave, and others go on with what is
     // left.
     access.run("provision", &["remove", "here"]).exits(0);
-    dispatcher.service().wait_for("is removed, and nothing of it is left");
+    dispatcher.service().wait_for("is removed, with all of its allocations");
     let queue = "kind = \"local\"\nnodes_max = 1\nwalltime = 60\nleave_before = 58\n\
                  query_interval = 0.2\ndelay = 1\n";
     let queue = site.write("brief.toml", queue);
@@ -134,7 +134,7 @@ fn what_cannot_be_is_said_at_once() {
     refused(&["pause", "none"], "there is no queue none");
     refused(&["drop", "7"], "there is no allocation 7");
     // No more is offered than this machine has.
-    refused(&["add", "local", "--name", "again"], "queue local has this machine already");
+    refused(&["add", "local", "--name", "again"], "queue local uses this machine already");
     refused(&["add", "local", "--name", "huge", "--cpus", "4000"], "more than this machine has");
     refused(&["once", "local", "--nodes", "2"], "choose 1 to 1");
     access.run("provision", &["remove", "local"]).exits(0);

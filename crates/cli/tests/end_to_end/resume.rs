@@ -84,7 +84,7 @@ fn an_interrupted_run_goes_on_where_it_was() {
         assert_eq!(done_before.len() as u64, TASKS);
         assert!(!site.path("o/.falkon-overflow").exists());
         let ran = site.run(["run", "--resume", "o"].iter().chain(&command)).exits(0);
-        ran.says_only(1, "nothing to do: all 150 tasks have succeeded before");
+        ran.says_only(1, "nothing to do: all 150 tasks have already succeeded");
     }
 }
 
@@ -208,7 +208,7 @@ fn a_directory_is_used_by_one_run_at_a_time() {
     run("--resume", "nowhere").exits(2).says_only(1, "nothing to resume (begin with --out)");
     assert!(!site.path("nowhere").exists());
     std::fs::write(site.path("o/results.jsonl"), "{}\n").unwrap();
-    run("--resume", "o").exits(2).says_only(1, "line 1 of o/results.jsonl is no result");
+    run("--resume", "o").exits(2).says_only(1, "line 1 of o/results.jsonl is not a result");
     run("--out", "/dev/null/o").exits(2).says_only(1, "cannot create the directory /dev/null/o");
 }
 

@@ -454,7 +454,7 @@ fn a_client_may_go_while_its_tasks_run() {
     let waiting = access.start("submit", &args);
     waiting.wait_for("waiting for an executor");
     waiting.signal(Signal::INT);
-    let said = waiting.finish().exits(1).says("the tasks go on: falkon wait 0 waits again").err;
+    let said = waiting.finish().exits(1).says("the tasks continue: falkon wait 0 waits again").err;
     assert!(said.contains("3 unfinished"), "{said}");
     let _executor = dispatcher.executor("worker", &[]);
     gate.let_through(3);

@@ -82,13 +82,6 @@ fn time_series_and_plots_are_written_to_files() {
 }
 
 #[trial]
-fn a_part_of_the_papers_figures_can_be_had() {
-    let site = Site::new();
-    site.run(["sim", "--figures=everything"]).exits(2).says("possible values");
-    site.run(["sim"]).exits(2);
-}
-
-#[trial]
 fn what_is_wrong_with_a_description_is_said() {
     let site = Site::new();
     for (scenario, expected) in [
@@ -102,6 +95,7 @@ fn what_is_wrong_with_a_description_is_said() {
         let code = if expected == "raise `limit`" { 3 } else { 2 };
         site.run(["sim", &file]).exits(code).says(expected);
     }
+    site.run(["sim"]).exits(2);
     site.run(["sim", "none.toml"]).exits(2).says_only(1, "cannot read none.toml");
 }
 

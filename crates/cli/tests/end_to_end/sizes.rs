@@ -3,7 +3,9 @@
 
 use crate::fixture::{Client, Site};
 use falkon_core::dispatch::{InstanceOptions, RequestError};
-use falkon_core::task::{InstanceId, Range, Rows, Submission, SubmissionError, TaskClass, TaskId};
+use falkon_core::task::{
+    InstanceId, Range, Rows, Submission, SubmissionError, SubmissionPart, TaskClass, TaskId,
+};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Piece, Template};
@@ -62,7 +64,7 @@ fn a_submission_that_no_record_and_no_order_holds_is_refused_and_the_dispatcher_
             panic!("{answer:?}");
         };
         let too_long = SubmissionError::TooLong {
-            what: "list of ranges",
+            what: SubmissionPart::Ranges,
             bytes: 15_600_008,
             bytes_max: 65_536,
         };
@@ -120,7 +122,7 @@ fn output_and_errors_that_are_too_long_are_cut_and_the_executor_goes_on() {
     let ran = access.run("submit", &["--wait", "--", "echo", "still there"]).exits(0);
     assert_eq!(ran.text(), "still there\n");
     let log = executor.kill().err;
-    assert!(!log.contains("connecting again"), "{log}");
+    assert!(!log.contains("reconnecting"), "{log}");
 }
 
 /// The most memory that a process has had, in bytes.

@@ -10,11 +10,12 @@ mod check;
 mod event;
 mod policy;
 
-pub use event::{CacheOptions, Entry, Evicted, Eviction, Recorded, RefusedError, TierId};
+pub use event::{CacheOptions, Entry, Evicted, Recorded, RefusedError, TierId};
+pub use policy::Eviction;
 
 use crate::data::limits::TIERS_MAX;
 use crate::data::object::ObjectId;
-use policy::Order;
+use policy::EvictionOrder;
 use std::collections::BTreeMap;
 
 /// What an object's place in the order of eviction may depend on.
@@ -34,6 +35,8 @@ struct Facts {
 struct Slot {
     tier: TierId,
     size: u64,
+    /// Bytes for its unpacked form: both go together.
+    unpacked: u64,
     held: bool,
     pins: u64,
     only_here: bool,
@@ -50,6 +53,11 @@ enum Class {
 }
 
 impl Slot {
+    /// All that it takes of its directory.
+    fn bytes(&self) -> u64 {
+        self.size.saturating_add(self.unpacked)
+    }
+
     fn class(&self) -> Class {
         match self {
             Slot { held: false, .. } => Class::Arriving,
@@ -68,7 +76,7 @@ struct Tier {
     /// Bytes by class.
     bytes: [u64; 4],
     /// What may be evicted.
-    order: Box<dyn Order>,
+    order: Box<dyn EvictionOrder>,
 }
 
 impl Tier {
@@ -130,19 +138,21 @@ impl Cache {
         order.sort_by_key(|entry| (!entry.only_here, std::cmp::Reverse(entry.used), entry.object));
         let mut dropped = Vec::new();
         for entry in order {
-            let Recorded { object, tier, size, uses, only_here, .. } = *entry;
+            let Recorded { object, tier, size, unpacked, uses, only_here, .. } = *entry;
+            let bytes = size.saturating_add(unpacked);
             let room = cache.tiers.get(usize::from(tier.0)).map(Tier::room);
             let twice = cache.slots.get(&object).map(|slot| slot.tier);
             if twice == Some(tier) {
                 continue;
             }
-            if twice.is_some() || room.is_none_or(|room| size > room) {
-                dropped.push(Evicted { object, tier, size });
+            if twice.is_some() || room.is_none_or(|room| bytes > room) {
+                dropped.push(Evicted { object, tier, size: bytes });
                 continue;
             }
             let (came, used) = (place(entry.came), place(entry.used));
             let facts = Facts { came, used, uses, demand: 0 };
-            cache.put(object, Slot { tier, size, held: true, pins: 0, only_here, facts });
+            let slot = Slot { tier, size, unpacked, held: true, pins: 0, only_here, facts };
+            cache.put(object, slot);
         }
         (cache, dropped)
     }
@@ -191,6 +201,20 @@ impl Cache {
         &mut self,
         wanted: &[(ObjectId, u64)],
     ) -> Result<Vec<Evicted>, RefusedError> {
+        self.reserve_with_unpacked(wanted, &[])
+    }
+
+    /// As [`Cache::reserve_all`], and takes room for the unpacked forms of
+    /// objects that are held and pinned: so many bytes for each that has none,
+    /// in its own directory.
+    ///
+    /// # Errors
+    /// [`RefusedError`]; then nothing has changed.
+    pub fn reserve_with_unpacked(
+        &mut self,
+        wanted: &[(ObjectId, u64)],
+        unpacked: &[(ObjectId, u64)],
+    ) -> Result<Vec<Evicted>, RefusedError> {
         let mut missing: Vec<(u64, ObjectId)> = wanted
             .iter()
             .filter(|(object, _)| !self.slots.contains_key(object))
@@ -202,26 +226,76 @@ impl Cache {
         self.would_fit(&sizes)?;
         let mut evicted = Vec::new();
         let mut placed = Vec::new();
+        let mut grown = Vec::new();
         let came = self.next;
+        let mut refused = None;
+        for &(object, bytes) in unpacked {
+            match self.make_room_for_unpacked(object, bytes, &mut evicted) {
+                Ok(true) => grown.push(object),
+                Ok(false) => {}
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
         for &(size, object) in &missing {
+            if refused.is_some() {
+                break;
+            }
             let Some(tier) = self.place(size, &mut evicted) else {
-                let error = self.occupied(size);
-                for object in placed {
-                    self.take(object);
-                }
-                for (object, slot) in evicted {
-                    self.put(object, slot);
-                }
-                self.next = came;
-                return Err(error);
+                refused = Some(self.occupied(size));
+                break;
             };
             let facts = Facts { came: self.next, used: self.next, ..Facts::default() };
             self.next += 1;
-            let slot = Slot { tier, size, held: false, pins: 0, only_here: false, facts };
+            let slot =
+                Slot { tier, size, unpacked: 0, held: false, pins: 0, only_here: false, facts };
             self.put(object, slot);
             placed.push(object);
         }
-        Ok(gone(&evicted))
+        let Some(error) = refused else { return Ok(gone(&evicted)) };
+        for object in placed {
+            self.take(object);
+        }
+        for object in grown {
+            self.change(object, |slot| slot.unpacked = 0);
+        }
+        for (object, slot) in evicted {
+            self.put(object, slot);
+        }
+        self.next = came;
+        Err(error)
+    }
+
+    /// Takes room for the unpacked form of an object. Returns whether it had
+    /// none before.
+    fn make_room_for_unpacked(
+        &mut self,
+        object: ObjectId,
+        bytes: u64,
+        evicted: &mut Vec<(ObjectId, Slot)>,
+    ) -> Result<bool, RefusedError> {
+        // One that is not pinned could be evicted for its own unpacked form.
+        let slot = self.slots.get(&object).copied().filter(|slot| slot.held && slot.pins > 0);
+        let Some(slot) = slot else { return Err(RefusedError::Unknown(object)) };
+        if slot.unpacked > 0 {
+            return Ok(false);
+        }
+        self.would_fit(&[slot.size.saturating_add(bytes)])?;
+        let Some(victims) = self.victims(slot.tier, bytes) else {
+            return Err(self.occupied(bytes));
+        };
+        for victim in victims {
+            evicted.extend(self.slots.remove(&victim).map(|slot| (victim, slot)));
+        }
+        Ok(self.change(object, |slot| slot.unpacked = bytes))
+    }
+
+    /// The unpacked form of an object takes so many bytes, of those reserved
+    /// for it: 0 if it is not there. What it does not take is given back.
+    pub fn unpacked(&mut self, object: ObjectId, bytes: u64) {
+        self.change(object, |slot| slot.unpacked = slot.unpacked.min(bytes));
     }
 
     /// Makes the room of an object that arrives at least this large, in the
@@ -321,7 +395,7 @@ impl Cache {
     pub fn remove(&mut self, object: ObjectId) -> Option<Evicted> {
         self.slots.get(&object).filter(|slot| slot.held)?;
         let slot = self.take(object)?;
-        Some(Evicted { object, tier: slot.tier, size: slot.size })
+        Some(Evicted { object, tier: slot.tier, size: slot.bytes() })
     }
 
     /// Sets what a directory takes for now, at most its capacity; `None` is
@@ -339,8 +413,8 @@ impl Cache {
             let Some(object) = at.order.first() else { break };
             let Some(slot) = self.slots.remove(&object) else { break };
             at.order.remove(object, &slot.facts);
-            at.bytes[Class::Evictable as usize] -= slot.size;
-            freed += slot.size;
+            at.bytes[Class::Evictable as usize] -= slot.bytes();
+            freed += slot.bytes();
             evicted.push((object, slot));
         }
         gone(&evicted)
@@ -349,8 +423,8 @@ impl Cache {
     /// An object that is here or arrives.
     #[must_use]
     pub fn entry(&self, object: ObjectId) -> Option<Entry> {
-        let Slot { tier, size, held, pins, only_here, .. } = *self.slots.get(&object)?;
-        Some(Entry { tier, size, is_held: held, pins, only_here })
+        let Slot { tier, size, unpacked, held, pins, only_here, .. } = *self.slots.get(&object)?;
+        Some(Entry { tier, size, unpacked, is_held: held, pins, only_here })
     }
 
     /// Whether an object is here.
@@ -370,6 +444,7 @@ impl Cache {
             object: *object,
             tier: slot.tier,
             size: slot.size,
+            unpacked: slot.unpacked,
             came: slot.facts.came,
             used: slot.facts.used,
             uses: slot.facts.uses,
@@ -394,6 +469,16 @@ impl Cache {
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.tiers.iter().fold(0, |sum, tier| sum.saturating_add(tier.capacity))
+    }
+
+    /// Whether an object may lie in more than one directory.
+    pub(crate) fn has_several_tiers(&self) -> bool {
+        self.tiers.len() > 1
+    }
+
+    /// The capacity of the largest directory.
+    pub(crate) fn largest_tier(&self) -> u64 {
+        self.tiers.iter().map(|tier| tier.capacity).max().unwrap_or(0)
     }
 
     /// Bytes of what is here or arrives.
@@ -444,7 +529,7 @@ impl Cache {
             let victim = at.order.first()?;
             let slot = self.slots.get(&victim)?;
             at.order.remove(victim, &slot.facts);
-            at.bytes[Class::Evictable as usize] -= slot.size;
+            at.bytes[Class::Evictable as usize] -= slot.bytes();
             victims.push(victim);
         }
         Some(victims)
@@ -490,7 +575,7 @@ impl Cache {
 
     fn account(&mut self, object: ObjectId, slot: &Slot) {
         let tier = &mut self.tiers[usize::from(slot.tier.0)];
-        tier.bytes[slot.class() as usize] += slot.size;
+        tier.bytes[slot.class() as usize] += slot.bytes();
         if slot.class() == Class::Evictable {
             tier.order.insert(object, &slot.facts);
         }
@@ -500,7 +585,7 @@ impl Cache {
         let slot = self.slots.remove(&object)?;
         self.only_here -= usize::from(slot.only_here);
         let tier = &mut self.tiers[usize::from(slot.tier.0)];
-        tier.bytes[slot.class() as usize] -= slot.size;
+        tier.bytes[slot.class() as usize] -= slot.bytes();
         if slot.class() == Class::Evictable {
             tier.order.remove(object, &slot.facts);
         }
@@ -510,6 +595,6 @@ impl Cache {
 
 fn gone(evicted: &[(ObjectId, Slot)]) -> Vec<Evicted> {
     let gone = evicted.iter();
-    gone.map(|(object, slot)| Evicted { object: *object, tier: slot.tier, size: slot.size })
+    gone.map(|(object, slot)| Evicted { object: *object, tier: slot.tier, size: slot.bytes() })
         .collect()
 }

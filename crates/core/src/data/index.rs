@@ -227,7 +227,7 @@ impl Index {
             let known = self.number(id);
             if !known.is_some_and(|object| self.holds(place, object)) {
                 if let Some(object) = known {
-                    self.settled(object, place);
+                    self.cancel_transfer(object, place);
                 }
                 return None;
             }
@@ -338,7 +338,7 @@ impl Index {
     /// An executor is about to fetch an object: names up to `count` holders,
     /// the least loaded first (none if nobody else holds it: then it comes
     /// from the persistent store), and counts the transfer against the first
-    /// until the object is reported or [`Index::settled`] says that it is not
+    /// until the object is reported or [`Index::cancel_transfer`] says that it is not
     /// coming. Of many holders, [`HINT_EXECUTORS_MAX`] are looked at.
     pub fn hints(&mut self, object: ObjectNo, to: Place, count: usize) -> Vec<ExecutorId> {
         if self.executor(to).is_none() || self.holds(to, object) {
@@ -372,7 +372,7 @@ impl Index {
 
     /// What an executor was to fetch has not come and will not: the fetch
     /// failed, or the task that it was for has ended.
-    pub fn settled(&mut self, object: ObjectNo, to: Place) {
+    pub fn cancel_transfer(&mut self, object: ObjectNo, to: Place) {
         if (object.0 as usize) < self.objects.len() && self.is_coming(to, object) {
             self.end_transfer(object, to);
             self.free_if_unused(object);

@@ -24,17 +24,17 @@ mod keep;
 mod report;
 mod resolve;
 mod source;
+mod unpack;
 
 pub use error::StageError;
 pub use event::{
     Action, CacheState, Changes, Count, Event, FetchError, FetchId, Input, PartialId, Refusal,
-    ServeId, StageOptions, Staged, Usage, WriteError,
+    Requester, ServeId, StageOptions, Staged, UnpackError, UnpackId, Usage, WriteError,
 };
 
 use crate::data::cache::{Cache, Evicted, Recorded, TierId};
 use crate::data::limits::{DEMANDS_OBJECTS_MAX, DISK_FULL_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
-use crate::execute::TaskKey;
 use crate::task::{ExecutorId, Time};
 use fetch::{Making, Transfer};
 use keep::Keeping;
@@ -42,6 +42,7 @@ use resolve::Resolving;
 use source::{Candidates, SourceKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use unpack::Trees;
 
 /// In which order tasks are admitted and fetched for: those that a slot waits
 /// for first, then as they came.
@@ -68,6 +69,8 @@ struct Wanted {
     wanted: ObjectId,
     /// What it gets, as far as is known.
     object: Arc<Object>,
+    /// It gets it unpacked.
+    is_unpacked: bool,
     pinned: bool,
     /// It was fetched for this task.
     charged: bool,
@@ -95,7 +98,7 @@ struct Task {
 struct Item {
     object: Arc<Object>,
     /// Those tasks.
-    users: BTreeSet<TaskKey>,
+    users: BTreeSet<Requester>,
     candidates: Candidates,
     /// Its bytes, if anybody has said.
     size: Option<u64>,
@@ -144,11 +147,12 @@ pub struct Stage {
     source_fetches_max: usize,
     serves_max: usize,
     cache: Cache,
-    tasks: BTreeMap<TaskKey, Task>,
+    trees: Trees,
+    tasks: BTreeMap<Requester, Task>,
     next_ticket: u64,
-    waiting: BTreeMap<Rank, TaskKey>,
+    waiting: BTreeMap<Rank, Requester>,
     /// Admitted tasks that no slot waits for, the last to come last.
-    ahead: BTreeMap<Rank, TaskKey>,
+    ahead: BTreeMap<Rank, Requester>,
     /// How many tasks hold their room.
     admitted: usize,
     items: BTreeMap<ObjectId, Item>,
@@ -208,6 +212,8 @@ impl Stage {
     pub fn restore(options: &StageOptions, recorded: &[Recorded]) -> Stage {
         let (cache, dropped) = Cache::restore(&options.cache, recorded);
         let untold = cache.entries().map(|(object, _)| object).collect();
+        let unpacked = cache.entries().map(|(object, entry)| (object, entry.unpacked));
+        let trees = Trees::restore(unpacked.filter(|(_, bytes)| *bytes > 0));
         Stage {
             now: Time::default(),
             random: options.seed,
@@ -215,6 +221,7 @@ impl Stage {
             source_fetches_max: options.source_fetches_max.max(1),
             serves_max: options.serves_max,
             cache,
+            trees,
             tasks: BTreeMap::new(),
             next_ticket: 0,
             waiting: BTreeMap::new(),
@@ -255,13 +262,13 @@ impl Stage {
         self.now = self.now.max(now);
         match event {
             Event::Connected => self.tell_anew(),
-            Event::Want { task, inputs } => self.want(task, inputs),
+            Event::Want { requester, inputs } => self.want(requester, inputs),
             Event::Needed(task) => self.needed(task),
             Event::Hints { object, sources } => self.hint(object, &sources),
             Event::Gone(peers) => self.gone(&peers),
             Event::Started(task) => self.started(task),
             Event::Ended(task) => self.forget(task),
-            Event::Keep { task, object, only_here } => self.keep(task, object, only_here),
+            Event::Keep { requester, object, only_here } => self.keep(requester, object, only_here),
             Event::Adopted { partial, result } => self.adopted(partial, result),
             Event::Hold(objects) => {
                 for object in objects {
@@ -288,19 +295,20 @@ impl Stage {
             Event::Fetched { fetch, bytes } => self.fetched(fetch, bytes),
             Event::FetchFailed { fetch, bytes, why } => self.fetch_failed(fetch, bytes, why),
             Event::Sealed { partial, result } => self.sealed(partial, result),
+            Event::Unpacked { unpack, result } => self.unpacked(unpack, result),
             Event::Resolved { object, now } => self.resolved(object, now),
             Event::Ask { serve, object } => self.ask(serve, object),
             Event::Served(serve) => self.served(serve),
             Event::Lost(object) => self.lost(object),
             Event::Full(tier) => self.full(tier),
         }
-        self.settle();
+        self.advance();
     }
 
     /// Whether all inputs of a task that was started are still here; one that
     /// has none is not known.
     #[must_use]
-    pub fn has_all(&self, task: TaskKey) -> bool {
+    pub fn has_all(&self, task: Requester) -> bool {
         self.tasks.get(&task).is_none_or(|task| task.inputs.iter().all(|input| input.pinned))
     }
 
@@ -340,7 +348,7 @@ impl Stage {
                 }
                 Timer::Stuck => self.give_up(),
             }
-            self.settle();
+            self.advance();
         }
     }
 
@@ -365,12 +373,12 @@ impl Stage {
     }
 
     /// The tasks that want something here.
-    pub(crate) fn tasks(&self) -> impl Iterator<Item = TaskKey> + '_ {
+    pub(crate) fn requesters(&self) -> impl Iterator<Item = Requester> + '_ {
         self.tasks.keys().copied()
     }
 
     /// Does what has become possible.
-    fn settle(&mut self) {
+    fn advance(&mut self) {
         loop {
             if std::mem::take(&mut self.dirty) {
                 self.admit();
@@ -438,7 +446,11 @@ impl Stage {
         for gone in evicted {
             self.untold.insert(gone.object);
             self.doomed.remove(&gone.object);
-            self.fleeting.remove(&gone.object);
+            // A task that waits for it fetches it anew, for one use again.
+            if !self.items.contains_key(&gone.object) {
+                self.fleeting.remove(&gone.object);
+            }
+            self.trees.gone(gone.object, self.items.contains_key(&gone.object));
             self.actions.push_back(Action::Delete(gone));
         }
     }

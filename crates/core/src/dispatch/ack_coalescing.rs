@@ -34,8 +34,8 @@ pub enum Traffic {
     Other,
 }
 
-/// A message that a dispatcher sends.
-pub trait Outbound {
+/// Messages that a dispatcher sends, by what they are to ack coalescing.
+pub trait Classify {
     /// What it is.
     fn traffic(&self) -> Traffic;
 }
@@ -78,7 +78,7 @@ impl<M> Default for AckCoalescing<M> {
     }
 }
 
-impl<M: Outbound> AckCoalescing<M> {
+impl<M: Classify> AckCoalescing<M> {
     /// Takes one event in.
     pub fn handle(&mut self, now: Time, event: AckEvent<M>) {
         match event {

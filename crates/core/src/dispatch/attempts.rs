@@ -255,7 +255,7 @@ impl Dispatcher {
     /// Asks for records of how tasks stand: before anybody hears of it.
     pub(super) fn journal_attempts(&mut self) {
         let mut runs = std::mem::take(&mut self.attempts.changes);
-        runs.retain(|run| self.instances.contains_key(&run.instance));
+        runs.retain(|run| self.instances.contains(&run.instance));
         if runs.len() > RECORD_RUNS_MAX {
             for part in runs.chunks(RECORD_RUNS_MAX) {
                 self.journal(Record::Attempts { runs: part.to_vec() });
@@ -270,8 +270,8 @@ impl Dispatcher {
         for run in runs {
             let incarnation = run.executor.and_then(|id| self.comeback.incarnation(id));
             let instance =
-                self.instances.get(&run.instance).ok_or(RecoverError::NoInstance(run.instance))?;
-            self.attempts.recover(run, incarnation, &instance.finished, instance.total);
+                self.instances.find(&run.instance).ok_or(RecoverError::NoInstance(run.instance))?;
+            self.attempts.recover(run, incarnation, instance.tasks.ended(), instance.tasks.total());
         }
         Ok(())
     }
@@ -292,9 +292,9 @@ impl Dispatcher {
             had.entry((id, tries)).or_default().insert(first, count);
         }
         for ((id, tries), wanted) in had {
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
+            let instance = &mut self.instances[&id];
             let lost = tries.lost();
-            for run in instance.remove_ready(&self.needs, &mut self.index, &wanted) {
+            for run in instance.remove_ready(&self.needs, &mut self.placement, &wanted) {
                 debug_assert_eq!(run.tries, tries, "tasks are queued as the journal has them");
                 match lost {
                     Some(tries) => self.requeue(id, run.first, run.count, run.class, tries),
@@ -315,18 +315,15 @@ impl Dispatcher {
         tries: Tries,
         executor: Option<ExecutorId>,
     ) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        let waiting = wanted.iter().flat_map(|(first, count)| {
-            instance.missing.range(first..first + count).map(|(task, _)| *task)
-        });
+        let tasks = &self.instances[&id].tasks;
+        let waiting = wanted.iter().flat_map(|(first, count)| tasks.waiting(first, count));
         for task in waiting.collect::<Vec<u64>>() {
-            let Some(instance) = self.instances.get_mut(&id) else { return };
+            let instance = &mut self.instances[&id];
             if let Some(tries) = tries.lost() {
-                instance.kept.parked.insert(task, tries);
+                instance.tasks.set_tries(task, tries);
                 self.attempts.note(id, task, 1, tries, None);
             } else {
-                instance.missing.remove(&task);
-                instance.kept.parked.remove(&task);
+                instance.tasks.release(task);
                 self.end_lost(id, (task, 1), tries, executor, self.now);
             }
         }
@@ -338,9 +335,9 @@ impl Dispatcher {
         for instance in self.instances.values() {
             self.queued_attempts(instance, &mut runs);
         }
-        for executor in self.executors.values() {
+        for executor in self.fleet.iter() {
             for ((id, _), run) in &executor.in_flight {
-                let Some(instance) = self.instances.get(id) else { continue };
+                let instance = &self.instances[id];
                 let of_run = (run.first, run.count);
                 add(instance, of_run, run.counted(), Some(executor.id), &mut runs);
             }
@@ -351,17 +348,17 @@ impl Dispatcher {
 
     fn queued_attempts(&self, instance: &Instance, runs: &mut Vec<Attempts>) {
         let is_tried = |tries: &Tries| *tries != Tries::default();
-        for queue in instance.queues.values() {
-            for run in queue.runs.iter().filter(|run| is_tried(&run.tries)) {
+        for (key, queue) in instance.queues.iter() {
+            for run in queue.runs().filter(|run| is_tried(&run.tries)) {
                 add(instance, (run.first, run.count), run.tries, None, runs);
             }
-            let located = queue.located.iter().flat_map(|located| located.all());
-            for (task, past) in located.filter(|(_, past)| is_tried(&past.tries)) {
+            let with_data = self.placement.tasks_of((instance.id, key));
+            for (task, past) in with_data.filter(|(_, past)| is_tried(&past.tries)) {
                 add(instance, (task, 1), past.tries, None, runs);
             }
         }
-        for (task, tries) in instance.kept.parked.iter().filter(|(_, tries)| is_tried(tries)) {
-            add(instance, (*task, 1), *tries, None, runs);
+        for (task, tries) in instance.tasks.tried().filter(|(_, tries)| is_tried(tries)) {
+            add(instance, (task, 1), tries, None, runs);
         }
         for (first, count, tries, incarnation) in self.attempts.awaited(instance.id) {
             add(instance, (first, count), tries, self.comeback.number(incarnation), runs);
@@ -378,7 +375,7 @@ fn add(
     executor: Option<ExecutorId>,
     runs: &mut Vec<Attempts>,
 ) {
-    for (first, count) in instance.finished.gaps(first, count) {
+    for (first, count) in instance.tasks.unended(first, count) {
         let (instance, first) = (instance.id, TaskId(first));
         runs.push(Attempts { instance, first, count, tries, executor });
     }

@@ -32,19 +32,19 @@ impl Dispatcher {
         id: InstanceId,
         selection: &Selection,
     ) -> Result<(), RequestError> {
-        let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
+        let instance = self.instances.find_mut(&id).ok_or(RequestError::NoInstance(id))?;
         let asked = match selection {
-            Selection::All => &[(0, instance.total)][..],
+            Selection::All => &[(0, instance.tasks.total())][..],
             Selection::Runs(runs) => runs,
         };
         // A task that is named many times is looked up once.
         let mut named = RunSet::default();
         for (first, count) in asked {
-            named.insert(*first, (*count).min(instance.total.saturating_sub(*first)));
+            named.insert(*first, (*count).min(instance.tasks.total().saturating_sub(*first)));
         }
         let mut wanted = RunSet::default();
         for (first, count) in named.iter() {
-            for (first, count) in instance.finished.gaps(first, count) {
+            for (first, count) in instance.tasks.unended(first, count) {
                 wanted.insert(first, count);
             }
         }
@@ -55,25 +55,15 @@ impl Dispatcher {
         self.end_queued(id, &wanted);
         // All that has not ended by now is at executors.
         let left = |instance: &Instance| {
-            let ended = |(first, count)| instance.finished.gaps(first, count);
+            let ended = |(first, count)| instance.tasks.unended(first, count);
             wanted.iter().flat_map(ended).map(|(_, count)| count).sum::<u64>()
         };
-        let mut left = self.instances.get(&id).map_or(0, left);
-        for executor in self.executors.values_mut() {
-            // The executors behind the last one with such tasks are not looked at.
-            if left == 0 {
-                break;
-            }
-            let stopped = executor.cancel(id, &wanted);
-            left = left.saturating_sub(stopped);
-            if stopped > 0 {
-                self.orders.send(executor.id);
-            }
-        }
+        let left = left(&self.instances[&id]);
+        self.fleet.cancel(id, &wanted, left);
         if *selection == Selection::All {
             self.seal(id)?;
         }
-        self.to_deliver.insert(id);
+        self.outbound.mark(id);
         self.unplaced = true;
         Ok(())
     }
@@ -81,18 +71,13 @@ impl Dispatcher {
     /// Cancels the rest of instances that are to end with the first failure,
     /// and have had it.
     pub(super) fn fail_fast(&mut self) {
-        let ids: Vec<InstanceId> = self
-            .to_deliver
-            .iter()
-            .copied()
-            .filter(|id| self.instances.get(id).is_some_and(|found| found.failed_fast))
-            .collect();
+        let ids: Vec<InstanceId> =
+            self.outbound.marked().filter(|id| self.instances[id].failed_fast).collect();
         for id in ids {
-            if let Some(instance) = self.instances.get_mut(&id) {
-                instance.failed_fast = false;
-                if instance.finished.len() == instance.total && instance.sealed {
-                    continue;
-                }
+            let instance = &mut self.instances[&id];
+            instance.failed_fast = false;
+            if instance.is_complete() {
+                continue;
             }
             // The instance is there, which is all that cancelling asks for.
             let _ = self.cancel(id, &Selection::All);
@@ -101,31 +86,21 @@ impl Dispatcher {
 
     /// Notes that these tasks are to be cancelled however they come back.
     pub(super) fn mark_cancelled(&mut self, id: InstanceId, wanted: &RunSet) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        for (first, count) in wanted.iter() {
-            for (first, count) in instance.finished.gaps(first, count) {
-                instance.cancelling.insert(first, count);
-            }
-        }
+        self.instances[&id].tasks.mark_cancelling(wanted);
     }
 
     /// Ends the waiting and ready ones of these tasks.
     pub(super) fn end_queued(&mut self, id: InstanceId, wanted: &RunSet) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let instance = &mut self.instances[&id];
         // All of them are taken out before the first ends, so that those that
         // wait for one another are cancelled as asked rather than failed.
         let mut waiting = Vec::new();
         for (first, count) in wanted.iter() {
-            waiting.extend(instance.missing.range(first..first + count).map(|(task, _)| *task));
+            waiting.extend(instance.tasks.waiting(first, count));
         }
-        let tries: Vec<Tries> = waiting
-            .iter()
-            .map(|task| {
-                instance.missing.remove(task);
-                instance.kept.parked.remove(task).unwrap_or_default()
-            })
-            .collect();
-        let ready = instance.remove_ready(&self.needs, &mut self.index, wanted);
+        let tries: Vec<Tries> =
+            waiting.iter().map(|task| instance.tasks.release(*task).unwrap_or_default()).collect();
+        let ready = instance.remove_ready(&self.needs, &mut self.placement, wanted);
         for (task, tries) in waiting.into_iter().zip(tries) {
             self.end_unrun(id, (task, 1), Outcome::Cancelled, tries);
         }

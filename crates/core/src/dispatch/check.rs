@@ -1,11 +1,11 @@
 //! The state checker: what must hold after every step. Tests and the
 //! simulator run it; it costs time in proportion to the state.
 
-mod data;
-mod settled;
+mod progress;
+mod quiescent;
 
 use super::instance::Instance;
-use super::subscriptions::Subscriptions;
+use super::placement::Placement;
 use super::values::Value;
 use super::{Dispatcher, InstanceView};
 use crate::runset::RunSet;
@@ -39,7 +39,7 @@ impl Dispatcher {
         let wrong = self.outputs.check();
         ensure!(wrong.is_none(), "the books on kept output do not agree: {wrong:?}");
         for id in self.outputs.instances() {
-            let Some(instance) = self.instances.get(&id) else {
+            let Some(instance) = self.instances.find(&id) else {
                 return Err(CheckError::new(format!("output of instance {id}, which is gone")));
             };
             let held = instance.results.start()..instance.results.end();
@@ -51,18 +51,10 @@ impl Dispatcher {
 
     /// Subscribers are known by connection as they are by instance.
     fn check_subscriptions(&self) -> Result<(), CheckError> {
-        let mut counted = Subscriptions::default();
-        let mut subscribers = 0;
-        for instance in self.instances.values() {
-            subscribers += instance.subscribers.len();
-            for found in &instance.subscribers {
-                counted.add(found.connection, instance.id);
-            }
-        }
-        ensure!(counted == self.subscriptions, "subscribers that would never end, or are gone");
-        ensure!(subscribers == counted.len(), "a connection subscribes twice");
-        ensure!(self.outflow.is_sound(), "what is unwritten is counted wrongly");
-        Ok(())
+        let subscribers = self.instances.values().flat_map(|instance| {
+            instance.subscribers.iter().map(|found| (found.connection, instance.id))
+        });
+        self.outbound.check(subscribers, |id| self.instances.contains(id))
     }
 
     /// Checks the whole state.
@@ -70,45 +62,25 @@ impl Dispatcher {
     /// # Errors
     /// Says what does not hold.
     pub fn check(&self) -> Result<(), CheckError> {
-        let are_sent = self.orders.is_sound(|id| self.executors.contains_key(id));
-        ensure!(are_sent, "an order waits that is never sent, or is for nobody");
+        self.fleet.check(&self.needs)?;
         self.check_outputs()?;
         self.check_subscriptions()?;
-        let alive = self.lifetimes.ids().eq(self.instances.keys().copied());
-        ensure!(alive, "lifetimes are not those of the instances");
+        self.instances.check()?;
         let mut in_flight: BTreeMap<_, RunSet> = BTreeMap::new();
-        for executor in self.executors.values() {
-            let mut counts: BTreeMap<_, u64> = BTreeMap::new();
+        for executor in self.fleet.iter() {
             for ((instance, first), run) in &executor.in_flight {
-                ensure!(*first == run.first, "executor {}: misfiled run {first}", executor.id);
                 let new = in_flight.entry(*instance).or_default().insert(run.first, run.count);
                 ensure!(new == run.count, "task {first} of instance {instance} is in flight twice");
-                *counts.entry(run.need).or_default() += run.count;
             }
-            let mut free = executor.capacity.clone();
-            for (need, load) in executor.loads.iter() {
-                let resources = &self.needs[need].resources;
-                let fits = free.count_of(resources, load.slotted);
-                ensure!(fits == load.slotted, "executor {} has more than its room", executor.id);
-                free.take(resources, load.slotted);
-                ensure!(
-                    counts.remove(&need) == Some(load.slotted + load.prefetched),
-                    "executor {}: load and tasks in flight differ",
-                    executor.id
-                );
-            }
-            ensure!(counts.is_empty(), "executor {}: tasks without load", executor.id);
-            executor.loads.check()?;
-            ensure!(free == executor.free, "executor {}: free room is miscounted", executor.id);
         }
         for instance in self.instances.values() {
             let flying = in_flight.remove(&instance.id).unwrap_or_default();
-            check_instance(instance, &flying)?;
+            check_instance(instance, &flying, &self.placement)?;
             self.check_needs(instance)?;
             if self.runnable.is_stale(instance.id) {
                 continue;
             }
-            let is_runnable = instance.ready > 0 && !self.is_clogged(instance);
+            let is_runnable = instance.tasks.ready() > 0 && !self.is_clogged(instance);
             ensure!(
                 is_runnable == self.runnable.contains(instance.id, &instance.share),
                 "instance {}: runnable but not listed under its turn, or not",
@@ -118,33 +90,12 @@ impl Dispatcher {
         ensure!(in_flight.is_empty(), "tasks of a destroyed instance are in flight");
         if self.instances.is_empty() {
             ensure!(self.runnable.len() == 0, "an instance that is gone is runnable");
-            ensure!(self.prefetched.is_empty(), "tasks that are gone are prefetched");
-            ensure!(self.reserved.is_empty(), "an executor is emptied for nothing");
-            ensure!(
-                self.executors.values().all(|one| one.reserved.is_none()),
-                "emptied for nothing"
-            );
+            self.fleet.check_without_tasks()?;
             ensure!(self.needs.is_empty(), "needs outlive all instances");
         }
-        if self.executors.is_empty() {
-            ensure!(self.registry.is_empty(), "a connection or incarnation outlives its executor");
-            ensure!(self.available.is_empty(), "an executor that is gone is available");
-            ensure!(self.fresh.is_empty(), "an executor that is gone gained room");
-        }
-        for executor in self.executors.values() {
-            let id = &executor.id;
-            let listed = self.reserved.contains(id);
-            ensure!(listed == executor.reserved.is_some(), "executor {id}: misreserved");
-            let Some(connection) = executor.connection else { continue };
-            let mine = self.registry.of(connection) == Some(*id);
-            ensure!(mine, "executor {id} is connected but not listed");
-        }
-        for (turn, id) in &self.available {
-            let turned = self.executors.find(id).is_some_and(|found| found.turn == Some(*turn));
-            ensure!(turned, "executor {id} is available under a stale turn");
-        }
-        self.check_settled()?;
-        self.check_data()
+        self.check_quiescent()?;
+        self.placement.check(&self.instances, &self.fleet)?;
+        self.check_progress()
     }
 
     /// An instance's queues are those of its unfinished tasks' needs, and some
@@ -167,48 +118,24 @@ impl Dispatcher {
 }
 
 /// Every accepted task is in exactly one place.
-fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError> {
+fn check_instance(
+    instance: &Instance,
+    flying: &RunSet,
+    placement: &Placement,
+) -> Result<(), CheckError> {
     let id = instance.id;
-    let mut seen = instance.finished.clone();
-    for task in &instance.kept.again {
-        let ended = seen.remove(*task, 1);
-        ensure!(ended == 1, "instance {id}: task {task} runs again and has not ended");
-    }
-    for task in instance.kept.parked.keys() {
-        let waits = instance.missing.contains_key(task);
-        ensure!(waits, "instance {id}: task {task} is parked and does not wait");
-    }
-    let mut place = |what: &str, first: u64, count: u64| {
-        let new = seen.insert(first, count);
-        ensure!(new == count, "instance {id}: task {first}+{count} {what} is elsewhere too");
-        Ok(())
-    };
-    for (first, count) in flying.iter() {
-        place("in flight", first, count)?;
-    }
-    for task in instance.missing.keys() {
-        place("waiting", *task, 1)?;
-    }
-    let mut ready = 0;
-    for queue in instance.queues.values() {
-        let mut len = 0;
-        for run in queue.runs.iter() {
-            ensure!(run.count > 0, "instance {id}: an empty ready run");
-            place("ready", run.first, run.count)?;
-            len += run.count;
-        }
-        for task in queue.located.iter().flat_map(|located| located.numbers()) {
-            place("located", task, 1)?;
-            len += 1;
-        }
+    for (key, queue) in instance.queues.iter() {
+        ensure!(queue.runs().all(|run| run.count > 0), "instance {id}: an empty ready run");
+        let with_data = placement.tasks_of((id, key)).count() as u64;
+        let len = queue.runs().map(|run| run.count).sum::<u64>() + with_data;
         ensure!(len == queue.len, "instance {id}: a queue's length is miscounted");
-        ready += len;
     }
-    ensure!(seen.len() == instance.total, "instance {id}: a task is nowhere");
-    ensure!(ready == instance.ready, "instance {id}: ready is miscounted");
-    ensure!(flying.len() == instance.dispatched, "instance {id}: dispatched is miscounted");
-    let ended = instance.ended.ended();
-    ensure!(ended == instance.finished.len(), "instance {id}: ended is miscounted");
+    let ready = instance.queues.iter().flat_map(|(key, queue)| {
+        let with_data = placement.tasks_of((id, key)).map(|(task, _)| (task, 1));
+        queue.runs().map(|run| (run.first, run.count)).chain(with_data)
+    });
+    instance.tasks.check(ready, flying)?;
+    let ended = instance.tasks.ended().len();
     ensure!(
         instance.results.end() == ended,
         "instance {id}: {ended} ended but {} results",
@@ -216,15 +143,18 @@ fn check_instance(instance: &Instance, flying: &RunSet) -> Result<(), CheckError
     );
     check_values(instance)?;
     let unfinished: u64 = instance.batches.values().map(|batch| batch.unfinished).sum();
-    let open = instance.total - ended + instance.kept.again.len() as u64;
+    let recomputing = instance.tasks.recomputing(0, instance.tasks.total()).count() as u64;
+    let open = instance.tasks.total() - ended + recomputing;
     ensure!(unfinished == open, "instance {id}: {unfinished} tasks are unfinished, not {open}");
-    let mut told = BTreeMap::<_, u64>::new();
+    let mut templates = BTreeMap::<_, u64>::new();
     for batch in instance.batches.values().filter(|batch| batch.unfinished > 0) {
-        *told.entry(batch.id).or_default() += 1;
+        *templates.entry(batch.id).or_default() += 1;
     }
     ensure!(
-        told.into_iter().eq(instance.told.iter().map(|(id, told)| (*id, told.batches))),
-        "instance {id}: what executors are told is miscounted"
+        templates
+            .into_iter()
+            .eq(instance.templates.iter().map(|(id, template)| (*id, template.batches))),
+        "instance {id}: the templates of batches are miscounted"
     );
     Ok(())
 }
@@ -236,7 +166,7 @@ fn check_values(instance: &Instance) -> Result<(), CheckError> {
     let mut takers = BTreeMap::<u64, u64>::new();
     for batch in instance.batches.values() {
         for after in &batch.submission.after {
-            if batch.leaves_any || !instance.finished.contains(batch.first + after.offset) {
+            if batch.leaves_any || !instance.tasks.has_ended(batch.first + after.offset) {
                 after.taken().iter().for_each(|task| *takers.entry(task.0).or_default() += 1);
             }
         }
@@ -249,7 +179,7 @@ fn check_values(instance: &Instance) -> Result<(), CheckError> {
             "instance {id}: the value of task {task} has {} takers, not {expected}",
             wanted.takers
         );
-        let is_done = instance.finished.contains(*task) && !instance.failed.contains(*task);
+        let is_done = instance.tasks.is_done(*task);
         let is_awaited = wanted.value == Value::Awaited;
         ensure!(is_done != is_awaited, "instance {id}: the value of task {task} was missed");
         if let Value::Held(Some(detail)) = &wanted.value {
@@ -267,8 +197,8 @@ impl InstanceView<'_> {
     #[must_use]
     pub fn largest_offer(&self) -> Option<&Resources> {
         self.dispatcher
-            .executors
-            .values()
+            .fleet
+            .iter()
             .map(|executor| &executor.capacity)
             .max_by_key(|capacity| capacity.cpus_milli)
     }

@@ -1,339 +1,13 @@
-//! Results on their way to clients: kept in order, sent within a window,
-//! forgotten when acknowledged.
+//! Results on their way to clients: sent within a window, forgotten when
+//! acknowledged.
 
-use super::outflow::Outflow;
-use super::pages::{Page, PageBounds, PagePlace, StoredPage};
-use super::{Action, ConnectionId, Delivery, Dispatcher, Record, RequestError};
-use crate::limits::{
-    DELIVERY_BYTES_MAX, DELIVERY_RUNS_MAX, DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX,
-    LOADING_PAGES_MAX,
-};
-use crate::result::{Counts, Detail, Finished};
-use crate::runset::RunSet;
+use super::outbound::Outbound;
+use super::pages::Page;
+use super::{ConnectionId, Delivery, Dispatcher, Record, RequestError};
+use crate::limits::{DELIVERY_WINDOW_BYTES_MAX, DELIVERY_WINDOW_RUNS_MAX, LOADING_PAGES_MAX};
+use crate::result::{Counts, Finished};
 use crate::task::{ExecutorId, InstanceId};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-
-/// An instance's results in the order of their delivery. Positions count
-/// task results from the instance's first. The oldest may be on disk, in pages;
-/// the rest is in memory.
-#[derive(Debug, Default)]
-pub(super) struct Results {
-    /// On disk, the oldest first; all of them before `runs`.
-    pages: VecDeque<StoredPage>,
-    /// With the position of the first result of each run.
-    runs: VecDeque<(u64, Finished)>,
-    /// One past the last result.
-    end: u64,
-    /// Results before this one are in the journal.
-    journaled: u64,
-    /// Results before this one were taken in by a client.
-    acknowledged: u64,
-    /// Of what is in memory.
-    bytes: u64,
-    /// Of the pages.
-    stored_bytes: u64,
-    /// The page that is being written, as where it begins and ends.
-    storing: Option<(u64, u64)>,
-    /// Pages that are kept because tasks wait for values in them.
-    pinned: BTreeMap<u64, BTreeSet<u64>>,
-    /// From the first task of each run, or of each run of tasks of a page, to
-    /// the position of the run or page, once tasks have been looked up.
-    by_task: Option<BTreeMap<u64, u64>>,
-}
-
-/// Where a task's result is.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// In memory; what there is to say of it beyond its outcome.
-    Here(Option<Arc<Detail>>),
-    /// In the page that begins at this position.
-    Stored(u64),
-    /// Nowhere: it was forgotten.
-    Nowhere,
-}
-
-impl Results {
-    /// Bytes of what is in memory.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Bytes of what is on disk.
-    pub(super) fn stored_bytes(&self) -> u64 {
-        self.stored_bytes
-    }
-
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// The position of the first result there still is.
-    pub(super) fn start(&self) -> u64 {
-        self.pages.front().map_or(self.memory_start(), |page| page.from)
-    }
-
-    /// The position of the first result in memory.
-    pub(super) fn memory_start(&self) -> u64 {
-        self.runs.front().map_or(self.end, |(at, _)| *at)
-    }
-
-    pub(super) fn push(&mut self, finished: Finished) {
-        let at = self.end;
-        self.end += finished.count;
-        if let Some((last_at, last)) = self.runs.back_mut()
-            && *last_at >= self.journaled
-            && last.detail.is_none()
-            && last.first.0 + last.count == finished.first.0
-            && (Finished { first: last.first, count: last.count, ..finished.clone() }) == *last
-        {
-            last.count += finished.count;
-            return;
-        }
-        self.bytes += finished.bytes();
-        if let Some(by_task) = &mut self.by_task {
-            by_task.insert(finished.first.0, at);
-        }
-        self.runs.push_back((at, finished));
-    }
-
-    /// Where a task's result is.
-    pub(super) fn find(&mut self, task: u64) -> Found {
-        let Some(at) = self.place_of(task) else { return Found::Nowhere };
-        if let Some(page) = self.page_at(at) {
-            return if page.holds(task) { Found::Stored(page.from) } else { Found::Nowhere };
-        }
-        self.run_at(at, task).map_or(Found::Nowhere, |run| Found::Here(run.detail.clone()))
-    }
-
-    /// The run in memory that a task's result is in.
-    pub(super) fn ended(&mut self, task: u64) -> Option<&Finished> {
-        let at = self.place_of(task)?;
-        if self.page_at(at).is_some() { None } else { self.run_at(at, task) }
-    }
-
-    /// The position of the run or page that may have a task's result.
-    fn place_of(&mut self, task: u64) -> Option<u64> {
-        let (runs, pages) = (&self.runs, &self.pages);
-        let by_task = self.by_task.get_or_insert_with(|| {
-            let stored = pages.iter().flat_map(first_tasks);
-            stored.chain(runs.iter().map(|(at, run)| (run.first.0, *at))).collect()
-        });
-        by_task.range(..=task).next_back().map(|(_, at)| *at)
-    }
-
-    /// The run that begins at a position, if it has a task's result.
-    fn run_at(&self, at: u64, task: u64) -> Option<&Finished> {
-        let index = self.runs.binary_search_by_key(&at, |(at, _)| *at).ok()?;
-        let (_, run) = self.runs.get(index)?;
-        (task - run.first.0 < run.count).then_some(run)
-    }
-
-    /// Results in memory from position `from` on, which must begin a run, as
-    /// many as go into one message or record.
-    pub(super) fn batch(&self, from: u64) -> Vec<Finished> {
-        let index = self.runs.partition_point(|(at, _)| *at < from);
-        let mut bytes = 0;
-        let mut batch = Vec::with_capacity(DELIVERY_RUNS_MAX.min(self.runs.len() - index));
-        for (_, run) in self.runs.iter().skip(index).take(DELIVERY_RUNS_MAX) {
-            bytes += run.bytes();
-            if bytes > DELIVERY_BYTES_MAX && !batch.is_empty() {
-                break;
-            }
-            batch.push(run.clone());
-        }
-        batch
-    }
-
-    /// The next results not journaled yet, as many as go into one record; they
-    /// then count as journaled.
-    fn take_unjournaled(&mut self) -> Option<(u64, Vec<Finished>)> {
-        let from = self.journaled;
-        if from == self.end {
-            return None;
-        }
-        let batch = self.batch(from);
-        self.journaled += batch.iter().map(|run| run.count).sum::<u64>();
-        Some((from, batch))
-    }
-
-    /// Counts everything as journaled: it was read from there.
-    pub(super) fn set_journaled(&mut self) {
-        self.journaled = self.end;
-    }
-
-    /// Makes the next result's position `at`; for results that were forgotten
-    /// before a restart.
-    pub(super) fn start_at(&mut self, at: u64) {
-        debug_assert!(self.runs.is_empty());
-        self.end = at;
-        self.journaled = at;
-    }
-
-    /// Where a subscription from `from` on begins: at the start of a run, or
-    /// within a page, whose runs are not known.
-    fn cursor(&self, from: u64) -> u64 {
-        if self.page_at(from).is_some() {
-            return from;
-        }
-        let index = self.runs.partition_point(|(at, run)| at + run.count <= from);
-        self.runs.get(index).map_or(self.end, |(at, _)| *at)
-    }
-
-    /// Forgets runs and pages that end at or before `upto`, up to the first page
-    /// with a value that a task waits for. Returns whether any was forgotten,
-    /// and where the pages are.
-    pub(super) fn forget(&mut self, upto: u64) -> (bool, Vec<PagePlace>) {
-        let upto = self.pinned.first_key_value().map_or(upto, |(from, _)| upto.min(*from));
-        let mut places = Vec::new();
-        while self.pages.front().is_some_and(|page| page.end() <= upto)
-            && let Some(page) = self.pages.pop_front()
-        {
-            self.stored_bytes -= page.place.bytes;
-            if let Some(by_task) = &mut self.by_task {
-                page.tasks.iter().for_each(|(first, _)| {
-                    by_task.remove(first);
-                });
-            }
-            places.push(page.place);
-        }
-        let mut any = !places.is_empty();
-        while self.pages.is_empty()
-            && self.runs.front().is_some_and(|(at, run)| at + run.count <= upto)
-            && let Some((_, run)) = self.runs.pop_front()
-        {
-            self.bytes -= run.bytes();
-            if let Some(by_task) = &mut self.by_task {
-                by_task.remove(&run.first.0);
-            }
-            any = true;
-        }
-        (any, places)
-    }
-
-    /// The results in memory, with their positions.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Finished)> {
-        self.runs.iter()
-    }
-}
-
-/// From the first of each run of a page's tasks to the page's position.
-fn first_tasks(page: &StoredPage) -> impl Iterator<Item = (u64, u64)> {
-    page.tasks.iter().map(|(first, _)| (*first, page.from))
-}
-
-// What is on disk.
-impl Results {
-    pub(super) fn pages(&self) -> impl ExactSizeIterator<Item = &StoredPage> {
-        self.pages.iter()
-    }
-
-    /// The page that holds the result at `position`.
-    pub(super) fn page_at(&self, position: u64) -> Option<&StoredPage> {
-        let after = self.pages.partition_point(|page| page.from <= position);
-        let page = self.pages.get(after.checked_sub(1)?)?;
-        (position < page.end()).then_some(page)
-    }
-
-    /// The oldest journaled results in memory, as many as make a page; they stay
-    /// in memory until [`Results::end_page`].
-    pub(super) fn begin_page(&mut self, bounds: &PageBounds) -> Option<(u64, Vec<Finished>)> {
-        if self.storing.is_some() {
-            return None;
-        }
-        let from = self.memory_start();
-        let mut bytes = 0;
-        let mut results = Vec::new();
-        for (at, run) in self.runs.iter().take(bounds.page_runs_max) {
-            bytes += run.bytes();
-            let is_full = bytes > bounds.page_bytes_max && !results.is_empty();
-            if is_full || at + run.count > self.journaled {
-                break;
-            }
-            results.push(run.clone());
-        }
-        let end = from + results.iter().map(|run| run.count).sum::<u64>();
-        (end > from).then(|| {
-            self.storing = Some((from, end));
-            (from, results)
-        })
-    }
-
-    /// A page was written and so leaves memory, or could not be. Returns
-    /// whether it is kept: not if some of it was forgotten meanwhile.
-    pub(super) fn end_page(&mut self, from: u64, place: Option<PagePlace>) -> bool {
-        let Some((_, end)) = self.storing.take_if(|(begin, _)| *begin == from) else {
-            return false;
-        };
-        let Some(place) = place.filter(|_| self.memory_start() == from) else { return false };
-        let mut tasks = RunSet::default();
-        while self.runs.front().is_some_and(|(at, _)| *at < end)
-            && let Some((_, run)) = self.runs.pop_front()
-        {
-            self.bytes -= run.bytes();
-            tasks.insert(run.first.0, run.count);
-            if let Some(by_task) = &mut self.by_task {
-                by_task.remove(&run.first.0);
-            }
-        }
-        let tasks = tasks.iter().collect();
-        let page = StoredPage { from, count: end - from, tasks, place };
-        self.stored_bytes += place.bytes;
-        if let Some(by_task) = &mut self.by_task {
-            by_task.extend(first_tasks(&page));
-        }
-        self.pages.push_back(page);
-        true
-    }
-
-    /// Results were acknowledged and forgotten before a restart. The shell
-    /// removes the pages that nothing refers to any more.
-    pub(super) fn recover_acknowledged(&mut self, upto: u64) {
-        self.acknowledged = self.acknowledged.max(upto);
-        self.forget(upto);
-    }
-
-    /// The journal has been read: what kept acknowledged results for their
-    /// values may have ended in records behind the acknowledgement.
-    pub(super) fn forget_recovered(&mut self) {
-        self.forget(self.acknowledged);
-    }
-
-    /// A page that a snapshot knows comes behind all results so far.
-    pub(super) fn recover_page(&mut self, page: StoredPage) {
-        debug_assert!(self.runs.is_empty());
-        self.end = page.end();
-        self.journaled = self.end;
-        self.stored_bytes += page.place.bytes;
-        if let Some(by_task) = &mut self.by_task {
-            by_task.extend(first_tasks(&page));
-        }
-        self.pages.push_back(page);
-    }
-
-    /// Keeps a page until the value of `task` in it was read.
-    pub(super) fn pin(&mut self, from: u64, task: u64) {
-        self.pinned.entry(from).or_default().insert(task);
-    }
-
-    /// The tasks whose values a page was kept for, if it was.
-    pub(super) fn unpin(&mut self, from: u64) -> BTreeSet<u64> {
-        self.pinned.remove(&from).unwrap_or_default()
-    }
-
-    /// The value of a task is not to be read any more.
-    pub(super) fn unpin_value(&mut self, task: u64) {
-        self.pinned.retain(|_, tasks| {
-            tasks.remove(&task);
-            !tasks.is_empty()
-        });
-    }
-
-    /// Pages that are kept for values, the oldest first.
-    pub(super) fn pinned(&self) -> impl Iterator<Item = u64> {
-        self.pinned.keys().copied()
-    }
-}
+use std::collections::{BTreeSet, VecDeque};
 
 /// What an executor's name takes in a message beside the name itself.
 const NAMED_BYTES: usize = size_of::<(ExecutorId, String)>();
@@ -368,12 +42,11 @@ impl Subscriber {
         }
     }
 
-    /// The next message: results from the cursor on.
-    fn next(&mut self, batch: Batch, outflow: &mut Outflow) -> Action {
+    /// Sends the next message: results from the cursor on.
+    fn send(&mut self, batch: Batch, outbound: &mut Outbound) {
         let Batch { instance, from, results, executors, counts, end } = batch;
-        let bytes = results.iter().map(Finished::bytes).sum();
+        let bytes: u64 = results.iter().map(Finished::bytes).sum();
         let names: usize = executors.iter().map(|(_, name)| name.len() + NAMED_BYTES).sum();
-        outflow.sent(self.connection, bytes + (size_of::<Delivery>() + names) as u64);
         self.cursor = from + results.iter().map(|run| run.count).sum::<u64>();
         self.told_complete = end == Some(self.cursor);
         let runs = results.len() as u64;
@@ -382,7 +55,8 @@ impl Subscriber {
         self.unacknowledged.push_back((self.cursor, runs, bytes));
         let complete = self.told_complete;
         let delivery = Delivery { instance, from, results, executors, counts, complete };
-        Action::Deliver { connection: self.connection, delivery }
+        let message_bytes = bytes + (size_of::<Delivery>() + names) as u64;
+        outbound.deliver(self.connection, delivery, message_bytes);
     }
 }
 
@@ -404,7 +78,7 @@ impl Dispatcher {
         id: InstanceId,
         from: u64,
     ) -> Result<(), RequestError> {
-        let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
+        let instance = self.instances.find_mut(&id).ok_or(RequestError::NoInstance(id))?;
         let first = instance.results.start();
         if from < first {
             return Err(RequestError::Forgotten { first });
@@ -414,7 +88,6 @@ impl Dispatcher {
         // dispatcher before they were journaled only if the journal was: then
         // it waits for as many to come again.
         let cursor = instance.results.cursor(from);
-        self.subscriptions.add(connection, id);
         instance.subscribers.push(Subscriber {
             connection,
             cursor,
@@ -423,34 +96,33 @@ impl Dispatcher {
             window_bytes: 0,
             told_complete: false,
         });
-        self.to_deliver.insert(id);
+        self.outbound.subscribe(connection, id);
         Ok(())
     }
 
     pub(super) fn acknowledge(&mut self, connection: ConnectionId, id: InstanceId, upto: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let Some(instance) = self.instances.find_mut(&id) else { return };
         let Some(subscriber) =
             instance.subscribers.iter_mut().find(|found| found.connection == connection)
         else {
             return;
         };
         subscriber.acknowledge(upto);
-        self.to_deliver.insert(id);
+        self.outbound.mark(id);
         // What was not sent cannot have been taken in, and what another
         // subscriber was not sent yet must stay for it.
-        let results = &mut instance.results;
-        results.acknowledged = results.acknowledged.max(upto.min(subscriber.cursor));
+        instance.results.acknowledge(upto.min(subscriber.cursor));
         self.forget_acknowledged(id);
     }
 
     /// Forgets what was acknowledged and is not kept.
     pub(super) fn forget_acknowledged(&mut self, id: InstanceId) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let instance = &mut self.instances[&id];
         if instance.options.keep_results {
             return;
         }
         let sent = instance.subscribers.iter().map(|subscriber| subscriber.cursor).min();
-        let upto = instance.results.acknowledged.min(sent.unwrap_or(0));
+        let upto = instance.results.acknowledged().min(sent.unwrap_or(0));
         let clogged = instance.is_clogged();
         let (any, places) = instance.results.forget(upto);
         if any {
@@ -467,16 +139,16 @@ impl Dispatcher {
 
     /// Journals results that are not journaled yet.
     pub(super) fn journal_results(&mut self) {
-        let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
+        let ids: Vec<InstanceId> = self.outbound.marked().collect();
         for id in ids {
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
-            while let Some((from, results)) = instance.results.take_unjournaled() {
-                self.lifetimes.tasks_ended(id, self.now);
-                self.actions.push_back(Action::Journal(Record::Finished {
-                    instance: id,
-                    from,
-                    results,
-                }));
+            let unjournaled = &mut self.instances[&id].results;
+            let mut have_ended = false;
+            while let Some((from, results)) = unjournaled.take_unjournaled() {
+                have_ended = true;
+                self.outbound.journal(Record::Finished { instance: id, from, results });
+            }
+            if have_ended {
+                self.instances.tasks_ended(id, self.now);
             }
         }
     }
@@ -484,24 +156,20 @@ impl Dispatcher {
     /// Sends what subscribers have window for, and asks for the pages that they
     /// come to next.
     pub(super) fn deliver(&mut self) {
-        while let Some(id) = self.to_deliver.pop_first().or_else(|| self.paging.next_reader()) {
+        while let Some(id) = self.outbound.take_marked().or_else(|| self.paging.next_reader()) {
             self.weigh(id);
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
+            let instance = &mut self.instances[&id];
             let counts = instance.counts();
-            let end = instance.is_complete().then_some(instance.results.end);
+            let end = instance.is_complete().then_some(instance.results.end());
             let results = &instance.results;
             // More than can be read at a time need not be asked for.
             let mut wanted: BTreeSet<u64> = results.pinned().take(LOADING_PAGES_MAX).collect();
             for subscriber in &mut instance.subscribers {
                 while subscriber.has_window()
-                    && (subscriber.cursor < results.end
+                    && (subscriber.cursor < results.end()
                         || (end.is_some() && !subscriber.told_complete))
                 {
-                    let connection = subscriber.connection;
-                    if !self.outflow.has_room(connection) {
-                        if self.outflow.wait(connection, id) {
-                            self.actions.push_back(Action::AwaitWritten { connection });
-                        }
+                    if !self.outbound.has_room(subscriber.connection, id) {
                         break;
                     }
                     let from = subscriber.cursor;
@@ -510,9 +178,9 @@ impl Dispatcher {
                         break;
                     }
                     let results = results.batch(from);
-                    let executors = self.executor_names.in_results(&results);
+                    let executors = self.fleet.names_in(&results);
                     let batch = Batch { instance: id, from, results, executors, counts, end };
-                    self.actions.push_back(subscriber.next(batch, &mut self.outflow));
+                    subscriber.send(batch, &mut self.outbound);
                 }
             }
             self.load_pages(id, &wanted);
@@ -521,19 +189,15 @@ impl Dispatcher {
 
     /// Sends a page to the subscribers that have come to it.
     pub(super) fn deliver_page(&mut self, id: InstanceId, page_from: u64, page: &Page) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let instance = &mut self.instances[&id];
         let counts = instance.counts();
-        let end = instance.is_complete().then_some(instance.results.end);
+        let end = instance.is_complete().then_some(instance.results.end());
         let page_end = page_from + page.results.iter().map(|run| run.count).sum::<u64>();
         for subscriber in &mut instance.subscribers {
             if !(page_from..page_end).contains(&subscriber.cursor) || !subscriber.has_window() {
                 continue;
             }
-            let connection = subscriber.connection;
-            if !self.outflow.has_room(connection) {
-                if self.outflow.wait(connection, id) {
-                    self.actions.push_back(Action::AwaitWritten { connection });
-                }
+            if !self.outbound.has_room(subscriber.connection, id) {
                 continue;
             }
             let mut from = page_from;
@@ -545,25 +209,20 @@ impl Dispatcher {
             let results = page.results[before.count()..].to_vec();
             let executors = page.executors.clone();
             let batch = Batch { instance: id, from, results, executors, counts, end };
-            self.actions.push_back(subscriber.next(batch, &mut self.outflow));
+            subscriber.send(batch, &mut self.outbound);
         }
     }
 
     /// Goes on with what waited until more was written to a connection.
     pub(super) fn written(&mut self, connection: ConnectionId, messages: u64) {
-        let written = self.outflow.written(connection, messages);
-        self.to_deliver.extend(written.go_on);
-        if written.is_awaited {
-            self.actions.push_back(Action::AwaitWritten { connection });
-        }
+        let instances = &self.instances;
+        self.outbound.written(connection, messages, |id| instances.contains(id));
     }
 
     pub(super) fn unsubscribe(&mut self, connection: ConnectionId) {
-        self.outflow.close(connection);
-        for id in self.subscriptions.take(connection) {
-            if let Some(instance) = self.instances.get_mut(&id) {
-                instance.subscribers.retain(|subscriber| subscriber.connection != connection);
-            }
+        for id in self.outbound.close(connection) {
+            let subscribers = &mut self.instances[&id].subscribers;
+            subscribers.retain(|subscriber| subscriber.connection != connection);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a provisioner is told of the work there is.
 
 use super::Dispatcher;
-use super::executor::{Executor, InFlight};
+use super::fleet::{Executor, InFlight};
 use super::instance::Instance;
 use super::needs::NeedId;
 use crate::limits::OBSTACLE_NEEDS_MAX;
@@ -15,9 +15,6 @@ use std::cmp::Reverse;
 pub(super) struct Tally {
     submitted: u64,
     ended: u64,
-    /// Time for which executors have had tasks, up to `busy_upto`.
-    busy_micros: u64,
-    busy_upto: Time,
     /// Run times since they were last asked for.
     durations: Durations,
 }
@@ -26,13 +23,6 @@ impl Tally {
     /// Tasks were accepted.
     pub(super) fn submitted(&mut self, tasks: u64) {
         self.submitted = self.submitted.saturating_add(tasks);
-    }
-
-    /// So many executors have had tasks until now.
-    pub(super) fn were_busy(&mut self, now: Time, executors: u64) {
-        let micros = now.since(self.busy_upto).saturating_mul(executors);
-        self.busy_micros = self.busy_micros.saturating_add(micros);
-        self.busy_upto = now;
     }
 
     /// Tasks ran, and took so long each.
@@ -47,16 +37,15 @@ impl Dispatcher {
     pub fn demand(&mut self, now: Time) -> Demand {
         self.now = self.now.max(now);
         self.place_marked_instances();
-        self.tally.were_busy(self.now, self.busy);
         let mut demand = Demand {
             submitted: self.tally.submitted,
             ended: self.tally.ended,
-            busy_micros: self.tally.busy_micros,
+            busy_micros: self.fleet.busy_micros(self.now),
             durations: std::mem::take(&mut self.tally.durations),
             ..Demand::default()
         };
         for id in self.runnable.ids() {
-            let Some(instance) = self.instances.get(&id) else { continue };
+            let instance = &self.instances[&id];
             for ((_, need), queue) in instance.queues.iter().filter(|(_, queue)| queue.len > 0) {
                 let need = &self.needs[need].resources;
                 let estimate = queue.estimate(&instance.batches, queue.measured);
@@ -66,7 +55,7 @@ impl Dispatcher {
         }
         let mut until = self.now;
         let mut knows_all = true;
-        for executor in self.executors.values() {
+        for executor in self.fleet.iter() {
             if let Some(cache) = &executor.cache {
                 let (local, all) = (cache.usage.local.bytes, cache.usage.all().bytes);
                 let sum = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
@@ -95,7 +84,7 @@ impl Dispatcher {
 
     /// The run time to expect of tasks in flight.
     fn estimate_of(&self, id: InstanceId, run: &InFlight) -> Option<u64> {
-        let instance = self.instances.get(&id)?;
+        let instance = &self.instances[&id];
         let (_, batch) = instance.batches.range(..=run.first).next_back()?;
         let class = batch.submission.classes.get(run.class as usize)?;
         if class.estimate_micros > 0 {
@@ -117,11 +106,11 @@ impl Dispatcher {
     /// tasks wait with them.
     pub(super) fn overlong(&self, instance: &Instance) -> Vec<(u64, u64)> {
         let waiting =
-            instance.queues.iter().filter(|(_, queue)| self.knows_leases && queue.len > 0);
+            instance.queues.iter().filter(|(_, queue)| self.fleet.knows_leases() && queue.len > 0);
         let overlong = waiting.filter_map(|((_, need), queue)| {
             let need = &self.needs[need];
             let lasts = queue.user_estimate(&instance.batches)?;
-            let mut offering = self.executors.values().filter(|one| one.offers(need)).peekable();
+            let mut offering = self.fleet.iter().filter(|one| one.offers(need)).peekable();
             offering.peek()?;
             let is_overlong = offering.all(|executor| !executor.outlasts(self.now, lasts));
             is_overlong.then_some((lasts, queue.len))
@@ -131,25 +120,18 @@ impl Dispatcher {
 
     /// An executor takes no more tasks, and leaves when those it has ended.
     pub(super) fn release_executor(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.find_mut(&id) else { return };
-        executor.leaving = true;
-        executor.order.leave = true;
-        self.orders.send(id);
-        self.unplaced = true;
-        self.refresh_executor(id);
+        self.unplaced |= self.fleet.release(id, self.now);
     }
 
     /// The run time of the next task of a queue as its user estimates it; 0 is
     /// unknown, or matters to no executor.
     pub(super) fn user_estimate(&self, id: InstanceId, key: (Reverse<i32>, NeedId)) -> u64 {
-        if !self.knows_leases {
+        if !self.fleet.knows_leases() {
             return 0;
         }
-        let estimate = self.instances.get(&id).and_then(|instance| {
-            let queue = instance.queues.find(&key)?;
-            queue.user_estimate(&instance.batches)
-        });
-        estimate.unwrap_or(0)
+        let instance = &self.instances[&id];
+        let queue = instance.queues.find(&key);
+        queue.and_then(|queue| queue.user_estimate(&instance.batches)).unwrap_or(0)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Tasks that end, and what follows from it: dependants, batches.
 
+use super::Dispatcher;
 use super::instance::{Instance, ReadyRun};
-use super::{BatchId, Dispatcher};
 use crate::result::{Detail, Finished, Outcome, Status, Tries};
-use crate::runset::RunSet;
-use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+use crate::task::{InstanceId, TaskId, Time};
 use std::sync::Arc;
 
 impl Dispatcher {
@@ -16,8 +15,8 @@ impl Dispatcher {
         outcome: Outcome,
         tries: Tries,
     ) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let queued = instance.batch_of(TaskId(first)).map_or(Time::default(), |batch| batch.queued);
+        let batch = self.instances[&id].batch_of(TaskId(first));
+        let queued = batch.map_or(Time::default(), |batch| batch.queued);
         let unrun = unrun(TaskId(first), count, outcome, queued, self.now);
         self.end(id, Finished { attempts: tries.ended(), ..unrun });
     }
@@ -30,8 +29,8 @@ impl Dispatcher {
         outcome: Outcome,
         detail: Option<Arc<Detail>>,
     ) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let queued = instance.batch_of(TaskId(task)).map_or(Time::default(), |batch| batch.queued);
+        let batch = self.instances[&id].batch_of(TaskId(task));
+        let queued = batch.map_or(Time::default(), |batch| batch.queued);
         let finished = unrun(TaskId(task), 1, outcome, queued, self.now);
         self.end(id, Finished { detail, ..finished });
     }
@@ -43,17 +42,19 @@ impl Dispatcher {
         let mut ended = Vec::new();
         let mut next = Some(finished);
         while let Some(finished) = next.take().or_else(|| ended.pop()) {
-            let Some(instance) = self.instances.get_mut(&id) else { return };
-            if instance.kept.again.is_empty() {
+            let instance = &self.instances[&id];
+            if !instance.tasks.is_any_recomputing() {
                 self.end_some(id, finished, false, &mut ended);
                 continue;
             }
-            for (first, count, again) in instance.kept.split(finished.first.0, finished.count) {
+            for (first, count, again) in
+                instance.tasks.by_recomputing(finished.first.0, finished.count)
+            {
                 let part = Finished { first: TaskId(first), count, ..finished.clone() };
                 self.end_some(id, part, again, &mut ended);
             }
         }
-        self.to_deliver.insert(id);
+        self.outbound.mark(id);
         self.runnable.mark(id);
     }
 
@@ -66,44 +67,40 @@ impl Dispatcher {
         again: bool,
         ended: &mut Vec<Finished>,
     ) {
-        let Some(mut instance) = self.instances.get_mut(&id) else { return };
+        let mut instance = &mut self.instances[&id];
         let (first, count) = (finished.first.0, finished.count);
         let until = first.saturating_add(count);
         let is_done = finished.outcome.status() == Status::Done;
-        if !is_done && !instance.kept.again.is_empty() {
-            self.stale_remakes.insert(id);
+        if !is_done && instance.tasks.is_any_recomputing() {
+            self.instances.recomputes_changed(id);
+            instance = &mut self.instances[&id];
         }
         let cause = match again {
             true => {
-                for task in first..until {
-                    instance.kept.again.remove(&task);
-                }
-                (!is_done).then(|| super::remake::cause(&finished))
+                instance.tasks.end_recomputed(first, count);
+                (!is_done).then(|| super::recompute::cause(&finished))
             }
             false => {
                 instance.record_end(&finished);
                 None
             }
         };
-        let waiting: Vec<u64> =
-            instance.dependents.range(first..until).map(|(upstream, _)| *upstream).collect();
-        for upstream in waiting {
-            let dependents = instance.dependents.remove(&upstream).unwrap_or_default();
+        for upstream in instance.tasks.upstreams(first, count) {
+            let dependents = instance.tasks.take_dependents(upstream);
             let upstream = Upstream { task: upstream, is_done, cause: cause.clone() };
             self.release(id, &upstream, dependents, ended);
-            let Some(found) = self.instances.get_mut(&id) else { return };
-            instance = found;
+            instance = &mut self.instances[&id];
         }
         if !again {
             self.outputs.hold(id, instance.results.end(), &finished);
             instance.results.push(finished);
         }
-        if is_done && !instance.kept.is_empty() {
+        if is_done && !instance.intermediates.is_empty() {
             for task in first..until {
-                self.copy_outputs(id, task);
+                self.placement.copy_outputs(instance, task);
             }
         }
-        self.settle_batches(id, first, count);
+        self.count_ended_in_batches(id, first, count);
     }
 
     /// A task that others wait for has ended: those are a step nearer, or fail
@@ -115,34 +112,25 @@ impl Dispatcher {
         dependents: Vec<u64>,
         ended: &mut Vec<Finished>,
     ) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let instance = &mut self.instances[&id];
         for task in dependents {
-            let Some(missing) = instance.missing.get_mut(&task) else { continue };
-            *missing -= 1;
-            let ready = *missing == 0;
-            if !upstream.is_done || ready {
-                instance.missing.remove(&task);
-            }
+            let Some(tries) = instance.tasks.step(task, !upstream.is_done) else { continue };
             let batch = instance.batch_of(TaskId(task));
             let queued = batch.map_or(Time::default(), |batch| batch.queued);
             if !upstream.is_done {
-                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
                 let (outcome, detail) = match &upstream.cause {
                     Some(cause) => (Outcome::NoInput, Some(cause.clone())),
                     None => (Outcome::UpstreamFailed(TaskId(upstream.task)), None),
                 };
                 let last = unrun(TaskId(task), 1, outcome, queued, self.now);
                 ended.push(Finished { detail, attempts: tries.ended(), ..last });
-            } else if ready && let Some(detail) = instance.obstacle_to(task) {
-                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
+            } else if let Some(detail) = instance.obstacle_to(task) {
                 let last = unrun(TaskId(task), 1, Outcome::NoInput, queued, self.now);
                 let attempts = tries.ended();
                 ended.push(Finished { detail: Some(detail), attempts, ..last });
-            } else if ready && let Some(class) = instance.class_of(task) {
-                let tries = instance.kept.parked.remove(&task).unwrap_or_default();
+            } else if let Some(class) = instance.class_of(task) {
                 let run = ReadyRun { first: task, count: 1, class, tries };
-                let key = instance.push_ready(&self.needs, &mut self.index, run);
-                self.located.grew(id, key);
+                instance.push_ready(&self.needs, &mut self.placement, run);
                 self.unplaced = true;
             }
         }
@@ -157,17 +145,17 @@ impl Dispatcher {
         for finished in ended {
             self.end(id, finished);
         }
-        self.to_deliver.insert(id);
+        self.outbound.mark(id);
         self.runnable.mark(id);
     }
 
     /// Counts ended tasks off their batches; those all of whose tasks have
     /// ended go, unless their results are kept or what they left is read.
-    pub(super) fn settle_batches(&mut self, id: InstanceId, first: u64, count: u64) {
+    pub(super) fn count_ended_in_batches(&mut self, id: InstanceId, first: u64, count: u64) {
         let end = first + count;
         let mut at = first;
         while at < end {
-            let Some(instance) = self.instances.get_mut(&id) else { return };
+            let instance = &mut self.instances[&id];
             // Looked up once: this is done for each task that ends.
             let Some(batch) = instance.batch_of_mut(TaskId(at)) else {
                 // A run of results may begin with tasks of batches that are gone.
@@ -189,10 +177,10 @@ impl Dispatcher {
                 let less: fn(&mut u64, u64) = |readers, tasks| {
                     *readers = readers.saturating_sub(tasks);
                 };
-                let unread = instance.kept.count_readers(&data, from, tasks, less);
-                self.readership.leave(&data, from, tasks);
+                let unread = instance.intermediates.count_readers(&data, from, tasks, less);
+                self.placement.ended(&data, from, tasks);
                 if instance.sealed {
-                    self.released.extend(unread);
+                    self.placement.release(unread);
                 }
             }
             if unfinished > 0 {
@@ -201,7 +189,7 @@ impl Dispatcher {
             if let Some(batch) = instance.batches.get_mut(&batch_first) {
                 for need in std::mem::take(&mut batch.needs) {
                     if let Some(key) = instance.queues.let_go(&mut self.needs, need) {
-                        self.located.forget(id, key);
+                        self.placement.queue_gone((id, key));
                     }
                 }
             }
@@ -213,60 +201,34 @@ impl Dispatcher {
             let keeps = instance.options.keep_results;
             instance.forget_if_spent(batch_first);
             if keeps {
-                self.keep_ended(id, batch_first);
+                self.instances.keep_ended(id, batch_first);
             }
-            let Some(instance) = self.instances.get_mut(&id) else { return };
-            let Some(told) = instance.told.get_mut(&batch_id) else { continue };
-            told.batches -= 1;
-            if told.batches > 0 {
+            let instance = &mut self.instances[&id];
+            let Some(template) = instance.templates.get_mut(&batch_id) else { continue };
+            template.batches -= 1;
+            if template.batches > 0 {
                 continue;
             }
-            let known_by = std::mem::take(&mut told.known_by);
-            instance.told.remove(&batch_id);
-            self.forget_batch(batch_id, &known_by);
+            let known_by = std::mem::take(&mut template.known_by);
+            instance.templates.remove(&batch_id);
+            self.fleet.forget_batch(batch_id, &known_by, self.now);
         }
-        if let Some(instance) = self.instances.get_mut(&id)
-            && instance.is_complete()
-        {
+        let instance = &mut self.instances[&id];
+        if instance.is_complete() {
             instance.forget_spent();
-        }
-    }
-
-    /// Forgets the batches that nobody will ask for.
-    pub(super) fn forget_spent(&mut self, id: InstanceId) {
-        if let Some(instance) = self.instances.get_mut(&id) {
-            instance.forget_spent();
-        }
-    }
-
-    /// Has executors told that no task needs a batch's template any more. They
-    /// wait for nothing, so that goes with the next order or after a moment: a
-    /// message of its own would wake each of them for nothing.
-    pub(super) fn forget_batch(&mut self, batch: BatchId, known_by: &RunSet) {
-        let all = known_by.iter().flat_map(|(first, count)| first..first + count);
-        for executor in all.map(ExecutorId) {
-            if let Some(executor) = self.executors.find_mut(&executor) {
-                executor.order.forget.push(batch);
-                let id = executor.id;
-                self.orders.send_later(id, self.now);
-            }
         }
     }
 
     /// In sealed instances in which nothing runs and nothing can, tasks that
     /// wait do so for tasks that are not there or for one another: they fail.
     pub(super) fn fail_stuck(&mut self) {
-        let ids: Vec<InstanceId> = self.to_deliver.iter().copied().collect();
+        let ids: Vec<InstanceId> = self.outbound.marked().collect();
         for id in ids {
-            while let Some((upstream, tasks)) = self.instances.get_mut(&id).and_then(stuck) {
+            while let Some((upstream, tasks)) = stuck(&mut self.instances[&id]) {
                 for task in tasks {
-                    let waits = self
-                        .instances
-                        .get_mut(&id)
-                        .is_some_and(|instance| instance.missing.remove(&task).is_some());
-                    if waits {
+                    if let Some(tries) = self.instances[&id].tasks.release(task) {
                         let outcome = Outcome::UpstreamFailed(TaskId(upstream));
-                        self.end_unrun(id, (task, 1), outcome, Tries::default());
+                        self.end_unrun(id, (task, 1), outcome, tries);
                     }
                 }
             }
@@ -308,11 +270,11 @@ pub(super) fn unrun(
 /// taken out of the books.
 fn stuck(instance: &mut Instance) -> Option<(u64, Vec<u64>)> {
     if !instance.sealed
-        || instance.ready > 0
-        || instance.dispatched > 0
+        || instance.tasks.ready() > 0
+        || instance.tasks.assigned() > 0
         || !instance.values.readers.is_empty()
     {
         return None;
     }
-    instance.dependents.pop_first()
+    instance.tasks.take_stuck()
 }

@@ -1,8 +1,8 @@
 //! What goes into a dispatcher and what comes out of it: plain data.
 
 use super::diffusion::{PolicyError, PolicyOptions};
+use super::journal_room::Disk;
 use super::pages::{Page, PagePlace};
-use super::room::Disk;
 use super::{Expiry, JoinError, Record, Selection};
 use crate::data::declared::{AssignedData, DataOrder, Serving};
 use crate::data::stage::Changes;
@@ -365,7 +365,7 @@ pub enum RequestError {
     #[error("instance {0} takes no more tasks")]
     Sealed(InstanceId),
     /// The tasks do not follow those submitted before.
-    #[error("tasks from {found} on were submitted where {expected} comes next")]
+    #[error("tasks were submitted from {found} on, but the next one is {expected}")]
     Gap {
         /// The id that the next task would have.
         expected: TaskId,

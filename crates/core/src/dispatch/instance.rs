@@ -1,17 +1,19 @@
 //! One client's tasks: live submissions, ready queues, dependencies, results.
 
-use super::deliver::{Results, Subscriber};
+use super::deliver::Subscriber;
+use super::fleet::InFlight;
 use super::intermediate::Intermediates;
 use super::likes::{LikeId, Measured};
 use super::line::Line;
-use super::located::{Located, Past};
 use super::needs::{Need, NeedId, Needs};
+use super::placement::{DataTasks, Past, Placement, QueueId};
 use super::queues::{Pace, Queues, key_of};
+use super::results::Results;
 use super::share::Share;
+use super::state::Tasks;
 use super::submitters::Submitters;
 use super::values::Values;
 use super::{BatchId, InstanceOptions};
-use crate::data::index::Index;
 use crate::limits::RESULTS_HELD_BYTES_MAX;
 use crate::result::{Counts, Finished, Status, Tries};
 use crate::runset::RunSet;
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 /// A submission some of whose tasks have not ended, or whose results are kept.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// What executors are told of it, see [`Told`].
+    /// Its template for executors, see [`SharedTemplate`].
     pub(super) id: BatchId,
     pub(super) first: u64,
     pub(super) submission: Submission,
@@ -59,7 +61,7 @@ impl Batch {
 /// their templates and classes are equal, so that what a template holds (a
 /// function's code) goes to an executor once.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct SharedTemplate {
     /// Batches with tasks that have not ended.
     pub(super) batches: u64,
     /// Executors that were sent it.
@@ -88,7 +90,7 @@ pub(super) struct ReadyQueue {
     pub(super) is_open: bool,
     /// It is among those that were found to fit nobody.
     pub(super) was_blocked: bool,
-    pub(super) runs: Line,
+    runs: Line,
     pub(super) len: u64,
     /// No executor with free room could take one when all were last looked at;
     /// since when tasks whose data decides wait, if there are no others.
@@ -99,13 +101,17 @@ pub(super) struct ReadyQueue {
     pub(super) measured: Measured,
     /// The tasks that its own are like.
     pub(super) like: LikeId,
-    /// Those of the tasks whose data decides where they go; not in `runs`.
-    pub(super) located: Option<Box<Located>>,
+    /// Those of the tasks whose data decides where they go: placement has them.
+    pub(super) with_data: DataTasks,
 }
 
 impl ReadyQueue {
+    pub(super) fn new(like: LikeId) -> ReadyQueue {
+        ReadyQueue { like, ..ReadyQueue::default() }
+    }
+
     fn push(&mut self, run: ReadyRun, same_batch_as_last: bool) {
-        if self.runs.is_empty() && self.located.is_some() {
+        if self.runs.is_empty() && self.with_data.count > 0 {
             // What blocks tasks that wait for data need not block this one.
             self.blocked_since = None;
         }
@@ -113,8 +119,18 @@ impl ReadyQueue {
         self.runs.push(run, same_batch_as_last);
     }
 
+    /// The run whose turn it is, of tasks that any executor may have.
+    pub(super) fn front(&self) -> Option<&ReadyRun> {
+        self.runs.front()
+    }
+
+    /// The runs of tasks that any executor may have, in their order.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &ReadyRun> {
+        self.runs.iter()
+    }
+
     /// Takes up to `count` tasks off the front run.
-    pub(super) fn pop(&mut self, count: u64) -> Option<ReadyRun> {
+    fn pop(&mut self, count: u64) -> Option<ReadyRun> {
         let taken = self.runs.pop(count)?;
         self.len -= taken.count;
         if self.len == 0 {
@@ -130,18 +146,22 @@ impl ReadyQueue {
 
     /// How many tasks any executor with room may have.
     pub(super) fn plain_len(&self) -> u64 {
-        self.len - self.located.as_ref().map_or(0, |located| located.len())
+        self.len - self.with_data.count
     }
 
     /// Takes out what is queued of `wanted`.
-    fn remove(&mut self, index: &mut Index, wanted: &RunSet) -> Vec<ReadyRun> {
+    fn remove(&mut self, id: QueueId, placement: &mut Placement, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
-        if let Some(located) = &mut self.located {
-            for (first, past) in located.remove(index, wanted) {
-                let Past { class, tries } = past;
-                removed.push(ReadyRun { first, count: 1, class, tries });
-                self.len -= 1;
-            }
+        if self.with_data.count > 0 {
+            let (with_data, left) = placement.remove(id, wanted);
+            self.with_data = left;
+            self.len -= with_data.len() as u64;
+            removed.extend(with_data.into_iter().map(|(first, Past { class, tries })| ReadyRun {
+                first,
+                count: 1,
+                class,
+                tries,
+            }));
         }
         let taken = self.runs.take_out(wanted);
         self.len -= taken.iter().map(|run| run.count).sum::<u64>();
@@ -167,8 +187,7 @@ impl ReadyQueue {
     /// `None` if there is no task.
     pub(super) fn user_estimate(&self, batches: &BTreeMap<u64, Batch>) -> Option<u64> {
         let plain = self.runs.front().map(|run| (run.first, run.class));
-        let (task, class) =
-            plain.or_else(|| self.located.as_ref().and_then(|located| located.first()))?;
+        let (task, class) = plain.or(self.with_data.first)?;
         let (_, batch) = batches.range(..=task).next_back()?;
         Some(batch.submission.classes.get(class as usize)?.estimate_micros)
     }
@@ -183,33 +202,23 @@ pub(super) struct Instance {
     pub(super) options: InstanceOptions,
     /// By first task.
     pub(super) batches: BTreeMap<u64, Batch>,
-    /// What executors are told of batches with tasks that have not ended.
-    pub(super) told: BTreeMap<BatchId, Told>,
-    pub(super) total: u64,
+    /// The templates of batches with tasks that have not ended.
+    pub(super) templates: BTreeMap<BatchId, SharedTemplate>,
     pub(super) sealed: bool,
     /// A task has failed in an instance that is to end when one does.
     pub(super) failed_fast: bool,
     pub(super) queues: Queues,
-    pub(super) ready: u64,
-    pub(super) dispatched: u64,
+    /// The states of its tasks.
+    pub(super) tasks: Tasks,
     /// Σ weight of tasks in flight. Wider than its terms: 2^62 tasks that
     /// weigh 2^32 each.
     pub(super) usage: u128,
     /// Its share of the executors, which decides whose turn it is.
     pub(super) share: Share,
-    /// Task → how many tasks it still waits for.
-    pub(super) missing: BTreeMap<u64, u32>,
-    /// Task → tasks that wait for it.
-    pub(super) dependents: BTreeMap<u64, Vec<u64>>,
-    pub(super) finished: RunSet,
-    pub(super) failed: RunSet,
     /// What tasks leave in caches alone.
-    pub(super) kept: Intermediates,
+    pub(super) intermediates: Intermediates,
     /// What tasks take of others.
     pub(super) values: Values,
-    /// Tasks to be cancelled when they come back from an executor.
-    pub(super) cancelling: RunSet,
-    pub(super) ended: Counts,
     pub(super) queued_bytes: u64,
     pub(super) results: Results,
     pub(super) subscribers: Vec<Subscriber>,
@@ -223,23 +232,15 @@ impl Instance {
             id,
             options,
             batches: BTreeMap::new(),
-            told: BTreeMap::new(),
-            total: 0,
+            templates: BTreeMap::new(),
             sealed: false,
             failed_fast: false,
             queues: Queues::default(),
-            ready: 0,
-            dispatched: 0,
+            tasks: Tasks::new(id),
             usage: 0,
             share: Share::default(),
-            missing: BTreeMap::new(),
-            dependents: BTreeMap::new(),
-            finished: RunSet::default(),
-            failed: RunSet::default(),
-            kept: Intermediates::default(),
+            intermediates: Intermediates::default(),
             values: Values::default(),
-            cancelling: RunSet::default(),
-            ended: Counts::default(),
             queued_bytes: 0,
             results: Results::default(),
             subscribers: Vec::new(),
@@ -248,23 +249,16 @@ impl Instance {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        Counts {
-            total: self.total,
-            waiting: self.missing.len() as u64,
-            ready: self.ready,
-            dispatched: self.dispatched,
-            ..self.ended
-        }
+        self.tasks.counts()
     }
 
     pub(super) fn is_complete(&self) -> bool {
-        self.sealed && self.finished.len() == self.total
+        self.sealed && self.tasks.have_all_ended()
     }
 
     /// Whether all that it was given has ended: nothing of it is queued or runs.
     pub(super) fn is_idle(&self) -> bool {
-        // A task that runs again does so for one that has not ended.
-        self.finished.len() == self.total
+        self.tasks.have_all_ended()
     }
 
     /// Too many results are waiting to be fetched. Results that are kept
@@ -276,15 +270,15 @@ impl Instance {
 
     /// What executors are told of the newest batch, if `submission` says the
     /// same and they may still know it. Equal templates are one in memory then.
-    pub(super) fn told_alike(&mut self, submission: &mut Submission) -> Option<BatchId> {
+    pub(super) fn share_template(&mut self, submission: &mut Submission) -> Option<BatchId> {
         let (_, newest) = self.batches.last_key_value()?;
-        let told = self.told.get_mut(&newest.id)?;
+        let template = self.templates.get_mut(&newest.id)?;
         if newest.submission.template != submission.template
             || newest.submission.classes != submission.classes
         {
             return None;
         }
-        told.batches += 1;
+        template.batches += 1;
         submission.template = newest.submission.template.clone();
         Some(newest.id)
     }
@@ -308,52 +302,56 @@ impl Instance {
 
     /// Queues tasks of one batch and class. The batch must be there.
     ///
-    /// Tasks whose data decides where they go are queued one by one; returns
-    /// the queue if there are any.
-    pub(super) fn push_ready(
-        &mut self,
-        needs: &Needs,
-        index: &mut Index,
-        run: ReadyRun,
-    ) -> Option<QueueKey> {
+    /// Tasks whose data decides where they go are queued one by one.
+    pub(super) fn push_ready(&mut self, needs: &Needs, placement: &mut Placement, run: ReadyRun) {
         let batch = self.batch_of(TaskId(run.first));
         let Some((batch_first, need, data)) = batch.and_then(|batch| {
             let need = *batch.needs.get(run.class as usize)?;
             Some((batch.first, need, batch.submission.data.clone()))
         }) else {
             debug_assert!(false, "tasks are queued while their batch lives");
-            return None;
+            return;
         };
         let key = key_of(&needs[need], need);
         let Some(queue) = self.queues.find_mut(&key) else {
             debug_assert!(false, "a need that tasks have has a queue");
-            return None;
+            return;
         };
-        self.ready += run.count;
+        self.tasks.queue(run.first, run.count);
         let joins = queue.runs.back().is_some_and(|last| last.first >= batch_first);
         let options = &self.options.policy;
         let data = data.filter(|data| options.policy.knows_places() && !data.inputs.is_empty());
         let Some(data) = data else {
             queue.push(run, joins);
             self.queues.list(key, &needs[need]);
-            return None;
+            return;
         };
-        if queue.located.is_none() {
-            queue.located = Located::new(options).map(Box::new);
-        }
+        let mut pushing = placement.pushing((self.id, key), options);
         for task in run.first..run.first + run.count {
             let offset = task - batch_first;
-            match &mut queue.located {
-                Some(located) if !data.inputs.of(offset).is_empty() => {
-                    let past = Past { class: run.class, tries: run.tries };
-                    located.push(index, task, past, &data, offset);
-                    queue.len += 1;
-                }
-                _ => queue.push(ReadyRun { first: task, count: 1, ..run }, joins),
+            if data.inputs.of(offset).is_empty() {
+                queue.push(ReadyRun { first: task, count: 1, ..run }, joins);
+            } else {
+                let past = Past { class: run.class, tries: run.tries };
+                pushing.push(task, past, &data, offset);
+                queue.len += 1;
+                queue.with_data.count += 1;
             }
         }
+        queue.with_data = pushing.summary();
         self.queues.list(key, &needs[need]);
-        Some(key)
+    }
+
+    /// A ready task whose data decides where it goes is sent; these are left in its
+    /// queue.
+    pub(super) fn data_task_taken(&mut self, key: &QueueKey, task: u64, left: DataTasks) {
+        let queue = self.queues.find_mut(key).expect("a queue has tasks while it is there");
+        queue.with_data = left;
+        queue.len -= 1;
+        if queue.len == 0 {
+            queue.blocked_since = None;
+        }
+        self.tasks.take(task, 1);
     }
 
     /// Tasks by what they need. Those whose batches are gone are left out.
@@ -383,18 +381,8 @@ impl Instance {
 
     /// Counts tasks as ended.
     pub(super) fn record_end(&mut self, finished: &Finished) {
-        let (first, count) = (finished.first.0, finished.count);
-        let new = self.finished.insert(first, count);
-        debug_assert_eq!(new, count, "a task ends once");
-        let status = finished.outcome.status();
-        self.failed_fast |= self.options.fail_fast && status == Status::Failed;
-        if status != Status::Done {
-            self.failed.insert(first, count);
-        }
-        if !self.cancelling.is_empty() {
-            self.cancelling.remove(first, count);
-        }
-        self.ended.end(status, count);
+        self.tasks.end(finished);
+        self.failed_fast |= self.options.fail_fast && finished.outcome.status() == Status::Failed;
         self.hold_values(finished);
     }
 
@@ -403,11 +391,9 @@ impl Instance {
     pub(super) fn remove_reading(&mut self, wanted: &RunSet) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         for (first, count) in wanted.iter() {
-            let waiting = self.missing.range(first..first + count).map(|(task, _)| *task);
-            for task in waiting.collect::<Vec<u64>>() {
+            for task in self.tasks.waiting(first, count).collect::<Vec<u64>>() {
                 let Some(class) = self.class_of(task) else { continue };
-                self.missing.remove(&task);
-                let tries = self.kept.parked.remove(&task).unwrap_or_default();
+                let Some(tries) = self.tasks.release(task) else { continue };
                 removed.push(ReadyRun { first: task, count: 1, class, tries });
             }
         }
@@ -419,16 +405,53 @@ impl Instance {
     pub(super) fn remove_ready(
         &mut self,
         needs: &Needs,
-        index: &mut Index,
+        placement: &mut Placement,
         wanted: &RunSet,
     ) -> Vec<ReadyRun> {
         let mut removed = Vec::new();
         for (need, wanted) in self.by_need(wanted) {
-            let queue = self.queues.find_mut(&key_of(&needs[need], need));
-            let queue = queue.filter(|queue| queue.len > 0);
-            removed.extend(queue.into_iter().flat_map(|queue| queue.remove(index, &wanted)));
+            let key = key_of(&needs[need], need);
+            let queue = self.queues.find_mut(&key).filter(|queue| queue.len > 0);
+            let id = (self.id, key);
+            removed
+                .extend(queue.into_iter().flat_map(|queue| queue.remove(id, placement, &wanted)));
         }
-        self.ready -= removed.iter().map(|run| run.count).sum::<u64>();
+        removed.iter().for_each(|run| self.tasks.take(run.first, run.count));
         removed
+    }
+
+    /// Takes up to `count` tasks off a queue's front run, for an executor.
+    pub(super) fn assign_ready(&mut self, key: &QueueKey, count: u64) -> Option<ReadyRun> {
+        let run = self.queues.find_mut(key)?.pop(count)?;
+        self.tasks.take(run.first, run.count);
+        self.tasks.assign(run.first, run.count);
+        Some(run)
+    }
+
+    /// Takes all tasks out of a queue.
+    pub(super) fn drain(&mut self, key: &QueueKey, placement: &mut Placement) -> Vec<ReadyRun> {
+        let Some(queue) = self.queues.find_mut(key) else { return Vec::new() };
+        let mut runs = queue.runs.drain();
+        if queue.with_data.count > 0 {
+            queue.with_data = DataTasks::default();
+            let with_data = placement.drain((self.id, *key)).into_iter();
+            runs.extend(with_data.map(|(first, past)| ReadyRun {
+                first,
+                count: 1,
+                class: past.class,
+                tries: past.tries,
+            }));
+        }
+        queue.len = 0;
+        queue.blocked_since = None;
+        runs.iter().for_each(|run| self.tasks.take(run.first, run.count));
+        runs
+    }
+
+    /// Tasks that an executor had are in its hands no longer: each counted so long.
+    pub(super) fn give_back(&mut self, run: &InFlight, weight: u128) {
+        self.tasks.give_back(run.first, run.count);
+        self.usage -= weight;
+        self.share.take_back(weight, run.counted_micros);
     }
 }

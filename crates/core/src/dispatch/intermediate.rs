@@ -7,9 +7,7 @@
 
 use super::instance::{Batch, Instance};
 use crate::data::declared::{Declared, Lists};
-use crate::data::object::ObjectId;
-use crate::result::Tries;
-use crate::runset::RunSet;
+use crate::data::object::{Object, ObjectId};
 use crate::task::TaskId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,12 +26,8 @@ pub(super) struct Intermediate {
 #[derive(Debug, Default)]
 pub(super) struct Intermediates {
     pub(super) objects: BTreeMap<ObjectId, Intermediate>,
-    /// Tasks that have ended, and run again for what they left in caches.
-    pub(super) again: BTreeSet<u64>,
-    /// How often each task was to run again.
+    /// How often each task was recomputed.
     pub(super) times: BTreeMap<u64, u32>,
-    /// Tasks that wait for those, and how often they were tried.
-    pub(super) parked: BTreeMap<u64, Tries>,
 }
 
 impl Intermediates {
@@ -45,6 +39,16 @@ impl Intermediates {
     /// The objects that no task reads that has not ended.
     pub(super) fn unread(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.objects.iter().filter(|(_, entry)| entry.readers == 0).map(|(object, _)| *object)
+    }
+
+    /// All of them.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        self.objects.keys().copied()
+    }
+
+    /// The task that writes an object, once that was submitted.
+    pub(super) fn writer(&self, object: ObjectId) -> Option<u64> {
+        self.objects.get(&object)?.writer
     }
 
     /// A batch is taken into the books. Gives how many of the other batches'
@@ -134,18 +138,6 @@ impl Intermediates {
         }
         writers
     }
-
-    /// The parts of a run of tasks that run again, and the others, as (first,
-    /// count, runs again).
-    pub(super) fn split(&self, first: u64, count: u64) -> Vec<(u64, u64, bool)> {
-        let mut again = RunSet::default();
-        for task in self.again.range(first..first.saturating_add(count)) {
-            again.insert(*task, 1);
-        }
-        let parts = again.within(first, count).into_iter().map(|(at, count)| (at, count, true));
-        let others = again.gaps(first, count).into_iter().map(|(at, count)| (at, count, false));
-        parts.chain(others).collect()
-    }
 }
 
 /// What a batch has to do with others.
@@ -186,6 +178,30 @@ fn in_caches<'a>(
 }
 
 impl Instance {
+    /// How many executors are to hold what a task leaves in caches.
+    pub(super) fn replicas_of(&self, task: u64) -> u32 {
+        let class = self.class_of(task).zip(self.batch_of(TaskId(task)));
+        let class = class.and_then(|(at, batch)| batch.submission.classes.get(at as usize));
+        class.map_or(1, |class| class.replicas)
+    }
+
+    /// Whether a task reads an object of this instance, or may come to do so.
+    pub(super) fn is_read(&self, object: ObjectId) -> bool {
+        let entry = self.intermediates.objects.get(&object);
+        entry.is_some_and(|entry| entry.readers > 0 || !self.sealed)
+    }
+
+    /// An object that a task of this instance has made, and the task.
+    pub(super) fn made(&self, object: ObjectId) -> Option<(u64, &Object)> {
+        let writer = self.intermediates.writer(object)?;
+        let batch = self.batch_of(TaskId(writer))?;
+        let data = batch.submission.data.as_ref()?;
+        let mut outputs = data.outputs_of(writer - batch.first);
+        Some((writer, outputs.find(|output| output.id == object)?))
+    }
+}
+
+impl Instance {
     /// Whether nobody will ask for this batch: its tasks have ended, results
     /// are not kept, and no task that is known, or may still come, can read
     /// what its tasks have left in caches.
@@ -209,7 +225,7 @@ impl Instance {
             self.queued_bytes -= batch.queued_bytes;
             self.release_values_of(&batch);
             let Some(data) = &batch.submission.data else { continue };
-            for writer in self.kept.forget(first, batch.submission.count, data) {
+            for writer in self.intermediates.forget(first, batch.submission.count, data) {
                 if let Some(batch) = self.batch_of_mut(TaskId(writer)) {
                     batch.read_by = batch.read_by.saturating_sub(1);
                     next.push(batch.first);

@@ -27,14 +27,14 @@ pub struct PagedOutput {
     pub position: u64,
     /// The task.
     pub task: TaskId,
-    /// What its executor keeps of standard output.
+    /// The part of standard output that its executor keeps.
     pub stdout: Option<Overflow>,
-    /// What its executor keeps of standard error.
+    /// The part of standard error that its executor keeps.
     pub stderr: Option<Overflow>,
 }
 
-/// What executors keep of results that are held, and what they need not keep
-/// any more.
+/// Output that executors keep of results that are held, and output that they need
+/// not keep any more.
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     by_task: BTreeMap<(InstanceId, u64), Output>,
@@ -101,7 +101,7 @@ impl Outputs {
     }
 
     /// Has everything of a report discarded that belongs to no result.
-    pub(super) fn settle(&mut self, report: &Report) {
+    pub(super) fn discard_unreferenced(&mut self, report: &Report) {
         let Some(detail) = &report.detail else { return };
         let streams = detail.overflows();
         let held = self.by_task.get(&(report.instance, report.first.0));
@@ -112,7 +112,7 @@ impl Outputs {
 
     /// Has everything discarded of what an executor says that it keeps that
     /// belongs to no result.
-    fn settle_kept(&mut self, incarnation: u64, kept: &[(u64, u64)]) {
+    fn discard_unreferenced_runs(&mut self, incarnation: u64, kept: &[(u64, u64)]) {
         for &(first, count) in kept {
             let unheld = match self.held.get(&incarnation) {
                 Some(held) => held.gaps(first, count),
@@ -147,7 +147,7 @@ impl Outputs {
         }
     }
 
-    /// What an executor is to discard, as far as it goes into one order.
+    /// The numbers that an executor is to discard, as many as go into one order.
     pub(super) fn take_discards(&mut self, incarnation: u64) -> Vec<(u64, u64)> {
         let Some(numbers) = self.discards.get_mut(&incarnation) else { return Vec::new() };
         let now: Vec<(u64, u64)> = numbers.iter().take(ORDER_DISCARDED_RUNS_MAX).collect();
@@ -160,6 +160,11 @@ impl Outputs {
             self.pending.insert(incarnation);
         }
         now
+    }
+
+    /// The incarnations for which there is something new to discard, each once.
+    fn take_pending(&mut self) -> BTreeSet<u64> {
+        std::mem::take(&mut self.pending)
     }
 
     /// An executor process was given up. If it comes back it says what it keeps.
@@ -220,10 +225,8 @@ impl Outputs {
 
 impl Dispatcher {
     /// An executor says what it keeps of reports that were acknowledged.
-    pub(super) fn settle_kept(&mut self, id: ExecutorId, kept: &[(u64, u64)]) {
-        if let Some(executor) = self.executors.find(&id) {
-            self.outputs.settle_kept(executor.incarnation, kept);
-        }
+    pub(super) fn discard_unreferenced_outputs(&mut self, id: ExecutorId, kept: &[(u64, u64)]) {
+        self.outputs.discard_unreferenced_runs(self.fleet[id].incarnation, kept);
     }
 
     /// For a snapshot: what executors keep of an instance's results that are in
@@ -261,9 +264,9 @@ impl Dispatcher {
     /// Has executors told what they need not keep any more. They wait for
     /// nothing, so that goes with the next order or after a moment.
     pub(super) fn tell_discards(&mut self) {
-        for incarnation in std::mem::take(&mut self.outputs.pending) {
-            match self.registry.of_incarnation(incarnation) {
-                Some(id) => self.orders.send_later(id, self.now),
+        for incarnation in self.outputs.take_pending() {
+            match self.fleet.of_incarnation(incarnation) {
+                Some(id) => self.fleet.send_later(id, self.now),
                 None if self.comeback.expects(incarnation) => {}
                 None => self.outputs.executor_gone(incarnation),
             }
@@ -278,7 +281,7 @@ impl Dispatcher {
         stream: Stream,
     ) -> Option<(Overflow, Option<ExecutorId>)> {
         let overflow = self.outputs.find(instance, task, stream)?;
-        Some((overflow, self.registry.of_incarnation(overflow.incarnation)))
+        Some((overflow, self.fleet.of_incarnation(overflow.incarnation)))
     }
 }
 
@@ -365,7 +368,7 @@ mod tests {
         outputs.hold(INSTANCE, 0, &finished(5, 7, 1));
         // The same report again, one of another attempt, one of another task.
         for (task, number) in [(5, 1), (5, 2), (6, 3)] {
-            outputs.settle(&report(task, 1, 7, number));
+            outputs.discard_unreferenced(&report(task, 1, 7, number));
         }
         assert_eq!(outputs.take_discards(7), [(2, 2)]);
     }
@@ -374,12 +377,12 @@ mod tests {
     fn an_order_has_a_bounded_number_of_discards() {
         let mut outputs = Outputs::default();
         for number in 0..ORDER_DISCARDED_RUNS_MAX as u64 + 5 {
-            outputs.settle(&report(number, 1, 7, 2 * number));
+            outputs.discard_unreferenced(&report(number, 1, 7, 2 * number));
         }
         assert_eq!(outputs.take_discards(7).len(), ORDER_DISCARDED_RUNS_MAX);
         assert_eq!(outputs.take_discards(7).len(), 5);
         for number in 0..DISCARDED_RUNS_MAX as u64 + 5 {
-            outputs.settle(&report(number, 1, 8, 2 * number));
+            outputs.discard_unreferenced(&report(number, 1, 8, 2 * number));
         }
         assert_eq!(outputs.discards[&8].run_count(), DISCARDED_RUNS_MAX);
         outputs.executor_gone(8);
@@ -392,12 +395,12 @@ mod tests {
         for task in [0, 1, 4] {
             outputs.hold(INSTANCE, 10 + task, &finished(task, 7, 100 + task));
         }
-        outputs.settle_kept(7, &[(90, 2), (100, 7)]);
+        outputs.discard_unreferenced_runs(7, &[(90, 2), (100, 7)]);
         assert_eq!(outputs.take_discards(7), [(90, 2), (102, 2), (105, 2)]);
-        outputs.settle_kept(8, &[(1, u64::MAX)]);
+        outputs.discard_unreferenced_runs(8, &[(1, u64::MAX)]);
         assert_eq!(outputs.take_discards(8), [(1, u64::MAX - 1)]);
         outputs.forget(INSTANCE, 11);
-        outputs.settle_kept(7, &[(100, 1)]);
+        outputs.discard_unreferenced_runs(7, &[(100, 1)]);
         assert_eq!((outputs.take_discards(7), outputs.check()), (vec![(100, 1)], None));
     }
 

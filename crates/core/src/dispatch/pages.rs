@@ -236,6 +236,11 @@ impl Paging {
         self.turn
     }
 
+    /// An instance is gone: it wants no page.
+    pub(super) fn forget(&mut self, id: InstanceId) {
+        self.queue.retain(|waits| *waits != id);
+    }
+
     /// Asks for a page to be read, now or when another one has been. Returns
     /// whether to read it now.
     fn load(&mut self, id: InstanceId, from: u64) -> bool {
@@ -275,7 +280,7 @@ impl Dispatcher {
 
     /// Whether no task of any instance is dispatched for want of room.
     pub(super) fn holds_dispatch(&self) -> bool {
-        self.paging.is_full() || self.room.holds_dispatch()
+        self.paging.is_full() || self.journal_room.holds_dispatch()
     }
 
     /// The next page to write, if results in memory are too many. The shell
@@ -288,10 +293,10 @@ impl Dispatcher {
         let candidates = self.paging.by_bytes.iter().rev().map(|(_, id)| *id);
         let candidates = candidates.filter(|id| !self.paging.storing.contains(id));
         for id in candidates {
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
-            let Some((from, results)) = instance.results.begin_page(&bounds) else { continue };
+            let results = &mut self.instances[&id].results;
+            let Some((from, results)) = results.begin_page(&bounds) else { continue };
             self.paging.storing.insert(id);
-            let executors = self.executor_names.in_results(&results);
+            let executors = self.fleet.names_in(&results);
             return Some((id, from, Page { results, executors }));
         }
         None
@@ -300,7 +305,7 @@ impl Dispatcher {
     /// Has pages written as long as results in memory are too many.
     pub(super) fn store_pages(&mut self) {
         while let Some((instance, from, page)) = self.next_page() {
-            self.actions.push_back(Action::StorePage { instance, from, page });
+            self.outbound.push(Action::StorePage { instance, from, page });
         }
     }
 
@@ -308,7 +313,8 @@ impl Dispatcher {
     pub(super) fn page_stored(&mut self, id: InstanceId, from: u64, place: Option<PagePlace>) {
         self.paging.stored(self.now, id, place.is_some());
         let mut kept = false;
-        if let Some(instance) = self.instances.get_mut(&id) {
+        // It may be gone since the page was given out.
+        if let Some(instance) = self.instances.find_mut(&id) {
             let was_clogged = instance.is_clogged();
             kept = instance.results.end_page(from, place);
             if instance.is_clogged() != was_clogged {
@@ -324,13 +330,13 @@ impl Dispatcher {
 
     pub(super) fn drop_pages(&mut self, places: Vec<PagePlace>) {
         if !places.is_empty() {
-            self.actions.push_back(Action::DropPages { places });
+            self.outbound.push(Action::DropPages { places });
         }
     }
 
     /// Notes how many results an instance holds in memory.
     pub(super) fn weigh(&mut self, id: InstanceId) {
-        let bytes = self.instances.get(&id).map_or(0, |instance| instance.results.bytes());
+        let bytes = self.instances.find(&id).map_or(0, |instance| instance.results.bytes());
         if self.paging.weigh(id, bytes) {
             self.mark_all_runnable();
         }
@@ -338,18 +344,17 @@ impl Dispatcher {
 
     /// What holds dispatch up for all instances has begun or ended.
     pub(super) fn mark_all_runnable(&mut self) {
-        let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.runnable.mark(id));
+        self.instances.ids().for_each(|id| self.runnable.mark(id));
         self.unplaced = true;
     }
 
     /// Has pages read that clients or values wait for.
     pub(super) fn load_pages(&mut self, id: InstanceId, wanted: &BTreeSet<u64>) {
         for from in wanted {
-            let page = self.instances.get(&id).and_then(|found| found.results.page_at(*from));
+            let page = self.instances[&id].results.page_at(*from);
             let Some(place) = page.map(|page| page.place) else { continue };
             if self.paging.load(id, *from) {
-                self.actions.push_back(Action::LoadPage { instance: id, from: *from, place });
+                self.outbound.push(Action::LoadPage { instance: id, from: *from, place });
             }
         }
     }
@@ -358,8 +363,9 @@ impl Dispatcher {
     /// receive it, and tasks that take its values go on.
     pub(super) fn page_loaded(&mut self, id: InstanceId, from: u64, page: Result<Page, String>) {
         self.paging.loading.remove(&(id, from));
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        self.to_deliver.insert(id);
+        // It may be gone since the page was asked for.
+        let Some(instance) = self.instances.find_mut(&id) else { return };
+        self.outbound.mark(id);
         let Some(stored) = instance.results.page_at(from).filter(|found| found.from == from) else {
             return;
         };
@@ -393,8 +399,8 @@ impl Dispatcher {
             let instance = self.recovering(id)?;
             let expected = instance.results.end();
             let known =
-                |(first, count): &(u64, u64)| instance.finished.gaps(*first, *count).is_empty();
-            let sound = page.is_sound(instance.total) && page.tasks.iter().all(known);
+                |(first, count): &(u64, u64)| instance.tasks.unended(*first, *count).is_empty();
+            let sound = page.is_sound(instance.tasks.total()) && page.tasks.iter().all(known);
             if page.from != expected || !sound {
                 let found = page.from;
                 return Err(RecoverError::Results { instance: id, expected, found });

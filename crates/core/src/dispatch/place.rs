@@ -6,9 +6,9 @@
 //! length. Executors that cannot take any ready task are not looked at again
 //! until they gain room.
 
-use super::executor::{Executor, InFlight};
-use super::instance::{Instance, QueueKey, ReadyRun};
-use super::locate::{announce, demands_of, unlocated_data};
+use super::data_tasks::{announce, unlocated_data};
+use super::fleet::{Executor, InFlight, Outgoing};
+use super::instance::{Instance, QueueKey};
 use super::needs::{Need, NeedId};
 use super::queues::Pace;
 use super::runnable::Entry;
@@ -30,14 +30,13 @@ impl Dispatcher {
             return;
         }
         self.drop_idle_reservations();
-        while let Some(id) = self.fresh.pop_first() {
+        while let Some(id) = self.fleet.take_new_room(self.now) {
             self.serve(id, true);
         }
-        self.offer_located();
+        self.offer_data_tasks();
         let mut at = 0;
         while self.has_unblocked() {
-            let Some((turn, id)) = self.available.range(at..).next().map(|(t, id)| (*t, *id))
-            else {
+            let Some((turn, id)) = self.fleet.next_available(at) else {
                 self.serve_busy();
                 self.block_queues();
                 break;
@@ -49,24 +48,22 @@ impl Dispatcher {
         // executor that was being emptied for it.
         self.unplaced |= self.drop_idle_reservations();
         self.fail_unschedulable();
-        self.recall();
+        self.fleet.recall_for_idle(&self.needs, self.now);
         self.recall_for_due();
         self.copy_wanted();
-        if !self.located.is_empty() {
+        if self.placement.has_tasks() {
             self.fetch_ahead();
             self.end_standstill();
             // Executors that got nothing while others were busy may get
             // something now.
-            self.unplaced |= self.located.load != self.utilization();
+            self.unplaced |= self.placement.load() != self.utilization();
         }
     }
 
     /// Whether a task is ready that some executor may still take.
     fn has_unblocked(&mut self) -> bool {
         let instances = &mut self.instances;
-        self.runnable
-            .ids()
-            .any(|id| instances.get_mut(&id).is_some_and(|found| found.queues.has_open()))
+        self.runnable.ids().any(|id| instances[&id].queues.has_open())
     }
 
     /// Tasks that need no CPU may go to executors that have none free.
@@ -82,12 +79,7 @@ impl Dispatcher {
         };
         let mut after = None;
         while any_slotless(self) {
-            let next = self
-                .executors
-                .after(after)
-                .find(|executor| executor.turn.is_none() && executor.takes_tasks())
-                .map(|executor| executor.id);
-            let Some(id) = next else { return };
+            let Some(id) = self.fleet.next_full(after) else { return };
             after = Some(id);
             self.serve(id, false);
         }
@@ -97,8 +89,7 @@ impl Dispatcher {
     fn block_queues(&mut self) {
         let now = self.now;
         for id in self.runnable.ids() {
-            let Some(instance) = self.instances.get_mut(&id) else { continue };
-            instance.queues.block(now);
+            self.instances[&id].queues.block(now);
         }
     }
 
@@ -107,12 +98,8 @@ impl Dispatcher {
     /// had room for are looked at as well.
     fn serve(&mut self, id: ExecutorId, gained: bool) {
         loop {
-            let Some(executor) = self.executors.find(&id) else { return };
-            if !executor.takes_tasks() {
+            if !self.fleet[id].takes_tasks() {
                 break;
-            }
-            if !self.located.is_empty() {
-                self.note_busy(id);
             }
             let shares = self.runnable.len() as u64;
             let mut next = self.next_runnable(None);
@@ -127,7 +114,7 @@ impl Dispatcher {
                 break;
             }
         }
-        self.refresh_executor(id);
+        self.fleet.list(id, self.now);
     }
 
     /// The instance whose turn it is, or is after another's. What is in flight
@@ -135,8 +122,7 @@ impl Dispatcher {
     fn next_runnable(&mut self, after: Option<Entry>) -> Option<Entry> {
         loop {
             let next = self.runnable.next(after)?;
-            let is_current = |found: &Instance| self.runnable.is_current(&found.share, self.now);
-            if self.instances.get(&next.1).is_none_or(is_current) {
+            if self.runnable.is_current(&self.instances[&next.1].share, self.now) {
                 return Some(next);
             }
             self.place_instance(next.1);
@@ -159,24 +145,21 @@ impl Dispatcher {
     /// there were any.
     fn drop_idle_reservations(&mut self) -> bool {
         let mut idle = Vec::new();
-        for id in &self.reserved {
-            let Some(executor) = self.executors.find_mut(id) else { continue };
-            let Some((instance, key)) = executor.reserved else { continue };
-            let instance = self.instances.get_mut(&instance);
+        for (executor, (instance, key)) in self.fleet.reservations() {
+            let instance = self.instances.find_mut(&instance);
             let listed = instance.as_ref().and_then(|found| found.share.listed());
             let queue = instance.and_then(|instance| instance.queues.find_mut(&key));
-            if let Some(queue) = queue.filter(|queue| queue.reserved == Some(*id)) {
+            if let Some(queue) = queue.filter(|queue| queue.reserved == Some(executor.id)) {
                 if queue.len > 0 && listed.is_some() && executor.takes_tasks() {
                     continue;
                 }
                 queue.reserved = None;
             }
-            executor.reserved = None;
-            idle.push(*id);
+            idle.push(executor.id);
         }
         for id in &idle {
-            self.reserved.remove(id);
-            self.fresh.insert(*id);
+            self.fleet.end_reservation(*id);
+            self.fleet.gain_room(*id);
         }
         !idle.is_empty()
     }
@@ -193,13 +176,13 @@ impl Dispatcher {
         instance_id: InstanceId,
         terms: &mut Terms,
     ) -> bool {
-        let connected = self.registry.connected();
-        let share = self.executors.cpus_milli() / u128::from(terms.shares.max(1));
+        let connected = self.fleet.connected();
+        let share = self.fleet.cpus_milli() / u128::from(terms.shares.max(1));
         let is_awaited = terms.is_awaited;
         let (mut after, mut looked) = (None, 0);
         loop {
-            let Some(executor) = self.executors.find_mut(&executor_id) else { return false };
-            let Some(instance) = self.instances.get_mut(&instance_id) else { return false };
+            let executor = &self.fleet[executor_id];
+            let instance = &mut self.instances[&instance_id];
             let is_due = instance.usage < share;
             // Where none of many queues fits the free room, those that do are
             // looked for, and no others. An executor that has tasks is looked
@@ -278,24 +261,23 @@ impl Dispatcher {
                     && executor.loads.of(need_id).slotted == 0
                 {
                     queue.reserved = Some(executor_id);
-                    executor.reserved = Some((instance_id, key));
-                    self.reserved.insert(executor_id);
+                    self.fleet.reserve(executor_id, (instance_id, key));
                     return false;
                 }
                 continue;
             }
-            let was_reserved = executor.reserved.take().is_some();
+            let was_reserved = executor.reserved.is_some();
             if was_reserved {
+                self.fleet.end_reservation(executor_id);
                 queue.reserved = None;
-                self.reserved.remove(&executor_id);
             }
             if queue.blocked_since.is_some() {
                 queue.blocked_since = Some(self.now);
             }
-            let located = queue.len > queue.plain_len();
-            if located
+            if queue.with_data.count > 0
                 && terms.gained
-                && self.send_located(executor_id, instance_id, key, (room_share, ahead_share)) > 0
+                && self.send_data_tasks(executor_id, instance_id, key, (room_share, ahead_share))
+                    > 0
             {
                 return true;
             }
@@ -304,8 +286,7 @@ impl Dispatcher {
             }
             if was_reserved {
                 // Its data is elsewhere: the room is for others after all.
-                self.fresh.insert(executor_id);
-                self.unplaced = true;
+                self.fleet.gain_room(executor_id);
             }
         }
     }
@@ -319,8 +300,8 @@ impl Dispatcher {
         key: QueueKey,
         count: u64,
     ) -> u64 {
-        let Some(executor) = self.executors.find_mut(&executor_id) else { return 0 };
-        let Some(instance) = self.instances.get_mut(&instance_id) else { return 0 };
+        let mut executor = self.fleet.serving(executor_id);
+        let instance = &mut self.instances[&instance_id];
         let need = &self.needs[key.1];
         let found = instance.queues.find_with_likes(&key);
         let (estimate, measured) = found.map_or((None, None), |(queue, measured)| {
@@ -336,8 +317,7 @@ impl Dispatcher {
             if budget == 0 && executor.in_flight_count() > 0 && !is_free {
                 break;
             }
-            let Some(front) =
-                instance.queues.find(&key).and_then(|queue| queue.runs.front().copied())
+            let Some(front) = instance.queues.find(&key).and_then(|queue| queue.front().copied())
             else {
                 break;
             };
@@ -368,11 +348,9 @@ impl Dispatcher {
             let batch_id = batch.id;
             let data = batch.submission.data.as_ref();
             let data = data.map(|data| Box::new(unlocated_data(data, offset, take)));
-            announce(instance, TaskId(front.first), executor);
-            let Some(run) = instance.queues.find_mut(&key).and_then(|queue| queue.pop(take)) else {
-                break;
-            };
-            executor.order.assign.push(Assigned {
+            announce(instance, TaskId(front.first), &mut executor);
+            let Some(run) = instance.assign_ready(&key, take) else { break };
+            executor.assign(Assigned {
                 batch: batch_id,
                 instance: instance_id,
                 first: TaskId(run.first),
@@ -383,7 +361,7 @@ impl Dispatcher {
                 data,
             });
             self.attempts.note(instance_id, run.first, run.count, run.tries, Some(executor_id));
-            executor.add(
+            executor.send(
                 instance_id,
                 InFlight {
                     first: run.first,
@@ -406,11 +384,8 @@ impl Dispatcher {
             let weight = need.weight(sent);
             self.runnable.serve(&mut instance.share, weight, counted_micros, self.now);
         }
-        instance.ready -= sent;
-        instance.dispatched += sent;
         instance.usage += need.weight(sent);
         if sent > 0 {
-            self.orders.send(executor_id);
             self.place_instance(instance_id);
         }
         sent
@@ -420,31 +395,26 @@ impl Dispatcher {
     pub(super) fn send_orders(&mut self) {
         self.journal_results();
         self.journal_attempts();
-        self.release_unread();
-        self.note_demands();
+        let notices = self.placement.notices_of_released();
+        self.notify(notices);
+        self.placement.note_demands();
         self.tell_discards();
-        while let Some(id) = self.orders.pop() {
-            let Some(executor) = self.executors.find_mut(&id) else { continue };
-            let Some(connection) = executor.connection else { continue };
-            if self.demands.range(demands_of(id)).next().is_some() {
-                self.tell_demand(id);
-            }
-            let Some(executor) = self.executors.find_mut(&id) else { continue };
-            let acknowledged = executor.updates_seen;
-            let order = std::mem::take(&mut executor.order);
-            let discard = self.outputs.take_discards(executor.incarnation);
-            let order = Order { acknowledged, discard, ..order };
+        while let Some(outgoing) = self.fleet.next_order() {
+            let Outgoing { executor, incarnation, connection, mut order } = outgoing;
+            self.add_demand(executor, &mut order);
+            order.discard = self.outputs.take_discards(incarnation);
+            let acknowledged = order.acknowledged;
             if !order.is_long() {
-                self.actions.push_back(Action::Order { connection, order });
+                self.outbound.push(Action::Order { connection, order });
                 continue;
             }
             for part in order.parts() {
                 let order = Order { acknowledged, ..part };
-                self.actions.push_back(Action::Order { connection, order });
+                self.outbound.push(Action::Order { connection, order });
             }
         }
         self.tell_discards();
-        self.orders.sent();
+        self.fleet.orders_sent();
     }
 
     /// Fails ready tasks that no executor could run for long enough, for
@@ -455,18 +425,8 @@ impl Dispatcher {
         for of_one in over.chunk_by(|one, next| one.0 == next.0) {
             let id = of_one[0].0;
             for &(_, key) in of_one {
-                let Some(instance) = self.instances.get_mut(&id) else { break };
-                let Some(queue) = instance.queues.find_mut(&key) else { continue };
-                let mut runs = queue.runs.drain();
-                if let Some(located) = &mut queue.located {
-                    runs.extend(located.drain(&mut self.index).into_iter().map(|(first, past)| {
-                        ReadyRun { first, count: 1, class: past.class, tries: past.tries }
-                    }));
-                }
-                instance.ready -= queue.len;
-                queue.len = 0;
-                queue.blocked_since = None;
-                for run in runs {
+                let instance = &mut self.instances[&id];
+                for run in instance.drain(&key, &mut self.placement) {
                     let tasks = (run.first, run.count);
                     self.end_unrun(id, tasks, Outcome::Unschedulable, run.tries);
                 }
@@ -480,7 +440,7 @@ impl Dispatcher {
     fn unoffered_queues(&self) -> Vec<((InstanceId, QueueKey), u64)> {
         let mut unoffered = Vec::new();
         // Without any executor nobody knows what there will be.
-        for id in self.runnable.ids().filter(|_| !self.executors.is_empty()) {
+        for id in self.runnable.ids().filter(|_| !self.fleet.is_empty()) {
             let instance = &self.instances[&id];
             let Some(micros) = instance.options.fail_unschedulable_micros else { continue };
             let queues = instance.queues.iter().filter(|(key, queue)| {
@@ -496,7 +456,7 @@ impl Dispatcher {
 
     fn could_run(&self, need: NeedId) -> bool {
         let need = &self.needs[need];
-        self.executors.values().any(|executor| executor.offers(need))
+        self.fleet.iter().any(|executor| executor.offers(need))
     }
 
     /// Needs of ready tasks that no executor offers, as many of them as status shows:
@@ -511,49 +471,6 @@ impl Dispatcher {
             .collect()
     }
 
-    /// Puts an executor where it belongs among the available and the
-    /// prefetched ones.
-    pub(super) fn refresh_executor(&mut self, id: ExecutorId) {
-        self.note_busy(id);
-        let Some(executor) = self.executors.find_mut(&id) else { return };
-        let is_available = executor.takes_tasks()
-            && (executor.free.cpus_milli > 0 || executor.capacity.cpus_milli == 0);
-        match executor.turn {
-            None if is_available => {
-                executor.turn = Some(self.next_turn);
-                self.available.insert(self.next_turn, id);
-                self.next_turn += 1;
-            }
-            Some(turn) if !is_available => {
-                executor.turn = None;
-                self.available.remove(&turn);
-            }
-            _ => {}
-        }
-        let waiting = executor.loads.waiting();
-        let key = (waiting > 0 && executor.takes_tasks()).then_some(waiting);
-        if key != executor.prefetched_key {
-            if let Some(old) = executor.prefetched_key {
-                self.prefetched.remove(&(old, id));
-            }
-            if let Some(new) = key {
-                self.prefetched.insert((new, id));
-            }
-            executor.prefetched_key = key;
-        }
-    }
-
-    /// Counts an executor among the busy ones, or not.
-    fn note_busy(&mut self, id: ExecutorId) {
-        let Some(executor) = self.executors.find_mut(&id) else { return };
-        let is_busy = !executor.in_flight.is_empty();
-        if is_busy != std::mem::replace(&mut executor.is_busy, is_busy) {
-            self.tally.were_busy(self.now, self.busy);
-            self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
-            executor.idle_since = self.now;
-        }
-    }
-
     /// Puts the instances that were marked where they belong.
     pub(super) fn place_marked_instances(&mut self) {
         while let Some(id) = self.runnable.pop_stale() {
@@ -564,16 +481,13 @@ impl Dispatcher {
     /// Puts an instance where it belongs among the runnable ones.
     fn place_instance(&mut self, id: InstanceId) {
         let is_full = self.holds_dispatch();
-        let Some(instance) = self.instances.get_mut(&id) else { return };
-        let is_runnable = instance.ready > 0 && !is_full && !instance.is_clogged();
+        let instance = &mut self.instances[&id];
+        let is_runnable = instance.tasks.ready() > 0 && !is_full && !instance.is_clogged();
         if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
             // Executors may have gained room while it was not looked at.
             instance.queues.unblock(&self.needs);
             if instance.options.policy.policy.knows_places() {
-                let queues = instance.queues.iter();
-                for (key, _) in queues.filter(|(_, queue)| queue.located.is_some()) {
-                    self.located.grew(id, Some(key));
-                }
+                self.placement.offer_instance(id);
             }
         }
     }

@@ -86,14 +86,6 @@ impl Queues {
         self.all.iter().map(|(number, queue)| (key_at(number), queue))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (QueueKey, &mut ReadyQueue)> {
-        self.all.iter_mut().map(|(number, queue)| (key_at(number), queue))
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = &ReadyQueue> {
-        self.all.iter().map(|(_, queue)| queue)
-    }
-
     /// Whether so many needs more are more than an instance may have at a time.
     pub(super) fn is_beyond(&self, more: usize) -> bool {
         self.all.len() - self.idle.len().min(self.all.len()) + more > INSTANCE_NEEDS_MAX
@@ -105,7 +97,7 @@ impl Queues {
         let likes = &mut self.likes;
         let queue = self.all.find_or_add(number_of(key_of(need, id)), || {
             needs.hold(id);
-            ReadyQueue { like: likes.hold(need), ..ReadyQueue::default() }
+            ReadyQueue::new(likes.hold(need))
         });
         queue.users += 1;
         id

@@ -124,10 +124,6 @@ impl<T> Rack<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.pages.iter().flat_map(|page| page.numbers().zip(&page.values))
     }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
-        self.pages.iter_mut().flat_map(|page| page.numbers().zip(&mut page.values))
-    }
 }
 
 #[cfg(test)]
@@ -168,7 +164,6 @@ mod tests {
             if round % 100 == 0 {
                 assert_eq!(rack.first(), map.keys().next().copied());
                 assert!(rack.iter().eq(map.iter().map(|(number, value)| (*number, value))));
-                assert!(rack.iter_mut().map(|(number, _)| number).eq(map.keys().copied()));
             }
         }
     }

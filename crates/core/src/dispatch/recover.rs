@@ -111,7 +111,7 @@ pub enum Record {
         incarnation: u64,
     },
     /// A task that had ended runs again for what it left in caches.
-    Remade {
+    Recomputed {
         /// Its instance.
         instance: InstanceId,
         /// The task.
@@ -173,7 +173,7 @@ pub enum Record {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// It names an instance that is not there.
-    #[error("the journal speaks of instance {0}, which it never created")]
+    #[error("the journal names instance {0}, which it never created")]
     NoInstance(InstanceId),
     /// Tasks do not follow those before, or are not sound.
     #[error("the journal's tasks from {first} on do not fit instance {instance}")]
@@ -184,7 +184,9 @@ pub enum RecoverError {
         first: TaskId,
     },
     /// Results do not follow those before, or name tasks that are not there.
-    #[error("the journal's results of instance {instance} go on at {found} instead of {expected}")]
+    #[error(
+        "the journal's results of instance {instance} continue at {found} instead of {expected}"
+    )]
     Results {
         /// The instance.
         instance: InstanceId,
@@ -208,7 +210,7 @@ impl Dispatcher {
             }
             Record::Submitted { instance, first, queued, client, submission } => {
                 let error = RecoverError::Submission { instance, first };
-                if !self.instances.contains_key(&instance) {
+                if !self.instances.contains(&instance) {
                     return Err(RecoverError::NoInstance(instance));
                 }
                 submission.check().map_err(|_| error.clone())?;
@@ -239,10 +241,9 @@ impl Dispatcher {
             }
             Record::Expired { instance, at } => {
                 self.recover_without(instance);
-                self.lifetimes.remember_expired(instance, at);
-                self.next_instance = self.next_instance.max(instance.0 + 1);
+                self.instances.remember_expired(instance, at);
             }
-            Record::Heard { instance, at } => self.lifetimes.recover_heard(instance, at),
+            Record::Heard { instance, at } => self.instances.recover_heard(instance, at),
             Record::Submitters { instance, client, runs } => {
                 let submitters = &mut self.recovering(instance)?.submitters;
                 for (first, count) in runs {
@@ -250,36 +251,24 @@ impl Dispatcher {
                 }
             }
             Record::ExecutorSeen { executor, incarnation, name } => {
-                self.registry.recover(executor);
-                self.executor_names.insert(executor, name.clone());
+                self.fleet.recover(executor, name.clone());
                 self.comeback.expect(incarnation, executor, name);
             }
             Record::ExecutorGone { incarnation } => {
                 self.comeback.give_up(incarnation);
             }
-            Record::Remade { instance, task, times } => {
+            Record::Recomputed { instance, task, times } => {
                 let found = self.recovering(instance)?;
                 if found.batch_of(task).is_some() {
-                    found.kept.times.insert(task.0, times);
+                    found.intermediates.times.insert(task.0, times);
                 }
-                found.ended.remade += 1;
+                found.tasks.recover_recomputed();
             }
             Record::Restored { instance, total, forgotten, finished, failed, ended } => {
                 let found = self.recovering(instance)?;
-                found.total = found.total.max(total);
                 found.results.start_at(forgotten);
-                found.ended = ended;
-                for (first, count) in failed {
-                    found.failed.insert(first, count);
-                }
-                let mut ended = RunSet::default();
-                for (first, count) in finished {
-                    for (first, count) in found.finished.gaps(first, count) {
-                        ended.insert(first, count);
-                    }
-                    found.finished.insert(first, count);
-                }
-                self.settle_recovered(instance, &ended);
+                let ended = found.tasks.recover_ended(total, &finished, &failed, ended);
+                self.count_recovered_ends(instance, &ended);
             }
             Record::Attempts { runs } => self.recover_attempts(&runs)?,
             Record::Paged { instance, pages } => self.recover_pages(instance, pages)?,
@@ -293,21 +282,21 @@ impl Dispatcher {
 
     fn recover_without(&mut self, id: InstanceId) {
         if let Some(mut gone) = self.instances.remove(&id) {
-            self.readership.forget(&gone);
+            self.placement.instance_gone(&gone);
             gone.queues.let_all_go(&mut self.needs);
+            self.runnable.remove(id, &gone.share);
         }
-        self.ended.forget(id);
+        self.outbound.forget(id);
         self.attempts.forget(id);
         self.weigh(id);
         self.outputs.forget_all(id);
-        self.lifetimes.end(id);
         if self.instances.is_empty() {
             self.forget_departed();
         }
     }
 
     pub(super) fn recovering(&mut self, id: InstanceId) -> Result<&mut Instance, RecoverError> {
-        self.instances.get_mut(&id).ok_or(RecoverError::NoInstance(id))
+        self.instances.find_mut(&id).ok_or(RecoverError::NoInstance(id))
     }
 
     fn recover_results(
@@ -324,12 +313,12 @@ impl Dispatcher {
         for finished in results {
             let instance = self.recovering(id)?;
             let (first, count) = (finished.first.0, finished.count);
-            let known = first.checked_add(count).is_some_and(|end| end <= instance.total);
-            if !known || !instance.finished.within(first, count).is_empty() {
+            let known = first.checked_add(count).is_some_and(|end| end <= instance.tasks.total());
+            if !known || !instance.tasks.ended().within(first, count).is_empty() {
                 return Err(RecoverError::Results { instance: id, expected, found: from });
             }
             self.now = self.now.max(finished.ended);
-            self.lifetimes.tasks_ended(id, finished.ended);
+            self.instances.tasks_ended(id, finished.ended);
             let position = self.recovering(id)?.results.end();
             self.outputs.hold(id, position, &finished);
             let instance = self.recovering(id)?;
@@ -337,22 +326,21 @@ impl Dispatcher {
             instance.results.push(finished);
             instance.results.set_journaled();
             self.attempts.ended(id, first, count);
-            self.settle_batches(id, first, count);
+            self.count_ended_in_batches(id, first, count);
         }
         self.weigh(id);
         Ok(())
     }
 
     /// Counts the tasks that a snapshot knows as ended off their batches.
-    fn settle_recovered(&mut self, id: InstanceId, ended: &RunSet) {
-        let Some(instance) = self.instances.get(&id) else { return };
-        let spans: Vec<(u64, u64)> = instance
+    fn count_recovered_ends(&mut self, id: InstanceId, ended: &RunSet) {
+        let spans: Vec<(u64, u64)> = self.instances[&id]
             .batches
             .values()
             .flat_map(|batch| ended.within(batch.first, batch.submission.count))
             .collect();
         for (first, count) in spans {
-            self.settle_batches(id, first, count);
+            self.count_ended_in_batches(id, first, count);
         }
     }
 
@@ -361,34 +349,22 @@ impl Dispatcher {
     /// or a grace has passed.
     pub fn recovered(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.lifetimes.recovered(self.now);
-        for (id, instance) in &self.instances {
-            // When those ended is in their pages: their age begins anew.
-            if instance.results.pages().len() > 0 {
-                self.lifetimes.tasks_ended(*id, self.now);
-            }
-        }
-        let ids: Vec<InstanceId> = self.instances.keys().copied().collect();
+        self.instances.lifetimes_recovered(self.now);
+        let ids: Vec<InstanceId> = self.instances.ids().collect();
         let mut unfinished = false;
         for id in ids {
-            let batches: Vec<u64> = self
-                .instances
-                .get(&id)
-                .map(|instance| instance.batches.keys().copied().collect())
-                .unwrap_or_default();
-            if let Some(instance) = self.instances.get_mut(&id) {
-                instance.values_recovered();
-                instance.results.forget_recovered();
-            }
+            let instance = &mut self.instances[&id];
+            let batches: Vec<u64> = instance.batches.keys().copied().collect();
+            instance.values_recovered();
+            instance.results.forget_recovered();
             for first in batches {
                 self.queue_tasks(id, first);
             }
-            self.forget_spent(id);
+            self.instances[&id].forget_spent();
             self.weigh(id);
-            if let Some(instance) = self.instances.get(&id) {
-                unfinished |= instance.ready > 0 || !instance.values.readers.is_empty();
-            }
-            self.to_deliver.insert(id);
+            let instance = &self.instances[&id];
+            unfinished |= instance.tasks.ready() > 0 || !instance.values.readers.is_empty();
+            self.outbound.mark(id);
         }
         self.attempts.all_queued();
         for incarnation in self.attempts.absent() {
@@ -412,8 +388,8 @@ impl Dispatcher {
         let cancelling: Vec<(InstanceId, RunSet)> = self
             .instances
             .values()
-            .filter(|instance| !instance.cancelling.is_empty())
-            .map(|instance| (instance.id, instance.cancelling.clone()))
+            .filter(|instance| !instance.tasks.cancelling().is_empty())
+            .map(|instance| (instance.id, instance.tasks.cancelling().clone()))
             .collect();
         for (id, wanted) in cancelling {
             self.end_queued(id, &wanted);
@@ -432,18 +408,18 @@ impl Dispatcher {
         let mut records = Vec::new();
         // Numbers are never used again, those of the last that are gone
         // included: an executor may still come back with tasks of theirs.
-        if let Some(last) = self.next_instance.checked_sub(1).map(InstanceId)
-            && !self.instances.contains_key(&last)
+        if let Some(last) = self.instances.next().0.checked_sub(1).map(InstanceId)
+            && !self.instances.contains(&last)
         {
             let options = InstanceOptions::default();
             let created = Time::default();
             records.push(Record::Created { instance: last, created, options });
             records.push(Record::Destroyed { instance: last });
         }
-        if let Some(last) = self.registry.last()
-            && !self.executors.contains_key(&last)
+        if let Some(last) = self.fleet.last_number()
+            && !self.fleet.contains(last)
         {
-            let name = self.executor_names.find(last).cloned().unwrap_or_default();
+            let name = self.fleet.name(last).cloned().unwrap_or_default();
             records.push(Record::ExecutorSeen { executor: last, incarnation: 0, name });
             records.push(Record::ExecutorGone { incarnation: 0 });
         }
@@ -451,14 +427,14 @@ impl Dispatcher {
             let name = name.to_owned();
             records.push(Record::ExecutorSeen { executor, incarnation, name });
         }
-        for executor in self.executors.values() {
+        for executor in self.fleet.iter() {
             records.push(Record::ExecutorSeen {
                 executor: executor.id,
                 incarnation: executor.incarnation,
                 name: executor.name.clone(),
             });
         }
-        for (instance, at) in self.lifetimes.all_expired() {
+        for (instance, at) in self.instances.all_expired() {
             records.push(Record::Expired { instance, at });
         }
         for instance in self.instances.values() {
@@ -474,21 +450,21 @@ impl Dispatcher {
         /// A run or a name, encoded.
         const ENTRY_BYTES: u64 = 64;
         let instances = self.instances.values().map(|instance| {
-            let runs = instance.finished.run_count() + instance.failed.run_count();
+            let runs = instance.tasks.ended().run_count() + instance.tasks.failed().run_count();
             let entries = runs as u64 + 4 * instance.results.pages().len() as u64;
             let held = instance.results.bytes() + instance.queued_bytes + instance.values.bytes;
             held + ENTRY_BYTES * entries
         });
-        let assigned = self.executors.values().map(|executor| executor.in_flight.len() as u64);
-        let entries = self.executor_names.len() as u64 + assigned.sum::<u64>();
+        let assigned = self.fleet.iter().map(|executor| executor.in_flight.len() as u64);
+        let entries = self.fleet.names_len() as u64 + assigned.sum::<u64>();
         instances.sum::<u64>() + ENTRY_BYTES * entries
     }
 
     fn snapshot_instance(&self, instance: &Instance, records: &mut Vec<Record>) {
         let id = instance.id;
-        let created = self.lifetimes.created(id);
+        let (created, heard) = self.instances.snapshot_life(id);
         records.push(Record::Created { instance: id, created, options: instance.options.clone() });
-        records.extend(self.lifetimes.snapshot(id));
+        records.extend(heard);
         for (client, runs) in instance.submitters.runs() {
             records.push(Record::Submitters { instance: id, client, runs });
         }
@@ -503,13 +479,13 @@ impl Dispatcher {
         }
         // Those who run again now do so again after a restart if need be; how
         // many there were is told with what follows.
-        for (task, times) in &instance.kept.times {
+        for (task, times) in &instance.intermediates.times {
             let (task, times) = (TaskId(*task), *times);
-            records.push(Record::Remade { instance: id, task, times });
+            records.push(Record::Recomputed { instance: id, task, times });
         }
-        let mut finished = instance.finished.clone();
-        let mut failed = instance.failed.clone();
-        let mut ended = instance.ended;
+        let mut finished = instance.tasks.ended().clone();
+        let mut failed = instance.tasks.failed().clone();
+        let mut ended = instance.tasks.ended_counts();
         let mut named = RunSet::default();
         for (_, run) in instance.results.iter() {
             finished.remove(run.first.0, run.count);
@@ -523,8 +499,8 @@ impl Dispatcher {
             for executor in (first..first + count).map(ExecutorId) {
                 // Its process is gone for all a new dispatcher knows; only the
                 // name matters.
-                if let Some(name) = self.executor_names.find(executor)
-                    && !self.executors.contains_key(&executor)
+                if let Some(name) = self.fleet.name(executor)
+                    && !self.fleet.contains(executor)
                     && !self.comeback.expects_number(executor)
                 {
                     let incarnation = 0;
@@ -536,7 +512,7 @@ impl Dispatcher {
         }
         let restored = |finished, failed| Record::Restored {
             instance: id,
-            total: instance.total,
+            total: instance.tasks.total(),
             forgotten: instance.results.start(),
             finished,
             failed,
@@ -554,8 +530,8 @@ impl Dispatcher {
         if instance.sealed {
             records.push(Record::Sealed { instance: id });
         }
-        if !instance.cancelling.is_empty() {
-            let runs = records_of(&instance.cancelling).into_iter();
+        if !instance.tasks.cancelling().is_empty() {
+            let runs = records_of(instance.tasks.cancelling()).into_iter();
             records.extend(runs.map(|runs| Record::Cancelled { instance: id, runs }));
         }
         for pages in page_parts(instance.results.pages()) {

@@ -63,6 +63,7 @@ impl Runnable {
         if let Some(key) = share.listed() {
             self.order.remove(&(key, id));
         }
+        self.stale.retain(|stale| *stale != id);
     }
 
     /// The instance whose turn it is, or is after another's.

@@ -1,10 +1,9 @@
-//! What is done when policies would let tasks wait for ever.
+//! Tasks that policies would let wait for ever, and that are sent all the same.
 
 use super::Dispatcher;
-use super::diffusion::Free;
+use super::data_tasks::WithRoom;
 use super::instance::QueueKey;
-use super::locate::WithRoom;
-use crate::data::index::ObjectNo;
+use super::placement::Rooms;
 use crate::limits::HINT_EXECUTORS_MAX;
 use crate::task::{ExecutorId, InstanceId};
 
@@ -17,13 +16,12 @@ impl Dispatcher {
     /// Only the first task of each queue is looked at, and of its inputs no
     /// more than [`HINT_EXECUTORS_MAX`] holders.
     pub(super) fn end_standstill(&mut self) {
-        if self.available.is_empty() {
+        if !self.fleet.has_available() {
             return;
         }
-        let queues: Vec<(InstanceId, QueueKey)> = self.located.all.iter().copied().collect();
-        for (id, key) in queues {
+        for (id, key) in self.placement.queues() {
             while let Some(executor) = self.send_first(id, key) {
-                self.refresh_executor(executor);
+                self.fleet.list(executor, self.now);
             }
         }
     }
@@ -31,39 +29,32 @@ impl Dispatcher {
     /// Sends the first task of a queue if it would wait in vain.
     fn send_first(&mut self, id: InstanceId, key: QueueKey) -> Option<ExecutorId> {
         let need = &self.needs[key.1];
-        let instance = self.instances.get(&id).filter(|found| found.share.listed().is_some())?;
-        let (executors, available) = (&self.executors, &self.available);
+        let instance = &self.instances[&id];
+        instance.share.listed()?;
+        let (fleet, now) = (&self.fleet, self.now);
         let lasts_micros = self.user_estimate(id, key);
-        let (index, now) = (&self.index, self.now);
-        let free = WithRoom { executors, available, index, need, now, lasts_micros };
-        let located = instance.queues.find(&key)?.located.as_ref()?;
-        let inputs = located.waiting.first_inputs()?;
-        free.first()?;
-        let waits = match located.waiting.fetches_ahead() {
-            true => instance.dispatched > 0 || self.index.is_anything_coming(),
-            false => self.is_holder_busy(key, inputs),
+        let rooms = WithRoom { fleet, need, now, lasts_micros };
+        let fetches_ahead = self.placement.first_fetches_ahead((id, key))?;
+        rooms.first()?;
+        let waits = match fetches_ahead {
+            true => instance.tasks.assigned() > 0 || self.placement.is_anything_coming(),
+            false => self.is_holder_busy(id, key),
         };
         if waits {
             return None;
         }
-        let instance = self.instances.get_mut(&id)?;
-        let located = instance.queues.find_mut(&key)?.located.as_mut()?;
-        let offer = located.waiting.take_first(&self.index, &free)?;
-        let executor = self.index.executor(offer.place)?;
-        self.send_taken(executor, id, key, &offer.taken);
-        self.settle_located(id, key);
+        let (executor, selected) = self.placement.offer_first((id, key), &rooms)?;
+        self.send_selected(executor, id, key, selected);
+        self.note_data_tasks(id, key);
         Some(executor)
     }
 
-    /// Whether an executor that holds one of these objects will have room for a
-    /// task of this queue, if it has none now.
-    fn is_holder_busy(&self, key: QueueKey, inputs: &[ObjectNo]) -> bool {
+    /// Whether an executor that holds an input of the first task of this queue
+    /// will have room for it, if it has none now.
+    fn is_holder_busy(&self, id: InstanceId, key: QueueKey) -> bool {
         let need = &self.needs[key.1];
-        let holders = inputs.iter().flat_map(|input| self.index.holders(*input));
-        let mut holders = holders.take(HINT_EXECUTORS_MAX).filter_map(|place| {
-            let id = self.index.executor(*place)?;
-            self.executors.find(&id)
-        });
+        let holders = self.placement.holders_for_first((id, key)).take(HINT_EXECUTORS_MAX);
+        let mut holders = holders.map(|id| &self.fleet[id]);
         holders.any(|executor| {
             let is_back_soon = executor.connection.is_none();
             let has_others = executor.takes_tasks() && !executor.in_flight.is_empty();

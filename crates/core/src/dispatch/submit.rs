@@ -1,17 +1,17 @@
 //! Instances and submissions: what comes in from clients.
 
 use super::attempts::Ledger;
-use super::instance::{Batch, Instance, QueueKey, ReadyRun, Told};
+use super::instance::{Batch, Instance, ReadyRun};
 use super::intermediate::Links;
 use super::needs::{Need, NeedId, Needs};
-use super::{Action, BatchId, ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
-use crate::data::index::Index;
+use super::placement::Placement;
+use super::{ConnectionId, Dispatcher, InstanceOptions, Record, RequestError};
 use crate::limits::{
     INSTANCE_BYTES, INSTANCE_NEEDS_MAX, INSTANCE_TASKS_MAX, INSTANCES_MAX, NAME_BYTES_MAX,
     QUEUED_BYTES_MAX, SUBMISSION_TASKS_MAX,
 };
 use crate::result::Outcome;
-use crate::task::{InstanceId, Submission, SubmissionError, TaskId, Time};
+use crate::task::{InstanceId, Submission, SubmissionError, SubmissionPart, TaskId, Time};
 use std::collections::BTreeSet;
 
 impl Dispatcher {
@@ -27,8 +27,8 @@ impl Dispatcher {
             let instances = self.instances.len() as u64;
             return Err(RequestError::TooManyInstances { instances });
         }
-        self.room.accept(INSTANCE_BYTES)?;
-        let id = InstanceId(self.next_instance);
+        self.journal_room.accept(INSTANCE_BYTES)?;
+        let id = self.instances.next();
         let created = self.now;
         self.journal(Record::Created { instance: id, created, options: options.clone() });
         self.insert_instance(id, created, options);
@@ -41,9 +41,7 @@ impl Dispatcher {
         created: Time,
         options: InstanceOptions,
     ) {
-        self.next_instance = self.next_instance.max(id.0 + 1);
-        self.lifetimes.begin(self.now, id, created, &options);
-        self.instances.insert(id, Instance::new(id, options));
+        self.instances.create(self.now, id, created, options);
     }
 
     /// Accepts tasks, or says why not. A submission that was accepted before
@@ -56,7 +54,7 @@ impl Dispatcher {
         client: u64,
         submission: Submission,
     ) -> Result<u64, RequestError> {
-        let instance = self.instances.get(&id).ok_or(RequestError::NoInstance(id))?;
+        let instance = self.instances.find(&id).ok_or(RequestError::NoInstance(id))?;
         let count = submission.count;
         if instance.submitters.has(client, first.0, count) {
             return Ok(count);
@@ -64,17 +62,20 @@ impl Dispatcher {
         if instance.sealed {
             return Err(RequestError::Sealed(id));
         }
-        if first.0 != instance.total {
-            return Err(RequestError::Gap { expected: TaskId(instance.total), found: first });
+        if first.0 != instance.tasks.total() {
+            return Err(RequestError::Gap {
+                expected: TaskId(instance.tasks.total()),
+                found: first,
+            });
         }
         submission.check().map_err(RequestError::Submission)?;
         submission.check_lengths().map_err(RequestError::Submission)?;
-        if count > SUBMISSION_TASKS_MAX || instance.total + count > INSTANCE_TASKS_MAX {
+        if count > SUBMISSION_TASKS_MAX || instance.tasks.total() + count > INSTANCE_TASKS_MAX {
             return Err(RequestError::Submission(SubmissionError::TooMany));
         }
         for after in &submission.after {
             if after.tasks.contains(&TaskId(first.0 + after.offset)) {
-                let error = SubmissionError::Malformed("dependency of a task on itself");
+                let error = SubmissionError::Malformed(SubmissionPart::DependencyOnItself);
                 return Err(RequestError::Submission(error));
             }
         }
@@ -87,7 +88,7 @@ impl Dispatcher {
         if instance.queues.is_beyond(submission.classes.len()) {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
-        self.room.accept(submission.bytes())?;
+        self.journal_room.accept(submission.bytes())?;
         let queued = self.now;
         self.journal(Record::Submitted {
             instance: id,
@@ -105,14 +106,9 @@ impl Dispatcher {
     /// There are no tasks: nothing refers to executors that are gone, and none
     /// need be emptied.
     pub(super) fn forget_departed(&mut self) {
-        for id in std::mem::take(&mut self.reserved) {
-            if let Some(executor) = self.executors.find_mut(&id) {
-                executor.reserved = None;
-            }
-        }
+        self.fleet.end_reservations();
         let comeback = &self.comeback;
-        let executors = &self.executors;
-        self.executor_names.retain(|id| executors.contains_key(&id) || comeback.expects_number(id));
+        self.fleet.forget_names(|id| comeback.expects_number(id));
     }
 
     /// Takes a submission into the books; its tasks are not queued yet.
@@ -124,17 +120,10 @@ impl Dispatcher {
         client: u64,
         mut submission: Submission,
     ) {
-        self.knows_data |= submission.data.is_some();
         let data = submission.data.clone();
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let (instance, batch) = self.instances.number_batch(&id, &mut submission);
         instance.submitters.submitted(client, first.0, submission.count);
         let needs = hold_needs(instance, &mut self.needs, &submission);
-        let batch = instance.told_alike(&mut submission).unwrap_or_else(|| {
-            let batch = BatchId(self.next_batch);
-            self.next_batch += 1;
-            instance.told.insert(batch, Told { batches: 1, ..Told::default() });
-            batch
-        });
         let count = submission.count;
         self.tally.submitted(count);
         let class_ends = submission
@@ -145,11 +134,11 @@ impl Dispatcher {
                 Some(*end)
             })
             .collect();
-        instance.total = instance.total.max(first.0 + count);
+        instance.tasks.accept(first.0, count);
         let queued_bytes = submission.bytes();
         instance.queued_bytes += queued_bytes;
         let links = match submission.data.as_deref() {
-            Some(data) => instance.kept.admit(first.0, count, data),
+            Some(data) => instance.intermediates.admit(first.0, count, data),
             None => Links::default(),
         };
         for writer in links.reads_of {
@@ -160,7 +149,7 @@ impl Dispatcher {
         let takes_any = submission.after.iter().any(|after| after.takes > 0);
         if takes_any {
             instance.want_values(&submission.after);
-            self.to_deliver.insert(id);
+            self.outbound.mark(id);
         }
         instance.batches.insert(
             first.0,
@@ -179,15 +168,14 @@ impl Dispatcher {
             },
         );
         if let Some(data) = data {
-            self.readership.join(&data, 0, count);
-            self.name_declared(id, &data);
+            self.placement.submitted(id, &data, count, &self.instances);
         }
     }
 
     /// Queues the tasks of a batch that have not ended: those that wait for
     /// others as waiting, the rest as ready.
     pub(super) fn queue_tasks(&mut self, id: InstanceId, batch_first: u64) {
-        let Some(instance) = self.instances.get_mut(&id) else { return };
+        let instance = &mut self.instances[&id];
         let Some(batch) = instance.batches.get(&batch_first) else { return };
         let class_runs = batch.submission.class_runs.clone();
         // Taken out so that queues can change meanwhile; put back below.
@@ -196,23 +184,22 @@ impl Dispatcher {
             None => Vec::new(),
         };
         let mut doomed = Vec::new();
-        let mut located = BTreeSet::new();
         let mut entries = after.iter().peekable();
         let mut at = batch_first;
         for (count, class) in class_runs {
             let end = at + count;
             while let Some(entry) = entries.next_if(|entry| batch_first + entry.offset < end) {
                 let task = batch_first + entry.offset;
-                if instance.finished.contains(task) {
+                if instance.tasks.has_ended(task) {
                     continue;
                 }
                 let failed =
-                    entry.tasks.iter().find(|upstream| instance.failed.contains(upstream.0));
+                    entry.tasks.iter().find(|upstream| instance.tasks.has_failed(upstream.0));
                 let upstreams: BTreeSet<u64> = entry
                     .tasks
                     .iter()
                     .map(|upstream| upstream.0)
-                    .filter(|upstream| !instance.finished.contains(*upstream))
+                    .filter(|upstream| !instance.tasks.has_ended(*upstream))
                     .collect();
                 let reads: Vec<u64> = entry
                     .taken()
@@ -232,35 +219,27 @@ impl Dispatcher {
                 if ready && obstacle.is_none() {
                     continue;
                 }
-                let books = (&self.needs, &mut self.index, &self.attempts);
-                located.extend(Self::queue_ready(instance, books, at, task - at, class));
+                let books = (&self.needs, &mut self.placement, &self.attempts);
+                Self::queue_ready(instance, books, at, task - at, class);
                 at = task + 1;
                 if let Some(upstream) = failed {
                     doomed.push((task, Outcome::UpstreamFailed(*upstream), None));
                 } else if obstacle.is_some() {
                     doomed.push((task, Outcome::NoInput, obstacle));
                 } else {
-                    instance.missing.insert(task, (upstreams.len() + reads.len()) as u32);
-                    if let Some(tries) = self.attempts.tries_of(id, task) {
-                        instance.kept.parked.insert(task, tries);
-                    }
+                    let tries = self.attempts.tries_of(id, task);
+                    instance.tasks.hold(task, reads.len(), upstreams, tries);
                     for value in reads {
                         instance.values.readers.entry(value).or_default().push(task);
                     }
-                    for upstream in upstreams {
-                        instance.dependents.entry(upstream).or_default().push(task);
-                    }
                 }
             }
-            let books = (&self.needs, &mut self.index, &self.attempts);
-            located.extend(Self::queue_ready(instance, books, at, end - at, class));
+            let books = (&self.needs, &mut self.placement, &self.attempts);
+            Self::queue_ready(instance, books, at, end - at, class);
             at = end;
         }
         if let Some(batch) = instance.batches.get_mut(&batch_first) {
             batch.submission.after = after;
-        }
-        for key in located {
-            self.located.grew(id, Some(key));
         }
         for (task, outcome, detail) in doomed {
             self.end_unrun_for(id, task, outcome, detail);
@@ -268,32 +247,29 @@ impl Dispatcher {
         self.runnable.mark(id);
     }
 
-    /// Returns the queue if data decides where the tasks go.
     fn queue_ready(
         instance: &mut Instance,
-        (needs, index, attempts): (&Needs, &mut Index, &Ledger),
+        (needs, placement, attempts): (&Needs, &mut Placement, &Ledger),
         first: u64,
         count: u64,
         class: u32,
-    ) -> Option<QueueKey> {
-        let mut located = None;
-        for (first, count) in instance.finished.gaps(first, count) {
+    ) {
+        for (first, count) in instance.tasks.unended(first, count) {
             for (first, count, tries) in attempts.tried(instance.id, first, count) {
                 let run = ReadyRun { first, count, class, tries };
-                located = instance.push_ready(needs, index, run).or(located);
+                instance.push_ready(needs, placement, run);
             }
         }
-        located
     }
 
     pub(super) fn seal(&mut self, id: InstanceId) -> Result<(), RequestError> {
-        let instance = self.instances.get_mut(&id).ok_or(RequestError::NoInstance(id))?;
+        let instance = self.instances.find_mut(&id).ok_or(RequestError::NoInstance(id))?;
         if !instance.sealed {
             instance.sealed = true;
-            self.released.extend(instance.kept.unread());
+            self.placement.release(instance.intermediates.unread());
             self.journal(Record::Sealed { instance: id });
-            self.forget_spent(id);
-            self.to_deliver.insert(id);
+            self.instances[&id].forget_spent();
+            self.outbound.mark(id);
         }
         Ok(())
     }
@@ -309,42 +285,18 @@ impl Dispatcher {
         by: Option<ConnectionId>,
         record: Record,
     ) -> Result<(), RequestError> {
-        self.settle_all_inputs(id);
+        self.cancel_instance_transfers(id);
         let mut instance = self.instances.remove(&id).ok_or(RequestError::NoInstance(id))?;
-        for (key, queue) in instance.queues.iter_mut() {
-            self.located.forget(id, key);
-            if let Some(located) = &mut queue.located {
-                located.drain(&mut self.index);
-            }
-        }
-        self.lifetimes.end(id);
+        self.paging.forget(id);
+        self.placement.instance_gone(&instance);
         self.runnable.remove(id, &instance.share);
-        self.to_deliver.remove(&id);
-        for executor in self.executors.values_mut() {
-            // The executors behind the last one with tasks are not looked at.
-            if instance.dispatched == 0 {
-                break;
-            }
-            for held in executor.held_of(id) {
-                instance.dispatched = instance.dispatched.saturating_sub(held.count);
-                for run in executor.take(&held) {
-                    executor.release(&self.needs, run.need, run.count, true);
-                }
-                executor.order.disown.push(held);
-                self.orders.send(executor.id);
-                self.fresh.insert(executor.id);
-            }
-        }
-        self.forget_kept(&instance);
-        self.release_placed(id);
-        self.readership.forget(&instance);
+        self.outbound.forget(id);
+        self.fleet.drop_instance(id, instance.tasks.assigned(), &self.needs, self.now);
+        let notices = self.placement.forget_kept(&instance, &self.instances, &self.fleet);
+        self.notify(notices);
         self.outputs.forget_all(id);
-        for (batch, told) in &instance.told {
-            self.forget_batch(*batch, &told.known_by);
-        }
-        let ids: Vec<_> = self.fresh.iter().copied().collect();
-        for executor in ids {
-            self.refresh_executor(executor);
+        for (batch, template) in &instance.templates {
+            self.fleet.forget_batch(*batch, &template.known_by, self.now);
         }
         instance.queues.let_all_go(&mut self.needs);
         if self.instances.is_empty() {
@@ -352,17 +304,13 @@ impl Dispatcher {
         }
         self.unplaced = true;
         self.journal(record);
-        self.ended.forget(id);
         self.attempts.forget(id);
         self.weigh(id);
         self.drop_pages(instance.results.pages().map(|page| page.place).collect());
         // Whoever destroys it knows; others would wait for ever.
         for subscriber in instance.subscribers {
-            self.subscriptions.remove(subscriber.connection, id);
-            if Some(subscriber.connection) != by {
-                let connection = subscriber.connection;
-                self.actions.push_back(Action::Gone { connection, instance: id });
-            }
+            let connection = subscriber.connection;
+            self.outbound.end_subscription(connection, id, Some(connection) == by);
         }
         Ok(())
     }

@@ -5,9 +5,9 @@
 //! becomes of the result meanwhile, and goes to executors in front of the row of
 //! each of those. Instances whose tasks take nothing keep nothing here.
 
-use super::deliver::Found;
 use super::instance::{Batch, Instance};
 use super::pages::StoredPage;
+use super::results::Found;
 use crate::limits::{
     DELIVERY_BYTES_MAX, RECORD_RUNS_MAX, ROW_WITH_VALUES_BYTES_MAX, VALUES_HELD_BYTES_MAX,
 };
@@ -222,7 +222,7 @@ impl Instance {
     /// All is read: what has not come by now is not there.
     pub(super) fn values_recovered(&mut self) {
         for (task, wanted) in &mut self.values.wanted {
-            let is_done = self.finished.contains(*task) && !self.failed.contains(*task);
+            let is_done = self.tasks.is_done(*task);
             if is_done && wanted.value == Value::Awaited {
                 wanted.value = Value::Forgotten;
             }
@@ -268,7 +268,7 @@ impl Instance {
                 continue;
             }
             self.values.wanted.insert(task.0, Wanted { takers: 1, value: Value::Awaited });
-            if !self.finished.contains(task.0) || self.failed.contains(task.0) {
+            if !self.tasks.is_done(task.0) {
                 continue;
             }
             match self.results.find(task.0) {
@@ -299,7 +299,7 @@ impl Instance {
             let awaited = wanted.filter(|(_, wanted)| wanted.value == Value::Awaited);
             let tasks: Vec<u64> = awaited.map(|(task, _)| *task).collect();
             for task in tasks {
-                if !self.failed.contains(task) {
+                if !self.tasks.has_failed(task) {
                     self.read_value(page.from, task);
                 }
             }

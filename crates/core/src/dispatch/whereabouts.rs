@@ -2,8 +2,9 @@
 //! people who ask; nothing is decided by it.
 
 use super::Dispatcher;
-use super::executor::{Executor, InFlight};
+use super::fleet::{Executor, InFlight};
 use super::needs::NeedId;
+use super::state::State;
 use crate::result::{Finished, Status};
 use crate::task::{ExecutorId, InstanceId, TaskId};
 use std::collections::BTreeMap;
@@ -94,7 +95,7 @@ impl Dispatcher {
     #[must_use]
     pub fn running(&self) -> BTreeMap<InstanceId, u64> {
         let mut running = BTreeMap::new();
-        let parts = self.executors.values().flat_map(Executor::parts);
+        let parts = self.fleet.iter().flat_map(Executor::parts);
         for part in parts.filter(|part| part.is_running) {
             *running.entry(part.instance).or_default() += part.count;
         }
@@ -112,7 +113,7 @@ impl Dispatcher {
     ) -> Vec<Whereabouts> {
         let mut sent: BTreeMap<u64, Whereabouts> = BTreeMap::new();
         let end = first.0.saturating_add(count);
-        for executor in self.executors.values() {
+        for executor in self.fleet.iter() {
             // Runs of one executor do not overlap: the last that begins before
             // the end tells whether there is any.
             let mut before = executor.in_flight.range((instance, 0)..(instance, end));
@@ -127,29 +128,29 @@ impl Dispatcher {
                 }));
             }
         }
-        let Some(instance) = self.instances.get_mut(&instance) else { return Vec::new() };
+        let Some(instance) = self.instances.find_mut(&instance) else { return Vec::new() };
         let of = |task: u64| {
-            if instance.finished.contains(task) {
-                return match instance.results.ended(task) {
+            let sent = sent.remove(&task);
+            match (instance.tasks.state(task, sent.is_some()), sent) {
+                (State::Ended, _) => match instance.results.ended(task) {
                     Some(run) => {
                         let (first, count) = (TaskId(task), 1);
                         Whereabouts::Ended(Finished { first, count, detail: None, ..run.clone() })
                     }
-                    None if instance.failed.contains(task) => Whereabouts::NotDone,
+                    None if instance.tasks.has_failed(task) => Whereabouts::NotDone,
                     None => Whereabouts::Done,
-                };
+                },
+                (State::Assigned, Some(sent)) => sent,
+                (State::Waiting, _) => Whereabouts::Waiting,
+                _ => Whereabouts::Ready,
             }
-            if instance.missing.contains_key(&task) {
-                return Whereabouts::Waiting;
-            }
-            sent.remove(&task).unwrap_or(Whereabouts::Ready)
         };
-        (first.0..end.min(instance.total)).map(of).collect()
+        (first.0..end.min(instance.tasks.total())).map(of).collect()
     }
 
     /// An executor's name, also of one that is gone while results name it.
     #[must_use]
     pub fn executor_name(&self, id: ExecutorId) -> Option<&str> {
-        self.executor_names.find(id).map(String::as_str)
+        self.fleet.name(id).map(String::as_str)
     }
 }

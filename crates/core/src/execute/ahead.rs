@@ -10,35 +10,13 @@
 //! Where tasks are short, several come one after the other behind the one that
 //! runs, so that the shell need not tell of each end by itself.
 
+use super::chains::{Asked, Leader, RecallAnswered};
 use super::end::End;
-use super::{Action, Executor, Killed, Queued, Running, TaskKey};
+use super::{Action, Executor, Killed, Link, Queued, Running, TaskKey};
 use crate::dispatch::Held;
-use crate::limits::{
-    AHEAD_CHAIN_TASKS_MAX, AHEAD_SEARCH_TASKS_MAX, AHEAD_TASKS_MAX, AHEAD_WORK_MICROS,
-    BACKFILL_RUNS_MAX,
-};
+use crate::limits::{AHEAD_TASKS_MAX, BACKFILL_RUNS_MAX};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, TaskId, Time};
-
-/// What makes a started task one that waits for another to end.
-#[derive(Debug)]
-pub(super) struct Waits {
-    /// Its chain.
-    pub(super) chain: u64,
-    /// What goes back into the queue.
-    pub(super) queued: Queued,
-    /// It was asked for.
-    pub(super) asked: Option<Asked>,
-}
-
-/// Who asked for a task that waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// There is room for it here.
-    Here,
-    /// The dispatcher, whose recall is not answered until this is settled.
-    Dispatcher,
-}
 
 impl Executor {
     /// Hands over the front of the queue, task by task, each to come after a
@@ -47,9 +25,8 @@ impl Executor {
     /// ever. But tasks whose inputs are still coming are passed over, as they
     /// are where there is room.
     pub(super) fn start_ahead(&mut self) {
-        let depth = self.chain_depth();
         let mut at = 0;
-        while self.waiting.len() < AHEAD_TASKS_MAX && !self.outbox.is_full() {
+        while self.chains.follower_count() < AHEAD_TASKS_MAX && !self.updates.is_full() {
             let Some(front) = self.queue.get(at).filter(|_| at < BACKFILL_RUNS_MAX) else { return };
             if front.class.kind != Kind::Process || self.is_running(front.instance, front.first, 1)
             {
@@ -59,86 +36,46 @@ impl Executor {
                 at += 1;
                 continue;
             }
-            let leader = self
-                .leaders
-                .iter()
-                .take(AHEAD_SEARCH_TASKS_MAX)
-                .take_while(|(followers, _)| *followers < depth)
-                .find(|(followers, leader)| {
-                    // The shell would not know where to put it, if what it is to come after may
-                    // be on its way back.
-                    (*followers == 0 || self.in_doubt == 0)
-                        && self.running.get(leader).is_some_and(|run| {
-                            run.killed.is_none()
-                                && self.is_last_through_at_its_end(run)
-                                && run.class.resources == front.class.resources
-                        })
-                });
-            let Some(&(followers, leader)) = leader else { return };
+            let chain = self.chains.open().find_map(|(leader, last, chain)| {
+                let leader = self.running.get(&leader)?;
+                let takes = leader.killed.is_none()
+                    && self.is_through_at_its_end(last)
+                    && leader.class.resources == front.class.resources;
+                takes.then(|| (chain, last, leader.gpus.clone()))
+            });
+            let Some((chain, last, gpus)) = chain else { return };
             let Some(next) = self.take_queued(at, 1) else { return };
-            let Some(run) = self.running.get_mut(&leader) else { return };
-            let chain = run.chain;
-            let behind = run.followers.back().copied().unwrap_or(leader);
-            let gpus = run.gpus.clone();
-            run.followers.push_back(next.key());
-            self.leaders.remove(&(followers, leader));
-            self.leaders.insert((followers + 1, leader));
-            let waits = Waits { chain, queued: next.clone(), asked: None };
-            self.waiting.insert(next.key());
-            self.start(next, Vec::new(), gpus, Some((behind, waits)));
+            let follower = self.chains.follow(chain, next.clone());
+            self.start_after(next, gpus, last, follower);
             self.drain_stage();
         }
     }
 
-    /// Whether the last task of a running one's chain is through when its
-    /// process has ended: one that writes to a persistent store holds its room
-    /// until that has what it wrote.
-    fn is_last_through_at_its_end(&self, leader: &Running) -> bool {
+    /// Whether the last task of a chain is through when its process has ended:
+    /// one that writes to a persistent store holds its room until that has what
+    /// it wrote.
+    fn is_through_at_its_end(&self, last: TaskKey) -> bool {
         if self.data.is_none() {
             return true;
         }
-        let last = leader.followers.back().and_then(|key| self.running.get(key));
-        let data = last.unwrap_or(leader).data.as_ref();
+        let data = self.running.get(&last).and_then(|run| run.data.as_ref());
         data.is_none_or(|data| !data.writes_to_store())
-    }
-
-    /// How many tasks may wait behind each that runs: one, and more only if
-    /// together they are little work, as none of them can start elsewhere
-    /// without being taken back.
-    fn chain_depth(&self) -> usize {
-        match self.mean_micros {
-            None => 1,
-            Some(mean) => {
-                let depth = AHEAD_WORK_MICROS / mean.max(1);
-                usize::try_from(depth).unwrap_or(usize::MAX).clamp(1, AHEAD_CHAIN_TASKS_MAX)
-            }
-        }
-    }
-
-    /// A process ran for so long.
-    pub(super) fn note_run_time(&mut self, micros: u64) {
-        self.mean_micros = Some(match self.mean_micros {
-            None => micros,
-            Some(mean) => mean - mean / 8 + micros / 8,
-        });
     }
 
     /// Room has become free and nothing else is there to take it: one that
     /// waits is asked for, to be started at once; the last, as the first may
     /// start where it is before it hears of this.
     pub(super) fn ask_for_one_here(&mut self) {
-        if self.free.cpus_milli == 0 || self.waiting.is_empty() || self.outbox.is_full() {
+        if self.room.is_full() || self.chains.follower_count() == 0 || self.updates.is_full() {
             return;
         }
         let is_coming = |run: &Queued| run.data.is_some() && !self.is_ready(run.key());
         if !self.queue.iter().take(BACKFILL_RUNS_MAX).all(is_coming) {
             return;
         }
-        let fitting = self.waiting.iter().rev().copied().find(|key| {
-            self.running.get(key).is_some_and(|run| {
-                run.killed.is_none()
-                    && run.waits.as_ref().is_some_and(|waits| waits.asked.is_none())
-                    && self.free.fits(&run.class.resources)
+        let fitting = self.chains.followers().rev().find(|key| {
+            self.may_ask_for(*key, |run, asked| {
+                asked.is_none() && self.room.fits(&run.class.resources)
             })
         });
         if let Some(key) = fitting {
@@ -149,66 +86,64 @@ impl Executor {
     /// Asks for up to `count` tasks that wait, for the dispatcher, the last
     /// first.
     pub(super) fn ask_for_dispatcher(&mut self, count: u64) {
-        let keys: Vec<TaskKey> = self
-            .waiting
-            .iter()
-            .rev()
-            .copied()
-            .filter(|key| {
-                self.running.get(key).is_some_and(|run| {
-                    let asked = run.waits.as_ref().and_then(|waits| waits.asked);
-                    run.killed.is_none() && asked != Some(Asked::Dispatcher)
-                })
-            })
-            .take(usize::try_from(count).unwrap_or(usize::MAX))
-            .collect();
+        let is_free =
+            |key: &TaskKey| self.may_ask_for(*key, |_, asked| asked != Some(Asked::Dispatcher));
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let keys: Vec<TaskKey> =
+            self.chains.followers().rev().filter(is_free).take(count).collect();
         for key in keys {
             self.ask_for(key, Asked::Dispatcher);
         }
     }
 
+    fn may_ask_for(&self, key: TaskKey, may: impl Fn(&Running, Option<Asked>) -> bool) -> bool {
+        self.running.get(&key).is_some_and(|run| {
+            let asked = run.follower().and_then(|follower| follower.asked());
+            run.killed.is_none() && may(run, asked)
+        })
+    }
+
     fn ask_for(&mut self, key: TaskKey, who: Asked) {
-        let Some(run) = self.running.get_mut(&key) else { return };
-        let in_doubt = run.is_in_doubt();
-        let Some(waits) = run.waits.as_mut() else { return };
-        if waits.asked.is_none() {
+        let run = self.running.get_mut(&key);
+        if let Some(Link::Follows(follower)) = run.map(|run| &mut run.link)
+            && self.chains.ask(follower, who)
+        {
             self.actions.push_back(Action::TakeBack(key));
         }
-        self.in_doubt += u64::from(!in_doubt);
-        waits.asked = Some(who);
-        self.asked_for += u64::from(who == Asked::Dispatcher);
     }
 
     /// A task that was to come after another will not start.
     pub(super) fn taken_back(&mut self, key: TaskKey) {
         let Some(run) = self.running.get_mut(&key) else { return };
-        if run.waits.is_none() {
-            // The one before it ended while the word to take it back was on
-            // its way, and that word came first.
-            match run.moved_up.take() {
-                Some(waits) if run.killed.is_none() => {
-                    self.vacate(key, Some(self.now));
-                    self.queue_again(waits.queued);
-                }
-                _ => {
-                    let (outcome, now) = (Outcome::NotRun, self.now);
-                    self.ended(End { key, outcome, started: now, ended: now, detail: None });
-                }
-            }
+        let killed = run.killed;
+        let queued = match &mut run.link {
+            // The one before it ended while the request to take it back was on
+            // its way, and the request came first.
+            Link::Leads(leader) if killed.is_none() => leader.take_queued(),
+            _ => None,
+        };
+        let is_follower = run.follower().is_some();
+        if let Some(queued) = queued {
+            self.vacate(key, Some(self.now));
+            self.queue_again(queued);
             return;
         }
-        let Some(mut run) = self.running.remove(&key) else { return };
-        let Some(waits) = self.unchain(key, &mut run) else { return };
-        self.startable = true;
-        if run.killed.is_none() && waits.asked != Some(Asked::Dispatcher) && !self.leaving {
-            self.queue_again(waits.queued);
+        if !is_follower {
+            let (outcome, now) = (Outcome::NotRun, self.now);
+            return self.ended(End { key, outcome, started: now, ended: now, detail: None });
+        }
+        let Some(run) = self.vacate(key, None) else { return };
+        let Link::Follows(follower) = run.link else { return };
+        let is_recalled = follower.asked() == Some(Asked::Dispatcher);
+        if killed.is_none() && !is_recalled && !self.is_leaving() {
+            self.queue_again(follower.into_queued());
             return;
         }
         self.release_template(run.template);
         let (instance, first, count, tries) = (key.instance, key.task, run.count, run.tries);
-        let report = match run.killed {
+        let report = match killed {
             None => {
-                self.outbox.give_back(Held { instance, first, count, tries });
+                self.updates.give_back(Held { instance, first, count, tries });
                 None
             }
             Some(Killed::Disowned) => None,
@@ -225,7 +160,7 @@ impl Executor {
         };
         match (&run.data, report) {
             (Some(task), report) => self.finish(key, task, report),
-            (None, Some(report)) => self.outbox.push(report),
+            (None, Some(report)) => self.updates.push(report),
             (None, None) => {}
         }
     }
@@ -238,69 +173,38 @@ impl Executor {
         self.queue.push_front(queued);
     }
 
-    /// A task that waited waits no more, for whatever reason: those behind it
-    /// move up.
-    pub(super) fn unchain(&mut self, key: TaskKey, run: &mut Running) -> Option<Box<Waits>> {
-        let in_doubt = run.is_in_doubt();
-        let waits = run.waits.take()?;
-        self.waiting.remove(&key);
-        self.in_doubt -= u64::from(in_doubt);
-        if let Some(head) = self.chains.get(&waits.chain).copied()
-            && let Some(leader) = self.running.get_mut(&head)
-        {
-            self.leaders.remove(&(leader.followers.len(), head));
-            leader.followers.retain(|follower| *follower != key);
-            self.leaders.insert((leader.followers.len(), head));
-        }
-        self.settle(waits.asked);
-        Some(waits)
-    }
-
-    fn settle(&mut self, asked: Option<Asked>) {
-        if asked == Some(Asked::Dispatcher) {
-            self.asked_for -= 1;
-            if self.asked_for == 0 {
-                self.outbox.recalled();
-            }
-        }
-    }
-
     /// A task has ended at `ended`: the one that comes after it has its room
     /// now, and runs, with the others behind it. Returns whether there is one.
-    pub(super) fn move_up(&mut self, before: &mut Running, ended: Time) -> bool {
-        let mut followers = std::mem::take(&mut before.followers);
-        let next = followers.pop_front();
-        let Some((key, run)) = next.and_then(|key| Some((key, self.running.get_mut(&key)?))) else {
-            self.chains.remove(&before.chain);
-            return false;
+    pub(super) fn move_up(&mut self, before: &Leader, ended: Time) -> bool {
+        let Some(key) = self.chains.end(before) else { return false };
+        let run = self.started(key);
+        let timeout_micros = run.class.timeout_micros;
+        let deadline = (timeout_micros > 0).then(|| ended.after(timeout_micros));
+        run.deadline = deadline;
+        let Link::Follows(follower) = std::mem::replace(&mut run.link, Link::Alone) else {
+            unreachable!("task {} follows in a chain", key.task);
         };
-        self.in_doubt -= u64::from(run.is_in_doubt());
-        run.moved_up = run.waits.take();
-        let asked = run.moved_up.as_ref().and_then(|waits| waits.asked);
-        if run.class.timeout_micros > 0 {
-            let at = ended.after(run.class.timeout_micros);
-            run.deadline = Some(at);
-            self.deadlines.insert((at, key));
-        }
-        self.waiting.remove(&key);
-        self.leaders.insert((followers.len(), key));
-        self.chains.insert(before.chain, key);
-        run.chain = before.chain;
-        run.followers = followers;
-        self.settle(asked);
+        let (leader, answered) = self.chains.move_up(key, follower);
+        self.started(key).link = Link::Leads(leader);
+        self.deadlines.extend(deadline.map(|at| (at, key)));
+        self.answer_recall(answered);
         true
     }
-}
 
-impl Running {
-    /// It waits, and may be on its way back.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.waits.as_ref().is_some_and(|waits| waits.asked.is_some() || self.killed.is_some())
+    pub(super) fn answer_recall(&mut self, answered: Option<RecallAnswered>) {
+        if let Some(RecallAnswered) = answered {
+            self.updates.recalled();
+        }
     }
 }
 
 impl Queued {
     pub(super) fn key(&self) -> TaskKey {
-        TaskKey { instance: self.instance, task: TaskId(self.first) }
+        self.key_at(0)
+    }
+
+    /// The key of one of its tasks, counted from the first.
+    pub(super) fn key_at(&self, at: u64) -> TaskKey {
+        TaskKey { instance: self.instance, task: TaskId(self.first + at) }
     }
 }

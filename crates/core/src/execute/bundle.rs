@@ -5,11 +5,12 @@
 //! it ends, the one *behind* it leads. What turns out to be behind a long call
 //! comes back ([`super::Event::Returned`]) and waits for any room again.
 
-use super::{Executor, Killed, Queued, Running, Start, TaskKey};
+use super::{Executor, Killed, Link, Queued, Running, Start, TaskKey};
+use crate::dispatch::CheckError;
+use crate::dispatch::check::ensure;
 use crate::limits::{BUNDLE_SEARCH_RUNS_MAX, BUNDLE_TASKS_MAX, BUNDLE_WORK_MICROS};
 use crate::result::{Outcome, Report};
 use crate::task::{Kind, Rows, TaskId};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A new measurement's share in the mean is one in so many.
@@ -46,6 +47,22 @@ impl Pace {
             (calls, _) => (self.nanos, calls.saturating_mul(2)),
         };
         (BUNDLE_WORK_MICROS * NANOS / nanos.max(1)).min(trusted).clamp(1, BUNDLE_TASKS_MAX)
+    }
+}
+
+/// A call's place among those that one worker makes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Call {
+    /// The call before it, whose room it will take.
+    behind: Option<TaskKey>,
+    /// The call behind it.
+    next: Option<TaskKey>,
+}
+
+impl Call {
+    /// Whether it holds the room of its bundle.
+    pub(super) fn leads(self) -> bool {
+        self.behind.is_none()
     }
 }
 
@@ -102,11 +119,10 @@ impl Executor {
         if run.class.kind != Kind::Function {
             return 1;
         }
-        let Some(prepared) = self.templates.get(&run.template) else { return 1 };
-        let most = prepared.pace.bundle(run.class.estimate_micros);
+        let most = self.templates.pace(run.template).bundle(run.class.estimate_micros);
         let mut calls = run.count;
         if most > 1 && run.data.is_none() {
-            let enough = self.capacity.count_of(&run.class.resources, most).max(1) * most;
+            let enough = self.room.capacity().count_of(&run.class.resources, most).max(1) * most;
             for other in self.queue.range(at + 1..).take(BUNDLE_SEARCH_RUNS_MAX) {
                 if calls >= enough || !run.is_like(other) {
                     break;
@@ -115,7 +131,7 @@ impl Executor {
             }
         }
         // The last calls are to end together, on all workers.
-        let rooms = self.capacity.count_of(&run.class.resources, calls).max(1);
+        let rooms = self.room.capacity().count_of(&run.class.resources, calls).max(1);
         let count = most.min(calls.div_ceil(rooms));
         // An attempt that was disowned may still be running.
         let own = count.min(run.count);
@@ -132,8 +148,8 @@ impl Executor {
         run.count -= count;
         if run.count == 0 {
             self.queue.remove(at);
-        } else if let Some(prepared) = self.templates.get_mut(&first.template) {
-            prepared.uses += 1;
+        } else {
+            self.templates.add_uses(first.template, 1);
         }
         Some(first)
     }
@@ -156,88 +172,40 @@ impl Executor {
         more
     }
 
-    /// Notes the calls of a bundle of `calls` that are behind its `leader`, and
-    /// before the one called `last`.
-    pub(super) fn start_behind(
-        &mut self,
-        key: TaskKey,
-        calls: u64,
-        leader: &Running,
-        last: Option<TaskKey>,
-    ) {
-        if calls < 2 {
-            return;
+    /// Notes the calls of a bundle behind its first one. Gives the first one's
+    /// place.
+    pub(super) fn start_behind<'a>(&mut self, first: &'a Queued, more: &'a [Queued]) -> Call {
+        for run in std::iter::once(first).chain(more) {
+            self.templates.add_uses(run.template, run.count - 1);
         }
-        if let Some(prepared) = self.templates.get_mut(&leader.template) {
-            prepared.uses += calls - 1;
+        let calls = |run: &'a Queued| (0..run.count).map(move |at| (run, at));
+        let mut calls = std::iter::once(first).chain(more).flat_map(calls).peekable();
+        let (mut leads, mut behind) = (Call::default(), None);
+        while let Some((run, at)) = calls.next() {
+            let next = calls.peek().map(|(run, at)| run.key_at(*at));
+            let call = Call { behind, next };
+            let key = run.key_at(at);
+            match behind.replace(key) {
+                None => leads = call,
+                Some(_) => {
+                    let (first, row) = (run.first + at, run.row + at);
+                    let one = Queued { first, row, ..run.clone() };
+                    self.running.insert(key, Running::new(one, Vec::new(), Link::Call(call)));
+                }
+            }
         }
-        for at in 1..calls {
-            let place = |at: u64| TaskKey { instance: key.instance, task: TaskId(key.task.0 + at) };
-            let behind = Running {
-                count: 1,
-                tries: leader.tries,
-                template: leader.template,
-                class: leader.class.clone(),
-                gpus: Vec::new(),
-                data: None,
-                deadline: None,
-                killed: None,
-                rows: leader.rows.clone(),
-                row: leader.row + at,
-                behind: Some(place(at - 1)),
-                next: if at + 1 < calls { Some(place(at + 1)) } else { last },
-                waits: None,
-                moved_up: None,
-                chain: 0,
-                followers: VecDeque::new(),
-            };
-            self.running.insert(place(at), behind);
-        }
+        leads
     }
 
-    /// Notes the calls of a run that are made behind `ahead`, and before the
-    /// one called `last`. Gives the last of them.
-    pub(super) fn start_more(
-        &mut self,
-        ahead: TaskKey,
-        run: &Queued,
-        last: Option<TaskKey>,
-    ) -> TaskKey {
-        let key = run.key();
-        let second = TaskKey { instance: key.instance, task: TaskId(key.task.0 + 1) };
-        let first = Running {
-            count: 1,
-            tries: run.tries,
-            template: run.template,
-            class: run.class.clone(),
-            gpus: Vec::new(),
-            data: None,
-            deadline: None,
-            killed: None,
-            rows: run.rows.clone(),
-            row: run.row,
-            behind: Some(ahead),
-            next: if run.count > 1 { Some(second) } else { last },
-            waits: None,
-            moved_up: None,
-            chain: 0,
-            followers: VecDeque::new(),
-        };
-        self.start_behind(key, run.count, &first, last);
-        self.running.insert(key, first);
-        TaskKey { instance: key.instance, task: TaskId(key.task.0 + run.count - 1) }
-    }
-
-    /// Passes the room of `run`, which has ended, on to the call behind it;
+    /// Passes the room of a call that has ended on to the call behind it;
     /// `false` if there is none.
-    pub(super) fn lead(&mut self, run: &Running) -> bool {
-        let Some((next, behind)) =
-            run.next.and_then(|next| self.running.get_mut(&next).map(|running| (next, running)))
-        else {
-            return false;
-        };
-        behind.behind = None;
-        behind.gpus.clone_from(&run.gpus);
+    pub(super) fn lead(&mut self, call: Call, gpus: &[u32]) -> bool {
+        let Some(next) = call.next else { return false };
+        let behind = self.started(next);
+        behind.gpus = gpus.to_vec();
+        if let Some(call) = behind.call_mut() {
+            call.behind = None;
+        }
         self.begun(next);
         true
     }
@@ -245,13 +213,15 @@ impl Executor {
     /// Takes a call that is over, or comes back, out from between those before
     /// and behind it. The one behind a call that leads stays behind it until it
     /// leads itself.
-    pub(super) fn unlink(&mut self, run: &Running) {
-        let Some(ahead) = run.behind else { return };
-        if let Some(ahead) = self.running.get_mut(&ahead) {
-            ahead.next = run.next;
+    pub(super) fn unlink(&mut self, gone: Call) {
+        let Some(before) = gone.behind else { return };
+        // A shell that returns calls run by run may return the first ones first.
+        if let Some(call) = self.running.get_mut(&before).and_then(Running::call_mut) {
+            call.next = gone.next;
         }
-        if let Some(next) = run.next.and_then(|next| self.running.get_mut(&next)) {
-            next.behind = Some(ahead);
+        let next = gone.next.and_then(|next| self.running.get_mut(&next));
+        if let Some(call) = next.and_then(Running::call_mut) {
+            call.behind = Some(before);
         }
     }
 
@@ -259,7 +229,7 @@ impl Executor {
     pub(super) fn begun(&mut self, key: TaskKey) {
         let Some(run) = self.running.get_mut(&key) else { return };
         let timed = run.class.kind == Kind::Function && run.class.timeout_micros > 0;
-        if timed && run.behind.is_none() && run.deadline.is_none() {
+        if timed && run.has_room() && run.deadline.is_none() {
             let at = self.now.after(run.class.timeout_micros);
             run.deadline = Some(at);
             self.deadlines.insert((at, key));
@@ -295,7 +265,7 @@ impl Executor {
             });
             match (&run.data, cancelled) {
                 (Some(task), cancelled) => self.finish(key, task, cancelled),
-                (None, Some(cancelled)) => self.outbox.push(cancelled),
+                (None, Some(cancelled)) => self.updates.push(cancelled),
                 (None, None) => {}
             }
         }
@@ -319,9 +289,7 @@ impl Executor {
             front.count += 1;
             return;
         }
-        if let Some(prepared) = self.templates.get_mut(&run.template) {
-            prepared.uses += 1;
-        }
+        self.templates.add_uses(run.template, 1);
         if let Some(task) = &run.data {
             self.unstart(key, task);
         }
@@ -337,5 +305,25 @@ impl Executor {
             data: run.data.clone(),
             passed_since: None,
         });
+    }
+    /// A call stands behind the one whose next it is, and has no deadline and no
+    /// GPUs before it leads.
+    pub(super) fn check_call(&self, key: TaskKey, run: &Running) -> Result<(), CheckError> {
+        let task = key.task;
+        let is_function = run.class.kind == Kind::Function;
+        ensure!(run.call().is_some() == is_function, "task {task} is a call, or is not");
+        let Some(call) = run.call() else { return Ok(()) };
+        let of = |key: TaskKey| self.running.get(&key).and_then(Running::call);
+        if let Some(next) = call.next {
+            let behind = of(next).and_then(|next| next.behind);
+            ensure!(behind == Some(key), "task {task} has lost a call");
+        }
+        if let Some(before) = call.behind {
+            let next = of(before).and_then(|before| before.next);
+            ensure!(next == Some(key), "task {task} is behind a task that is gone");
+            ensure!(run.gpus.is_empty(), "task {task} has gpus early");
+            ensure!(run.deadline.is_none(), "task {task} has its deadline early");
+        }
+        Ok(())
     }
 }

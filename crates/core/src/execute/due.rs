@@ -11,8 +11,9 @@ impl Executor {
         let deadline = self.deadlines.first().map(|(at, _)| (*at, "task timeout"));
         let heartbeat =
             self.connected.then(|| (self.last_spoke.after(HEARTBEAT_MICROS), "heartbeat"));
-        let stays = !self.leaving;
-        let lease = self.leaves_at.filter(|_| stays).map(|at| (at, "end of the lease"));
+        let stays = !self.is_leaving();
+        let lease = self.departure.leaves_at();
+        let lease = lease.filter(|_| stays).map(|at| (at, "end of the lease"));
         let idle = self.idle.due().filter(|_| stays).map(|at| (at, "idle exit"));
         let doubt = self.doubts.due().map(|at| (at, "a doubted signal"));
         let reports = self.reports_held_until().map(|at| (at, "reports"));
@@ -32,12 +33,16 @@ impl Executor {
             self.kill(key, Killed::Timeout, KILL_GRACE_MICROS);
         }
         self.believe_doubted();
-        if [self.leaves_at, self.idle.due()].into_iter().flatten().any(|at| at <= self.now) {
+        if [self.departure.leaves_at(), self.idle.due()]
+            .into_iter()
+            .flatten()
+            .any(|at| at <= self.now)
+        {
             self.leave();
         }
         self.handle_stage_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
-            self.outbox.heartbeat();
+            self.updates.heartbeat();
         }
         self.note_alone();
         self.note_idle();

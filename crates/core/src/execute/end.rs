@@ -1,6 +1,6 @@
 //! The end of a task: its room, its report.
 
-use super::{Action, Executor, Killed, Running, TaskKey};
+use super::{Action, Executor, Killed, Link, Running, TaskKey};
 use crate::result::{Detail, Outcome, Report};
 use crate::task::{Kind, Time};
 use std::sync::Arc;
@@ -23,15 +23,12 @@ impl Executor {
             self.discard(detail.as_deref());
             return;
         };
-        if run.class.kind == Kind::Function
-            && outcome != Outcome::NotRun
-            && let Some(prepared) = self.templates.get_mut(&run.template)
-        {
-            prepared.pace.ended(ended.since(started));
+        if run.class.kind == Kind::Function && outcome != Outcome::NotRun {
+            self.templates.call_ended(run.template, ended.since(started));
         }
         self.release_template(run.template);
         if run.class.kind == Kind::Process && matches!(outcome, Outcome::Exit(_)) {
-            self.note_run_time(ended.since(started));
+            self.chains.note_run_time(ended.since(started));
         }
         // A task that succeeded before the signal reached it has succeeded.
         let outcome = match (run.killed, outcome) {
@@ -58,7 +55,7 @@ impl Executor {
         };
         match &run.data {
             Some(task) => self.finish(key, task, Some(report)),
-            None => self.outbox.push(report),
+            None => self.updates.push(report),
         }
     }
 
@@ -66,19 +63,25 @@ impl Executor {
     /// passes on to the call behind it or the process that comes after it;
     /// else, or without one, it is free.
     pub(super) fn vacate(&mut self, key: TaskKey, ended: Option<Time>) -> Option<Running> {
-        let mut run = self.running.remove(&key)?;
+        let run = self.running.remove(&key)?;
         if let Some(at) = run.deadline {
             self.deadlines.remove(&(at, key));
         }
-        self.leaders.remove(&(run.followers.len(), key));
-        let waited = self.unchain(key, &mut run).is_some();
-        let has_room = run.class.kind != Kind::Noop && run.behind.is_none() && !waited;
-        self.unlink(&run);
-        let passed_on =
-            has_room && ended.is_some_and(|ended| self.lead(&run) || self.move_up(&mut run, ended));
-        if has_room && !passed_on {
-            self.free.give(&run.class.resources, 1);
-            self.free_gpus.extend(&run.gpus);
+        let passed_on = match &run.link {
+            Link::Alone => false,
+            Link::Call(call) => {
+                self.unlink(*call);
+                call.leads() && ended.is_some() && self.lead(*call, &run.gpus)
+            }
+            Link::Leads(leader) => self.move_up(leader, ended.unwrap_or(self.now)),
+            Link::Follows(follower) => {
+                let answered = self.chains.leave(key, follower);
+                self.answer_recall(answered);
+                false
+            }
+        };
+        if run.has_room() && !passed_on {
+            self.room.give(&run.class.resources, &run.gpus);
         }
         self.startable = true;
         Some(run)
@@ -88,10 +91,29 @@ impl Executor {
         let Some(run) = self.running.get_mut(&key) else { return };
         // The first reason stands, but whoever disowns wants no report.
         if run.killed.is_none() || why == Killed::Disowned {
-            let in_doubt = run.is_in_doubt();
             run.killed = Some(why);
-            self.in_doubt += u64::from(run.is_in_doubt() && !in_doubt);
+            if let Link::Follows(follower) = &mut run.link {
+                self.chains.kill(follower);
+            }
             self.actions.push_back(Action::Kill { key, grace_micros });
+        }
+    }
+    /// A started task that another one refers to.
+    pub(super) fn started(&mut self, key: TaskKey) -> &mut Running {
+        let TaskKey { instance, task } = key;
+        let run = self.running.get_mut(&key);
+        run.unwrap_or_else(|| panic!("task {task} of instance {instance} is not started"))
+    }
+}
+
+impl Running {
+    /// Whether it holds what it needs: what comes after another does not.
+    pub(super) fn has_room(&self) -> bool {
+        match &self.link {
+            Link::Alone => self.class.kind != Kind::Noop,
+            Link::Call(call) => call.leads(),
+            Link::Leads(_) => true,
+            Link::Follows(_) => false,
         }
     }
 }

@@ -11,14 +11,14 @@ impl Executor {
     pub fn load(&self) -> (u64, u64) {
         let queued: u64 = self.queue.iter().map(|run| run.count).sum();
         let started: u64 = self.running.values().map(|run| run.count).sum();
-        let waiting = self.waiting.len() as u64;
+        let waiting = self.chains.follower_count() as u64;
         (queued + waiting, started - waiting)
     }
 
     /// What is free of the capacity.
     #[must_use]
     pub fn free(&self) -> &Resources {
-        &self.free
+        self.room.free()
     }
 
     /// Adds what waits to the tasks that the executor has. What is not named is
@@ -39,6 +39,6 @@ impl Executor {
 
     /// Whether it has as much on its hands as it can tell of.
     pub(super) fn is_laden(&self) -> bool {
-        self.outbox.is_full() || self.running.len() + self.finishing_count() >= RUNNING_TASKS_MAX
+        self.updates.is_full() || self.running.len() + self.finishing_count() >= RUNNING_TASKS_MAX
     }
 }

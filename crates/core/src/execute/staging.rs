@@ -10,23 +10,23 @@ mod check;
 mod visit;
 
 use super::end::End;
-use super::{Action, Executor, Queued, Start, TaskKey};
+use super::{Action, Executor, Queued, Start};
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
-use crate::data::object::Object;
-use crate::data::stage::{self, Changes, Input, Stage, StageError, StageOptions, Staged, Usage};
+use crate::data::object::{Object, ObjectId};
+use crate::data::stage::{
+    self, Changes, Input, Requester, Stage, StageError, StageOptions, Staged, Usage,
+};
+use crate::dispatch::Held;
 use crate::limits::{DATA_TASKS_MAX, INPUT_LOSSES_MAX, UNOBTAINABLE_OBJECTS_MAX};
 use crate::result::{Detail, Outcome, Report};
-use crate::task::{InstanceId, TaskId, Time};
+use crate::task::{TaskKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use visit::Visits;
 
-pub use visit::{Visit, VisitEnd, visit_of};
-
-/// The instance of what is fetched ahead of tasks: none has this number.
-const AHEAD: InstanceId = InstanceId(u64::MAX);
+pub use visit::{Visit, VisitEnd};
 
 /// What a queued task reads and writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ struct Finishing {
     /// Outputs about which nothing has been heard.
     open: usize,
     /// Those that exist nowhere if they are not held here.
-    only_here: Vec<crate::data::object::ObjectId>,
+    only_here: Vec<ObjectId>,
 }
 
 /// The data of an executor's tasks.
@@ -96,14 +96,15 @@ pub(super) struct Data {
     finishing: BTreeMap<TaskKey, Finishing>,
     /// Sizes of what tasks that still run have written.
     written: BTreeMap<TaskKey, Vec<u64>>,
-    next_ahead: u64,
-    ahead: BTreeMap<TaskKey, crate::data::object::ObjectId>,
+    next_prefetch: u64,
+    /// What is fetched ahead of tasks, by the number of the prefetch.
+    prefetches: BTreeMap<u64, ObjectId>,
     /// What was to be fetched ahead, and is not on its way any more.
-    settled: Vec<crate::data::object::ObjectId>,
+    prefetched: Vec<ObjectId>,
     /// What tasks were to read, and nobody gave.
-    unobtainable: BTreeSet<crate::data::object::ObjectId>,
+    unobtainable: BTreeSet<ObjectId>,
     /// The last of it that was told: the dispatcher may not have heard it.
-    told_unobtainable: VecDeque<crate::data::object::ObjectId>,
+    told_unobtainable: VecDeque<ObjectId>,
     /// The dispatcher has said that nothing is needed that is only here.
     may_leave: bool,
     /// Queued tasks of which an earlier attempt is not through: they are
@@ -128,9 +129,9 @@ impl Executor {
             tasks: BTreeMap::new(),
             finishing: BTreeMap::new(),
             written: BTreeMap::new(),
-            next_ahead: 0,
-            ahead: BTreeMap::new(),
-            settled: Vec::new(),
+            next_prefetch: 0,
+            prefetches: BTreeMap::new(),
+            prefetched: Vec::new(),
             unobtainable: BTreeSet::new(),
             told_unobtainable: VecDeque::new(),
             may_leave: false,
@@ -175,18 +176,32 @@ impl Executor {
     pub(super) fn drain_stage(&mut self) {
         while let Some(action) = self.data.as_mut().and_then(|data| data.stage.poll_action()) {
             match action {
-                stage::Action::Ready { task, inputs, usage } => {
-                    self.inputs_ready(task, inputs, usage)
-                }
-                stage::Action::Unready(task) => self.inputs_lost(task),
-                stage::Action::Failed { task, error } => self.inputs_failed(task, &error),
-                stage::Action::Kept { task, .. } => match visit_of(task) {
-                    Some(visit) => self.put_settled(visit, None),
-                    None => self.output_settled(task, None),
+                stage::Action::Ready { requester, inputs, usage } => match requester {
+                    Requester::Task(task) => self.inputs_ready(task, inputs, usage),
+                    Requester::Prefetch(number) => self.prefetched(number),
+                    Requester::Visit(_) => unreachable!("a visit has no inputs"),
                 },
-                stage::Action::NotKept { task, object, error } => match visit_of(task) {
-                    Some(visit) => self.put_settled(visit, Some(&error)),
-                    None => self.output_settled(task, Some((object, error.to_string()))),
+                stage::Action::Unready(requester) => {
+                    if let Requester::Task(task) = requester {
+                        self.inputs_lost(task);
+                    }
+                }
+                stage::Action::Failed { requester, error } => match requester {
+                    Requester::Task(task) => self.inputs_failed(task, &error),
+                    Requester::Prefetch(number) => self.prefetch_failed(number),
+                    Requester::Visit(_) => unreachable!("a visit has no inputs"),
+                },
+                stage::Action::Kept { requester, .. } => match requester {
+                    Requester::Task(task) => self.finish_output(task, None),
+                    Requester::Visit(visit) => self.finish_put(visit, None),
+                    Requester::Prefetch(_) => unreachable!("a prefetch has no outputs"),
+                },
+                stage::Action::NotKept { requester, object, error } => match requester {
+                    Requester::Task(task) => {
+                        self.finish_output(task, Some((object, error.to_string())));
+                    }
+                    Requester::Visit(visit) => self.finish_put(visit, Some(&error)),
+                    Requester::Prefetch(_) => unreachable!("a prefetch has no outputs"),
                 },
                 action => self.actions.push_back(Action::Stage(action)),
             }
@@ -208,7 +223,7 @@ impl Executor {
         let mut changes = data.stage.changes().unwrap_or_default();
         // What is here is told as such. What is not has not come, or is gone
         // before anybody was told.
-        for object in std::mem::take(&mut data.settled) {
+        for object in std::mem::take(&mut data.prefetched) {
             if !data.stage.cache().holds(object) && !changes.removed.contains(&object) {
                 changes.removed.push(object);
             }
@@ -224,7 +239,7 @@ impl Executor {
     }
 
     /// What the order says of data besides that of tasks.
-    pub(super) fn obey_data(&mut self, order: DataOrder) {
+    pub(super) fn take_data_order(&mut self, order: DataOrder) {
         if !order.peers.is_empty() {
             self.actions.push_back(Action::Peers(order.peers));
         }
@@ -247,20 +262,22 @@ impl Executor {
         }
         data.may_leave |= order.may_leave;
         for Located { object, sources } in order.fetch {
-            let task = TaskKey { instance: AHEAD, task: TaskId(data.next_ahead) };
-            data.next_ahead += 1;
-            data.ahead.insert(task, object.id);
-            let inputs = vec![Input { object: Arc::new(object), sources }];
-            data.stage.handle(now, stage::Event::Want { task, inputs });
+            let requester = Requester::Prefetch(data.next_prefetch);
+            data.prefetches.insert(data.next_prefetch, object.id);
+            data.next_prefetch += 1;
+            let inputs = vec![Input { object: Arc::new(object), sources, is_unpacked: false }];
+            data.stage.handle(now, stage::Event::Want { requester, inputs });
         }
     }
 
     /// The data of the tasks of an assignment, one by one; `None` if they
-    /// have none. An error is what the tasks fail with.
+    /// have none. As many of the inputs of each as it `unpacks`, from the first on,
+    /// are archives that it finds unpacked. An error is what the tasks fail with.
     pub(super) fn data_of_tasks(
         &self,
         assigned: Option<Box<AssignedData>>,
         count: u64,
+        unpacks: u32,
     ) -> Result<Option<Vec<Arc<TaskData>>>, &'static str> {
         let Some(assigned) = assigned else { return Ok(None) };
         if self.data.is_none() {
@@ -280,14 +297,15 @@ impl Executor {
             .into_iter()
             .map(|located| (Arc::new(located.object), located.sources))
             .collect();
-        let input = |item: &u32| {
+        let input = |(place, item): (u32, &u32)| {
             let (object, sources) = &shared[*item as usize];
-            Input { object: object.clone(), sources: sources.clone() }
+            let is_unpacked = place < unpacks;
+            Input { object: object.clone(), sources: sources.clone(), is_unpacked }
         };
         let output = |item: &u32| shared[*item as usize].0.clone();
         let of_task = |at| {
             Arc::new(TaskData {
-                inputs: assigned.inputs.of(at).iter().map(input).collect(),
+                inputs: (0u32..).zip(assigned.inputs.of(at)).map(input).collect(),
                 outputs: assigned.outputs.of(at).iter().map(output).collect(),
             })
         };
@@ -311,7 +329,8 @@ impl Executor {
         let staging = Staging { since: now, micros: 0, usage: Usage::default(), progress, lost: 0 };
         data.tasks.insert(key, staging);
         if has_inputs {
-            data.stage.handle(now, stage::Event::Want { task: key, inputs: task.inputs.clone() });
+            let (requester, inputs) = (Requester::Task(key), task.inputs.clone());
+            data.stage.handle(now, stage::Event::Want { requester, inputs });
         }
     }
 
@@ -325,7 +344,7 @@ impl Executor {
             && !data.held_back.remove(&key)
         {
             data.tasks.remove(&key);
-            data.stage.handle(now, stage::Event::Ended(key));
+            data.stage.handle(now, stage::Event::Ended(Requester::Task(key)));
         }
     }
 
@@ -379,7 +398,7 @@ impl Executor {
         let Some(staging) = data.tasks.get_mut(&key) else { return false };
         if let Progress::Coming { needed } = &mut staging.progress {
             if has_slot && !std::mem::replace(needed, true) {
-                data.stage.handle(now, stage::Event::Needed(key));
+                data.stage.handle(now, stage::Event::Needed(Requester::Task(key)));
                 self.drain_stage();
             }
             return false;
@@ -399,7 +418,7 @@ impl Executor {
         let started = Arc::new(StartData { inputs, outputs: task.outputs.clone() });
         staging.progress = Progress::Started(started.clone());
         if !task.inputs.is_empty() {
-            data.stage.handle(now, stage::Event::Started(key));
+            data.stage.handle(now, stage::Event::Started(Requester::Task(key)));
         }
         Some(started)
     }
@@ -410,7 +429,7 @@ impl Executor {
     pub(super) fn unstart(&mut self, key: TaskKey, task: &TaskData) {
         self.actions.push_back(Action::Clear(key));
         let Some(data) = &mut self.data else { return };
-        if !data.stage.has_all(key) {
+        if !data.stage.has_all(Requester::Task(key)) {
             return self.stage_inputs(key, task);
         }
         if let Some(staging) = data.tasks.get_mut(&key)
@@ -451,12 +470,12 @@ impl Executor {
         let sizes = sizes.filter(|_| report.outcome == Outcome::Exit(0)).unwrap_or_default();
         let outputs: Vec<(Arc<Object>, u64)> = task.outputs.iter().cloned().zip(sizes).collect();
         if outputs.is_empty() {
-            self.outbox.push(report);
+            self.updates.push(report);
             self.clear(key);
             return;
         }
         // What it has read may go: there may be no other room for what it wrote.
-        data.stage.handle(now, stage::Event::Ended(key));
+        data.stage.handle(now, stage::Event::Ended(Requester::Task(key)));
         let only_here = outputs
             .iter()
             .filter(|(object, _)| !object.is_stored())
@@ -466,14 +485,17 @@ impl Executor {
         for (object, size) in outputs {
             let only_here = !object.is_stored();
             let object = Arc::new(Object { size: Some(size), ..(*object).clone() });
-            data.stage.handle(now, stage::Event::Keep { task: key, object, only_here });
+            data.stage.handle(
+                now,
+                stage::Event::Keep { requester: Requester::Task(key), object, only_here },
+            );
         }
     }
 
     /// The shell may forget what it made for a task; the next attempt at it may
     /// begin.
     fn clear(&mut self, key: TaskKey) {
-        self.handle_stage(stage::Event::Ended(key));
+        self.handle_stage(stage::Event::Ended(Requester::Task(key)));
         self.drain_stage();
         self.actions.push_back(Action::Clear(key));
         self.startable = true;
@@ -485,11 +507,7 @@ impl Executor {
         }
     }
 
-    fn output_settled(
-        &mut self,
-        key: TaskKey,
-        failure: Option<(crate::data::object::ObjectId, String)>,
-    ) {
+    fn finish_output(&mut self, key: TaskKey, failure: Option<(ObjectId, String)>) {
         let Some(data) = &mut self.data else { return };
         let Some(finishing) = data.finishing.get_mut(&key) else { return };
         finishing.open -= 1;
@@ -511,19 +529,28 @@ impl Executor {
             return;
         }
         if let Some(finishing) = data.finishing.remove(&key) {
-            self.outbox.push(finishing.report);
+            self.updates.push(finishing.report);
             self.clear(key);
+        }
+    }
+
+    /// An object that was fetched ahead is here, and free to go again.
+    fn prefetched(&mut self, number: u64) {
+        self.prefetch_failed(number);
+        self.handle_stage(stage::Event::Ended(Requester::Prefetch(number)));
+    }
+
+    fn prefetch_failed(&mut self, number: u64) {
+        if let Some(data) = &mut self.data
+            && let Some(object) = data.prefetches.remove(&number)
+        {
+            data.prefetched.push(object);
         }
     }
 
     fn inputs_ready(&mut self, key: TaskKey, inputs: Vec<Staged>, usage: Usage) {
         let now = self.now;
         let Some(data) = &mut self.data else { return };
-        if let Some(object) = data.ahead.remove(&key) {
-            data.settled.push(object);
-            data.stage.handle(now, stage::Event::Ended(key));
-            return;
-        }
         let Some(staging) = data.tasks.get_mut(&key) else { return };
         staging.micros = now.since(staging.since);
         staging.usage = usage;
@@ -541,10 +568,6 @@ impl Executor {
 
     fn inputs_failed(&mut self, key: TaskKey, error: &StageError) {
         let Some(data) = &mut self.data else { return };
-        if let Some(object) = data.ahead.remove(&key) {
-            data.settled.push(object);
-            return;
-        }
         if let StageError::Unobtainable { object, .. } = error
             && data.unobtainable.len() < CHANGES_OBJECTS_MAX
         {
@@ -554,7 +577,7 @@ impl Executor {
         let found = self.queue.iter().position(|run| run.data.is_some() && run.key() == key);
         let Some(run) = found.and_then(|at| self.queue.remove(at)) else { return };
         self.release_template(run.template);
-        self.outbox.push(Report {
+        self.updates.push(Report {
             instance: key.instance,
             first: key.task,
             count: 1,
@@ -586,10 +609,10 @@ impl Executor {
 
     /// Tasks that have ended and are not reported yet, as the dispatcher knows
     /// them.
-    pub(super) fn finishing(&self) -> impl Iterator<Item = crate::dispatch::Held> + '_ {
+    pub(super) fn finishing(&self) -> impl Iterator<Item = Held> + '_ {
         self.data.iter().flat_map(|data| data.finishing.values()).map(|finishing| {
             let Report { instance, first, count, tries, .. } = finishing.report;
-            crate::dispatch::Held { instance, first, count, tries }
+            Held { instance, first, count, tries }
         })
     }
 }

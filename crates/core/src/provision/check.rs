@@ -12,7 +12,7 @@ impl Provisioner {
     /// what LRMs have: found allocations may exceed them.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The defect.
     pub fn check(&self) -> Result<(), CheckError> {
         let wrong = |what: String| Err(CheckError(what));
         for one in self.allocations.values() {

@@ -7,9 +7,9 @@ pub const QUEUES_MAX: usize = 1024;
 pub const QUEUE_ALLOCATIONS_MAX: usize = 65_536;
 /// Nodes of one allocation, and executors of one queue.
 pub const QUEUE_EXECUTORS_MAX: u64 = 10_000_000;
-/// What is kept of an LRM's words.
+/// Bytes that are kept of an LRM's words.
 pub const WORDS_BYTES_MAX: usize = 2048;
-/// What is kept of an LRM's name for a job.
+/// Bytes that are kept of an LRM's name for a job.
 pub const JOB_NAME_BYTES_MAX: usize = 256;
 /// Different needs that a demand tells apart.
 pub const DEMAND_NEEDS_MAX: usize = 64;

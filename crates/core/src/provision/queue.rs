@@ -145,7 +145,7 @@ pub(super) fn pause_micros(times: u32) -> u64 {
     PAUSE_MICROS.saturating_mul(1 << times.saturating_sub(1).min(30)).min(PAUSE_MICROS_MAX)
 }
 
-/// What is kept of an LRM's words.
+/// An LRM's words, as far as they are kept.
 pub(super) fn shortened(mut words: String) -> String {
     if words.len() > WORDS_BYTES_MAX {
         let end = (0..=WORDS_BYTES_MAX).rev().find(|at| words.is_char_boundary(*at)).unwrap_or(0);

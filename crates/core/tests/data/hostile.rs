@@ -5,7 +5,8 @@ use crate::world::{key, object};
 use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::object::{ObjectId, Sources};
 use falkon_core::data::stage::{
-    Event, FetchError, FetchId, Input, PartialId, ServeId, Stage, StageOptions, WriteError,
+    Event, FetchError, FetchId, Input, PartialId, ServeId, Stage, StageOptions, UnpackError,
+    UnpackId, WriteError,
 };
 use falkon_core::task::{ExecutorId, Time};
 use proptest::collection::vec;
@@ -31,8 +32,12 @@ fn sources(peers: Vec<u64>, store: bool, coming: Option<u64>) -> Sources {
 
 fn input() -> impl Strategy<Value = Input> {
     let coming = proptest::option::of(0..4u64);
-    (any_object(), vec(0..4u64, 0..3), prop::bool::weighted(0.8), coming).prop_map(
-        |(object, peers, store, coming)| Input { object, sources: sources(peers, store, coming) },
+    let is_unpacked = prop::bool::weighted(0.3);
+    (any_object(), vec(0..4u64, 0..3), prop::bool::weighted(0.8), coming, is_unpacked).prop_map(
+        |(object, peers, store, coming, is_unpacked)| {
+            let sources = sources(peers, store, coming);
+            Input { object, sources, is_unpacked }
+        },
     )
 }
 
@@ -42,6 +47,16 @@ fn write() -> impl Strategy<Value = Result<(), WriteError>> {
         1 => Just(Err(WriteError::Full)),
         1 => Just(Err(WriteError::Wrong("w".into()))),
         1 => Just(Err(WriteError::Failed("f".into()))),
+    ]
+}
+
+fn unpacked() -> impl Strategy<Value = Result<u64, UnpackError>> {
+    prop_oneof![
+        4 => number().prop_map(Ok),
+        1 => Just(Err(UnpackError::Full)),
+        1 => Just(Err(UnpackError::Lost)),
+        1 => Just(Err(UnpackError::Refused("r".into()))),
+        1 => Just(Err(UnpackError::Failed("f".into()))),
     ]
 }
 
@@ -63,7 +78,7 @@ fn event() -> impl Strategy<Value = Event> {
     let fetch = || (0..20u64).prop_map(FetchId);
     let partial = || (0..12u64).prop_map(PartialId);
     prop_oneof![
-        6 => (task(), vec(input(), 0..4)).prop_map(|(task, inputs)| Event::Want { task, inputs }),
+        6 => (task(), vec(input(), 0..4)).prop_map(|(task, inputs)| Event::Want { requester: task, inputs }),
         2 => task().prop_map(Event::Needed),
         1 => (id(), vec(0..4u64, 0..3)).prop_map(|(object, peers)| Event::Hints {
             object,
@@ -72,7 +87,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => task().prop_map(Event::Started),
         2 => task().prop_map(Event::Ended),
         2 => (task(), any_object(), any::<bool>())
-            .prop_map(|(task, object, only_here)| Event::Keep { task, object, only_here }),
+            .prop_map(|(task, object, only_here)| Event::Keep { requester: task, object, only_here }),
         3 => (partial(), write()).prop_map(|(partial, result)| Event::Adopted { partial, result }),
         1 => vec(id(), 0..3).prop_map(Event::Release),
         1 => vec(id(), 0..3).prop_map(Event::Drop),
@@ -83,6 +98,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => (fetch(), number(), why())
             .prop_map(|(fetch, bytes, why)| Event::FetchFailed { fetch, bytes, why }),
         6 => (partial(), write()).prop_map(|(partial, result)| Event::Sealed { partial, result }),
+        6 => (0..12u64, unpacked())
+            .prop_map(|(unpack, result)| Event::Unpacked { unpack: UnpackId(unpack), result }),
         4 => (id(), prop_oneof![any_object().prop_map(Ok), why().prop_map(Err)])
             .prop_map(|(object, now)| Event::Resolved { object, now }),
         2 => (0..4u64, id()).prop_map(|(serve, object)| Event::Ask { serve: ServeId(serve), object }),

@@ -5,11 +5,16 @@
 
 mod cache;
 mod hostile;
+mod index;
 mod particular;
+#[path = "../machines/queue.rs"]
+mod queue;
 #[path = "../machines/rng.rs"]
 mod rng;
 mod sources;
 mod stage;
+mod trees;
+mod unpacked;
 mod world;
 
 /// `PROPTEST_CASES` raises the number of cases.

@@ -7,8 +7,8 @@ use falkon_core::data::limits::{
 };
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
-    Action, Count, Event, FetchError, FetchId, Input, PartialId, Refusal, ServeId, Stage,
-    StageOptions, Usage, WriteError,
+    Action, Count, Event, FetchError, FetchId, Input, PartialId, Refusal, Requester, ServeId,
+    Stage, StageOptions, Usage, WriteError,
 };
 use falkon_core::task::{ExecutorId, Time};
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub(crate) fn node(capacity: u64) -> Node {
 
 pub(crate) fn input(object: &Arc<Object>, peers: &[u64], store: bool) -> Input {
     let peers = peers.iter().map(|peer| ExecutorId(*peer)).collect();
-    Input { object: Arc::clone(object), sources: Sources { peers, store, coming: None } }
+    let sources = Sources { peers, store, coming: None };
+    Input { object: Arc::clone(object), sources, is_unpacked: false }
 }
 
 pub(crate) fn file(id: u128, size: u64) -> Arc<Object> {
@@ -63,7 +64,7 @@ pub(crate) fn sources(actions: &[Action]) -> Vec<Source> {
 
 fn ready(actions: &[Action]) -> Vec<(u64, Usage)> {
     let ready = |action: &Action| match action {
-        Action::Ready { task, usage, .. } => Some((task.task.0, *usage)),
+        Action::Ready { requester: Requester::Task(key), usage, .. } => Some((key.task.0, *usage)),
         _ => None,
     };
     actions.iter().filter_map(ready).collect()
@@ -89,6 +90,14 @@ fn sealing(actions: &[Action]) -> Option<PartialId> {
 }
 
 impl Node {
+    pub(crate) fn of(stage: Stage) -> Node {
+        Node { now: Time(0), stage }
+    }
+
+    pub(crate) fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.now
     }
@@ -105,7 +114,7 @@ impl Node {
     }
 
     pub(crate) fn want(&mut self, task: u64, inputs: &[Input]) -> Vec<Action> {
-        self.send(Event::Want { task: key(task), inputs: inputs.to_vec() })
+        self.send(Event::Want { requester: key(task), inputs: inputs.to_vec() })
     }
 
     /// As far as the next timeout.
@@ -365,6 +374,27 @@ fn an_object_without_a_version_is_asked_about_at_each_use() {
 }
 
 #[test]
+fn an_object_without_a_version_is_for_one_use_also_for_a_task_that_waits_meanwhile() {
+    let mut node = node(100);
+    let [nameless, once, held, large] =
+        [object(1, "", None), object(3, "", Some(20)), file(8, 30), file(9, 60)];
+    let resolved = || Event::Resolved { object: ObjectId(1), now: Ok(Arc::clone(&once)) };
+    node.want(1, &[input(&nameless, &[], true), input(&held, &[], true)]);
+    let actions = node.send(resolved());
+    assert_eq!(ready_ids(&node.bring(actions)), [1]);
+    let actions = node.want(2, &[input(&held, &[], true)]);
+    assert_eq!(ready_ids(&actions), [2]);
+    node.want(3, &[input(&nameless, &[], true), input(&large, &[], true)]);
+    assert_eq!(node.send(resolved()), [], "no room");
+    let actions = node.send(Event::Ended(key(1)));
+    assert!(matches!(actions[..], [Action::Delete(gone)] if gone.object == ObjectId(3)));
+    let actions = node.send(Event::Ended(key(2)));
+    assert_eq!(ready_ids(&node.bring(actions)), [3]);
+    let actions = node.send(Event::Ended(key(3)));
+    assert!(matches!(actions[..], [Action::Delete(gone)] if gone.object == ObjectId(3)));
+}
+
+#[test]
 fn who_has_a_slot_takes_the_room_of_who_has_none() {
     let mut node = node(100);
     let [one, two] = [file(1, 60), file(2, 60)];
@@ -419,7 +449,7 @@ fn a_working_set_larger_than_the_cache_is_refused_at_once() {
 
 pub(crate) fn read_by(object: &Arc<Object>, reader: u64) -> Input {
     let sources = Sources { store: true, coming: Some(ExecutorId(reader)), ..Sources::default() };
-    Input { object: Arc::clone(object), sources }
+    Input { object: Arc::clone(object), sources, is_unpacked: false }
 }
 
 #[test]
@@ -534,14 +564,14 @@ fn kept_outputs_stay_until_they_are_released() {
     let mut node = node(100);
     let (output, one) = (file(5, 80), file(1, 60));
     let keep = |object: &Arc<Object>| Event::Keep {
-        task: key(9),
+        requester: key(9),
         object: Arc::clone(object),
         only_here: true,
     };
     let actions = node.send(keep(&output));
     let [Action::Adopt { partial, .. }] = actions[..] else { panic!("{actions:?}") };
     let actions = node.send(Event::Adopted { partial, result: Ok(()) });
-    assert_eq!(actions, [Action::Kept { task: key(9), object: ObjectId(5) }]);
+    assert_eq!(actions, [Action::Kept { requester: key(9), object: ObjectId(5) }]);
     assert_eq!(node.stage.changes().unwrap().added, [(ObjectId(5), 80)]);
     let no_room = "no room for 60 bytes in a cache of 100 bytes: 0 bytes are in use, 0 are on \
                    their way, 80 are kept outputs without a copy elsewhere";

@@ -4,7 +4,7 @@ use crate::cases;
 use crate::world::{Fate, Faults, World};
 use proptest::prelude::*;
 
-const ALL: Faults = Faults { peers: 40, store: 25, disk: 8, cancels: 15 };
+const ALL: Faults = Faults { peers: 40, store: 25, disk: 8, cancels: 15, unpacks: 0 };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(60)) })]

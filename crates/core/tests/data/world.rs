@@ -1,15 +1,16 @@
 //! One stage in a world of peers, stores, a disk and an executor, on a virtual
 //! clock. One seed gives one schedule.
 
+use crate::queue::Queue;
 use crate::rng::Rng;
+use crate::trees::Trees;
 use falkon_core::data::cache::{CacheOptions, Eviction, TierId};
 use falkon_core::data::object::{Object, ObjectId, Source, Sources};
 use falkon_core::data::stage::{
-    Action, Event, FetchError, FetchId, Input, PartialId, ServeId, Stage, StageOptions, Usage,
-    WriteError,
+    Action, Event, FetchError, FetchId, Input, PartialId, Requester, ServeId, Stage, StageOptions,
+    UnpackError, UnpackId, Usage, WriteError,
 };
-use falkon_core::execute::TaskKey;
-use falkon_core::task::{ExecutorId, InstanceId, TaskId, Time};
+use falkon_core::task::{ExecutorId, InstanceId, TaskId, TaskKey, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub(crate) struct Faults {
     pub(crate) disk: u64,
     /// Tasks are cancelled, objects dropped.
     pub(crate) cancels: u64,
+    /// Inputs are archives that tasks find unpacked: no fault, but more to do.
+    pub(crate) unpacks: u64,
 }
 
 /// An object as it really is.
@@ -45,9 +48,9 @@ pub(crate) struct Real {
 #[derive(Debug)]
 enum Due {
     Event(Event),
-    Arrive(TaskKey, Vec<Input>),
-    Cancel(TaskKey),
-    End(TaskKey),
+    Arrive(Requester, Vec<Input>),
+    Cancel(Requester),
+    End(Requester),
     Chance,
 }
 
@@ -83,17 +86,21 @@ pub(crate) struct World {
     faults: Faults,
     until: Time,
     store_down_until: Time,
-    due: BTreeMap<(Time, u64), Due>,
+    due: Queue<Due>,
+    /// Number of the next output or question.
     next: u64,
     pub(crate) reals: BTreeMap<ObjectId, Real>,
-    pub(crate) fates: BTreeMap<TaskKey, Fate>,
-    pub(crate) errors: BTreeMap<TaskKey, String>,
-    pub(crate) usages: BTreeMap<TaskKey, Usage>,
+    pub(crate) fates: BTreeMap<Requester, Fate>,
+    pub(crate) errors: BTreeMap<Requester, String>,
+    pub(crate) usages: BTreeMap<Requester, Usage>,
     partials: BTreeMap<PartialId, Partial>,
     files: BTreeMap<ObjectId, (u8, u64)>,
     fetching: BTreeMap<FetchId, PartialId>,
     pub(crate) fetches: Vec<(ObjectId, Source, u64, Option<u64>)>,
-    staged: BTreeMap<TaskKey, Vec<ObjectId>>,
+    staged: BTreeMap<Requester, Vec<ObjectId>>,
+    pub(crate) trees: Trees,
+    /// What tasks find unpacked.
+    unpacked: BTreeMap<Requester, Vec<ObjectId>>,
     serving: BTreeMap<ServeId, ObjectId>,
     slots: usize,
     outputs_open: usize,
@@ -102,8 +109,8 @@ pub(crate) struct World {
     log: VecDeque<String>,
 }
 
-pub(crate) fn key(task: u64) -> TaskKey {
-    TaskKey { instance: InstanceId(1), task: TaskId(task) }
+pub(crate) fn key(task: u64) -> Requester {
+    Requester::Task(TaskKey { instance: InstanceId(1), task: TaskId(task) })
 }
 
 pub(crate) fn object(id: u128, version: &str, size: Option<u64>) -> Arc<Object> {
@@ -131,7 +138,7 @@ impl World {
             faults,
             until: Time(20_000_000),
             store_down_until: Time(0),
-            due: BTreeMap::new(),
+            due: Queue::new(),
             next: 0,
             reals: BTreeMap::new(),
             fates: BTreeMap::new(),
@@ -142,6 +149,8 @@ impl World {
             fetching: BTreeMap::new(),
             fetches: Vec::new(),
             staged: BTreeMap::new(),
+            trees: Trees::default(),
+            unpacked: BTreeMap::new(),
             serving: BTreeMap::new(),
             slots: 2,
             outputs_open: 0,
@@ -177,7 +186,8 @@ impl World {
                     }
                     let coming = rng.percent(20).then(|| ExecutorId(rng.below(6)));
                     let sources = Sources { peers, store: real.store, coming };
-                    Input { object: Arc::clone(&real.object), sources }
+                    let is_unpacked = rng.percent(faults.unpacks);
+                    Input { object: Arc::clone(&real.object), sources, is_unpacked }
                 })
                 .collect();
             world.submit(Time(at), key(task), inputs);
@@ -216,14 +226,14 @@ impl World {
         self.reals.insert(ObjectId(id), Real { object, size, store, peers, becomes });
     }
 
-    pub(crate) fn submit(&mut self, at: Time, task: TaskKey, inputs: Vec<Input>) {
+    pub(crate) fn submit(&mut self, at: Time, task: Requester, inputs: Vec<Input>) {
         self.fates.insert(task, Fate::Coming);
         self.plan(at.0, Due::Arrive(task, inputs));
     }
 
     fn plan(&mut self, at: u64, due: Due) {
         self.next += 1;
-        self.due.insert((Time(at), self.next), due);
+        self.due.plan(Time(at), due);
     }
 
     fn soon(&mut self, event: Event) {
@@ -258,7 +268,7 @@ impl World {
 
     fn step(&mut self) -> bool {
         self.steps += 1;
-        let event = self.due.first_key_value().map(|(at, _)| at.0);
+        let event = self.due.due();
         let timeout = self.stage.poll_timeout().map(|(at, _)| at.max(self.now));
         let Some(at) = event.into_iter().chain(timeout).min() else { return false };
         self.now = self.now.max(at);
@@ -268,12 +278,12 @@ impl World {
             self.drain();
             return true;
         }
-        let Some((_, due)) = self.due.pop_first() else { return false };
+        let Some(due) = self.due.pop() else { return false };
         match due {
             Due::Event(event) => self.deliver(event),
             Due::Arrive(task, inputs) => {
                 self.fates.insert(task, Fate::Here);
-                self.send(Event::Want { task, inputs });
+                self.send(Event::Want { requester: task, inputs });
             }
             Due::Cancel(task) => {
                 if matches!(self.fates[&task], Fate::Here | Fate::Ready | Fate::Running) {
@@ -293,13 +303,14 @@ impl World {
         true
     }
 
-    fn end(&mut self, task: TaskKey, fate: Fate) {
+    fn end(&mut self, task: Requester, fate: Fate) {
         self.fates.insert(task, fate);
         self.staged.remove(&task);
+        self.unpacked.remove(&task);
         self.send(Event::Ended(task));
     }
 
-    fn keep(&mut self, task: TaskKey) {
+    fn keep(&mut self, task: Requester) {
         let id = 10_000 + u128::from(self.next);
         let size = self.rng.below(30) * MIB;
         let only_here = self.rng.percent(30);
@@ -313,7 +324,7 @@ impl World {
         };
         self.reals.insert(ObjectId(id), real);
         self.outputs_open += 1;
-        self.send(Event::Keep { task, object: Arc::clone(&object), only_here });
+        self.send(Event::Keep { requester: task, object: Arc::clone(&object), only_here });
         if only_here {
             let at = self.now.0 + self.rng.below(5_000_000);
             self.plan(at, Due::Event(Event::Release(vec![object.id])));
@@ -326,9 +337,11 @@ impl World {
         let held: Vec<_> = files.filter(|object| self.stage.cache().holds(*object)).collect();
         let any = ObjectId(1 + u128::from(self.rng.below(18)));
         let here = if held.is_empty() { any } else { *self.rng.pick(&held) };
+        let is_tree_in_use = self.unpacked.values().flatten().any(|object| *object == here);
         match self.rng.below(8) {
-            0 if held.contains(&here) && self.fault(self.faults.disk) => {
+            0 if held.contains(&here) && !is_tree_in_use && self.fault(self.faults.disk) => {
                 self.files.remove(&here);
+                self.trees.remove(here);
                 for staged in self.staged.values_mut() {
                     staged.retain(|object| *object != here);
                 }
@@ -361,7 +374,10 @@ impl World {
     }
 
     /// An event of a transfer: what it says is on the disk by then.
-    fn deliver(&mut self, event: Event) {
+    fn deliver(&mut self, mut event: Event) {
+        if let Event::Unpacked { unpack, result } = &mut event {
+            self.trees.end(*unpack, result);
+        }
         let (fetch, bytes, ends) = match &event {
             Event::Fetched { fetch, bytes } | Event::FetchFailed { fetch, bytes, .. } => {
                 (*fetch, *bytes, true)
@@ -461,28 +477,42 @@ impl World {
 
     fn act(&mut self, action: Action) {
         match action {
-            Action::Ready { task, inputs, usage } => {
+            Action::Ready { requester: task, inputs, usage } => {
                 assert_eq!(self.fates.insert(task, Fate::Ready), Some(Fate::Here));
                 for input in &inputs {
                     let at = self.files.get(&input.object.id).map(|file| file.0);
                     let right = at == Some(input.tier.0);
                     assert!(right, "seed {}: {input:?}\n{}", self.seed, self.describe());
+                    let is_there = !input.is_unpacked || self.trees.is_ready(input.object.id);
+                    assert!(is_there, "seed {}: {input:?}\n{}", self.seed, self.describe());
                 }
                 let brought = usage.local.objects + usage.peer.objects + usage.store.objects;
                 assert!(brought >= inputs.len() as u64, "seed {}: {usage:?}", self.seed);
                 self.usages.insert(task, usage);
                 self.staged.insert(task, inputs.iter().map(|input| input.object.id).collect());
+                let unpacked = inputs.iter().filter(|input| input.is_unpacked);
+                self.unpacked.insert(task, unpacked.map(|input| input.object.id).collect());
             }
             Action::Unready(task) => {
                 assert_eq!(self.fates.insert(task, Fate::Here), Some(Fate::Ready));
                 self.staged.remove(&task);
+                self.unpacked.remove(&task);
             }
-            Action::Failed { task, error } => {
+            Action::Failed { requester: task, error } => {
                 assert_eq!(self.fates.insert(task, Fate::Failed), Some(Fate::Here));
                 self.errors.insert(task, error.to_string());
             }
             Action::Delete(gone) => {
                 self.files.remove(&gone.object);
+                self.trees.remove(gone.object);
+            }
+            Action::Measure { unpack, object, bytes_max } => {
+                let result = self.trees.measure(object.id, bytes_max);
+                self.unpacked(unpack, result);
+            }
+            Action::Unpack { unpack, object, bytes } => {
+                self.trees.begin(unpack, object.id, self.files[&object.id].0, bytes);
+                self.unpacked(unpack, Ok(bytes));
             }
             Action::Fetch { fetch, partial, tier, object, source, offset, length } => {
                 assert_eq!(fetch.0, self.fetches.len() as u64);
@@ -516,6 +546,14 @@ impl World {
             }
             Action::Refuse { .. } => {}
         }
+    }
+
+    fn unpacked(&mut self, unpack: UnpackId, mut result: Result<u64, UnpackError>) {
+        if let Err(error) = self.write_result() {
+            let is_full = error == WriteError::Full;
+            result = Err(if is_full { UnpackError::Full } else { UnpackError::Failed("t".into()) });
+        }
+        self.soon(Event::Unpacked { unpack, result });
     }
 
     fn write_result(&mut self) -> Result<(), WriteError> {
@@ -629,18 +667,19 @@ impl World {
         for file in self.partials.values() {
             used[usize::from(file.tier)] += file.reach;
         }
+        for (tier, bytes) in self.trees.bytes() {
+            used[usize::from(tier)] += bytes;
+        }
         for (used, capacity) in used.iter().zip(&self.tiers) {
-            assert!(
-                used <= capacity,
-                "seed {}: {used} of {capacity}\n{}",
-                self.seed,
-                self.describe()
-            );
+            let (seed, state) = (self.seed, || self.describe());
+            assert!(used <= capacity, "seed {seed}: {used} of {capacity}\n{}", state());
         }
         let in_use = self.staged.values().flatten().chain(self.serving.values());
         for object in in_use.filter(|object| self.stage.cache().holds(**object)) {
             assert!(self.files.contains_key(object), "seed {}: {object} is gone", self.seed);
         }
+        let is_there = self.unpacked.values().flatten().all(|object| self.trees.is_ready(*object));
+        assert!(is_there, "seed {}: gone under a task", self.seed);
     }
 
     /// At the end nothing is left behind.

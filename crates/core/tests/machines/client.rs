@@ -23,6 +23,8 @@ pub(crate) struct Client {
     pub(crate) log: Vec<(u64, Outcome, u32)>,
     /// What executors keep of these results.
     outputs: BTreeSet<Overflow>,
+    /// What results say that went wrong.
+    pub(crate) errors: BTreeMap<u64, String>,
     pub(crate) ended: RunSet,
     pub(crate) accepted: u64,
     /// Tasks it asked to be cancelled.
@@ -47,6 +49,7 @@ impl Client {
             was_subscribed: false,
             log: Vec::new(),
             outputs: BTreeSet::new(),
+            errors: BTreeMap::new(),
             ended: RunSet::default(),
             accepted: 0,
             cancelled: RunSet::default(),
@@ -173,6 +176,9 @@ impl Client {
             let outputs = run.detail.iter().flat_map(|detail| detail.overflows());
             self.outputs.extend(outputs.flatten());
             for task in run.first.0..run.first.0 + run.count {
+                let error = run.detail.as_ref().map(|detail| &detail.error);
+                self.errors
+                    .extend(error.filter(|error| !error.is_empty()).map(|it| (task, it.clone())));
                 let result = (task, run.outcome, run.attempts);
                 if let Some(before) = self.log.get(at) {
                     assert_eq!(*before, result, "position {at} comes again as another");
@@ -184,7 +190,8 @@ impl Client {
             }
         }
         if delivery.complete {
-            let mut counts = Counts { total: self.log.len() as u64, ..Counts::default() };
+            let (total, recomputed) = (self.log.len() as u64, delivery.counts.recomputed);
+            let mut counts = Counts { total, recomputed, ..Counts::default() };
             for (_, outcome, _) in &self.log {
                 counts.end(outcome.status(), 1);
             }

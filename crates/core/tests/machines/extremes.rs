@@ -8,7 +8,7 @@ use falkon_core::data::declared::{Declared, Lists, Serving};
 use falkon_core::data::limits::CHANGES_OBJECTS_MAX;
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
-use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
+use falkon_core::dispatch::diffusion::{POLICIES, PolicyOptions};
 use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Lease, Purpose, Scope, Update,
 };
@@ -146,14 +146,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn policy() -> impl Strategy<Value = PolicyOptions> {
-    let policy = prop_oneof![
-        Just(PolicyName::FirstAvailable),
-        Just(PolicyName::FirstCacheAvailable),
-        Just(PolicyName::MaxCacheHit),
-        Just(PolicyName::MaxComputeUtil),
-        Just(PolicyName::GoodCacheCompute),
-        Just(PolicyName::QueueAware),
-    ];
+    let policy = prop::sample::select(POLICIES.map(|(policy, _)| policy).to_vec());
     (policy, prop_oneof![Just(0), Just(u64::MAX)], prop_oneof![0..3u32, Just(u32::MAX)]).prop_map(
         |(policy, window, replication_max)| {
             let limits = PolicyOptions { policy, window, replication_max, ..Default::default() };

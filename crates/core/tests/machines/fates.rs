@@ -46,6 +46,7 @@ impl History {
     /// A result is that of one of the task's own runs, where and when that was.
     pub(crate) fn check(&self, task: u64, found: &Finished, incarnation: Option<u64>) {
         let what = format!("task {task}: {found:?} of {:?}", self.ran);
+        let has_error = found.detail.as_ref().is_some_and(|detail| !detail.error.is_empty());
         let is_own = |ran: &Ran| {
             let is_there = Some(ran.incarnation) == incarnation
                 && (ran.started, ran.ended) == (found.started, found.ended);
@@ -53,6 +54,8 @@ impl History {
                 && match found.outcome {
                     // Killed for it, whatever the process said.
                     Outcome::TimedOut => ran.outcome != Outcome::Exit(0),
+                    // What it wrote could not be kept.
+                    Outcome::NoOutput if has_error => ran.outcome == Outcome::Exit(0),
                     outcome => ran.outcome == outcome,
                 }
         };
@@ -75,8 +78,10 @@ pub(crate) fn writes(task: &Task, id: u64) -> bool {
 }
 
 /// How a task's run ends that fails.
-pub(crate) fn failure_of(client: usize, task: u64) -> Outcome {
+pub(crate) fn failure_of(plan: &Task, client: usize, task: u64) -> Outcome {
     match task % 5 {
+        // What becomes of data objects has outcomes of its own.
+        _ if plan.data.is_some() => Outcome::Exit(1),
         0 => Outcome::NoOutput,
         1 => Outcome::Signal(1 + (task / 5 % 9) as i32),
         _ => Outcome::Exit(1 + ((task * 3 + client as u64) % 250) as i32),
@@ -93,7 +98,8 @@ pub(crate) fn check_detail(client: usize, plan: &[Task], found: &Finished) {
         if found.outcome == Outcome::Exit(0) {
             assert_eq!(detail.value, value_of(task, id), "another's value: {}", what());
         }
-        let has_run = found.outcome == Outcome::Exit(0) || found.outcome == failure_of(client, id);
+        let has_run =
+            found.outcome == Outcome::Exit(0) || found.outcome == failure_of(task, client, id);
         if has_run && writes(task, id) {
             assert_eq!(detail.stdout.head, text_of(client, id), "another's output: {}", what());
         }
@@ -125,7 +131,7 @@ impl Fate<'_> {
             return Outcome::TimedOut;
         }
         match self.task.always_fails() {
-            true => failure_of(self.client, self.id),
+            true => failure_of(self.task, self.client, self.id),
             false => Outcome::Exit(0),
         }
     }

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 /// Long enough for everything a random workload has to do once nothing goes
 /// wrong any more.
-const REST_MICROS: u64 = 900_000_000;
+pub(crate) const REST_MICROS: u64 = 900_000_000;
 
-fn world(seed: u64, flavour: Flavour, faults: Faults) -> World {
+pub(crate) fn world(seed: u64, flavour: Flavour, faults: Faults) -> World {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let plans = (0..1 + rng.below(3)).map(|_| Plan::random(&mut rng, flavour)).collect();
     let mut capacities = vec![full_capacity()];
@@ -24,12 +24,12 @@ fn play(mut world: World, until: Time) {
     world.wind_up();
 }
 
-fn faults(cuts: bool, silence: bool, deaths: bool, restarts: bool) -> Faults {
+pub(crate) fn faults(cuts: bool, silence: bool, deaths: bool, restarts: bool) -> Faults {
     let until = Time(15_000_000);
     Faults { until, cuts, silence, deaths, restarts, ..Faults::none() }
 }
 
-const ALL: Flavour = Flavour { failures: true, cancels: true, after: true };
+pub(crate) const ALL: Flavour = Flavour { failures: true, cancels: true, after: true };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(32)) })]

@@ -2,6 +2,7 @@
 //! without clients that listen: small enough to serve minutes of many instances
 //! in a moment.
 
+use crate::queue::Queue;
 use crate::rng::Rng;
 use falkon_core::dispatch::{Action, ConnectionId, Dispatcher, Event, InstanceOptions};
 use falkon_core::execute::{self, Executor, Start, TaskKey};
@@ -64,8 +65,7 @@ pub(crate) struct Floor {
     loads: Vec<Load>,
     /// By the number of the instance.
     came: Vec<usize>,
-    queue: BTreeMap<(Time, u64), Happening>,
-    next: u64,
+    queue: Queue<Happening>,
     delay_micros: u64,
     pub(crate) runs: Vec<Run>,
 }
@@ -87,29 +87,23 @@ impl Floor {
             dispatcher: Dispatcher::new(),
             nodes: capacities.iter().enumerate().map(node).collect(),
             came: Vec::new(),
-            queue: BTreeMap::new(),
-            next: 0,
+            queue: Queue::new(),
             delay_micros,
             runs: Vec::new(),
             loads,
         };
         for at in 0..floor.nodes.len() {
-            floor.add(Time(0), Happening::Down(at, execute::Event::Connected));
+            floor.queue.plan(Time(0), Happening::Down(at, execute::Event::Connected));
         }
         for at in 0..floor.loads.len() {
-            floor.add(floor.loads[at].comes, Happening::Come(at));
+            floor.queue.plan(floor.loads[at].comes, Happening::Come(at));
         }
         floor
     }
 
-    fn add(&mut self, at: Time, what: Happening) {
-        self.queue.insert((at, self.next), what);
-        self.next += 1;
-    }
-
     pub(crate) fn run_until(&mut self, until: Time) {
         loop {
-            let queued = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let queued = self.queue.due();
             let of_dispatcher = self.dispatcher.poll_timeout().map(|(at, _)| at);
             let timeout = |node: &Node| node.machine.poll_timeout().map(|(at, _)| at);
             let of_nodes = self.nodes.iter().filter_map(timeout).min();
@@ -124,7 +118,7 @@ impl Floor {
                     self.nodes[node].machine.handle_timeout(self.now);
                     self.pump(node);
                 }
-            } else if let Some((_, what)) = self.queue.pop_first() {
+            } else if let Some(what) = self.queue.pop() {
                 self.happen(what);
             }
         }
@@ -191,7 +185,7 @@ impl Floor {
                 let at = self.now.after(1 + self.rng.below(self.delay_micros));
                 let at = at.max(self.nodes[node].last_down);
                 self.nodes[node].last_down = at;
-                self.add(at, Happening::Down(node, execute::Event::Order(order)));
+                self.queue.plan(at, Happening::Down(node, execute::Event::Order(order)));
             }
         }
     }
@@ -229,7 +223,7 @@ impl Floor {
         let at = self.now.after(1 + self.rng.below(self.delay_micros));
         let at = at.max(self.nodes[node].last_up);
         self.nodes[node].last_up = at;
-        self.add(at, Happening::Up(event));
+        self.queue.plan(at, Happening::Up(event));
     }
 
     fn start(&mut self, node: usize, start: Start) {
@@ -258,7 +252,7 @@ impl Floor {
         let until = self.now.after(micros.max(1));
         self.nodes[node].running.insert(key, self.now);
         self.runs.push(Run { instance, node, from: self.now, until });
-        self.add(until, Happening::End(node, key));
+        self.queue.plan(until, Happening::End(node, key));
     }
 
     fn end(&mut self, node: usize, key: TaskKey) {

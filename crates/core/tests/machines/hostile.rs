@@ -115,11 +115,9 @@ fn class() -> impl Strategy<Value = TaskClass> {
         |(kind, resources, retries, timeout_micros)| TaskClass {
             kind,
             resources,
-            priority: 0,
             retries,
             timeout_micros,
-            estimate_micros: 0,
-            replicas: 1,
+            ..TaskClass::default()
         },
     )
 }

@@ -1,6 +1,12 @@
 //! An executor's node: the machine, its processes, what they hold.
 
+use crate::files::Files;
+use crate::rng::Rng;
 use crate::workload::is_row_of;
+use falkon_core::data::cache::CacheOptions;
+use falkon_core::data::declared::Serving;
+use falkon_core::data::object::ObjectId;
+use falkon_core::data::stage::StageOptions;
 use falkon_core::execute::{Action, Event, Executor, Start, TaskKey, TemplateId};
 use falkon_core::result::{Outcome, Overflow};
 use falkon_core::task::{Kind, Resources, Time};
@@ -23,6 +29,8 @@ pub(crate) struct Node {
     pub(crate) kept: BTreeSet<u64>,
     next_output: u64,
     pub(crate) capacity: Resources,
+    pub(crate) cache: Option<CacheOptions>,
+    pub(crate) files: Files,
     pub(crate) alive: bool,
     pub(crate) left: bool,
     pub(crate) connection: Option<u64>,
@@ -47,6 +55,8 @@ impl Node {
             kept: BTreeSet::new(),
             next_output: 1,
             capacity,
+            cache: None,
+            files: Files::default(),
             alive: true,
             left: false,
             connection: None,
@@ -58,6 +68,23 @@ impl Node {
             requests: BTreeSet::new(),
             answers: BTreeSet::new(),
         }
+    }
+
+    /// As [`Node::new`], with a cache, from which others may fetch.
+    pub(crate) fn with_cache(
+        incarnation: u64,
+        capacity: Resources,
+        cache: CacheOptions,
+        fetches_max: usize,
+    ) -> Node {
+        let node = Node::new(incarnation, capacity);
+        let mut options = StageOptions::new(cache.clone(), incarnation);
+        options.fetches_max = fetches_max;
+        options.source_fetches_max = 1 + fetches_max / 2;
+        options.serves_max = fetches_max;
+        let serves = Serving { address: (incarnation - 1).to_string(), ..Serving::default() };
+        let machine = node.machine.with_cache(&options, &[], Some(serves));
+        Node { machine, cache: Some(cache), ..node }
     }
 
     /// The next time at which something happens here by itself.
@@ -82,6 +109,7 @@ impl Node {
                 key.task.0 + at
             );
         }
+        self.files.make_sandbox(&self.machine, &start);
         let ends = now.after(micros);
         self.ends.insert((ends, key));
         let process = Process { start, started: now, ends, outcome };
@@ -105,6 +133,35 @@ impl Node {
                 assert!(*gpu < self.capacity.gpus, "there is no gpu {gpu}");
             }
         }
+    }
+
+    /// A task is to begin when another ends.
+    pub(crate) fn hand_over(&mut self, before: TaskKey, start: Start) {
+        self.files.make_sandbox(&self.machine, &start);
+        assert!(self.waiting.insert(before, start).is_none(), "two tasks come after one");
+    }
+
+    /// All tasks that were started, and have not ended.
+    fn started(&self) -> impl Iterator<Item = &Start> {
+        self.processes.values().map(|process| &process.start).chain(self.waiting.values())
+    }
+
+    /// The disk loses a file, if there is one that the stage counts on.
+    pub(crate) fn lose_file(&mut self, rng: &mut Rng) -> Option<ObjectId> {
+        let known = self.files.known_to(&self.machine);
+        if known.is_empty() || !self.alive {
+            return None;
+        }
+        let object = *rng.pick(&known);
+        let started = self.processes.values().map(|process| &process.start);
+        self.files.lose(object, started.chain(self.waiting.values()));
+        Some(object)
+    }
+
+    /// A task's sandbox goes.
+    pub(crate) fn clear(&mut self, key: TaskKey) {
+        assert!(!self.holds(key), "a sandbox in use goes");
+        self.files.clear_sandbox(key);
     }
 
     /// Whether a task runs here, or waits for another to end.
@@ -131,6 +188,7 @@ impl Node {
             match (before.map(|(before, _)| *before), kill_micros) {
                 (Some(before), _) => {
                     self.waiting.remove(&before);
+                    self.files.forget_damage(key);
                     if let Some(next) = self.waiting.remove(&key) {
                         self.waiting.insert(before, next);
                     }
@@ -194,6 +252,7 @@ impl Node {
         }
         self.ends.remove(&(at, key));
         let process = self.processes.remove(&key)?;
+        self.files.forget_damage(key);
         Some((key, process))
     }
 
@@ -219,6 +278,10 @@ impl Node {
         let action = self.machine.poll_action();
         if action.is_none() {
             self.machine.check().unwrap();
+            if let Some(cache) = &self.cache {
+                let capacity = cache.tiers_bytes.iter().sum();
+                self.files.check(&self.machine, capacity, self.started());
+            }
         }
         action
     }

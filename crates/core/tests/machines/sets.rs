@@ -73,7 +73,7 @@ fn any_class() -> impl Strategy<Value = TaskClass> {
             retries: rest.1,
             timeout_micros: rest.2,
             estimate_micros: rest.2,
-            replicas: 1,
+            ..TaskClass::default()
         })
 }
 

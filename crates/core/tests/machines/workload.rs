@@ -1,11 +1,16 @@
 //! What clients submit, how the tasks behave, and how they must end.
 
+pub(crate) mod data;
+
 use crate::rng::Rng;
+use falkon_core::data::object::ObjectId;
 use falkon_core::dispatch::{InstanceOptions, Selection};
 use falkon_core::task::{
     After, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
 };
 use std::sync::Arc;
+
+const PAUSE_MICROS: u64 = 100_000;
 
 /// How one task behaves.
 #[derive(Debug, Clone)]
@@ -20,6 +25,15 @@ pub(crate) struct Task {
     /// Runs until it is killed.
     pub(crate) hangs: bool,
     pub(crate) micros: u64,
+    /// What it reads and writes, in a workload with data objects.
+    pub(crate) data: Option<Objects>,
+}
+
+/// The data objects of a task.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objects {
+    pub(crate) inputs: Vec<ObjectId>,
+    pub(crate) outputs: Vec<ObjectId>,
 }
 
 impl Task {
@@ -48,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) submissions: Vec<(u64, Submission)>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) ops: Vec<Op>,
+    /// What the client pauses at most between them.
+    pub(crate) pause_micros: u64,
 }
 
 /// What an executor offers that can run every task.
@@ -107,8 +123,7 @@ fn class(rng: &mut Rng, flavour: Flavour) -> TaskClass {
         priority: rng.below(3) as i32 - 1,
         retries: if rng.percent(40) { rng.below(4) as u32 } else { 0 },
         timeout_micros: if flavour.failures && rng.percent(20) { 300_000 } else { 0 },
-        estimate_micros: 0,
-        replicas: 1,
+        ..TaskClass::default()
     }
 }
 
@@ -126,6 +141,7 @@ fn task(rng: &mut Rng, class: &TaskClass, flavour: Flavour) -> Task {
         fails: if fragile && rng.percent(25) { rng.below(5) as u32 } else { 0 },
         hangs: class.timeout_micros > 0 && class.kind != Kind::Noop && rng.percent(20),
         micros: if class.timeout_micros > 0 { micros.min(200_000) } else { micros },
+        data: None,
     }
 }
 
@@ -205,6 +221,7 @@ impl Plan {
             submissions: Vec::new(),
             tasks: Vec::new(),
             ops: vec![Op::Create, Op::Subscribe],
+            pause_micros: PAUSE_MICROS,
         };
         for (count, class, micros) in runs {
             let first = plan.tasks.len() as u64;
@@ -217,6 +234,7 @@ impl Plan {
                 fails: 0,
                 hangs: false,
                 micros: *micros,
+                data: None,
             }));
         }
         plan.ops.push(Op::Seal);
@@ -233,8 +251,9 @@ impl Plan {
             fail_fast: false,
             ..InstanceOptions::default()
         };
-        let mut plan =
-            Plan { options, submissions: Vec::new(), tasks: Vec::new(), ops: vec![Op::Create] };
+        let (submissions, tasks) = (Vec::new(), Vec::new());
+        let (ops, pause_micros) = (vec![Op::Create], PAUSE_MICROS);
+        let mut plan = Plan { options, submissions, tasks, ops, pause_micros };
         if rng.percent(70) {
             plan.ops.push(Op::Subscribe);
         }

@@ -41,12 +41,6 @@ struct Trial {
     sizes: BTreeMap<u64, u64>,
     next: u64,
     inputs_max: u64,
-    /// Whether the policy lets tasks wait for executors that are not free.
-    waits: bool,
-    /// Whether it looks at who holds what.
-    looks: bool,
-    /// Whether a file's tasks are sent together.
-    together: bool,
 }
 
 impl Trial {
@@ -56,10 +50,6 @@ impl Trial {
         let mut index = Index::new();
         // The numbers of executors and places agree, and so do ties.
         let places = (0..EXECUTORS).map(|id| (id, index.join(ExecutorId(id)))).collect();
-        let waits = match options.policy {
-            PolicyName::MaxCacheHit | PolicyName::QueueAware => true,
-            _ => options.replication_max > 0,
-        };
         Trial {
             rng,
             oracle: Oracle::new(options, sizes.clone()),
@@ -70,9 +60,6 @@ impl Trial {
             sizes,
             next: 0,
             inputs_max,
-            waits,
-            together: options.policy == PolicyName::QueueAware,
-            looks: options.policy != PolicyName::FirstCacheAvailable,
         }
     }
 
@@ -111,12 +98,12 @@ impl Trial {
     }
 
     fn take(&mut self, executor: u64, room: usize, load: Load) -> usize {
-        let expected = match self.together {
+        let expected = match self.oracle.sends_together() {
             true => self.oracle.run_together(executor, room, self.next),
             false => self.oracle.pick_up(executor, room, load),
         };
         let mut taken = Vec::new();
-        self.waiting.take(&self.index, self.places[&executor], room, load, &mut taken);
+        self.waiting.select(&self.index, self.places[&executor], room, load, &mut taken);
         let numbers: Vec<u64> = taken.iter().map(|taken| taken.task).collect();
         assert_eq!(numbers, expected, "executor {executor}, {load:?}, {:?}", self.oracle);
         for taken in &taken {
@@ -134,7 +121,7 @@ impl Trial {
         if let Some(object) = news {
             let wanted = self.waiting.holder_added(&self.index, place, object);
             let expected = self.oracle.queue.iter().any(|task| task.files.contains(&file));
-            assert_eq!(wanted, expected && self.looks);
+            assert_eq!(wanted, expected && self.oracle.looks());
         }
     }
 
@@ -203,7 +190,7 @@ impl Trial {
                 Some(best) => assert_eq!(executor, best),
                 None => {
                     assert_eq!(Some(&executor), self.free.first());
-                    let picked = match self.together {
+                    let picked = match self.oracle.sends_together() {
                         true => self.oracle.run_together(executor, 1, self.next),
                         false => self.oracle.pick_up(executor, 1, load),
                     };
@@ -263,8 +250,8 @@ impl Trial {
                     self.came_back(&taken);
                 }
             }
-            14 if self.waits => self.offer(),
-            14 | 15 if !self.waits => self.offer_head(),
+            14 if self.oracle.may_wait() => self.offer(),
+            14 | 15 if !self.oracle.may_wait() => self.offer_head(),
             _ => {}
         }
         self.waiting.check(&self.index).expect("the books of the queue are in order");
@@ -297,40 +284,21 @@ fn with(policy: PolicyName, window: u64) -> PolicyOptions {
     PolicyOptions { policy, window, ..PolicyOptions::default() }
 }
 
+/// Every policy that knows places chooses as its oracle does, with each option
+/// that it looks at.
 #[test]
-fn first_cache_available_takes_the_head() {
-    agree(with(PolicyName::FirstCacheAvailable, 0), 3);
-}
-
-#[test]
-fn max_compute_util_is_the_papers() {
-    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
-        agree(with(PolicyName::MaxComputeUtil, window), inputs_max);
-    }
-}
-
-#[test]
-fn max_cache_hit_is_the_papers() {
-    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
-        agree(with(PolicyName::MaxCacheHit, window), inputs_max);
-    }
-}
-
-#[test]
-fn good_cache_compute_is_the_papers() {
-    for (window, inputs_max) in [(0, 1), (0, 3), (7, 1), (7, 3)] {
-        for replication_max in [0, 1, 2] {
-            let policy = PolicyName::GoodCacheCompute;
-            let options = PolicyOptions { replication_max, ..with(policy, window) };
-            agree(PolicyOptions { utilization_threshold_milli: 600, ..options }, inputs_max);
+fn policies_choose_as_their_oracles_do() {
+    for (policy, _) in POLICIES.into_iter().filter(|(policy, _)| policy.knows_places()) {
+        let busy = PolicyOptions { utilization_threshold_milli: 600, ..with(policy, 0) };
+        let plain = if busy.check().is_ok() { busy } else { with(policy, 0) };
+        for (window, replication_max) in [0, 7].into_iter().flat_map(|w| [0, 1, 2].map(|r| (w, r)))
+        {
+            let options = PolicyOptions { window, replication_max, ..plain };
+            if options.check().is_ok() {
+                agree(options, 1);
+                agree(options, 3);
+            }
         }
-    }
-}
-
-#[test]
-fn queue_aware_sends_tasks_where_all_their_inputs_are() {
-    for inputs_max in [1, 3] {
-        agree(with(PolicyName::QueueAware, 0), inputs_max);
     }
 }
 
@@ -342,7 +310,8 @@ fn policies_have_names_and_useless_options_are_refused() {
         assert_eq!(with(policy, 0).check(), Ok(()));
     }
     let unknown = PolicyName::named("best").expect_err("there is no such policy");
-    assert!(unknown.to_string().ends_with("max-compute-util, good-cache-compute, queue-aware"));
+    let names = POLICIES.map(|(_, name)| name).join(", ");
+    assert!(unknown.to_string().ends_with(&names), "{unknown}");
     for (options, expected) in [
         (
             with(PolicyName::QueueAware, 3200),
@@ -381,7 +350,7 @@ fn a_popular_object_does_not_hide_the_tasks_it_completes() {
         let place = trial.places[&0];
         let object = trial.index.add(place, ObjectId(file), Some(1)).expect("it is news");
         assert!(trial.waiting.holder_added(&trial.index, place, object));
-        trial.waiting.take(&trial.index, place, 1, Load::default(), &mut taken);
+        trial.waiting.select(&trial.index, place, 1, Load::default(), &mut taken);
         assert_eq!(taken.len(), usize::from(file == 0));
     }
     assert_eq!(taken[0].task, 2000);

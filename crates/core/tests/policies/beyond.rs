@@ -177,7 +177,7 @@ impl Core {
 
     pub(crate) fn take(&mut self, executor: usize, load: Load) -> Option<u64> {
         let mut taken: Vec<Taken> = Vec::new();
-        self.waiting.take(&self.index, self.places[executor], 1, load, &mut taken);
+        self.waiting.select(&self.index, self.places[executor], 1, load, &mut taken);
         let taken = taken.pop()?;
         self.unwant(&taken);
         Some(taken.task)

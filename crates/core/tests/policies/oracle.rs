@@ -52,6 +52,24 @@ impl Oracle {
         (self.bytes(held), self.bytes(task.files.iter().copied()))
     }
 
+    /// Whether tasks may wait for executors that are not free.
+    pub(crate) fn may_wait(&self) -> bool {
+        match self.options.policy {
+            PolicyName::MaxCacheHit | PolicyName::QueueAware => true,
+            _ => self.options.replication_max > 0,
+        }
+    }
+
+    /// Whether it counts who holds what.
+    pub(crate) fn looks(&self) -> bool {
+        self.options.policy != PolicyName::FirstCacheAvailable
+    }
+
+    /// Whether a file's tasks are sent together.
+    pub(crate) fn sends_together(&self) -> bool {
+        self.options.policy == PolicyName::QueueAware
+    }
+
     /// Whether `max-cache-hit` is what the policy is at this load.
     fn waits(&self, load: Load) -> bool {
         match self.options.policy {
@@ -114,7 +132,7 @@ impl Oracle {
             0 => self.queue.len(),
             window => self.queue.len().min(window as usize),
         };
-        if self.options.policy == PolicyName::FirstCacheAvailable {
+        if !self.looks() {
             return self.queue.iter().take(room).map(|task| task.number).collect();
         }
         let mut list: Vec<u64> = Vec::new();
@@ -130,7 +148,7 @@ impl Oracle {
                 partly.push((held, all, at));
             }
         }
-        if self.options.policy == PolicyName::QueueAware {
+        if self.sends_together() {
             return list;
         }
         partly.sort_by(|a, b| (b.0 * a.1).cmp(&(a.0 * b.1)).then(a.2.cmp(&b.2)));
@@ -157,7 +175,7 @@ impl Oracle {
     /// The first part for one task: the free executor with most of its bytes,
     /// if one has any.
     pub(crate) fn candidate(&self, task: &Task, free: &BTreeSet<u64>) -> Option<u64> {
-        if self.options.policy == PolicyName::FirstCacheAvailable {
+        if !self.looks() {
             return None;
         }
         let mut candidates: BTreeMap<u64, u64> = BTreeMap::new();

@@ -171,7 +171,7 @@ impl World {
         let room = SLOTS - self.nodes[node].running;
         let mut taken = Vec::new();
         let load = self.load();
-        self.waiting.take(&self.index, self.places[node], room, load, &mut taken);
+        self.waiting.select(&self.index, self.places[node], room, load, &mut taken);
         for taken in &taken {
             self.assign(node, taken);
         }

@@ -3,7 +3,7 @@
 use super::World;
 use super::connections::{Turns, Way, Who, span_of};
 use super::error::Broken;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::scenario::{TaskKind, Workload};
 use crate::time::Nanos;
 use falkon_core::data::declared::Declared;
@@ -89,7 +89,6 @@ fn submission(
         resources: Resources::cpus(1),
         retries: workload.retries,
         estimate_micros: estimate,
-        replicas: 1,
         ..TaskClass::default()
     };
     let factor = Range { start: first as i64, step: 1, count };
@@ -112,10 +111,10 @@ impl World<'_> {
         }
         let Some(connection) = self.connect(number, Who::Client(number)) else {
             let at = self.reconnect_at(number);
-            self.agenda.plan(at, Event::ClientConnects(number));
+            self.events.plan(at, Event::ClientConnects(number));
             return;
         };
-        let now = self.agenda.now;
+        let now = self.events.now;
         let client = &mut self.clients[number as usize];
         client.connection = Some(connection);
         let request = client.request();
@@ -151,7 +150,7 @@ impl World<'_> {
         // The only one of its instance.
         let client = 1;
         let message = FromClient::Submit { request, instance, first, client, submission };
-        self.ask(number, self.agenda.now, &message);
+        self.ask(number, self.events.now, &message);
     }
 
     /// No more will come, once all have been submitted.
@@ -161,13 +160,13 @@ impl World<'_> {
         if client.submitted == client.tasks
             && let Some(instance) = client.instance
         {
-            self.ask(number, self.agenda.now, &FromClient::Seal { request, instance });
+            self.ask(number, self.events.now, &FromClient::Seal { request, instance });
         }
     }
 
     /// Submits what has arrived, and plans the next time.
     pub(super) fn client_submits(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let (first, tasks) = {
             let client = &self.clients[number as usize];
             (client.submitted, client.tasks)
@@ -179,14 +178,14 @@ impl World<'_> {
             let at = staging.began.last().copied().unwrap_or_default();
             if at > now {
                 until = first;
-                self.agenda.plan(at, Event::ClientSubmits(number));
+                self.events.plan(at, Event::ClientSubmits(number));
             }
         }
         while self.staging.is_none() && until < tasks {
             let at = self.arriving.at(self.workload_index(number, until));
             if at > now {
                 let earliest = now.after(self.scenario.client.bundle);
-                self.agenda.plan(at.max(earliest), Event::ClientSubmits(number));
+                self.events.plan(at.max(earliest), Event::ClientSubmits(number));
                 break;
             }
             until += 1;
@@ -213,8 +212,8 @@ impl World<'_> {
         }
         client.connection = None;
         let at = self.reconnect_at(number);
-        self.close_at_dispatcher(number, connection, self.agenda.now);
-        self.agenda.plan(at, Event::ClientConnects(number));
+        self.close_at_dispatcher(number, connection, self.events.now);
+        self.events.plan(at, Event::ClientConnects(number));
     }
 
     pub(super) fn client_hears(
@@ -223,7 +222,7 @@ impl World<'_> {
         connection: u64,
         bytes: &[u8],
     ) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let client = &mut self.clients[number as usize];
         if client.connection != Some(connection) {
             return Ok(());
@@ -242,7 +241,7 @@ impl World<'_> {
                 let ask = FromClient::Subscribe { request, instance, from: 0 };
                 self.ask(number, now, &ask);
                 if !std::mem::replace(&mut self.clients[number as usize].has_begun, true) {
-                    self.agenda.plan(now, Event::ClientSubmits(number));
+                    self.events.plan(now, Event::ClientSubmits(number));
                 }
                 Ok(())
             }
@@ -289,7 +288,7 @@ impl World<'_> {
         if let Some(staging) = &self.staging
             && staging.began.len() < staging.stage_of(upto) + 1
         {
-            self.agenda.plan(at, Event::ClientSubmits(number));
+            self.events.plan(at, Event::ClientSubmits(number));
         }
         if upto > delivery.from {
             self.ask(number, at, &FromClient::Acknowledge { instance, upto });

@@ -9,7 +9,7 @@
 
 use super::transfer::{Ends, TransferId};
 use super::{Inbound, World};
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::dispatch::ConnectionId;
 use std::collections::VecDeque;
@@ -133,12 +133,12 @@ impl World<'_> {
     /// Opens a connection to a dispatcher. `None` while that is down.
     pub(super) fn connect(&mut self, dispatcher: u32, who: Who) -> Option<u64> {
         let host = &mut self.dispatchers[dispatcher as usize];
-        if host.down_until > self.agenda.now {
+        if host.down_until > self.events.now {
             return None;
         }
         let connection = host.peers.len() as u64;
         host.peers.push(Peer::new(who));
-        let mut at = self.agenda.now.max(self.cut_off_until(who));
+        let mut at = self.events.now.max(self.cut_off_until(who));
         for _ in 0..CONNECT_LATENCIES {
             at = at.after(self.scenario.network.latency);
         }
@@ -148,7 +148,7 @@ impl World<'_> {
 
     /// When to try to connect again.
     pub(super) fn reconnect_at(&mut self, dispatcher: u32) -> Nanos {
-        let earliest = self.agenda.now.max(self.dispatchers[dispatcher as usize].down_until);
+        let earliest = self.events.now.max(self.dispatchers[dispatcher as usize].down_until);
         earliest.after(RECONNECT).after(self.rng.span(RECONNECT))
     }
 
@@ -161,7 +161,7 @@ impl World<'_> {
         departs: Nanos,
         bytes: Vec<u8>,
     ) {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         // A client that is busy sends later, when others may have their turn.
         let later = matches!((peer.who, way), (Who::Client(_), Way::Up)) && departs > now;
@@ -171,13 +171,13 @@ impl World<'_> {
         }
         queue.push_back((departs, bytes.into()));
         if queue.len() == 1 {
-            self.agenda.plan(departs, Event::MessageDeparts { dispatcher, connection, way });
+            self.events.plan(departs, Event::MessageDeparts { dispatcher, connection, way });
         }
     }
 
     /// The first message of a queue may leave.
     pub(super) fn message_departs(&mut self, dispatcher: u32, connection: u64, way: Way) {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         let (who, lane) = (peer.who, peer.lane(way));
         if lane.flow.is_some() {
@@ -194,19 +194,19 @@ impl World<'_> {
         let flow = self.transfers.add_message(who, length, ends);
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         peer.lane(way).flow = Some(flow);
-        self.agenda.plan(self.cut_off_until(who), Event::TransferOpens(flow));
+        self.events.plan(self.cut_off_until(who), Event::TransferOpens(flow));
     }
 
     fn plan_departure(&mut self, dispatcher: u32, connection: u64, way: Way) {
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         if let Some((departs, _)) = peer.lane(way).queue.front() {
-            self.agenda.plan(*departs, Event::MessageDeparts { dispatcher, connection, way });
+            self.events.plan(*departs, Event::MessageDeparts { dispatcher, connection, way });
         }
     }
 
     /// The last byte of a long message has left.
     pub(super) fn message_has_left(&mut self, dispatcher: u32, connection: u64, way: Way) {
-        let at = self.agenda.now.after(self.scenario.network.latency);
+        let at = self.events.now.after(self.scenario.network.latency);
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         let lane = peer.lane(way);
         lane.flow = None;
@@ -248,10 +248,10 @@ impl World<'_> {
                 let acts =
                     begins.after(costs.message).after(span_of(bytes.len(), costs.bytes_per_s));
                 there.busy_until = acts;
-                self.agenda.plan(acts, Event::AtNode { node, connection, bytes });
+                self.events.plan(acts, Event::AtNode { node, connection, bytes });
             }
             Who::Client(client) => {
-                self.agenda.plan(last, Event::AtClient { client, connection, bytes });
+                self.events.plan(last, Event::AtClient { client, connection, bytes });
             }
         }
     }
@@ -259,7 +259,7 @@ impl World<'_> {
     fn plan_up(&mut self, dispatcher: u32, connection: u64, at: Nanos, inbound: Inbound) {
         let peer = &mut self.dispatchers[dispatcher as usize].peers[connection as usize];
         peer.up.last = peer.up.last.max(at);
-        self.agenda.plan(peer.up.last, Event::AtDispatcher { dispatcher, inbound });
+        self.events.plan(peer.up.last, Event::AtDispatcher { dispatcher, inbound });
     }
 
     /// A message that has not left on a connection that is over never does.
@@ -284,9 +284,9 @@ impl World<'_> {
                 let there = &self.nodes[node as usize];
                 let at = at.max(there.cut_off_until).max(there.busy_until);
                 let at = at.after(self.scenario.executor.message);
-                self.agenda.plan(at, Event::NodeCut { node, connection });
+                self.events.plan(at, Event::NodeCut { node, connection });
             }
-            Who::Client(client) => self.agenda.plan(at, Event::ClientCut { client, connection }),
+            Who::Client(client) => self.events.plan(at, Event::ClientCut { client, connection }),
         }
     }
 
@@ -295,6 +295,6 @@ impl World<'_> {
     pub(super) fn close_at_dispatcher(&mut self, dispatcher: u32, connection: u64, at: Nanos) {
         self.drop_queued(dispatcher, connection);
         let inbound = Inbound::Closed(ConnectionId(connection));
-        self.agenda.plan(at, Event::AtDispatcher { dispatcher, inbound });
+        self.events.plan(at, Event::AtDispatcher { dispatcher, inbound });
     }
 }

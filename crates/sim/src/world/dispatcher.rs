@@ -7,11 +7,11 @@ use super::connections::{Peer, Turns, Way, Who, span_of};
 use super::error::Broken;
 use super::journal::Journal;
 use super::pages::Pages;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::scenario::DispatcherCosts;
 use crate::time::Nanos;
 use falkon_core::dispatch::{
-    AckCoalescing, AckEvent, Action, ConnectionId, Dispatcher, Event as CoreEvent, Outbound, Reply,
+    AckCoalescing, AckEvent, Action, Classify, ConnectionId, Dispatcher, Event as CoreEvent, Reply,
     Traffic,
 };
 use falkon_wire::codec::Wire;
@@ -75,7 +75,7 @@ impl Outgoing {
     }
 }
 
-impl Outbound for Outgoing {
+impl Classify for Outgoing {
     fn traffic(&self) -> Traffic {
         self.traffic
     }
@@ -142,20 +142,20 @@ impl World<'_> {
     pub(super) fn wake_dispatcher(&mut self, dispatcher: u32) {
         let host = &mut self.dispatchers[dispatcher as usize];
         if !std::mem::replace(&mut host.is_woken, true) {
-            self.agenda.plan(host.busy_until, Event::Round(dispatcher));
+            self.events.plan(host.busy_until, Event::Round(dispatcher));
         }
     }
 
     pub(super) fn dispatcher_timer(&mut self, dispatcher: u32) {
         let host = &mut self.dispatchers[dispatcher as usize];
-        if host.timer == Some(self.agenda.now) {
+        if host.timer == Some(self.events.now) {
             host.timer = None;
         }
         self.wake_dispatcher(dispatcher);
     }
 
     pub(super) fn round(&mut self, dispatcher: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let costs = self.scenario.dispatcher;
         let host = &mut self.dispatchers[dispatcher as usize];
         host.is_woken = false;
@@ -247,7 +247,7 @@ impl World<'_> {
         let at = host.clock.when(at).max(host.busy_until);
         if host.timer.is_none_or(|planned| at < planned) {
             host.timer = Some(at);
-            self.agenda.plan(at, Event::DispatcherTimer(dispatcher));
+            self.events.plan(at, Event::DispatcherTimer(dispatcher));
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::World;
 use super::connections::Who;
 use super::error::Broken;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::time::Nanos;
 use falkon_core::dispatch::Record;
 use falkon_core::task::Time;
@@ -44,9 +44,9 @@ impl World<'_> {
             return;
         }
         let mean = Nanos((1.0 / rate) as u64);
-        let at = self.agenda.now.after(self.rng.exponential(mean));
+        let at = self.events.now.after(self.rng.exponential(mean));
         if self.scenario.faults.until.is_none_or(|until| at <= until) {
-            self.agenda.plan(at, Event::Fault);
+            self.events.plan(at, Event::Fault);
         }
     }
 
@@ -90,13 +90,13 @@ impl World<'_> {
         let who = peer.who;
         self.measured.faults += 1;
         let longest = Nanos(self.scenario.network.latency.0.saturating_mul(4));
-        let here = self.agenda.now.after(self.rng.span(longest));
-        let there = self.agenda.now.after(self.rng.span(longest));
+        let here = self.events.now.after(self.rng.span(longest));
+        let there = self.events.now.after(self.rng.span(longest));
         self.close_at_dispatcher(dispatcher, connection, here);
         match who {
-            Who::Node(node) => self.agenda.plan(there, Event::NodeCut { node, connection }),
+            Who::Node(node) => self.events.plan(there, Event::NodeCut { node, connection }),
             Who::Client(client) => {
-                self.agenda.plan(there, Event::ClientCut { client, connection });
+                self.events.plan(there, Event::ClientCut { client, connection });
             }
         }
     }
@@ -104,7 +104,7 @@ impl World<'_> {
     /// Some nodes are out of reach for a while.
     fn partition(&mut self) {
         self.measured.faults += 1;
-        let until = self.agenda.now.after(self.scenario.faults.partition_length);
+        let until = self.events.now.after(self.scenario.faults.partition_length);
         for at in 0..self.nodes.len() {
             if self.rng.fraction() < self.scenario.faults.partition_share {
                 let node = &mut self.nodes[at];
@@ -116,7 +116,7 @@ impl World<'_> {
     /// A node's disk does not answer for a while.
     fn hang_disk(&mut self) {
         self.measured.faults += 1;
-        let until = self.agenda.now.after(self.scenario.faults.disk_hang_length);
+        let until = self.events.now.after(self.scenario.faults.disk_hang_length);
         let number = self.rng.below(self.nodes.len() as u64) as usize;
         let node = &mut self.nodes[number];
         node.disk_hangs_until = node.disk_hangs_until.max(until);
@@ -125,7 +125,7 @@ impl World<'_> {
     /// A dispatcher cannot write for a while.
     fn fill_disk(&mut self) {
         self.measured.faults += 1;
-        let until = self.agenda.now.after(self.scenario.faults.disk_full_length);
+        let until = self.events.now.after(self.scenario.faults.disk_full_length);
         let number = self.rng.below(self.dispatchers.len() as u64) as usize;
         let nearly = self.rng.fraction() < 0.5;
         self.dispatchers[number].journal.fill(until, nearly);
@@ -133,7 +133,7 @@ impl World<'_> {
 
     /// `kill -9`, and later a process that knows the journal.
     fn crash_dispatcher(&mut self) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let number = self.rng.below(self.dispatchers.len() as u64) as u32;
         let host = &self.dispatchers[number as usize];
         if host.down_until > now {

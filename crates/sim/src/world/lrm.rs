@@ -4,7 +4,7 @@
 use super::World;
 use super::error::Broken;
 use super::provision::QUEUE;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::scenario::Lrm;
 use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::provision::{
@@ -64,7 +64,7 @@ impl World<'_> {
     }
 
     fn lrm_is_down(&self) -> bool {
-        let (lrm, now) = (self.lrm(), self.agenda.now);
+        let (lrm, now) = (self.lrm(), self.events.now);
         lrm.down_from.is_some_and(|from| from <= now && now < from.after(lrm.down))
     }
 
@@ -74,8 +74,8 @@ impl World<'_> {
     }
 
     pub(super) fn lrm_answers(&mut self, event: ProvisionEvent) {
-        let at = self.agenda.now.after(self.lrm().answer);
-        self.agenda.plan(at, Event::Provisioner(Some(Box::new(event))));
+        let at = self.events.now.after(self.lrm().answer);
+        self.events.plan(at, Event::Provisioner(Some(Box::new(event))));
     }
 
     /// A job is submitted.
@@ -111,7 +111,7 @@ impl World<'_> {
 
     /// It looks at its queue at fixed times, if there is anything in it.
     fn plan_lrm_look(&mut self) {
-        let (lrm, now) = (self.lrm(), self.agenda.now);
+        let (lrm, now) = (self.lrm(), self.events.now);
         let Some(own) = &mut self.provisioning else { return };
         if own.queue.looks_at.is_some_and(|at| at > now) {
             return;
@@ -123,12 +123,12 @@ impl World<'_> {
             Some(rounds) => own.queue.phase.after(Nanos((rounds + 1) * lrm.poll.0)),
         };
         own.queue.looks_at = Some(at);
-        self.agenda.plan(at, Event::LrmLooks);
+        self.events.plan(at, Event::LrmLooks);
     }
 
     /// Starts jobs, the first of its queue first.
     pub(super) fn lrm_looks(&mut self) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         if let Some(own) = &mut self.provisioning {
             own.queue.looks_at = None;
         }
@@ -158,7 +158,7 @@ impl World<'_> {
     }
 
     fn start_allocation(&mut self, id: AllocationId, nodes: &[u32], ends: Option<Nanos>) {
-        let (lrm, now) = (self.lrm(), self.agenda.now);
+        let (lrm, now) = (self.lrm(), self.events.now);
         let mut ends_at = ends;
         if self.lrm_draws(lrm.kill)
             && let Some(own) = &mut self.provisioning
@@ -167,7 +167,7 @@ impl World<'_> {
             ends_at = Some(ends_at.map_or(early, |at| at.min(early)));
         }
         if let Some(at) = ends_at {
-            self.agenda.plan(at, Event::AllocationEnds(id));
+            self.events.plan(at, Event::AllocationEnds(id));
         }
         for number in nodes {
             let Some(own) = &mut self.provisioning else { return };
@@ -175,7 +175,7 @@ impl World<'_> {
             let node = &mut self.nodes[*number as usize];
             node.lease = Some((id, ends));
             node.down_until = Nanos(0);
-            self.agenda.plan(now.after(starts), Event::NodeConnects(*number));
+            self.events.plan(now.after(starts), Event::NodeConnects(*number));
         }
     }
 
@@ -254,7 +254,7 @@ impl World<'_> {
         if self.lrm_is_down() {
             return;
         }
-        self.agenda.plan(self.agenda.now, Event::AllocationEnds(allocation));
+        self.events.plan(self.events.now, Event::AllocationEnds(allocation));
         self.lrm_answers(ProvisionEvent::CancelAnswer { allocation, refused: None });
     }
 
@@ -273,9 +273,9 @@ impl World<'_> {
     /// A job is over: its tasks end, and a moment later its nodes are gone with
     /// all that is left there.
     pub(super) fn allocation_ends(&mut self, id: AllocationId) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         if self.signal_job(id) {
-            self.agenda.plan(now.after(JOB_END), Event::AllocationEnds(id));
+            self.events.plan(now.after(JOB_END), Event::AllocationEnds(id));
             return Ok(());
         }
         let Some(own) = &mut self.provisioning else { return Ok(()) };
@@ -291,7 +291,7 @@ impl World<'_> {
 
     /// A node is taken from whoever had it.
     fn node_ends(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         self.stop_node(number, false)?;
         let node = &mut self.nodes[number as usize];
         node.lease = None;
@@ -307,7 +307,7 @@ impl World<'_> {
     /// job has ended when all of its have, and where nodes are taken back one by
     /// one, the node is free at once.
     pub(super) fn node_leaves(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let is_whole =
             self.scenario.provision.as_ref().is_some_and(|provision| provision.queue.is_whole);
         let Some(own) = &mut self.provisioning else {

@@ -7,7 +7,7 @@ use super::error::Broken;
 use super::objects::{Objects, object_number, serving, stage_options};
 use super::transfer::{Ends, TransferId};
 use super::{SEED_INPUTS, SEED_RUNS, World};
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::scenario::{NodeCache, NodeGroup, TaskKind};
 use crate::time::{Nanos, SECOND_NANOS};
 use falkon_core::data::stage::Event as StageEvent;
@@ -188,7 +188,7 @@ impl Node {
 
 impl World<'_> {
     pub(super) fn node_connects(&mut self, number: u32) {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &self.nodes[number as usize];
         let is_out = (self.scenario.provision.is_some() && node.lease.is_none())
             || node.until.is_some_and(|until| until <= now);
@@ -200,7 +200,7 @@ impl World<'_> {
             Some(connection) => self.nodes[number as usize].connection = Some(connection),
             None => {
                 let at = self.reconnect_at(dispatcher);
-                self.agenda.plan(at, Event::NodeConnects(number));
+                self.events.plan(at, Event::NodeConnects(number));
             }
         }
     }
@@ -211,7 +211,7 @@ impl World<'_> {
         connection: u64,
         bytes: &[u8],
     ) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         if node.connection != Some(connection) {
             return Ok(());
@@ -247,7 +247,7 @@ impl World<'_> {
     }
 
     pub(super) fn node_cut(&mut self, number: u32, connection: u64) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         if node.connection != Some(connection) {
             return Ok(());
@@ -260,12 +260,12 @@ impl World<'_> {
         let dispatcher = node.dispatcher;
         self.close_at_dispatcher(dispatcher, connection, now);
         let at = self.reconnect_at(dispatcher);
-        self.agenda.plan(at, Event::NodeConnects(number));
+        self.events.plan(at, Event::NodeConnects(number));
         self.pump(number)
     }
 
     pub(super) fn node_timer(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         if node.timer != Some(now) {
             return Ok(());
@@ -279,7 +279,7 @@ impl World<'_> {
 
     /// Lets the executor act until it has nothing more to do.
     pub(super) fn pump(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         loop {
             while let Some(action) = self.nodes[number as usize].machine.poll_action() {
                 self.act(number, action)?;
@@ -302,7 +302,7 @@ impl World<'_> {
             // late would be too late.
             if node.timer.is_none_or(|planned| at < planned) {
                 node.timer = Some(at);
-                self.agenda.plan(at, Event::NodeTimer(number));
+                self.events.plan(at, Event::NodeTimer(number));
             }
         }
         Ok(())
@@ -352,7 +352,7 @@ impl World<'_> {
 
     /// A process is told to end, and obeys at once.
     fn signal(&mut self, number: u32, key: TaskKey) {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         if let Some(process) = node.processes.iter_mut().find(|one| one.key == key)
             && process.ends > now
@@ -360,7 +360,7 @@ impl World<'_> {
             process.ends = now;
             process.outcome = Outcome::Signal(15);
             let reading = process.reading.take();
-            self.agenda.plan(now, Event::TaskEnds { node: number, key });
+            self.events.plan(now, Event::TaskEnds { node: number, key });
             if let Some(transfer) = reading {
                 self.abandon(transfer);
             }
@@ -380,7 +380,7 @@ impl World<'_> {
         if let Some(connection) = node.connection {
             let (dispatcher, bytes) = (node.dispatcher, message.to_bytes());
             let span = span_of(bytes.len(), self.scenario.executor.bytes_per_s);
-            let departs = self.agenda.now.after(span);
+            let departs = self.events.now.after(span);
             self.send(dispatcher, connection, Way::Up, departs, bytes);
         }
     }
@@ -394,7 +394,7 @@ impl World<'_> {
     }
 
     fn start(&mut self, number: u32, start: &Start, has_inputs: bool) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let (key, count) = (start.key, start.count);
         if !has_inputs {
             return self.end_unstarted(number, key, Outcome::NoInput);
@@ -467,7 +467,7 @@ impl World<'_> {
     /// A task has ended without having run.
     fn end_unstarted(&mut self, number: u32, key: TaskKey, outcome: Outcome) -> Result<(), Broken> {
         let node = &mut self.nodes[number as usize];
-        let now = node.clock.at(self.agenda.now);
+        let now = node.clock.at(self.events.now);
         let event = CoreEvent::Ended { key, outcome, started: now, ended: now, detail: None };
         node.ended.push(event);
         self.start_next(number, key)
@@ -478,13 +478,13 @@ impl World<'_> {
         let node = &mut self.nodes[number as usize];
         let (until, key) = (node.disk_hangs_until.min(limit), start.key);
         node.stuck.push(Stuck { start, limit, until });
-        self.agenda.plan(until, Event::DiskAnswers { node: number, key });
+        self.events.plan(until, Event::DiskAnswers { node: number, key });
     }
 
     /// The disk that a task's start waited for answers, or has not for so long
     /// that the task is not run here.
     pub(super) fn disk_answers(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         let waited = |stuck: &Stuck| stuck.until == now && stuck.start.key == key;
         let Some(at) = node.stuck.iter().position(waited) else { return Ok(()) };
@@ -530,16 +530,16 @@ impl World<'_> {
             return;
         }
         process.ends = at.after(process.run);
-        self.agenda.plan(process.ends, Event::TaskEnds { node: number, key });
+        self.events.plan(process.ends, Event::TaskEnds { node: number, key });
     }
 
     /// A process has read an input.
     pub(super) fn has_read(&mut self, number: u32, key: TaskKey) {
-        self.go_on(number, key, self.agenda.now);
+        self.go_on(number, key, self.events.now);
     }
 
     pub(super) fn task_ends(&mut self, number: u32, key: TaskKey) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let node = &mut self.nodes[number as usize];
         // It may have been killed before, or the node may have crashed.
         let ends = |process: &Process| process.key == key && process.ends == now;
@@ -567,7 +567,7 @@ impl World<'_> {
 
     /// A node is gone with all that ran there; it may come back.
     pub(super) fn crash_node(&mut self, number: u32) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let down = self.scenario.faults.node_down;
         let node = &mut self.nodes[number as usize];
         let is_out = self.scenario.provision.is_some() && node.lease.is_none();
@@ -582,7 +582,7 @@ impl World<'_> {
         self.nodes[number as usize].down_until = Nanos(u64::MAX);
         if down > Nanos(0) {
             self.nodes[number as usize].down_until = now.after(down);
-            self.agenda.plan(now.after(down), Event::NodeConnects(number));
+            self.events.plan(now.after(down), Event::NodeConnects(number));
         }
         Ok(())
     }
@@ -590,14 +590,14 @@ impl World<'_> {
     /// A node's executor is killed, for good. The machine goes on: it tells
     /// everybody at once who asks for it.
     pub(super) fn node_killed(&mut self, number: u32) -> Result<(), Broken> {
-        let is_down = self.nodes[number as usize].down_until > self.agenda.now;
+        let is_down = self.nodes[number as usize].down_until > self.events.now;
         self.measured.faults += 1;
         if is_down { Ok(()) } else { self.stop_node(number, false) }
     }
 
     /// A node's executor is gone with all that ran there.
     pub(super) fn stop_node(&mut self, number: u32, is_silent: bool) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let incarnation = self.next_incarnation;
         let node = &mut self.nodes[number as usize];
         self.next_incarnation += 1;

@@ -8,7 +8,7 @@
 use super::error::Broken;
 use super::transfer::{Ends, Failure, Sender, TransferId};
 use super::{SEED_INPUTS, World};
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::rng::mix;
 use crate::scenario::NodeCache;
 use crate::time::{Nanos, SECOND_NANOS};
@@ -158,6 +158,10 @@ impl World<'_> {
             Action::Adopt { partial, .. } => {
                 self.disk_says(number, StageEvent::Adopted { partial, result: Ok(()) });
             }
+            // Tasks here read objects as they are.
+            Action::Measure { unpack, .. } | Action::Unpack { unpack, .. } => {
+                return Err(Broken(format!("node {number} is to unpack something: {unpack:?}")));
+            }
             Action::Resolve(object) => {
                 // Every object here has a version, and keeps it.
                 let event = StageEvent::Resolved { object: object.id, now: Ok(object) };
@@ -176,9 +180,9 @@ impl World<'_> {
     /// The disk of a node has done something, or does it once it answers.
     fn disk_says(&mut self, number: u32, event: StageEvent) {
         let node = &mut self.nodes[number as usize];
-        if node.disk_hangs_until > self.agenda.now {
+        if node.disk_hangs_until > self.events.now {
             node.objects.unsaid.push(event);
-            self.agenda.plan(node.disk_hangs_until, Event::DiskBack(number));
+            self.events.plan(node.disk_hangs_until, Event::DiskBack(number));
         } else {
             node.hear(event);
         }
@@ -200,7 +204,7 @@ impl World<'_> {
     fn fetch(&mut self, number: u32, source: Source, bytes: u64, ends: Ends) {
         let Ends::Fetch { fetch, partial, .. } = ends else { return };
         let transfer = match source {
-            Source::Store => self.read_store(self.agenda.now, number, bytes, ends),
+            Source::Store => self.read_store(self.events.now, number, bytes, ends),
             Source::Peer(id) => {
                 let node = &mut self.nodes[number as usize];
                 let Some(&(peer, incarnation)) = node.objects.peers.get(&id) else {
@@ -211,7 +215,7 @@ impl World<'_> {
                 let from = Sender { node: peer, incarnation, serves: false };
                 let transfer = self.transfers.add(number, Some(from), bytes, ends);
                 let at = self.heard(number, peer);
-                self.agenda.plan(at, Event::PeerAsked(transfer));
+                self.events.plan(at, Event::PeerAsked(transfer));
                 transfer
             }
         };
@@ -221,13 +225,13 @@ impl World<'_> {
     /// When something that one node says now arrives at another.
     fn heard(&self, one: u32, other: u32) -> Nanos {
         let (one, other) = (&self.nodes[one as usize], &self.nodes[other as usize]);
-        let departs = self.agenda.now.max(one.cut_off_until).max(other.cut_off_until);
+        let departs = self.events.now.max(one.cut_off_until).max(other.cut_off_until);
         departs.after(self.scenario.network.latency)
     }
 
     /// A node is asked for an object.
     pub(super) fn peer_asked(&mut self, id: TransferId) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let Some(transfer) = self.transfers.find(id) else { return Ok(()) };
         let (Some(from), Ends::Fetch { object, .. }) = (transfer.from, transfer.ends) else {
             return Ok(());
@@ -235,7 +239,7 @@ impl World<'_> {
         let peer = &mut self.nodes[from.node as usize];
         if peer.down_until > now {
             let at = now.after(PEER_SILENCE);
-            self.agenda.plan(at, Event::TransferFails(id, Failure::Unreachable));
+            self.events.plan(at, Event::TransferFails(id, Failure::Unreachable));
             return Ok(());
         }
         if peer.incarnation != from.incarnation {
@@ -251,7 +255,7 @@ impl World<'_> {
         let Some(transfer) = self.transfers.find(id) else { return };
         let (node, Some(from)) = (transfer.node, transfer.from) else { return };
         let at = self.heard(from.node, node);
-        self.agenda.plan(at, Event::TransferFails(id, failure));
+        self.events.plan(at, Event::TransferFails(id, failure));
     }
 
     /// A node sends an object, unless its file has vanished.
@@ -272,14 +276,14 @@ impl World<'_> {
             from.serves = true;
         }
         let to = transfer.node;
-        let (now, silent) = (self.agenda.now, self.nodes[number as usize].disk_hangs_until);
+        let (now, silent) = (self.events.now, self.nodes[number as usize].disk_hangs_until);
         let hangs = silent.since(now);
         if hangs > PEER_SILENCE {
-            self.agenda
+            self.events
                 .plan(now.after(PEER_SILENCE), Event::TransferFails(id, Failure::Unreachable));
         }
         let at = self.heard(number, to).after(hangs);
-        self.agenda.plan(at, Event::TransferOpens(id));
+        self.events.plan(at, Event::TransferOpens(id));
     }
 
     /// A conversation of a node that serves is over.
@@ -290,7 +294,7 @@ impl World<'_> {
         transfer: TransferId,
     ) -> Result<(), Broken> {
         let node = &mut self.nodes[number as usize];
-        if node.incarnation != incarnation || node.down_until > self.agenda.now {
+        if node.incarnation != incarnation || node.down_until > self.events.now {
             return Ok(());
         }
         node.hear(StageEvent::Served(ServeId(transfer.0)));
@@ -339,10 +343,10 @@ impl World<'_> {
             self.abandon(id);
         }
         let latency = self.scenario.network.latency;
-        let told = self.agenda.now.after(if is_silent { PEER_SILENCE } else { latency });
+        let told = self.events.now.after(if is_silent { PEER_SILENCE } else { latency });
         for id in sent {
             self.transfers.break_off(id);
-            self.agenda.plan(told, Event::TransferFails(id, Failure::Unreachable));
+            self.events.plan(told, Event::TransferFails(id, Failure::Unreachable));
         }
     }
 

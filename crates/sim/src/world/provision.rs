@@ -4,7 +4,7 @@
 use super::error::Broken;
 use super::lrm::JobQueue;
 use super::{SEED_LRM, World};
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::figures::Provisioned;
 use crate::rng::Rng;
 use crate::scenario::{Provision, Scenario};
@@ -57,9 +57,9 @@ impl World<'_> {
         let Some(provision) = &self.scenario.provision else { return };
         let Some(own) = &mut self.provisioning else { return };
         let options = Box::new(provision.queue.clone());
-        let now = self.dispatchers[0].clock.at(self.agenda.now);
+        let now = self.dispatchers[0].clock.at(self.events.now);
         own.machine.handle(now, ProvisionEvent::Add { queue: QUEUE, options });
-        self.plan_provisioner(self.agenda.now);
+        self.plan_provisioner(self.events.now);
     }
 
     /// The dispatcher's process is another one now, and the provisioner in it.
@@ -72,10 +72,10 @@ impl World<'_> {
 
     fn plan_provisioner(&mut self, at: Nanos) {
         let Some(own) = &mut self.provisioning else { return };
-        let at = at.max(self.agenda.now).max(self.dispatchers[0].down_until);
-        if own.timer.is_none_or(|planned| at < planned || planned < self.agenda.now) {
+        let at = at.max(self.events.now).max(self.dispatchers[0].down_until);
+        if own.timer.is_none_or(|planned| at < planned || planned < self.events.now) {
             own.timer = Some(at);
-            self.agenda.plan(at, Event::Provisioner(None));
+            self.events.plan(at, Event::Provisioner(None));
         }
     }
 
@@ -93,7 +93,7 @@ impl World<'_> {
         &mut self,
         answer: Option<Box<ProvisionEvent>>,
     ) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         let clock = self.dispatchers[0].clock;
         let Some(own) = &mut self.provisioning else { return Ok(()) };
         if self.dispatchers[0].down_until > now {
@@ -138,7 +138,7 @@ impl World<'_> {
             Action::Cancel { allocation, .. } => self.lrm_cancels(allocation),
             Action::Release { executor } => {
                 let event = DispatchEvent::Release { executor };
-                let now = self.dispatchers[0].clock.at(self.agenda.now);
+                let now = self.dispatchers[0].clock.at(self.events.now);
                 self.dispatchers[0].core.handle(now, event);
                 self.wake_dispatcher(0);
             }

@@ -13,7 +13,7 @@ use super::World;
 use super::connections::{Way, Who};
 use super::disk::{Devices, Medium};
 use super::error::Broken;
-use crate::agenda::Event;
+use crate::event_queue::Event;
 use crate::flow::{Crossing, FlowId, Flows, ResourceId};
 use crate::scenario::Scenario;
 use crate::time::Nanos;
@@ -278,7 +278,7 @@ impl World<'_> {
         let opens = begins.after(store.operation).after(latency).after(latency);
         let opens = opens.max(self.nodes[node as usize].cut_off_until);
         let id = self.transfers.add(node, None, bytes, ends);
-        self.agenda.plan(opens, Event::TransferOpens(id));
+        self.events.plan(opens, Event::TransferOpens(id));
         id
     }
 
@@ -294,15 +294,15 @@ impl World<'_> {
         let Some(Sender { node, incarnation, .. }) = from.filter(|from| from.serves) else {
             return;
         };
-        let at = self.agenda.now.after(self.scenario.network.latency);
-        self.agenda.plan(at, Event::PeerHungUp { node, incarnation, transfer });
+        let at = self.events.now.after(self.scenario.network.latency);
+        self.events.plan(at, Event::PeerHungUp { node, incarnation, transfer });
     }
 
     /// Reads an object of a node's own cache, from `at` on.
     pub(super) fn read_own(&mut self, at: Nanos, node: u32, bytes: u64, ends: Ends) -> TransferId {
         let opens = at.max(self.nodes[node as usize].disk_hangs_until);
         let id = self.transfers.add(node, None, bytes, ends);
-        self.agenda.plan(opens, Event::TransferOpens(id));
+        self.events.plan(opens, Event::TransferOpens(id));
         id
     }
 
@@ -312,7 +312,7 @@ impl World<'_> {
             return;
         };
         let (crosses, bytes) = (self.crosses(&mut transfer), transfer.bytes as f64);
-        let flow = self.transfers.flows.begin(self.agenda.now, bytes, &crosses, place as u64);
+        let flow = self.transfers.flows.begin(self.events.now, bytes, &crosses, place as u64);
         transfer.flow = Some(flow);
         self.transfers.open[place] = Some(transfer);
     }
@@ -328,7 +328,7 @@ impl World<'_> {
         let medium = transfer.writes;
         let Some(written) = self.written(node, medium) else { return false };
         let flow =
-            self.transfers.flows.begin(self.agenda.now, bytes as f64, &[written], place as u64);
+            self.transfers.flows.begin(self.events.now, bytes as f64, &[written], place as u64);
         if let Some(transfer) = &mut self.transfers.open[place] {
             transfer.flow = Some(flow);
         }
@@ -336,7 +336,7 @@ impl World<'_> {
     }
 
     pub(super) fn transfers_due(&mut self) -> Result<(), Broken> {
-        let now = self.agenda.now;
+        let now = self.events.now;
         if self.transfers.planned == Some(now) {
             self.transfers.planned = None;
         }
@@ -382,12 +382,12 @@ impl World<'_> {
 
     /// Works out rates that have changed, and when the next transfer is
     /// complete.
-    pub(super) fn settle_transfers(&mut self) {
-        self.transfers.flows.settle(self.agenda.now);
+    pub(super) fn share_out_transfers(&mut self) {
+        self.transfers.flows.share_out_again(self.events.now);
         let Some(due) = self.transfers.flows.next_due() else { return };
         if self.transfers.planned.is_none_or(|planned| due < planned) {
             self.transfers.planned = Some(due);
-            self.agenda.plan(due, Event::TransfersDue);
+            self.events.plan(due, Event::TransfersDue);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! dispatch policy, and whatever breaks.
 
 use crate::{RESULTS_BYTES, machine, nodes, one_of, outcome, over_seeds, seconds};
+use falkon_core::dispatch::diffusion::POLICIES;
 use falkon_sim::{
     Arrivals, Choice, Disk, Durations, Eviction, Faults, Inputs, Memory, Nanos, NodeCache,
     NodeGroup, PolicyName, PolicyOptions, Scenario, ScenarioError, SimError, Store, TaskKind, run,
@@ -9,23 +10,24 @@ use falkon_sim::{
 
 const OBJECT_BYTES: u64 = 10_000_000;
 
-/// The policies with options that they look at.
+/// A policy with options that it looks at.
+fn of(policy: PolicyName) -> PolicyOptions {
+    let named = PolicyOptions { policy, ..PolicyOptions::default() };
+    let windowed = PolicyOptions { window: 64, ..named };
+    let busy = PolicyOptions { utilization_threshold_milli: 800, ..windowed };
+    [busy, windowed].into_iter().find(|options| options.check().is_ok()).unwrap_or(named)
+}
+
+/// All policies with options that they look at.
 fn policies() -> Vec<PolicyOptions> {
-    let named = |policy| PolicyOptions { policy, ..PolicyOptions::default() };
-    let windowed = |policy| PolicyOptions { window: 64, ..named(policy) };
-    let good = PolicyOptions {
-        utilization_threshold_milli: 800,
-        ..windowed(PolicyName::GoodCacheCompute)
-    };
-    vec![
-        named(PolicyName::FirstAvailable),
-        named(PolicyName::FirstCacheAvailable),
-        windowed(PolicyName::MaxCacheHit),
-        windowed(PolicyName::MaxComputeUtil),
-        good,
-        PolicyOptions { replication_max: 2, ..good },
-        named(PolicyName::QueueAware),
-    ]
+    let mut all = Vec::new();
+    for options in POLICIES.map(|(policy, _)| of(policy)) {
+        all.push(options);
+        if options.policy == PolicyName::GoodCacheCompute {
+            all.push(PolicyOptions { replication_max: 2, ..options });
+        }
+    }
+    all
 }
 
 /// The MI workload (data-diffusion §5.2) and its machine, a two-hundredth
@@ -173,7 +175,7 @@ fn what_fits_into_all_caches_is_read_from_the_store_little_more_than_once() {
 
 #[test]
 fn caches_are_worth_having_and_a_queue_that_is_looked_at_more() {
-    let [_, _, _, _, good, _, aware] = policies()[..] else { panic!("other policies") };
+    let (good, aware) = (of(PolicyName::GoodCacheCompute), of(PolicyName::QueueAware));
     let mut none = mi(PolicyOptions::default(), 0);
     none.nodes[0].cache = None;
     let [none, good, aware] = [none, mi(good, 6), mi(aware, 6)].map(|one| outcome(&one, 1));
@@ -215,7 +217,7 @@ fn pairs_meet() {
 #[test]
 fn what_is_read_in_a_row_is_fetched_once() {
     for times in [1u64, 3, 10] {
-        let mut scenario = mi(policies()[4], 60);
+        let mut scenario = mi(of(PolicyName::GoodCacheCompute), 60);
         scenario.workload.tasks = 300;
         scenario.workload.arrivals = Arrivals::Rate(3.0);
         let inputs = scenario.workload.inputs.as_mut().unwrap();
@@ -230,7 +232,7 @@ fn what_is_on_its_way_ahead_of_tasks_is_not_fetched_by_others_too() {
     // The store is slow, so that the first tasks have run, and it is known how
     // long they take, while most objects are still coming.
     for choice in [Choice::Sequential(5), Choice::Uniform] {
-        let mut scenario = mi(policies()[6], 40);
+        let mut scenario = mi(of(PolicyName::QueueAware), 40);
         scenario.workload.tasks = 300;
         scenario.workload.arrivals = Arrivals::AtOnce;
         scenario.workload.run = Durations::Fixed(Nanos::from_seconds(0.1));
@@ -244,7 +246,7 @@ fn what_is_on_its_way_ahead_of_tasks_is_not_fetched_by_others_too() {
 #[test]
 fn what_is_popular_is_read_more() {
     // Caches that hold everything would read each object once, however popular.
-    let mut scenario = mi(policies()[4], 5);
+    let mut scenario = mi(of(PolicyName::GoodCacheCompute), 5);
     let uniform = outcome(&scenario, 1);
     scenario.workload.inputs.as_mut().unwrap().choice = Choice::Zipf(1.1);
     let zipf = outcome(&scenario, 1);
@@ -305,7 +307,7 @@ fn what_makes_no_sense_is_refused() {
         Err(SimError::Scenario(error)) => error,
         other => panic!("{other:?}"),
     };
-    let aware = policies()[6];
+    let aware = of(PolicyName::QueueAware);
     let mut scenario = mi(aware, 10);
     scenario.nodes[0].cache = None;
     let error = refused(scenario);

@@ -90,13 +90,13 @@ fn resources() -> Resources {
 
 fn class() -> TaskClass {
     TaskClass {
-        kind: Kind::Process,
         resources: resources(),
         priority: -4,
         retries: 2,
         timeout_micros: 90_000_000,
         estimate_micros: 1_500_000,
         replicas: 2,
+        ..TaskClass::default()
     }
 }
 
@@ -291,7 +291,7 @@ fn finished() -> Vec<Finished> {
     };
     let of = |cause| Some(Arc::new(Detail { cause: Some(cause), ..Detail::default() }));
     let caused = |at, outcome, cause| Finished { detail: of(cause), ..run(at, 1, outcome) };
-    vec![
+    let mut all = vec![
         run(0, 4096, Outcome::Exit(0)),
         Finished { detail: detail(), ..run(4096, 1, Outcome::Exit(-1)) },
         run(4097, 1, Outcome::Signal(9)),
@@ -308,19 +308,14 @@ fn finished() -> Vec<Finished> {
         run(4102, 1, Outcome::Unschedulable),
         run(4103, 1, Outcome::Unreadable),
         run(4103, 1, Outcome::Cancelled),
-        caused(4200, Outcome::Exit(1), Cause::Raised),
-        caused(4201, Outcome::Exit(1), Cause::InitializerFailed),
-        caused(4202, Outcome::Exit(1), Cause::VersionMismatch),
-        caused(4203, Outcome::Signal(9), Cause::WorkerDied),
-        caused(4204, Outcome::NotRun, Cause::NoProgram),
-        caused(4205, Outcome::NotRun, Cause::NotExecutable),
-        caused(4206, Outcome::NotRun, Cause::NoFolder),
-        caused(4207, Outcome::NotRun, Cause::NoInputFile),
-        caused(4208, Outcome::NotRun, Cause::BadArguments),
-        caused(4209, Outcome::NotRun, Cause::NoProcess),
-        caused(4210, Outcome::NotRun, Cause::NoWorker),
-        caused(4211, Outcome::NotRun, Cause::FileSystemSilent),
-    ]
+    ];
+    let ends = |cause| match cause {
+        Cause::Raised | Cause::InitializerFailed | Cause::VersionMismatch => Outcome::Exit(1),
+        Cause::WorkerDied => Outcome::Signal(9),
+        _ => Outcome::NotRun,
+    };
+    all.extend((4200..).zip(every()).map(|(at, cause)| caused(at, ends(cause), cause)));
+    all
 }
 
 fn reports() -> Vec<Report> {
@@ -351,7 +346,7 @@ fn counts() -> Counts {
         done: 270,
         failed: 3,
         cancelled: 2,
-        remade: 5,
+        recomputed: 5,
     }
 }
 
@@ -607,6 +602,12 @@ pub(crate) fn variants<T: Wire>() -> u8 {
     let unknown =
         |tag: &u8| matches!(T::from_bytes(&[0x91, *tag]), Err(DecodeError::UnknownTag { .. }));
     (0..0x80).find(unknown).unwrap_or(0x80)
+}
+
+/// All values of an enum whose variants have no fields, in the order of their
+/// tags.
+pub(crate) fn every<T: Wire>() -> Vec<T> {
+    (0..variants::<T>()).map(|tag| T::from_bytes(&[0x91, tag]).expect("a tag alone")).collect()
 }
 
 fn every_variant_is_there<T: Wire>(of: &str) {

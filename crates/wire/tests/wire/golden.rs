@@ -4,8 +4,8 @@
 //! `golden.txt` holds the protocol version and each example's bytes. If a
 //! change of the encoding is meant, raise
 //! [`PROTOCOL_VERSION`](falkon_wire::message::PROTOCOL_VERSION) and write the
-//! file and the corpus anew: `FALKON_WRITE_GOLDEN=1 cargo test -p falkon-wire`. (The
-//! journal's format version goes with it.)
+//! file, the corpus and Python's version anew: `FALKON_WRITE_GOLDEN=1 cargo test -p
+//! falkon-wire`. (The journal's format version is the same number.)
 
 use crate::corpus;
 use crate::examples;
@@ -54,6 +54,20 @@ fn the_encoding_has_not_changed() {
         );
     }
     assert_eq!(golden.len(), examples.len() + 1, "golden.txt has examples that there are not");
+}
+
+#[test]
+fn python_speaks_this_version() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../python/falkon/_program.py");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let expected = format!("PROTOCOL_VERSION = {PROTOCOL_VERSION}");
+    let is_version = |line: &&str| line.starts_with("PROTOCOL_VERSION = ");
+    let line = text.lines().find(is_version).expect("a line with the version").to_owned();
+    if write_anew() && line != expected {
+        std::fs::write(&path, text.replacen(&line, &expected, 1)).unwrap();
+        return;
+    }
+    assert_eq!(line, expected, "_program.py: see the top of golden.rs");
 }
 
 #[test]

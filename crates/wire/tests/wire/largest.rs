@@ -383,7 +383,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
         Record::ExecutorSeen { executor, incarnation, name: name() },
         Record::ExecutorGone { incarnation },
         Record::Attempts { runs: vec![attempt; RECORD_RUNS_MAX] },
-        Record::Remade { instance, task: TASK, times: u32::MAX },
+        Record::Recomputed { instance, task: TASK, times: u32::MAX },
         values(RECORD_RUNS_MAX, DELIVERY_BYTES_MAX as usize),
         values(1, VALUE_BYTES_MAX as usize),
         Record::Paged { instance, pages: vec![page(1); RECORD_RUNS_MAX / 2] },

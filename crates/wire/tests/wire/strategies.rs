@@ -22,7 +22,7 @@ use falkon_core::result::{
 };
 use falkon_core::task::{
     After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
-    SubmissionError, TaskClass, TaskId, Time,
+    SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
@@ -81,35 +81,67 @@ fn batch() -> impl Strategy<Value = BatchId> {
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![Just(Kind::Process), Just(Kind::Noop), Just(Kind::Sleep), Just(Kind::Function)]
+    prop::sample::select(examples::every::<Kind>())
 }
 
 fn resources() -> impl Strategy<Value = Resources> {
-    (small(), small(), number(), vec((text(), number()), 0..3)).prop_map(
-        |(cpus_milli, gpus, memory_bytes, custom)| Resources {
-            cpus_milli,
-            gpus,
-            memory_bytes,
-            custom,
-        },
-    )
+    Any::any()
 }
 
 fn class() -> impl Strategy<Value = TaskClass> {
-    (kind(), resources(), signed(), small(), number(), number(), small()).prop_map(
-        |(kind, resources, priority, retries, timeout_micros, estimate_micros, replicas)| {
-            TaskClass {
-                kind,
-                resources,
-                priority,
-                retries,
-                timeout_micros,
-                estimate_micros,
-                replicas,
-            }
-        },
-    )
+    Any::any()
 }
+
+/// What fields of a task's class may hold.
+trait Any: std::fmt::Debug + Sized {
+    fn any() -> BoxedStrategy<Self>;
+}
+
+impl Any for Kind {
+    fn any() -> BoxedStrategy<Kind> {
+        kind().boxed()
+    }
+}
+
+impl Any for u32 {
+    fn any() -> BoxedStrategy<u32> {
+        small().boxed()
+    }
+}
+
+impl Any for u64 {
+    fn any() -> BoxedStrategy<u64> {
+        number().boxed()
+    }
+}
+
+impl Any for i32 {
+    fn any() -> BoxedStrategy<i32> {
+        signed().boxed()
+    }
+}
+
+impl Any for Vec<(String, u64)> {
+    fn any() -> BoxedStrategy<Self> {
+        vec((text(), number()), 0..3).boxed()
+    }
+}
+
+/// Classes with any value in each of their fields, whichever these are.
+macro_rules! any_class {
+    (TaskClass $fields:tt) => { any_class!(@struct TaskClass $fields); };
+    (Resources $fields:tt) => { any_class!(@struct Resources $fields); };
+    (@struct $type:ident { $($field:ident),* $(,)? }) => {
+        impl Any for $type {
+            fn any() -> BoxedStrategy<$type> {
+                let fields = ($({ let $field = Any::any(); $field },)*);
+                fields.prop_map(|($($field,)*)| $type { $($field),* }).boxed()
+            }
+        }
+    };
+    ($other:ident $fields:tt) => {};
+}
+falkon_core::submission_structs!(any_class);
 
 fn packed() -> impl Strategy<Value = Packed> {
     vec(bytes(), 0..6).prop_map(|strings| {
@@ -188,20 +220,7 @@ fn captured() -> impl Strategy<Value = Captured> {
 }
 
 fn cause() -> impl Strategy<Value = Cause> {
-    prop_oneof![
-        Just(Cause::Raised),
-        Just(Cause::InitializerFailed),
-        Just(Cause::VersionMismatch),
-        Just(Cause::WorkerDied),
-        Just(Cause::NoProgram),
-        Just(Cause::NotExecutable),
-        Just(Cause::NoFolder),
-        Just(Cause::NoInputFile),
-        Just(Cause::BadArguments),
-        Just(Cause::NoProcess),
-        Just(Cause::NoWorker),
-        Just(Cause::FileSystemSilent),
-    ]
+    prop::sample::select(examples::every::<Cause>())
 }
 
 fn detail() -> impl Strategy<Value = Arc<Detail>> {
@@ -249,7 +268,7 @@ fn finished() -> impl Strategy<Value = Finished> {
 
 fn counts() -> impl Strategy<Value = Counts> {
     (number(), number(), number(), number(), number(), number(), number(), number()).prop_map(
-        |(total, waiting, ready, dispatched, done, failed, cancelled, remade)| Counts {
+        |(total, waiting, ready, dispatched, done, failed, cancelled, recomputed)| Counts {
             total,
             waiting,
             ready,
@@ -257,7 +276,7 @@ fn counts() -> impl Strategy<Value = Counts> {
             done,
             failed,
             cancelled,
-            remade,
+            recomputed,
         },
     )
 }
@@ -346,17 +365,16 @@ fn delivery() -> impl Strategy<Value = Delivery> {
 }
 
 fn submission_error() -> impl Strategy<Value = SubmissionError> {
-    // The texts are those that a check gives; others do not travel.
-    let parts = vec!["rows", "classed tasks", "names", "class run", "list of data objects"];
-    let part = prop::sample::select(parts);
+    let parts = (0u64..18).prop_map(|tag| SubmissionPart::from_bytes(&tag.to_bytes()));
+    let part = parts.prop_map(|part| part.expect("parts have these numbers"));
     prop_oneof![
         Just(SubmissionError::Empty),
         Just(SubmissionError::TooMany),
         part.clone().prop_map(SubmissionError::Malformed),
-        (part, number(), number()).prop_map(|(what, expected, found)| {
+        (part.clone(), number(), number()).prop_map(|(what, expected, found)| {
             SubmissionError::CountMismatch { what, expected, found }
         }),
-        (Just("name of a task"), number(), number()).prop_map(|(what, bytes, bytes_max)| {
+        (part.clone(), number(), number()).prop_map(|(what, bytes, bytes_max)| {
             SubmissionError::TooLong { what, bytes, bytes_max }
         }),
     ]

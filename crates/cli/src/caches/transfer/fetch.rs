@@ -1,11 +1,11 @@
-//! Fetching one object from whoever holds it.
+//! Fetching one object from one of its holders.
 
 use super::{advise, peer};
 use crate::exit::{Exit, say};
 use falkon_core::data::object::{CONTENT_PREFIX, Object};
 use falkon_core::dispatch::Access;
-use falkon_node::object::Landing;
-use falkon_node::peer::{PeerError, Piece, Visitor};
+use falkon_data::object::Landing;
+use falkon_data::peer::{PeerError, Piece, Visitor};
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ const ROUNDS_MAX: u32 = 50;
 const BUSY_MS: u64 = 100;
 
 /// Fetches an object into a file and checks it: its size, and its hash if that
-/// is its version. After one that is lost in the middle the next begins anew:
-/// what came was not proved yet.
+/// is its version. After a holder that is lost in the middle the next transfer
+/// begins at zero: the received bytes were not checked yet.
 pub(super) async fn fetch(
     visitor: &Visitor,
     access: &[Access],
@@ -66,9 +66,8 @@ pub(super) async fn fetch(
 }
 
 fn check(object: &Object, file: &File, arrived: u64, name: &str) -> Result<(), Exit> {
-    let wrong = |reason: String| {
-        Exit::failure(format!("what an executor gave as {name} is wrong: {reason}"))
-    };
+    let wrong =
+        |reason: String| Exit::failure(format!("an executor sent wrong data for {name}: {reason}"));
     if let Some(size) = object.size
         && size != arrived
     {

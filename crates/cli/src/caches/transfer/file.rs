@@ -2,29 +2,29 @@
 //! all, or, once all of it is here, standard output, a device or a pipe.
 
 use crate::exit::Exit;
-use crate::place::{self, Place};
+use crate::named_file::{self, NamedFile};
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Names that are tried before there is one that nobody uses.
+/// Names that are tried before an unused one is found.
 const NAMES_MAX: u32 = 1000;
 
 /// A file that is being made.
 #[derive(Debug)]
 pub(super) struct Target {
     file: Arc<File>,
-    /// Its name while it is not whole; nothing if it has none.
+    /// The name while the file is not whole; nothing if it has none.
     partial: Option<PathBuf>,
     /// Where it goes; nothing for standard output.
-    place: Option<Place>,
+    place: Option<NamedFile>,
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            // It is in nobody's way.
+            // The partial file does no harm.
             let _ = fs::remove_file(partial);
         }
     }
@@ -39,11 +39,11 @@ impl Target {
         let cannot = |path: &Path, error| {
             Exit::usage(format!("cannot write to {}: {error}", path.display()))
         };
-        let found = path.map(|path| place::place(path).map_err(|error| cannot(path, error)));
+        let found = path.map(|path| named_file::resolve(path).map_err(|error| cannot(path, error)));
         let place = found.transpose()?;
         let renamed = match &place {
-            Some(Place::Renamed(path)) => Some(path.as_path()),
-            Some(Place::Written(_)) | None => None,
+            Some(NamedFile::Renamed(path)) => Some(path.as_path()),
+            Some(NamedFile::Written(_)) | None => None,
         };
         let folder = match renamed {
             Some(path) => path.parent().map_or_else(PathBuf::new, Path::to_owned),
@@ -60,7 +60,7 @@ impl Target {
                         place: place.clone(),
                     };
                     if renamed.is_none() {
-                        // Nobody needs its name, and nothing is left of it.
+                        // The name is not needed any more.
                         target.unlink();
                     }
                     return Ok(target);
@@ -77,7 +77,7 @@ impl Target {
 
     fn unlink(&mut self) {
         if let Some(partial) = self.partial.take() {
-            // It goes with the temporary directory otherwise.
+            // The file goes with the temporary directory otherwise.
             let _ = fs::remove_file(partial);
         }
     }
@@ -87,17 +87,17 @@ impl Target {
         &self.file
     }
 
-    /// All of it is there, and is right.
+    /// Completes the file once it is whole and checked.
     pub(super) fn finish(mut self) -> Result<Exit, Exit> {
         let path = match self.place.take() {
             None => return self.copy_to("standard output", &mut io::stdout().lock()),
-            Some(Place::Written(path)) => {
+            Some(NamedFile::Written(path)) => {
                 let shown = path.display().to_string();
-                let mut out = place::open(&path)
+                let mut out = named_file::open(&path)
                     .map_err(|error| Exit::usage(format!("cannot write to {shown}: {error}")))?;
                 return self.copy_to(&shown, &mut out);
             }
-            Some(Place::Renamed(path)) => path,
+            Some(NamedFile::Renamed(path)) => path,
         };
         let Some(partial) = self.partial.take() else { return Ok(Exit::Success) };
         match fs::rename(&partial, &path) {

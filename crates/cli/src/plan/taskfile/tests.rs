@@ -1,5 +1,6 @@
 use super::super::{Plan, PlanArgs, Surroundings};
 use super::*;
+use crate::plan::options::{Count, Cpus};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -86,8 +87,8 @@ fn options_are_defaults() {
         args.options.cwd = Some("given-{#}".into());
         args.options.env = vec!["X=given".into(), "Y=1".into()];
         args.options.output = vec!["out-{#}".into()];
-        args.options.cpus = Some(2000);
-        args.options.retries = Some(5);
+        args.options.class.cpus = Some(Cpus(2000));
+        args.options.class.retries = Some(Count(5));
         args.options.shell = true;
     })
     .unwrap();
@@ -178,7 +179,7 @@ fn graphs_are_checked_before_anything_runs() {
 {"id":"b","command":"x","inputs":["f"]}
 {"id":"c","command":"x","after":["a"],"outputs":["./f"]}"#;
     let found = plan(text).unwrap_err().to_string();
-    assert_eq!(found, "tasks wait for each other in a circle: a → b → c → a");
+    assert_eq!(found, "tasks wait for each other in a cycle: a → b → c → a");
     let found = plan("{\"command\":\"x\",\"after\":[\"nobody\"]}").unwrap_err().to_string();
     assert_eq!(found, "task `#1` waits for `nobody`, but no task has that id");
     let both = "{\"command\":\"x\",\"outputs\":[\"o\"]}\n".repeat(2);

@@ -59,8 +59,8 @@ fn what_was_recorded_gives_way_to_options() {
     assert!(class.estimate_micros.abs_diff(1_337_000) < 1_337_000 / 16);
     assert_eq!(recorded.class(2).unwrap().priority, 2);
     let asked = plan(&file, |args| {
-        args.options.cpus = Some(500);
-        args.options.priority = Some(9);
+        args.options.class.cpus = Some(Cpus(500));
+        args.options.class.priority = Some(Priority(9));
         args.options.cwd = Some("/data".into());
     });
     let asked = asked.unwrap();

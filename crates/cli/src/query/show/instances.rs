@@ -115,7 +115,7 @@ pub(super) fn json(instance: &InstanceStatus) -> Value {
         "done": counts.done,
         "failed": counts.failed,
         "cancelled": counts.cancelled,
-        "remade": counts.remade,
+        "recomputed": counts.recomputed,
         "queued_bytes": instance.queued_bytes,
         "results_bytes": instance.held_bytes,
         "results_stored_bytes": instance.stored_bytes,

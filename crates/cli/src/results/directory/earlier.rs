@@ -1,5 +1,5 @@
-//! What an earlier run has left in a results directory: which tasks of a plan
-//! it has done, and whose lines are still somebody's.
+//! The remains of an earlier run in a results directory: the tasks of a plan
+//! that it has done, and the lines that are still of some task.
 
 use super::ledger::{all_there, state_of};
 use super::{BUFFER_BYTES_MAX, DirectoryError, RESULTS, SUPERSEDED, hex, sync_folder};
@@ -16,7 +16,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::ops::Range;
 use std::path::Path;
 
-/// Results that are being written anew.
+/// Results that are being rewritten.
 const PART: &str = ".falkon-results.part";
 
 /// The fields of a line that count.
@@ -99,7 +99,7 @@ pub(super) struct Matched {
 }
 
 impl Earlier {
-    /// Reads the results at `path`; the streams have so many bytes.
+    /// Reads the results at `path`, whose streams have the lengths `streams`.
     pub(super) fn read(path: &Path, streams: [u64; 2]) -> Result<Earlier, DirectoryError> {
         let mut found = Earlier { entries: Vec::new(), lines: 0, bytes: 0, ends: [0; 2] };
         let mut at = 0;
@@ -115,7 +115,7 @@ impl Earlier {
                 found.ends[which] = found.ends[which].max(end);
             }
             let bits = |text: &Option<Cow<'_, str>>| text.as_deref().and_then(read_hex);
-            // Without a digest nobody knows what it was.
+            // Without a digest the task is unknown.
             if let Some(digest) = bits(&fields.digest) {
                 found.entries.push(Entry {
                     digest,
@@ -236,8 +236,8 @@ impl Earlier {
     }
 
     /// Brings the results in `folder` up to date with `plan`: lines of its
-    /// tasks get the indices and names that those have now, and all others go
-    /// to another file, so that nothing is lost and nobody has two.
+    /// tasks get their present indices and names, and all others go to another
+    /// file, so that nothing is lost and no task has two.
     pub(super) fn rewrite(
         &self,
         folder: &Path,
@@ -296,7 +296,7 @@ impl Earlier {
         }
         for index in stale.difference(&fresh) {
             for name in super::STREAMS {
-                // What nobody's line speaks of is nobody's file.
+                // A file that no line names is useless.
                 let _ = std::fs::remove_file(super::task_file(folder, *index, name));
             }
         }

@@ -22,7 +22,7 @@ const BATCHES_WAITING_MAX: usize = 64;
 /// How much earlier than it is a file's time of change may be, in microseconds:
 /// kernels note the time of their last tick.
 const TICK_MICROS: u64 = 10_000;
-/// What ends a line.
+/// The end of a line.
 const LINE_END: &[u8] = b"}\n";
 
 /// Lines that have not been written.
@@ -129,7 +129,7 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // Why it failed has been told, or nobody asks.
+        // The reason of the failure has been reported, or is not wanted.
         let _ = self.close();
     }
 }
@@ -187,19 +187,20 @@ fn with_states(batch: &Batch) -> std::borrow::Cow<'_, [u8]> {
     lines.into()
 }
 
-/// What files are like: 128 bits of their sizes and times, and of which are not
-/// there.
+/// The state of files: 128 bits of their sizes and times, and of which are
+/// missing.
 pub(super) fn state_of(files: &[PathBuf]) -> [u8; 16] {
     state(files.iter().map(|path| path.metadata().ok()))
 }
 
-/// As [`state_of`]; `None` if one has changed after `started`, so that nobody
-/// knows what a task that began then has read.
+/// The [state](state_of) of files; `None` if one has changed after `started`,
+/// so that it is unknown what a task that began then has read.
 fn unchanged_since(files: &TaskFiles, started: Time) -> Option<[u8; 16]> {
     let found: Vec<Option<Metadata>> =
         files.inputs.iter().map(|path| path.metadata().ok()).collect();
     let slack = if files.waits { 0 } else { TICK_MICROS };
-    // Not the time of its contents, which whoever replaces a file can choose.
+    // The time of its contents would not do: a program that replaces a file can
+    // choose it.
     let changed = |found: &Metadata| found.ctime() * 1_000_000 + found.ctime_nsec() / 1000;
     let is_later =
         |found: &Metadata| u64::try_from(changed(found)).unwrap_or(0) + slack > started.0;

@@ -53,7 +53,7 @@ fn a_chain_whose_only_holder_is_killed_is_made_again_to_any_depth() {
     }
     assert_eq!(runs(&site), "abcabcd");
     let instance = access.instance(&id);
-    assert_eq!((&instance["remade"], &instance["done"]), (&3.into(), &4.into()));
+    assert_eq!((&instance["recomputed"], &instance["done"]), (&3.into(), &4.into()));
     end(second);
 }
 
@@ -108,7 +108,7 @@ fn a_cancelled_instance_makes_nothing_again() {
     let second = executor(&site, &dispatcher, "second", &["--resource", "late=1"]);
     let results = access.results(&id);
     assert_eq!((results.len(), &results[3]["status"]), (4, &"cancelled".into()));
-    assert_eq!((runs(&site), &access.instance(&id)["remade"]), ("abc".to_owned(), &0.into()));
+    assert_eq!((runs(&site), &access.instance(&id)["recomputed"]), ("abc".to_owned(), &0.into()));
     end(second);
 }
 
@@ -155,7 +155,7 @@ fn with_replicas_nothing_is_made_again_when_a_holder_is_killed() {
     let third = executor(&site, &dispatcher, "third", &["--resource", "late=1"]);
     let results = access.results(&id);
     assert_eq!((results.len(), &results[3]["stdout"]), (4, &"a\nb\nc\n".into()));
-    assert_eq!((runs(&site), &access.instance(&id)["remade"]), ("abcd".to_owned(), &0.into()));
+    assert_eq!((runs(&site), &access.instance(&id)["recomputed"]), ("abcd".to_owned(), &0.into()));
     end(second);
     end(third);
 }
@@ -173,7 +173,7 @@ fn an_executor_that_leaves_leaves_what_is_read_with_others() {
     let third = executor(&site, &dispatcher, "third", &["--resource", "late=1"]);
     let results = access.results(&id);
     assert_eq!((results.len(), &results[3]["stdout"]), (4, &"a\nb\nc\n".into()));
-    assert_eq!((runs(&site), &access.instance(&id)["remade"]), ("abcd".to_owned(), &0.into()));
+    assert_eq!((runs(&site), &access.instance(&id)["recomputed"]), ("abcd".to_owned(), &0.into()));
     end(second);
     end(third);
 }

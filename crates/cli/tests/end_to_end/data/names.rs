@@ -6,7 +6,7 @@ use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::dispatch::{AccessError, InstanceOptions, Purpose};
 use falkon_core::task::{Rows, Submission, TaskClass, TaskId};
-use falkon_node::object::object_id;
+use falkon_net::ids::object_id;
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Template};

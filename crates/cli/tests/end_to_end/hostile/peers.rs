@@ -3,9 +3,9 @@
 use super::mangler::Ledger;
 use crate::fixture::Random;
 use falkon_core::data::object::ObjectId;
-use falkon_node::object::Landing;
-use falkon_node::peer::{Fetcher, Peer, Piece};
-use falkon_node::secure::{Level, Secret};
+use falkon_data::object::Landing;
+use falkon_data::peer::{Fetcher, Peer, Piece};
+use falkon_net::secure::{Level, Secret};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;

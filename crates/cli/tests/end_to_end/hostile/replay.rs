@@ -3,7 +3,7 @@
 use super::mangler::Ledger;
 use super::value::Value;
 use crate::fixture::Random;
-use falkon_node::secure::{AccessFile, Role, Session, connect};
+use falkon_net::secure::{AccessFile, Role, Session, connect};
 use falkon_wire::message::PROTOCOL_VERSION;
 use std::path::Path;
 use std::sync::Arc;

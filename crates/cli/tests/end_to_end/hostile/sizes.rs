@@ -16,8 +16,8 @@ use falkon_core::result::{Captured, Detail, Outcome, Report, Tries};
 use falkon_core::task::{
     After, InstanceId, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId, Time,
 };
-use falkon_node::object::object_id;
-use falkon_node::secure::{AccessFile, Role, Session, connect};
+use falkon_net::ids::object_id;
+use falkon_net::secure::{AccessFile, Role, Session, connect};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{CommandTemplate, Piece, Template};

@@ -3,7 +3,7 @@
 
 use crate::fixture::Site;
 use falkon_core::task::InstanceId;
-use falkon_node::secure::{AccessFile, Role, Session, connect};
+use falkon_net::secure::{AccessFile, Role, Session, connect};
 use falkon_trials::trial;
 use falkon_wire::codec::Wire;
 use falkon_wire::message::{FromClient, PROTOCOL_VERSION};

@@ -145,7 +145,7 @@ fn nodes_of_slurm_come_and_go_with_the_tasks() {
 
     // A queue that is removed leaves nothing behind.
     access.run("provision", &["remove", "q"]).exits(0);
-    dispatcher.service().wait_for("is removed, and nothing of it is left");
+    dispatcher.service().wait_for("is removed, with all of its allocations");
     slurm.wait_for_no_jobs();
     access.run("stop", &[]).exits(0);
     dispatcher.running.take().unwrap().finish().exits(0);
@@ -243,7 +243,7 @@ fn a_partition_of_a_few_nodes_is_enough() {
     let listed = provisioned(&access);
     assert_eq!(listed["queues"][0]["nodes_there"], 3, "{listed}");
     access.run("provision", &["remove", "slurm"]).exits(0);
-    dispatcher.service().wait_for("is removed, and nothing of it is left");
+    dispatcher.service().wait_for("is removed, with all of its allocations");
     slurm.wait_for_no_jobs();
 
     // Where nobody says how many nodes there are, what Slurm says of the job

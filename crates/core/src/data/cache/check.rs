@@ -16,7 +16,8 @@ impl Cache {
         for (object, slot) in &self.slots {
             let tier = usize::from(slot.tier.0);
             ensure!(tier < bytes.len(), "object {object} is in no directory");
-            bytes[tier][slot.class() as usize] += slot.size;
+            bytes[tier][slot.class() as usize] += slot.bytes();
+            ensure!(slot.held || slot.unpacked == 0, "object {object} is unpacked and not here");
             if slot.class() == Class::Evictable {
                 evictable[tier].insert(*object);
             }

@@ -1,28 +1,12 @@
 //! What a cache takes and gives: options, entries, refusals.
 
+use super::Eviction;
 use crate::data::object::ObjectId;
 use std::fmt;
 
 /// A directory of the cache, numbered from 0, fastest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TierId(pub u8);
-
-/// Which unpinned object goes first when room is needed (data-diffusion §3.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Eviction {
-    /// Any, each as likely as any other.
-    Random,
-    /// The one that came first.
-    Fifo,
-    /// The one not used for longest.
-    #[default]
-    Lru,
-    /// The one used least often; of several, the one not used for longest.
-    Lfu,
-    /// The one that the fewest waiting tasks read; of several, the one not
-    /// used for longest.
-    QueueAware,
-}
 
 /// How a cache is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,14 +20,15 @@ pub struct CacheOptions {
     pub seed: u64,
 }
 
-/// An object that was put out of the cache: its file is to be deleted.
+/// An object that was put out of the cache: its file is to be deleted, and its
+/// unpacked form if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Evicted {
     /// The object.
     pub object: ObjectId,
     /// In which directory it was.
     pub tier: TierId,
-    /// Its bytes.
+    /// Its bytes, with those of its unpacked form.
     pub size: u64,
 }
 
@@ -54,6 +39,8 @@ pub struct Entry {
     pub tier: TierId,
     /// Its bytes, or those reserved for it.
     pub size: u64,
+    /// Bytes of its unpacked form, or those reserved for that; 0 if it has none.
+    pub unpacked: u64,
     /// It is there; else there is room reserved for it.
     pub is_held: bool,
     /// How many hold it in its place.
@@ -72,6 +59,8 @@ pub struct Recorded {
     pub tier: TierId,
     /// Its bytes.
     pub size: u64,
+    /// Bytes of its unpacked form; 0 if it has none.
+    pub unpacked: u64,
     /// Where it stands in the order in which objects came.
     pub came: u64,
     /// Where it stands in the order of last uses.

@@ -1,13 +1,30 @@
 //! Eviction policies: which unpinned object goes next. One trait, one table.
 
-use super::{Eviction, Facts};
+use super::Facts;
 use crate::data::object::ObjectId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+/// Which unpinned object goes first when room is needed (data-diffusion §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Eviction {
+    /// Any, each as likely as any other.
+    Random,
+    /// The one that came first.
+    Fifo,
+    /// The one not used for longest.
+    #[default]
+    Lru,
+    /// The one used least often; of several, the one not used for longest.
+    Lfu,
+    /// The one that the fewest waiting tasks read; of several, the one not
+    /// used for longest.
+    QueueAware,
+}
+
 /// The objects of one directory that may be evicted. An object's facts do not
 /// change while it is in: it is taken out and put in again.
-pub(super) trait Order: fmt::Debug + Send + Sync {
+pub(super) trait EvictionOrder: fmt::Debug + Send + Sync {
     /// An object may be evicted from now on.
     fn insert(&mut self, object: ObjectId, facts: &Facts);
     /// An object may not be evicted any more, or is.
@@ -60,7 +77,7 @@ impl fmt::Display for Eviction {
 }
 
 /// An empty order of this policy.
-pub(super) fn order(eviction: Eviction, seed: u64) -> Box<dyn Order> {
+pub(super) fn order(eviction: Eviction, seed: u64) -> Box<dyn EvictionOrder> {
     match POLICIES.iter().find(|(of, _, _)| *of == eviction).and_then(|(_, _, rank)| *rank) {
         Some(rank) => Box::new(Ranked { rank, set: BTreeSet::new() }),
         None => Box::new(Shuffled::new(seed)),
@@ -74,7 +91,7 @@ struct Ranked {
     set: BTreeSet<((u64, u64), ObjectId)>,
 }
 
-impl Order for Ranked {
+impl EvictionOrder for Ranked {
     fn insert(&mut self, object: ObjectId, facts: &Facts) {
         self.set.insert(((self.rank)(facts), object));
     }
@@ -119,7 +136,7 @@ impl Shuffled {
     }
 }
 
-impl Order for Shuffled {
+impl EvictionOrder for Shuffled {
     fn insert(&mut self, object: ObjectId, _: &Facts) {
         self.places.insert(object, self.list.len());
         self.list.push(object);

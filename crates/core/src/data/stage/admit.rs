@@ -1,11 +1,12 @@
 //! Tasks: their arrival, their room, their readiness, their end.
 
 use super::fetch::add;
-use super::{Action, Input, Item, Stage, StageError, Staged, State, Task, Timer, Wanted};
+use super::{
+    Action, Input, Item, Requester, Stage, StageError, Staged, State, Task, Timer, Wanted,
+};
 use crate::data::cache::RefusedError;
 use crate::data::limits::{ADMIT_PASSES_MAX, ADMIT_SEARCH_TASKS_MAX, ROOM_WAIT_MICROS};
 use crate::data::object::{Object, ObjectId, Sources};
-use crate::execute::TaskKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,19 +16,25 @@ const QUICK_INPUTS_MAX: usize = 16;
 
 impl Stage {
     /// [`Event::Want`].
-    pub(super) fn want(&mut self, key: TaskKey, inputs: Vec<Input>) {
+    pub(super) fn want(&mut self, key: Requester, inputs: Vec<Input>) {
         self.forget(key);
         let rank = (true, self.next_ticket);
         self.next_ticket += 1;
         let mut wanted = Vec::with_capacity(inputs.len());
         let mut unresolved = BTreeMap::new();
-        for Input { object, sources } in inputs {
+        for Input { object, sources, is_unpacked } in inputs {
             if object.is_unversioned() && sources.store {
                 unresolved.insert(object.id, Arc::clone(&object));
             }
             self.use_item(key, &object, &sources);
             let wanted_id = object.id;
-            wanted.push(Wanted { wanted: wanted_id, object, pinned: false, charged: false });
+            wanted.push(Wanted {
+                wanted: wanted_id,
+                object,
+                is_unpacked,
+                pinned: false,
+                charged: false,
+            });
         }
         let task = Task {
             rank,
@@ -50,7 +57,7 @@ impl Stage {
     }
 
     /// [`Event::Needed`].
-    pub(super) fn needed(&mut self, key: TaskKey) {
+    pub(super) fn needed(&mut self, key: Requester) {
         let Some(task) = self.tasks.get_mut(&key).filter(|task| task.rank.0) else { return };
         let old = task.rank;
         task.rank.0 = false;
@@ -67,7 +74,7 @@ impl Stage {
     }
 
     /// [`Event::Started`].
-    pub(super) fn started(&mut self, key: TaskKey) {
+    pub(super) fn started(&mut self, key: Requester) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
         if task.state == State::Ready {
             task.state = State::Started;
@@ -76,7 +83,7 @@ impl Stage {
     }
 
     /// [`Event::Ended`], at whatever stage.
-    pub(super) fn forget(&mut self, key: TaskKey) {
+    pub(super) fn forget(&mut self, key: Requester) {
         if !self.tasks.contains_key(&key) {
             return;
         }
@@ -91,13 +98,13 @@ impl Stage {
         self.dirty = true;
     }
 
-    pub(super) fn fail(&mut self, key: TaskKey, error: StageError) {
+    pub(super) fn fail(&mut self, key: Requester, error: StageError) {
         self.forget(key);
-        self.actions.push_back(Action::Failed { task: key, error });
+        self.actions.push_back(Action::Failed { requester: key, error });
     }
 
     /// A task wants an object.
-    pub(super) fn use_item(&mut self, key: TaskKey, object: &Arc<Object>, sources: &Sources) {
+    pub(super) fn use_item(&mut self, key: Requester, object: &Arc<Object>, sources: &Sources) {
         let item = self.items.entry(object.id).or_insert_with(|| Item::new(Arc::clone(object)));
         item.users.insert(key);
         if item.size.is_none() && object.size.is_some() && item.making.is_none() {
@@ -109,7 +116,7 @@ impl Stage {
     }
 
     /// A task wants an object no more.
-    pub(super) fn leave_item(&mut self, key: TaskKey, object: ObjectId) {
+    pub(super) fn leave_item(&mut self, key: Requester, object: ObjectId) {
         let Some(item) = self.items.get_mut(&object) else { return };
         item.users.remove(&key);
         self.drop_item(object);
@@ -121,6 +128,9 @@ impl Stage {
         let item = self.items.get(&object);
         if item.is_some_and(|item| item.users.is_empty() && item.making.is_none()) {
             self.items.remove(&object);
+            if self.cache.entry(object).is_none() {
+                self.trees.gone(object, false);
+            }
             if !self.cache.holds(object) {
                 self.fleeting.remove(&object);
             }
@@ -129,7 +139,7 @@ impl Stage {
 
     /// A task waits for room from now on; or has failed, if it can never have
     /// it.
-    pub(super) fn enqueue(&mut self, key: TaskKey) {
+    pub(super) fn enqueue(&mut self, key: Requester) {
         let Some(task) = self.tasks.get(&key) else { return };
         let rooms: Vec<u64> = self.rooms(task).into_values().collect();
         if let Err(error) = self.cache.would_fit(&rooms) {
@@ -144,14 +154,29 @@ impl Stage {
         }
     }
 
-    /// A task's objects and the room that each needs.
+    /// A task's objects and the room that each needs, with that of its unpacked
+    /// form as far as that has been counted.
     fn rooms(&self, task: &Task) -> BTreeMap<ObjectId, u64> {
-        let ids = task.inputs.iter().map(|input| input.object.id);
-        let room = |id| match self.cache.entry(id).filter(|entry| entry.is_held) {
-            Some(held) => held.size,
-            None => self.items.get(&id).map_or(0, Item::room),
-        };
-        ids.map(|id| (id, room(id))).collect()
+        let mut rooms = BTreeMap::new();
+        for input in &task.inputs {
+            let id = input.object.id;
+            let (packed, unpacked) = match self.cache.entry(id).filter(|entry| entry.is_held) {
+                Some(held) => (held.size, held.unpacked),
+                None => (self.items.get(&id).map_or(0, Item::room), 0),
+            };
+            let needed = if input.is_unpacked { self.trees.bytes(id) } else { 0 };
+            let room: &mut u64 = rooms.entry(id).or_default();
+            *room = (*room).max(packed.saturating_add(unpacked.max(needed)));
+        }
+        rooms
+    }
+
+    /// The archives here that a task wants unpacked, and the room that takes.
+    fn unpacked_rooms(&self, task: &Task) -> Vec<(ObjectId, u64)> {
+        let unpacked = task.inputs.iter().filter(|input| input.is_unpacked);
+        let ids = unpacked.map(|input| input.object.id);
+        let here = ids.filter(|id| self.cache.holds(*id) && !self.trees.is_made(*id));
+        here.map(|id| (id, self.trees.bytes(id))).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// Admits whom it can.
@@ -159,7 +184,7 @@ impl Stage {
         if !self.admit_outputs() {
             return;
         }
-        let mut refused: Vec<TaskKey> = Vec::new();
+        let mut refused: Vec<Requester> = Vec::new();
         // One that a slot waits for has been refused; one has been passed as
         // often as may be.
         let (mut needed, mut blocked) = (false, false);
@@ -193,7 +218,7 @@ impl Stage {
     }
 
     /// It was let in when less was known of its sizes.
-    fn refuse_large(&mut self, key: TaskKey) {
+    fn refuse_large(&mut self, key: Requester) {
         let Some(task) = self.tasks.get(&key) else { return };
         let rooms: Vec<u64> = self.rooms(task).into_values().collect();
         if let Err(error) = self.cache.would_fit(&rooms) {
@@ -203,18 +228,19 @@ impl Stage {
 
     /// Pins what is here of a task's inputs and reserves room for the rest;
     /// takes the room of tasks that no slot waits for, if one waits for this.
-    fn try_admit(&mut self, key: TaskKey) -> Result<(), RefusedError> {
+    fn try_admit(&mut self, key: Requester) -> Result<(), RefusedError> {
         let Some(task) = self.tasks.get(&key) else { return Ok(()) };
         let rank = task.rank;
         self.would_be_refused(task)?;
         let rooms = self.rooms(task);
+        let unpacked = self.unpacked_rooms(task);
         let sizes: Vec<u64> = rooms.values().copied().collect();
         self.cache.would_fit(&sizes)?;
         let present: Vec<ObjectId> =
             rooms.keys().copied().filter(|object| self.cache.pin(*object)).collect();
         let wanted: Vec<(ObjectId, u64)> = rooms.into_iter().collect();
         let result = loop {
-            let refused = match self.cache.reserve_all(&wanted) {
+            let refused = match self.cache.reserve_with_unpacked(&wanted, &unpacked) {
                 Ok(evicted) => break Ok(evicted),
                 Err(refused) => refused,
             };
@@ -231,7 +257,7 @@ impl Stage {
         }
         let result = match result {
             Err(refused) if self.is_standing_still() => {
-                self.make_way(&present, &wanted).map_err(|_| refused)
+                self.make_way(&present, &wanted, &unpacked).map_err(|_| refused)
             }
             result => result,
         };
@@ -260,10 +286,16 @@ impl Stage {
             {
                 continue;
             }
-            match self.cache.entry(id) {
-                None => needed = needed.saturating_add(self.items.get(&id).map_or(0, Item::room)),
+            let entry = self.cache.entry(id);
+            if input.is_unpacked && entry.is_none_or(|entry| entry.unpacked == 0) {
+                add(&mut needed, self.trees.bytes(id));
+            }
+            match entry {
+                None => add(&mut needed, self.items.get(&id).map_or(0, Item::room)),
                 // Its own inputs are not evicted for it.
-                Some(at) if at.is_held && at.pins == 0 && !at.only_here => add(&mut own, at.size),
+                Some(at) if at.is_held && at.pins == 0 && !at.only_here => {
+                    add(&mut own, at.size.saturating_add(at.unpacked));
+                }
                 Some(_) => {}
             }
         }
@@ -277,22 +309,30 @@ impl Stage {
         &mut self,
         present: &[ObjectId],
         wanted: &[(ObjectId, u64)],
+        unpacked: &[(ObjectId, u64)],
     ) -> Result<Vec<crate::data::cache::Evicted>, RefusedError> {
         let movable = |object: &&ObjectId| {
             self.cache.entry(**object).is_some_and(|entry| entry.is_held && !entry.only_here)
         };
         let movable: Vec<ObjectId> = present.iter().filter(movable).copied().collect();
-        if movable.is_empty() {
+        if movable.is_empty() || !self.cache.has_several_tiers() {
             return Err(RefusedError::Unknown(wanted.first().map_or(ObjectId(0), |first| first.0)));
         }
         let gone: Vec<_> = movable.iter().filter_map(|object| self.cache.remove(*object)).collect();
-        let reserved = self.cache.reserve_all(wanted);
+        let staying: Vec<ObjectId> =
+            present.iter().copied().filter(|object| self.cache.pin(*object)).collect();
+        let unpacked: Vec<(ObjectId, u64)> =
+            unpacked.iter().copied().filter(|(object, _)| staying.contains(object)).collect();
+        let reserved = self.cache.reserve_with_unpacked(wanted, &unpacked);
+        for object in staying {
+            self.cache.unpin(object);
+        }
         self.evicted(gone);
         reserved
     }
 
     /// A task has its room.
-    fn let_in(&mut self, key: TaskKey, evicted: Vec<crate::data::cache::Evicted>) {
+    fn let_in(&mut self, key: Requester, evicted: Vec<crate::data::cache::Evicted>) {
         self.evicted(evicted);
         let Some(task) = self.tasks.get_mut(&key) else { return };
         task.state = State::Staging;
@@ -300,9 +340,11 @@ impl Stage {
         let rank = task.rank;
         let mut missing = BTreeSet::new();
         for input in &mut task.inputs {
-            input.pinned = self.cache.pin(input.object.id);
-            if !self.cache.holds(input.object.id) {
-                missing.insert(input.object.id);
+            let object = input.object.id;
+            input.pinned = self.cache.pin(object);
+            let is_unpacked = input.is_unpacked && !self.trees.is_ready(object);
+            if is_unpacked || !self.cache.holds(object) {
+                missing.insert(object);
             }
         }
         task.missing = missing.len();
@@ -311,15 +353,23 @@ impl Stage {
             self.ahead.insert(rank, key);
         }
         self.admitted += 1;
-        for object in missing {
+        let (here, coming): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|object| self.cache.holds(*object));
+        for object in coming {
             self.weigh(object);
             self.begin(object, rank);
+        }
+        // Last, as a task may end here: its archive may be none.
+        for object in here {
+            if self.tasks.get(&key).is_some_and(|task| task.state == State::Staging) {
+                self.make_tree(object);
+            }
         }
         self.ready_if_complete(key);
     }
 
     /// One more of a task's objects is here.
-    pub(super) fn has_one_more(&mut self, key: TaskKey) {
+    pub(super) fn has_one_more(&mut self, key: Requester) {
         if let Some(task) = self.tasks.get_mut(&key) {
             task.missing = task.missing.saturating_sub(1);
         }
@@ -327,7 +377,7 @@ impl Stage {
     }
 
     /// Says that a task is ready, if it is.
-    fn ready_if_complete(&mut self, key: TaskKey) {
+    fn ready_if_complete(&mut self, key: Requester) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
         if task.state != State::Staging || task.missing > 0 {
             return;
@@ -345,13 +395,14 @@ impl Stage {
             }
             self.cache.touch(input.object.id);
             let object = Arc::clone(&input.object);
-            staged.push(Staged { wanted: input.wanted, object, tier: entry.tier });
+            let (wanted, is_unpacked) = (input.wanted, input.is_unpacked);
+            staged.push(Staged { wanted, object, tier: entry.tier, is_unpacked });
         }
-        self.actions.push_back(Action::Ready { task: key, inputs: staged, usage });
+        self.actions.push_back(Action::Ready { requester: key, inputs: staged, usage });
     }
 
     /// Takes a task out of wherever it stands, with all that it holds.
-    pub(super) fn withdraw(&mut self, key: TaskKey) {
+    pub(super) fn withdraw(&mut self, key: Requester) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
         let state = std::mem::replace(&mut task.state, State::Resolving);
         self.waiting.remove(&task.rank);
@@ -373,7 +424,7 @@ impl Stage {
     }
 
     /// An admitted task waits for room again, where it stood.
-    pub(super) fn put_back(&mut self, key: TaskKey) {
+    pub(super) fn put_back(&mut self, key: Requester) {
         let Some(state) = self.tasks.get(&key).map(|task| task.state) else { return };
         if !matches!(state, State::Staging | State::Ready) {
             return;
@@ -410,6 +461,7 @@ impl Stage {
             && self.serves.is_empty()
             && self.adopting.is_empty()
             && self.partials.is_empty()
+            && self.trees.is_idle()
     }
 
     /// Arms or disarms the timeout after which the first that waits for room
@@ -443,9 +495,9 @@ impl Stage {
     }
 
     /// Tasks of these states that want an object.
-    pub(super) fn users(&self, object: ObjectId, states: &[State]) -> Vec<TaskKey> {
+    pub(super) fn users(&self, object: ObjectId, states: &[State]) -> Vec<Requester> {
         let users = self.items.get(&object).into_iter().flat_map(|item| item.users.iter());
-        let mut users: Vec<(super::Rank, TaskKey)> = users
+        let mut users: Vec<(super::Rank, Requester)> = users
             .filter_map(|key| Some((key, self.tasks.get(key)?)))
             .filter(|(_, task)| states.contains(&task.state))
             .map(|(key, task)| (task.rank, *key))

@@ -53,7 +53,7 @@ impl Stage {
             );
             for input in &task.inputs {
                 let object = input.object.id;
-                let here = self.cache.holds(object);
+                let here = self.is_complete(object, input.is_unpacked);
                 let users = self.items.get(&object).map(|item| &item.users);
                 ensure!(users.is_some_and(|users| users.contains(key)), "{key:?}: no {object}");
                 match task.state {
@@ -64,8 +64,11 @@ impl Stage {
                 }
             }
             if task.state == State::Staging {
-                let ids = task.inputs.iter().map(|input| input.object.id);
-                let missing: BTreeSet<_> = ids.filter(|id| !self.cache.holds(*id)).collect();
+                let lacks = task
+                    .inputs
+                    .iter()
+                    .filter(|input| !self.is_complete(input.object.id, input.is_unpacked));
+                let missing: BTreeSet<_> = lacks.map(|input| input.object.id).collect();
                 ensure!(!missing.is_empty(), "{key:?} has all its inputs and is not ready");
                 ensure!(missing.len() == task.missing, "{key:?} misses {}", task.missing);
             }
@@ -90,6 +93,9 @@ impl Stage {
                 *pins.entry(*object).or_default() += 1;
             }
         }
+        for object in self.trees.working() {
+            *pins.entry(object).or_default() += 1;
+        }
         let adopted = self.adopting.values().map(|keeping| keeping.object.id);
         ensure!(adopted.clone().all(|id| self.adopted.contains(&id)), "an output is not known");
         ensure!(adopted.count() == self.adopted.len(), "outputs are miscounted");
@@ -101,6 +107,8 @@ impl Stage {
             let adopted = self.adopted.contains(&object);
             ensure!(!(making.is_some() && adopted), "{object} is made twice");
             let coming = making.is_some() || adopted;
+            let has_tree = self.trees.is_made(object);
+            ensure!(has_tree == (entry.unpacked > 0), "{object}: unpacked {}", entry.unpacked);
             ensure!(entry.is_held != coming, "{object}: held {}, coming {coming}", entry.is_held);
         }
         ensure!(pins.is_empty(), "something is pinned and not there");

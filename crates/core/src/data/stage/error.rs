@@ -1,6 +1,6 @@
 //! Why inputs cannot be staged, or outputs not be held.
 
-use super::event::{FetchError, WriteError};
+use super::event::{FetchError, UnpackError, WriteError};
 use crate::data::cache::RefusedError;
 use crate::data::object::{ObjectId, Source};
 use std::sync::Arc;
@@ -38,6 +38,14 @@ pub enum StageError {
         url: Arc<str>,
         /// Why.
         error: WriteError,
+    },
+    /// The archive is not unpacked.
+    #[error("{url} could not be unpacked: {error}")]
+    Unpack {
+        /// The URL of the archive.
+        url: Arc<str>,
+        /// Why.
+        error: UnpackError,
     },
     /// The size of an output was not given.
     #[error("{url} is to be kept but has no size")]

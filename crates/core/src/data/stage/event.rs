@@ -3,8 +3,7 @@
 use crate::data::cache::{CacheOptions, Evicted, TierId};
 use crate::data::limits::{FETCHES_MAX, SERVES_MAX, SOURCE_FETCHES_MAX};
 use crate::data::object::{Object, ObjectId, Source, Sources};
-use crate::execute::TaskKey;
-use crate::task::ExecutorId;
+use crate::task::{ExecutorId, TaskKey};
 use std::sync::Arc;
 
 /// How a stage is set up.
@@ -45,6 +44,10 @@ pub struct PartialId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FetchId(pub u64);
 
+/// One archive being counted or unpacked. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnpackId(pub u64);
+
 /// One object being served to one peer; the shell numbers them and uses none
 /// again while it is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +60,20 @@ pub struct Input {
     pub object: Arc<Object>,
     /// Where it may be.
     pub sources: Sources,
+    /// It is an archive, and the task finds it unpacked.
+    pub is_unpacked: bool,
+}
+
+/// Who has a stage fetch or keep objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Requester {
+    /// A task: its inputs are fetched and its outputs kept.
+    Task(TaskKey),
+    /// A prefetch, ahead of all tasks that read the object. The executor
+    /// numbers prefetches.
+    Prefetch(u64),
+    /// A visitor, who puts an object here by hand. The shell numbers visits.
+    Visit(u64),
 }
 
 /// What happens to a stage.
@@ -68,15 +85,15 @@ pub enum Event {
     /// waits for a slot: it may lose them again to one that does not wait
     /// ([`Action::Unready`]). A task that is here already is replaced.
     Want {
-        /// The task.
-        task: TaskKey,
+        /// For whom.
+        requester: Requester,
         /// What it reads.
         inputs: Vec<Input>,
     },
     /// A slot waits for this task: it goes before those that nothing waits
     /// for, and may take their room. From then on only [`Event::Ended`] takes
     /// what it has got, so it must be started when it is ready.
-    Needed(TaskKey),
+    Needed(Requester),
     /// Better hints for tasks that are here; the sources are added to those
     /// known, and a peer that had answered that it has not got the object is
     /// believed again.
@@ -90,16 +107,16 @@ pub enum Event {
     Gone(Vec<ExecutorId>),
     /// A task for which there was [`Action::Ready`] has been started; what it
     /// reads stays where it is until [`Event::Ended`].
-    Started(TaskKey),
+    Started(Requester),
     /// A task has ended, was cancelled or taken back: it wants nothing more.
     /// At any time; there is no answer.
-    Ended(TaskKey),
+    Ended(Requester),
     /// An output of a task is to be held here. The shell has it as a file,
     /// outside the cache. The answer is [`Action::Kept`] or
     /// [`Action::NotKept`], after [`Event::Ended`] of the task or before.
     Keep {
         /// Whose it is.
-        task: TaskKey,
+        requester: Requester,
         /// What it is to be known as; its size must be known.
         object: Arc<Object>,
         /// It is nowhere else: it is not evicted until [`Event::Release`].
@@ -171,6 +188,13 @@ pub enum Event {
         /// is fetched for this use alone and told to nobody.
         now: Result<Arc<Object>, FetchError>,
     },
+    /// The answer to [`Action::Measure`] or [`Action::Unpack`].
+    Unpacked {
+        /// To which.
+        unpack: UnpackId,
+        /// How many bytes its unpacked form takes, or why it has none.
+        result: Result<u64, UnpackError>,
+    },
     /// A peer asks for an object. The answer is [`Action::Serve`] or
     /// [`Action::Refuse`], at once.
     Ask {
@@ -231,6 +255,23 @@ pub enum WriteError {
     Failed(String),
 }
 
+/// Why an archive was not unpacked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnpackError {
+    /// The directory's file system is full.
+    #[error("the disk is full")]
+    Full,
+    /// The archive's file is not there, or not what it was.
+    #[error("it is gone from the cache")]
+    Lost,
+    /// The archive cannot be unpacked here, and trying again is of no use.
+    #[error("{0}")]
+    Refused(String),
+    /// The directory failed otherwise; what the system said.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// An input in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
@@ -240,6 +281,8 @@ pub struct Staged {
     pub object: Arc<Object>,
     /// In which directory it is.
     pub tier: TierId,
+    /// The task finds it unpacked.
+    pub is_unpacked: bool,
 }
 
 /// Objects and bytes.
@@ -299,8 +342,8 @@ pub enum Action {
     /// All inputs of a task are in their places and stay there until
     /// [`Event::Ended`] or [`Action::Unready`].
     Ready {
-        /// The task.
-        task: TaskKey,
+        /// For whom.
+        requester: Requester,
         /// Its inputs, in the order in which it named them.
         inputs: Vec<Staged>,
         /// Where they came from.
@@ -308,15 +351,15 @@ pub enum Action {
     },
     /// A task that was ready, and has not been started, is ready no more: it
     /// must not be started until it is again.
-    Unready(TaskKey),
+    Unready(Requester),
     /// Inputs of a task cannot be staged; it is forgotten.
     Failed {
-        /// The task.
-        task: TaskKey,
+        /// For whom.
+        requester: Requester,
         /// Why.
         error: super::StageError,
     },
-    /// Delete the file of an object.
+    /// Delete the file of an object, and its unpacked form.
     Delete(Evicted),
     /// Fetch part of an object into a file, and answer with
     /// [`Event::Fetched`] or [`Event::FetchFailed`]; a source that says
@@ -367,25 +410,46 @@ pub enum Action {
         /// Into which directory.
         tier: TierId,
         /// Whose it is.
-        task: TaskKey,
+        requester: Requester,
         /// What it is.
         object: Arc<Object>,
     },
     /// An output is held.
     Kept {
-        /// The task.
-        task: TaskKey,
+        /// For whom.
+        requester: Requester,
         /// The object.
         object: ObjectId,
     },
     /// An output is not held; its file is where it was.
     NotKept {
-        /// The task.
-        task: TaskKey,
+        /// For whom.
+        requester: Requester,
         /// The object.
         object: ObjectId,
         /// Why.
         error: super::StageError,
+    },
+    /// Count what an archive that is held takes when it is unpacked. The answer is
+    /// [`Event::Unpacked`]; one that takes more than `bytes_max` is refused.
+    Measure {
+        /// What to answer with.
+        unpack: UnpackId,
+        /// Which archive.
+        object: Arc<Object>,
+        /// As much as any directory of the cache takes, less the archive.
+        bytes_max: u64,
+    },
+    /// Unpack an archive that is held, beside it, so that its unpacked form is
+    /// there after a crash wholly or not at all. It must not take more than
+    /// `bytes`. The answer is [`Event::Unpacked`].
+    Unpack {
+        /// What to answer with.
+        unpack: UnpackId,
+        /// Which archive.
+        object: Arc<Object>,
+        /// Room for its unpacked form.
+        bytes: u64,
     },
     /// Ask the store what an object without a version is now. The answer is
     /// [`Event::Resolved`].

@@ -3,7 +3,7 @@
 use super::event::{FetchError, FetchId, PartialId, WriteError};
 use super::fetch::{Transfer, add};
 use super::source::Standing;
-use super::{Action, Stage, StageError, State};
+use super::{Action, Requester, Stage, StageError, State};
 use crate::data::cache::TierId;
 use crate::data::limits::{DISK_FULL_TRIES_MAX, REDIRECTS_MAX};
 use crate::data::object::{Object, ObjectId, Source, Sources};
@@ -179,12 +179,7 @@ impl Stage {
     }
 
     /// A task gets another object instead of one, if it still wants that.
-    pub(super) fn replace_input(
-        &mut self,
-        key: crate::execute::TaskKey,
-        old: ObjectId,
-        new: &Arc<Object>,
-    ) {
+    pub(super) fn replace_input(&mut self, key: Requester, old: ObjectId, new: &Arc<Object>) {
         let Some(task) = self.tasks.get_mut(&key) else { return };
         let mut wanted = task.inputs.iter_mut().filter(|input| input.object.id == old).peekable();
         if wanted.peek().is_none() {
@@ -291,8 +286,15 @@ impl Stage {
         // none.
         let idle = self.cache.entry(object).is_some_and(|entry| entry.pins == 0);
         self.dirty |= idle || !self.outputs.is_empty();
+        let mut is_to_be_unpacked = false;
         for task in self.users(object, &[State::Staging]) {
-            self.has_one_more(task);
+            match self.is_complete(object, self.wants_unpacked(task, object)) {
+                true => self.has_one_more(task),
+                false => is_to_be_unpacked = true,
+            }
+        }
+        if is_to_be_unpacked {
+            self.make_tree(object);
         }
         self.sweep(object);
     }

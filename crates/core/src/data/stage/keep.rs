@@ -1,16 +1,15 @@
 //! Outputs that are kept, objects that are served, dropped, or lost.
 
 use super::event::{Action, PartialId, Refusal, ServeId, WriteError};
-use super::{Stage, StageError, State};
+use super::{Requester, Stage, StageError, State};
 use crate::data::cache::RefusedError;
 use crate::data::object::{Object, ObjectId};
-use crate::execute::TaskKey;
 use std::sync::Arc;
 
 /// An output that is to be held.
 #[derive(Debug)]
 pub(super) struct Keeping {
-    task: TaskKey,
+    requester: Requester,
     pub(super) object: Arc<Object>,
     size: u64,
     only_here: bool,
@@ -18,20 +17,20 @@ pub(super) struct Keeping {
 
 impl Stage {
     /// [`super::Event::Keep`].
-    pub(super) fn keep(&mut self, task: TaskKey, object: Arc<Object>, only_here: bool) {
+    pub(super) fn keep(&mut self, requester: Requester, object: Arc<Object>, only_here: bool) {
         let Some(size) = object.size else {
             let error = StageError::NoSize { url: Arc::clone(&object.url) };
-            self.actions.push_back(Action::NotKept { task, object: object.id, error });
+            self.actions.push_back(Action::NotKept { requester, object: object.id, error });
             return;
         };
-        self.outputs.push_back(Keeping { task, object, size, only_here });
+        self.outputs.push_back(Keeping { requester, object, size, only_here });
         self.dirty = true;
     }
 
     /// Takes outputs in, in their order. Returns whether none waits any more.
     pub(super) fn admit_outputs(&mut self) -> bool {
         while let Some(keeping) = self.outputs.pop_front() {
-            let (task, object, size) = (keeping.task, keeping.object.id, keeping.size);
+            let (requester, object, size) = (keeping.requester, keeping.object.id, keeping.size);
             if self.cache.holds(object) {
                 if keeping.only_here {
                     self.cache.keep(object, true);
@@ -40,7 +39,7 @@ impl Stage {
                 // Whoever made it anew was told that it was nowhere.
                 self.told.remove(&object);
                 self.untold.insert(object);
-                self.actions.push_back(Action::Kept { task, object });
+                self.actions.push_back(Action::Kept { requester, object });
                 continue;
             }
             if self.adopted.contains(&object) {
@@ -61,7 +60,7 @@ impl Stage {
                     let partial = PartialId(self.next_partial);
                     self.next_partial += 1;
                     let object = Arc::clone(&keeping.object);
-                    self.actions.push_back(Action::Adopt { partial, tier, task, object });
+                    self.actions.push_back(Action::Adopt { partial, tier, requester, object });
                     self.adopted.insert(keeping.object.id);
                     self.adopting.insert(partial, keeping);
                 }
@@ -71,7 +70,7 @@ impl Stage {
                 }
                 Err(error) => {
                     let error = StageError::Room(error);
-                    self.actions.push_back(Action::NotKept { task, object, error });
+                    self.actions.push_back(Action::NotKept { requester, object, error });
                 }
             }
         }
@@ -104,7 +103,7 @@ impl Stage {
     /// [`super::Event::Adopted`].
     pub(super) fn adopted(&mut self, partial: PartialId, result: Result<(), WriteError>) {
         let Some(keeping) = self.adopting.remove(&partial) else { return };
-        let Keeping { task, object, size, only_here } = keeping;
+        let Keeping { requester, object, size, only_here } = keeping;
         self.adopted.remove(&object.id);
         let tier = self.cache.entry(object.id).map(|entry| entry.tier);
         self.dirty = true;
@@ -112,7 +111,7 @@ impl Stage {
             Ok(()) => match self.cache.commit(object.id, size, only_here) {
                 Ok(evicted) => {
                     self.evicted(evicted);
-                    self.actions.push_back(Action::Kept { task, object: object.id });
+                    self.actions.push_back(Action::Kept { requester, object: object.id });
                     return self.here(object.id);
                 }
                 Err(refused) => StageError::Room(refused),
@@ -127,7 +126,7 @@ impl Stage {
         if let (StageError::Write { error: WriteError::Full, .. }, Some(tier)) = (&error, tier) {
             self.full(tier);
         }
-        self.actions.push_back(Action::NotKept { task, object: object.id, error });
+        self.actions.push_back(Action::NotKept { requester, object: object.id, error });
     }
 
     /// An object is to go when nobody uses it.
@@ -182,6 +181,9 @@ impl Stage {
 
     /// [`super::Event::Lost`].
     pub(super) fn lost(&mut self, object: ObjectId) {
+        if self.trees.is_ready(object) && self.is_tree_in_use(object) {
+            return self.doom(object);
+        }
         let Some(gone) = self.cache.remove(object) else { return };
         self.evicted(vec![gone]);
         for (_, pinned) in self.serves.values_mut().filter(|(of, _)| *of == object) {

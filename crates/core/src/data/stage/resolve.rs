@@ -2,12 +2,11 @@
 
 use super::event::{Action, FetchError};
 use super::fetch::doubled;
-use super::{Stage, StageError, State, Timer};
+use super::{Requester, Stage, StageError, State, Timer};
 use crate::data::limits::{
     UNREACHABLE_PAUSE_MICROS, UNREACHABLE_PAUSE_MICROS_MAX, UNREACHABLE_PAUSES_MAX,
 };
 use crate::data::object::{Object, ObjectId, Source};
-use crate::execute::TaskKey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,15 +15,15 @@ use std::sync::Arc;
 pub(super) struct Resolving {
     object: Arc<Object>,
     /// Who gets the answer.
-    asked: BTreeSet<TaskKey>,
+    asked: BTreeSet<Requester>,
     /// Who came after it was asked for: the answer may be older than they are.
-    next: BTreeSet<TaskKey>,
+    next: BTreeSet<Requester>,
     in_flight: bool,
     pauses: u32,
 }
 
 impl Resolving {
-    pub(super) fn forget(&mut self, key: TaskKey) {
+    pub(super) fn forget(&mut self, key: Requester) {
         self.asked.remove(&key);
         self.next.remove(&key);
     }
@@ -32,7 +31,7 @@ impl Resolving {
 
 impl Stage {
     /// A task needs to know what an object is.
-    pub(super) fn ask_what_it_is(&mut self, key: TaskKey, object: &Arc<Object>) {
+    pub(super) fn ask_what_it_is(&mut self, key: Requester, object: &Arc<Object>) {
         let id = object.id;
         let known = self.resolving.contains_key(&id);
         let resolving = self.resolving.entry(id).or_insert_with(|| Resolving {

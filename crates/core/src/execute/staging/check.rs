@@ -1,6 +1,7 @@
 //! What must hold of the data of an executor's tasks.
 
 use super::{Executor, Progress};
+use crate::data::stage::Requester;
 use crate::dispatch::CheckError;
 use crate::dispatch::check::ensure;
 use crate::execute::TaskKey;
@@ -42,9 +43,13 @@ impl Executor {
             ensure!(finishing.open > 0, "task {} is through and not reported", key.task);
             ensure!(!running.contains(key), "task {} has ended and runs", key.task);
         }
-        for key in data.stage.tasks() {
-            let known = data.tasks.contains_key(&key) || data.ahead.contains_key(&key);
-            ensure!(known, "task {} is staged and not known", key.task);
+        for requester in data.stage.requesters() {
+            let known = match requester {
+                Requester::Task(key) => data.tasks.contains_key(&key),
+                Requester::Prefetch(number) => data.prefetches.contains_key(&number),
+                Requester::Visit(_) => false,
+            };
+            ensure!(known, "{requester:?} is staged and not known");
         }
         let running = |key: &TaskKey| running.contains(key);
         ensure!(data.written.keys().all(running), "what a task wrote outlives it");

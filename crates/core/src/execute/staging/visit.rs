@@ -2,23 +2,20 @@
 
 use super::{Data, Executor};
 use crate::data::object::{Object, ObjectId};
-use crate::data::stage::{self, CacheState, Changes, StageError};
+use crate::data::stage::{self, CacheState, Changes, Requester, StageError};
 use crate::encoded::object_bytes_max;
-use crate::execute::{Action, TaskKey};
+use crate::execute::Action;
 use crate::limits::{CACHE_STATE_MICROS, UPDATE_NAMED_BYTES_MAX, URL_BYTES_MAX, VERSION_BYTES_MAX};
-use crate::task::{InstanceId, TaskId, Time};
+use crate::task::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// The instance of what visitors put into the cache: none has this number.
-const VISITS: InstanceId = InstanceId(u64::MAX - 1);
 
 /// What somebody wants who is no executor. The shell numbers visits, and uses
 /// no number again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visit {
     /// To put an object here, of the size that it says. If there is room,
-    /// [`stage::Action::Adopt`] is to bring it in: [`visit_of`] says for whom.
+    /// [`stage::Action::Adopt`] is to bring it in: for [`Requester::Visit`].
     Put(Arc<Object>),
     /// To have an object dropped.
     Drop(ObjectId),
@@ -39,12 +36,6 @@ pub enum VisitEnd {
     Refused(String),
 }
 
-/// The visit that an output is for; `None` if it is a task's.
-#[must_use]
-pub fn visit_of(task: TaskKey) -> Option<u64> {
-    (task.instance == VISITS).then_some(task.task.0)
-}
-
 /// What visitors have to do with a cache.
 #[derive(Debug, Default)]
 pub(super) struct Visits {
@@ -55,7 +46,7 @@ pub(super) struct Visits {
     /// What the dispatcher is to be told the names of.
     to_name: VecDeque<Arc<Object>>,
     /// How the cache stood when that was last told.
-    told: Option<(Time, CacheState)>,
+    reported: Option<(Time, CacheState)>,
 }
 
 impl Visits {
@@ -84,7 +75,7 @@ impl Visits {
         }
     }
 
-    /// How the cache stands, if it is to be told: along with other news, or
+    /// How the cache stands, if it is to be reported: along with other news, or
     /// after a while.
     pub(super) fn state(
         &mut self,
@@ -92,10 +83,11 @@ impl Visits {
         state: CacheState,
         with_news: bool,
     ) -> Option<CacheState> {
-        let is_due =
-            self.told.is_none_or(|(at, told)| told != state && now.since(at) >= CACHE_STATE_MICROS);
+        let is_due = self
+            .reported
+            .is_none_or(|(at, told)| told != state && now.since(at) >= CACHE_STATE_MICROS);
         (is_due || with_news).then(|| {
-            self.told = Some((now, state));
+            self.reported = Some((now, state));
             state
         })
     }
@@ -132,7 +124,7 @@ impl Executor {
     }
 
     /// What was put here is held, or is not.
-    pub(super) fn put_settled(&mut self, visit: u64, failure: Option<&StageError>) {
+    pub(super) fn finish_put(&mut self, visit: u64, failure: Option<&StageError>) {
         let Some(data) = &mut self.data else { return };
         let Some(object) = data.visits.open.remove(&visit) else { return };
         let end = match failure {
@@ -165,8 +157,8 @@ impl Data {
             return Some(VisitEnd::Refused(error.to_string()));
         }
         self.visits.open.insert(visit, object.clone());
-        let task = TaskKey { instance: VISITS, task: TaskId(visit) };
-        self.stage.handle(now, stage::Event::Keep { task, object, only_here: true });
+        let requester = Requester::Visit(visit);
+        self.stage.handle(now, stage::Event::Keep { requester, object, only_here: true });
         None
     }
 

@@ -70,7 +70,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 ],
             },
         ),
-        ("remade", Remade { instance, task: TaskId(17), times: 2 }),
+        ("recomputed", Recomputed { instance, task: TaskId(17), times: 2 }),
         (
             "restored",
             Restored {

@@ -1,19 +1,25 @@
 //! One example of every refusal.
 
 use super::{INSTANCE, placed};
-use falkon_core::dispatch::diffusion::{PolicyError, PolicyName};
+use falkon_core::dispatch::diffusion::{PolicyError, PolicyName, PolicyOption};
 use falkon_core::dispatch::{AccessError, RequestError};
-use falkon_core::task::{SubmissionError, TaskId};
+use falkon_core::task::{SubmissionError, SubmissionPart, TaskId};
 use falkon_wire::message::Refusal;
 
 pub(super) fn all() -> Vec<(&'static str, Refusal)> {
     let submission = |error| Refusal::Request(RequestError::Submission(error));
     let policy = |error| Refusal::Request(RequestError::Policy(error));
-    let ignored =
-        PolicyError::NotWith { option: "replication_max", policy: PolicyName::MaxCacheHit };
-    let mismatch = SubmissionError::CountMismatch { what: "names", expected: 5, found: 4 };
-    let too_long =
-        SubmissionError::TooLong { what: "URL of a data object", bytes: 20_000, bytes_max: 16_384 };
+    let ignored = PolicyError::NotWith {
+        option: PolicyOption::ReplicationMax,
+        policy: PolicyName::MaxCacheHit,
+    };
+    let mismatch =
+        SubmissionError::CountMismatch { what: SubmissionPart::Names, expected: 5, found: 4 };
+    let too_long = SubmissionError::TooLong {
+        what: SubmissionPart::ObjectUrl,
+        bytes: 20_000,
+        bytes_max: 16_384,
+    };
     let too_many_instances = RequestError::TooManyInstances { instances: 65_536 };
     let (directory, free_bytes, wanted_bytes) = ("/falkon".into(), 1 << 20, 48 << 20);
     let no_room = RequestError::NoRoom { directory, free_bytes, wanted_bytes };
@@ -24,7 +30,7 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("gap", Refusal::Request(RequestError::Gap { expected: TaskId(10), found: TaskId(12) })),
         ("empty", submission(SubmissionError::Empty)),
         ("mismatch", submission(mismatch)),
-        ("malformed", submission(SubmissionError::Malformed("class run"))),
+        ("malformed", submission(SubmissionError::Malformed(SubmissionPart::ClassRun))),
         ("too_many", submission(SubmissionError::TooMany)),
         ("too_long", submission(too_long)),
         ("long_name", Refusal::Request(RequestError::LongName { bytes: 300 })),

@@ -6,7 +6,9 @@ use falkon_core::data::declared::{
 };
 use falkon_core::data::object::{Object, ObjectId, Sources};
 use falkon_core::data::stage::{CacheState, Changes, Count, Usage};
-use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
+use falkon_core::dispatch::diffusion::{
+    POLICIES, PolicyError, PolicyName, PolicyOption, PolicyOptions,
+};
 use falkon_core::dispatch::{
     Access, AccessError, FoundObject, HolderStatus, ObjectStatus, Purpose,
 };
@@ -171,8 +173,11 @@ pub(super) fn policy() -> impl Strategy<Value = PolicyOptions> {
 }
 
 pub(super) fn policy_error() -> impl Strategy<Value = PolicyError> {
-    // The options' names are those that a check gives; others do not travel.
-    let options = vec!["window", "utilization_threshold", "replication_max"];
+    let options = vec![
+        PolicyOption::Window,
+        PolicyOption::UtilizationThreshold,
+        PolicyOption::ReplicationMax,
+    ];
     prop_oneof![
         text().prop_map(PolicyError::Unknown),
         small().prop_map(|milli| PolicyError::Threshold { milli }),

@@ -44,7 +44,7 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             Record::ExecutorSeen { executor, incarnation, name }
         }),
         number().prop_map(|incarnation| Record::ExecutorGone { incarnation }),
-        (instance(), task(), small()).prop_map(|(instance, task, times)| Record::Remade {
+        (instance(), task(), small()).prop_map(|(instance, task, times)| Record::Recomputed {
             instance,
             task,
             times

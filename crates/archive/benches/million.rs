@@ -1,0 +1,170 @@
+//! An archive of a million members of 1 KiB: written, listed, and one member
+//! read by who has opened nothing before, beside the bytes alone and beside
+//! Python's zipfile: `cargo bench -p falkon-archive --bench million`.
+//!
+//! Members come from memory, so that the archive is measured and not the reading
+//! of a million files. `FALKON_MEMBERS` is another number of members.
+//! `FALKON_BENCH_DIR` is where files are, else the temporary directory.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+use falkon_archive::{Archive, Scratch, Source, WriteOptions, Writer, check};
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const MEMBER_BYTES: usize = 1 << 10;
+const ROUNDS: usize = 3;
+/// Members that are read at random.
+const READS: u64 = 101;
+
+const PYTHON: &str = "
+import sys, time, zipfile
+start = time.perf_counter()
+archive = zipfile.ZipFile(sys.argv[1])
+archive.read(sys.argv[2])
+print(time.perf_counter() - start)
+";
+
+fn main() {
+    let members: u64 =
+        std::env::var("FALKON_MEMBERS").map_or(1_000_000, |text| text.parse().unwrap());
+    let site = match std::env::var_os("FALKON_BENCH_DIR") {
+        Some(place) => tempfile::tempdir_in(place).unwrap(),
+        None => tempfile::tempdir().unwrap(),
+    };
+    let path = site.path().join("members.zip");
+    println!("{members} members of {MEMBER_BYTES} bytes, {ROUNDS} rounds, medians");
+    for (what, of) in [("noise, which is stored", noise as fn(u64) -> Vec<u8>), ("text", text)] {
+        let (mut writing, mut floor) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let _ = std::fs::remove_file(&path);
+            writing.push(timed(|| write(&path, members, of)));
+            let bytes = std::fs::metadata(&path).unwrap().len();
+            floor.push(timed(|| bare(&site.path().join("bare"), bytes)));
+        }
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        println!("\n{what}: {} MB", bytes / 1_000_000);
+        let (writing, floor) = (median(&mut writing), median(&mut floor));
+        line("written and synced", writing);
+        line("the same bytes alone, written and synced", floor);
+        println!("  ratio {:.2}", writing.as_secs_f64() / floor.as_secs_f64());
+        read(&path, members);
+    }
+}
+
+fn read(path: &Path, members: u64) {
+    let mut listing: Vec<Duration> =
+        (0..ROUNDS).map(|_| timed(|| assert_eq!(listed(path), members))).collect();
+    line("listed", median(&mut listing));
+    let mut state = 1;
+    let mut firsts: Vec<Duration> = (0..READS)
+        .map(|_| {
+            let name = name(next(&mut state) % members);
+            timed(|| {
+                let archive = Archive::open(path).unwrap();
+                let (part, member) = archive.find(&name).unwrap();
+                let mut data = Vec::new();
+                let mut take = |bytes: &[u8]| {
+                    data.extend_from_slice(bytes);
+                    Ok(())
+                };
+                Scratch::default().read(part, &member, &mut take).unwrap();
+                assert_eq!(data.len(), MEMBER_BYTES);
+            })
+        })
+        .collect();
+    line("opened, and a random member read", median(&mut firsts));
+    line("  the slowest of 101", firsts[firsts.len() - 1]);
+    let threads = WriteOptions::default().threads;
+    line("checked", timed(|| assert_eq!(check(path, threads, &|_| ()).unwrap().faults, 0)));
+    let wanted = String::from_utf8(name(members / 2)).unwrap();
+    let python = Command::new("python3").args(["-c", PYTHON]).arg(path).arg(&wanted).output();
+    match python.ok().filter(|python| python.status.success()) {
+        Some(python) => {
+            let seconds: f64 = String::from_utf8(python.stdout).unwrap().trim().parse().unwrap();
+            line("Python's zipfile: opened, and a member read", Duration::from_secs_f64(seconds));
+        }
+        None => println!("  Python's zipfile is not there"),
+    }
+}
+
+fn write(path: &Path, members: u64, of: fn(u64) -> Vec<u8>) {
+    let mut writer = Writer::create(path, WriteOptions::default()).unwrap();
+    for at in 0..members {
+        let source = Source::Bytes { data: of(at), modified: 1_700_000_000, permissions: 0o644 };
+        writer.add(name(at), source).unwrap();
+    }
+    assert_eq!(writer.finish().unwrap().len(), 1);
+}
+
+/// As many bytes, in pieces as the writer has them.
+fn bare(path: &Path, bytes: u64) {
+    let piece = noise(7).repeat(1024);
+    let mut file = std::fs::File::create(path).unwrap();
+    for _ in 0..bytes / piece.len() as u64 {
+        file.write_all(&piece).unwrap();
+    }
+    file.sync_all().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+fn listed(path: &Path) -> u64 {
+    let archive = Archive::open(path).unwrap();
+    let names = archive.members().map(|found| found.unwrap().1.name.len());
+    names.filter(|bytes| *bytes > 0).count() as u64
+}
+
+fn name(at: u64) -> Vec<u8> {
+    format!("{at}/energy.dat").into_bytes()
+}
+
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 20
+}
+
+fn noise(at: u64) -> Vec<u8> {
+    let mut state = at;
+    let mut data = Vec::with_capacity(MEMBER_BYTES);
+    while data.len() < MEMBER_BYTES {
+        data.extend_from_slice(&next(&mut state).to_le_bytes()[..5]);
+    }
+    data.truncate(MEMBER_BYTES);
+    data
+}
+
+/// What a docking program prints.
+fn text(at: u64) -> Vec<u8> {
+    let mut state = at;
+    let mut text = String::with_capacity(MEMBER_BYTES + 80);
+    while text.len() < MEMBER_BYTES {
+        let mut value = || (next(&mut state) % 20_000) as f64 / 1000.0 - 10.0;
+        text += &format!(
+            "ATOM  C  LIG {:8.3} {:8.3} {:8.3}  {:6.3}\n",
+            value(),
+            value(),
+            value(),
+            value()
+        );
+    }
+    text.truncate(MEMBER_BYTES);
+    text.into_bytes()
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+/// Sorts, and returns the middle.
+fn median(times: &mut [Duration]) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+fn line(what: &str, time: Duration) {
+    println!("  {:>10.3} ms  {what}", time.as_secs_f64() * 1e3);
+}

@@ -1,0 +1,193 @@
+//! Writing members as files below a directory, and never elsewhere: each
+//! component of a path is opened below the one before, and no symbolic link is
+//! followed.
+
+use crate::limits::OPEN_DIRECTORIES_MAX;
+use crate::part::Part;
+use crate::read::{ReadError, Scratch};
+use falkon_core::archive::{Kind, Member, Misplaced, place};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, futimens, mkdirat, openat, unlinkat,
+};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where members are written.
+#[derive(Debug)]
+pub struct Extraction {
+    path: PathBuf,
+    target: Arc<OwnedFd>,
+    /// Directories below it, by the path that leads there.
+    open: HashMap<Vec<u8>, Arc<OwnedFd>>,
+    has_to_replace: bool,
+}
+
+/// Why a member is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LeftOut {
+    /// Its name leads elsewhere, or nowhere.
+    #[error("{0}")]
+    Misplaced(#[from] Misplaced),
+    /// Links are not made: they may lead elsewhere.
+    #[error("it is a symbolic link")]
+    Symlink,
+    /// It has no data that make it what it is.
+    #[error("it is a device, a pipe or a socket")]
+    Special,
+    /// Its name ends with a slash.
+    #[error("its name is a directory's, and it has data")]
+    Directory,
+    /// Something is there.
+    #[error("its file exists (--overwrite replaces it)")]
+    Exists,
+    /// A component of its path is no directory.
+    #[error("its path leads through a file or a symbolic link")]
+    Through,
+}
+
+/// Why a member is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum ExtractError {
+    /// It is not meant to be.
+    #[error("{0}")]
+    LeftOut(#[from] LeftOut),
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The file system refuses.
+    #[error("cannot write below {}: {error}", path.display())]
+    Io {
+        /// The directory that all is written below.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        error: io::Error,
+    },
+}
+
+const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
+const NEW_FILE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+impl Extraction {
+    /// Writes below `target`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If it cannot be made, or is no directory.
+    pub fn into_directory(target: &Path, has_to_replace: bool) -> Result<Extraction, ExtractError> {
+        let of = |error| ExtractError::Io { path: target.to_owned(), error };
+        std::fs::create_dir_all(target).map_err(of)?;
+        let opened = openat(CWD, target, DIRECTORY, Mode::empty());
+        let opened = Arc::new(opened.map_err(|error| of(error.into()))?);
+        let path = target.to_owned();
+        Ok(Extraction { path, target: opened, open: HashMap::new(), has_to_replace })
+    }
+
+    /// The same directory, for another thread.
+    #[must_use]
+    pub fn another(&self) -> Extraction {
+        let (path, target) = (self.path.clone(), Arc::clone(&self.target));
+        Extraction { path, target, open: HashMap::new(), has_to_replace: self.has_to_replace }
+    }
+
+    /// Writes a member. A file is removed again if the data turn out to be
+    /// damaged.
+    ///
+    /// # Errors
+    /// If it is left out, damaged, or the file system refuses.
+    pub fn extract(
+        &mut self,
+        part: &Part,
+        member: &Member,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExtractError> {
+        let components = place(&member.name).map_err(LeftOut::from)?;
+        let kind = member.kind();
+        match kind {
+            Kind::Symlink => return Err(LeftOut::Symlink.into()),
+            Kind::Special => return Err(LeftOut::Special.into()),
+            Kind::Directory if member.size > 0 => return Err(LeftOut::Directory.into()),
+            Kind::Directory => {
+                let made = self.directory(&components).map(drop);
+                return made.map_err(|error| self.refused(error));
+            }
+            Kind::File => {}
+        }
+        let (name, parents) = components.split_last().expect("a place has a component");
+        let parent = self.directory(parents).map_err(|error| self.refused(error))?;
+        let file = self.file(&parent, name, member).map_err(|error| self.refused(error))?;
+        let mut file = File::from(file);
+        let read = scratch.read(part, member, &mut |bytes| file.write_all(bytes));
+        if let Err(error) = read {
+            let _ = unlinkat(&parent, *name, AtFlags::empty());
+            return Err(error.into());
+        }
+        let seconds = i64::try_from(member.modified).unwrap_or_default();
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        // A file system without times has the data all the same.
+        let _ = futimens(&file, &Timestamps { last_access: time, last_modification: time });
+        Ok(())
+    }
+
+    fn file(&self, parent: &OwnedFd, name: &[u8], member: &Member) -> Result<OwnedFd, Errno> {
+        // The owner may write what the owner has written.
+        let mode = Mode::from_raw_mode(member.permissions() | 0o200);
+        match openat(parent, name, NEW_FILE, mode) {
+            Err(Errno::EXIST) if self.has_to_replace => {
+                unlinkat(parent, name, AtFlags::empty())?;
+                openat(parent, name, NEW_FILE, mode)
+            }
+            opened => opened,
+        }
+    }
+
+    fn refused(&self, error: Errno) -> ExtractError {
+        match error {
+            Errno::EXIST | Errno::ISDIR => LeftOut::Exists.into(),
+            Errno::NOTDIR | Errno::LOOP => LeftOut::Through.into(),
+            error => ExtractError::Io { path: self.path.clone(), error: error.into() },
+        }
+    }
+
+    /// The directory that these components lead to, made where it is missing.
+    fn directory(&mut self, components: &[&[u8]]) -> Result<Arc<OwnedFd>, Errno> {
+        let path = components.join(&b'/');
+        if components.is_empty() {
+            return Ok(Arc::clone(&self.target));
+        }
+        if let Some(open) = self.open.get(&path) {
+            return Ok(Arc::clone(open));
+        }
+        let mut at = Arc::clone(&self.target);
+        for component in components {
+            at = Arc::new(below(&at, component)?);
+        }
+        if self.open.len() == OPEN_DIRECTORIES_MAX {
+            self.open.clear();
+        }
+        self.open.insert(path, Arc::clone(&at));
+        Ok(at)
+    }
+}
+
+fn below(at: &impl AsFd, component: &[u8]) -> Result<OwnedFd, Errno> {
+    let open = || openat(at, component, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty());
+    match open() {
+        Err(Errno::NOENT) => {
+            match mkdirat(at, component, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            open()
+        }
+        opened => opened,
+    }
+}

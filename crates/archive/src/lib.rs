@@ -1,0 +1,33 @@
+//! Archives on disk. `falkon_core::archive` knows the bytes; this crate reads
+//! and writes them: sets of files, members by range, deflate by several threads,
+//! files that appear whole or not at all.
+
+mod appear;
+mod check;
+mod each;
+mod extract;
+mod join;
+pub mod limits;
+mod pack;
+mod part;
+mod read;
+mod salvage;
+mod set;
+mod turn;
+mod write;
+
+pub use check::{Checked, check};
+pub use each::each;
+pub use extract::{ExtractError, Extraction, LeftOut};
+pub use join::join;
+pub use part::{Members, Part};
+pub use read::{MemberFault, ReadError, Scratch};
+pub use salvage::{Salvaged, salvage};
+pub use set::{Archive, Newest};
+pub use write::{Source, WriteError, WriteOptions, Writer};
+
+/// The CRC-32 of ZIP files.
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}

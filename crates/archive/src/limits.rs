@@ -1,0 +1,34 @@
+//! Every bound of reading and writing archives, by name, with its unit last.
+
+/// A member that is packed as a whole, and the piece of a larger one that is
+/// packed at a time. Each packing thread has about four of them in memory.
+pub const PIECE_BYTES: usize = 1 << 20;
+/// Members that are packed at a time.
+pub const BATCH_MEMBERS_MAX: usize = 512;
+/// Bytes of a directory that are read at a time.
+pub const DIRECTORY_READ_BYTES: usize = 1 << 20;
+/// Bytes of a member that are read, or inflated, at a time.
+pub const READ_BYTES: usize = 256 << 10;
+/// Bytes that are read beyond a member's header and data, for extra fields that other
+/// tools put into the header.
+pub const HEADER_SLACK_BYTES: usize = 128;
+/// Files of one set that are held open; others are opened when they are read.
+pub const OPEN_FILES_MAX: usize = 128;
+/// Members that a thread takes at a time.
+pub const SHARE_MEMBERS: usize = 64;
+/// Directories that an extraction holds open.
+pub const OPEN_DIRECTORIES_MAX: usize = 64;
+/// Bytes of a file that are read to look for a member's header.
+pub const SCAN_BYTES: usize = 1 << 20;
+/// Bytes that salvage reads in vain, in sizes of the file: headers that were
+/// made up could each have it read to the end.
+pub const SCAN_FILES_MAX: u64 = 8;
+/// Data up to this length are looked through for repetitions before they are
+/// deflated.
+pub const PROBE_BYTES_MAX: usize = 64 << 10;
+/// What deflate gains at least where a table of codes pays.
+pub const CODE_TABLE_BYTES_MIN: usize = 48;
+/// The number of threads, unless told otherwise: this many at most.
+pub const THREADS_MAX: usize = 64;
+/// Room for deflated data beyond nine eighths of the data.
+pub const PACKED_SLACK_BYTES: usize = 1 << 10;

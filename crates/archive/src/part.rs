@@ -1,0 +1,199 @@
+//! One file of a set.
+
+use crate::limits::DIRECTORY_READ_BYTES;
+use crate::read::ReadError;
+use falkon_core::archive::limits::CENTRAL_BYTES_MAX;
+use falkon_core::archive::{FormatError, Layout, Member, Opening, Search, Want, central};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// One file of a set, or any other ZIP file.
+#[derive(Debug)]
+pub struct Part {
+    path: PathBuf,
+    layout: Layout,
+    /// `None` if the set has more files than are held open.
+    file: Option<Arc<File>>,
+}
+
+impl Part {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no archive.
+    pub fn open(path: &Path) -> Result<Part, ReadError> {
+        let of = |error| ReadError::Io { path: path.to_owned(), error };
+        let file = File::open(path).map_err(of)?;
+        let metadata = file.metadata().map_err(of)?;
+        if !metadata.is_file() {
+            return Err(ReadError::NoFile { path: path.to_owned() });
+        }
+        let mut opening = Opening::new(metadata.len());
+        while let Some(want) = opening.want() {
+            let bytes = read(&file, want).map_err(of)?;
+            let give = opening.give(&bytes, crate::crc32);
+            give.map_err(|error| ReadError::Format { path: path.to_owned(), error })?;
+        }
+        let layout = opening.layout().expect("a file that wants no more is open");
+        Ok(Part { path: path.to_owned(), layout, file: Some(Arc::new(file)) })
+    }
+
+    /// A file whose directory is missing or damaged, without it.
+    pub(crate) fn without_directory(path: &Path) -> Result<Part, ReadError> {
+        let of = |error| ReadError::Io { path: path.to_owned(), error };
+        let file = File::open(path).map_err(of)?;
+        let file_bytes = file.metadata().map_err(of)?.len();
+        let layout = Layout {
+            file_bytes,
+            directory: file_bytes,
+            directory_bytes: 0,
+            members: 0,
+            base: 0,
+            lookup: None,
+        };
+        Ok(Part { path: path.to_owned(), layout, file: Some(Arc::new(file)) })
+    }
+
+    /// Closes the file until it is read.
+    pub(crate) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where its parts are.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The file, open.
+    pub(crate) fn file(&self) -> Result<Arc<File>, ReadError> {
+        match &self.file {
+            Some(file) => Ok(Arc::clone(file)),
+            None => File::open(&self.path).map(Arc::new).map_err(|error| self.io(error)),
+        }
+    }
+
+    pub(crate) fn io(&self, error: std::io::Error) -> ReadError {
+        ReadError::Io { path: self.path.clone(), error }
+    }
+
+    fn format(&self, error: FormatError) -> ReadError {
+        ReadError::Format { path: self.path.clone(), error }
+    }
+
+    /// The member with this name that was written last, as the lookup table has
+    /// it. `None`: it has none, or there is no table, or it is damaged.
+    pub(crate) fn look_up(&self, name: &[u8]) -> Result<Option<Member>, ReadError> {
+        let Some(lookup) = self.layout.lookup else { return Ok(None) };
+        let file = self.file()?;
+        let mut search = Search::new(lookup, name);
+        while let Some(want) = search.want() {
+            search.give(&read(&file, want).map_err(|error| self.io(error))?);
+        }
+        for record in search.records().unwrap_or_default() {
+            if let Ok(Some(member)) = self.member_at(&file, record)
+                && member.name == name
+            {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The member whose record is at this offset within the directory.
+    pub(crate) fn member_at(&self, file: &File, at: u64) -> Result<Option<Member>, ReadError> {
+        let Some(rest) = self.layout.directory_bytes.checked_sub(at) else { return Ok(None) };
+        let offset = self.layout.directory + at;
+        for bytes in [512, CENTRAL_BYTES_MAX] {
+            let bytes = rest.min(bytes as u64) as usize;
+            let record = read(file, Want { offset, bytes }).map_err(|error| self.io(error))?;
+            let found = central(&record, offset, self.layout.base);
+            if let Some((member, _)) = found.map_err(|error| self.format(error))? {
+                return Ok(Some(member));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its members, in the order in which they were written.
+    #[must_use]
+    pub fn members(&self) -> Members<'_> {
+        Members { part: self, file: None, at: 0, record: 0, bytes: Vec::new(), has_ended: false }
+    }
+}
+
+fn read(file: &File, want: Want) -> std::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; want.bytes];
+    file.read_exact_at(&mut bytes, want.offset)?;
+    Ok(bytes)
+}
+
+/// The members of a file, from its directory, which is read in pieces.
+#[derive(Debug)]
+pub struct Members<'a> {
+    part: &'a Part,
+    file: Option<Arc<File>>,
+    /// The offset within the directory of the first of `bytes` that is not used.
+    at: u64,
+    /// How many of `bytes` are used.
+    record: usize,
+    bytes: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Members<'_> {
+    fn read(&mut self) -> Result<Option<Member>, ReadError> {
+        let part = self.part;
+        let (layout, all) = (&part.layout, part.layout.directory_bytes);
+        loop {
+            if self.at == all {
+                return Ok(None);
+            }
+            let offset = layout.directory + self.at;
+            let found = central(&self.bytes[self.record..], offset, layout.base);
+            if let Some((member, bytes)) = found.map_err(|error| part.format(error))? {
+                self.record += bytes;
+                self.at += bytes as u64;
+                return Ok(Some(member));
+            }
+            let held = self.bytes.len() - self.record;
+            let next = self.at + held as u64;
+            let more = (all - next).min(DIRECTORY_READ_BYTES as u64) as usize;
+            if more == 0 {
+                let what = "a record of the directory";
+                return Err(part.format(FormatError::CutOff { offset, what }));
+            }
+            let file = match &self.file {
+                Some(file) => Arc::clone(file),
+                None => part.file()?,
+            };
+            self.bytes.drain(..self.record);
+            self.record = 0;
+            self.bytes.resize(held + more, 0);
+            file.read_exact_at(&mut self.bytes[held..], layout.directory + next)
+                .map_err(|error| part.io(error))?;
+            self.file = Some(file);
+        }
+    }
+}
+
+impl Iterator for Members<'_> {
+    type Item = Result<Member, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_ended {
+            return None;
+        }
+        let member = self.read().transpose();
+        self.has_ended = !matches!(member, Some(Ok(_)));
+        member
+    }
+}

@@ -1,0 +1,173 @@
+//! A set of files as one archive.
+
+use crate::limits::OPEN_FILES_MAX;
+use crate::part::Part;
+use crate::read::ReadError;
+use falkon_core::archive::{Member, number_of};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// An archive: all files of its set.
+#[derive(Debug)]
+pub struct Archive {
+    path: PathBuf,
+    /// In the order of their numbers.
+    parts: Vec<Part>,
+}
+
+/// The numbers and paths of the files of a set that exist, in order.
+pub(crate) fn files_of(first: &Path) -> Result<Vec<(u32, PathBuf)>, ReadError> {
+    let of = |error| ReadError::Io { path: first.to_owned(), error };
+    let name = first.file_name().ok_or(ReadError::NoFile { path: first.to_owned() })?;
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory_of(first)).map_err(of)? {
+        let found = entry.map_err(of)?.file_name();
+        if let Some(number) = number_of(name.as_bytes(), found.as_bytes()) {
+            files.push((number, first.with_file_name(found)));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The directory that a path's file is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+impl Archive {
+    /// Opens an archive by the path of its first file.
+    ///
+    /// # Errors
+    /// If it is missing, or a file of it cannot be read or is none.
+    pub fn open(path: &Path) -> Result<Archive, ReadError> {
+        let files = files_of(path)?;
+        if files.is_empty() {
+            return Err(ReadError::Missing { path: path.to_owned() });
+        }
+        let mut parts = Vec::with_capacity(files.len());
+        for (_, path) in files {
+            let mut part = Part::open(&path)?;
+            if parts.len() >= OPEN_FILES_MAX {
+                part.close();
+            }
+            parts.push(part);
+        }
+        Ok(Archive { path: path.to_owned(), parts })
+    }
+
+    /// One file as an archive of its own.
+    pub(crate) fn of_file(part: Part) -> Archive {
+        Archive { path: part.path().to_owned(), parts: vec![part] }
+    }
+
+    /// Splits `ARCHIVE!MEMBER` at the first `!` behind the name of a file that
+    /// exists, else at the first.
+    #[must_use]
+    pub fn split(text: &OsStr) -> (PathBuf, Option<Vec<u8>>) {
+        let bytes = text.as_bytes();
+        let path = |end: usize| PathBuf::from(OsStr::from_bytes(&bytes[..end]));
+        let marks: Vec<usize> = (1..bytes.len()).filter(|at| bytes[*at] == b'!').collect();
+        let is_archive = |end: &&usize| path(**end).is_file();
+        if path(bytes.len()).is_file() {
+            return (path(bytes.len()), None);
+        }
+        match marks.iter().find(is_archive).or(marks.first()) {
+            Some(&at) => (path(at), Some(bytes[at + 1..].to_vec())),
+            None => (path(bytes.len()), None),
+        }
+    }
+
+    /// The path of its first file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its files, in order.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The member with this name that was written last, and the file that it is
+    /// in. No directory is read unless the name is in no lookup table.
+    ///
+    /// # Errors
+    /// If there is none, or a file cannot be read.
+    pub fn find(&self, name: &[u8]) -> Result<(&Part, Member), ReadError> {
+        for part in self.parts.iter().rev() {
+            if let Some(member) = part.look_up(name)? {
+                return Ok((part, member));
+            }
+        }
+        for part in self.parts.iter().rev() {
+            let mut last = None;
+            for member in part.members() {
+                last = Some(member?).filter(|member| member.name == name).or(last);
+            }
+            if let Some(member) = last {
+                return Ok((part, member));
+            }
+        }
+        Err(ReadError::NoMember { path: self.path.clone(), name: name.to_vec() })
+    }
+
+    /// Its members with their files, those written last at the end.
+    pub fn members(&self) -> impl Iterator<Item = Result<(&Part, Member), ReadError>> {
+        self.parts.iter().flat_map(|part| part.members().map(move |one| Ok((part, one?))))
+    }
+}
+
+/// Which of several members with the same name was written last. A name takes
+/// 40 bytes, however long it is: it is known by 128 bits of a hash that nobody
+/// can foresee.
+#[derive(Debug)]
+pub struct Newest {
+    states: [RandomState; 2],
+    /// The file's number in the set and the offset of the header.
+    at: HashMap<u128, (u32, u64)>,
+    doubled: u64,
+}
+
+impl Newest {
+    /// Reads all directories of an archive.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn of(archive: &Archive, is_meant: impl Fn(&Member) -> bool) -> Result<Newest, ReadError> {
+        let states = [RandomState::new(), RandomState::new()];
+        let mut newest = Newest { states, at: HashMap::new(), doubled: 0 };
+        for (number, part) in archive.parts.iter().enumerate() {
+            for member in part.members() {
+                let member = member?;
+                if is_meant(&member) {
+                    let key = newest.key(&member.name);
+                    let before = newest.at.insert(key, (number as u32, member.header));
+                    newest.doubled += u64::from(before.is_some());
+                }
+            }
+        }
+        Ok(newest)
+    }
+
+    fn key(&self, name: &[u8]) -> u128 {
+        let [one, other] = &self.states;
+        u128::from(one.hash_one(name)) << 64 | u128::from(other.hash_one(name))
+    }
+
+    /// Whether no later member has the same name.
+    #[must_use]
+    pub fn is(&self, part: usize, member: &Member) -> bool {
+        self.at.get(&self.key(&member.name)) == Some(&(part as u32, member.header))
+    }
+
+    /// Members that later ones replace.
+    #[must_use]
+    pub fn doubled(&self) -> u64 {
+        self.doubled
+    }
+}

@@ -1,0 +1,187 @@
+//! The command line `falkon`, and what of it the laboratory shares: scenario
+//! files, access files, exit statuses.
+//!
+//! Exit status: 0 everything succeeded, 1 some tasks failed or were cancelled,
+//! 2 the command line or its files are wrong and nothing ran, 3 Falkon itself
+//! failed.
+
+// These macros panic when the stream is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod access;
+mod amount;
+mod archive;
+mod bench;
+mod caches;
+mod campaign;
+mod data;
+mod description;
+mod embedded;
+pub mod exit;
+pub mod machine;
+mod model;
+mod named_file;
+mod objects;
+mod pipe;
+mod plan;
+mod progress;
+mod provision;
+mod query;
+mod results;
+mod run;
+mod scratch;
+mod service;
+pub mod sim;
+mod submit;
+mod workers;
+
+pub use query::print;
+pub use service::start::SecurityLevel;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use exit::Exit;
+use std::process::ExitCode;
+
+/// Runs many short tasks on one machine or many.
+///
+/// `falkon run` needs nothing else: it runs tasks on this machine. To use many
+/// machines, start a dispatcher (`falkon start`), executors on the machines
+/// (`falkon executor`), and submit (`falkon submit`).
+///
+/// Exit status: 0 all tasks succeeded; 1 some failed or were cancelled; 2 the
+/// command line or a file it names is wrong, nothing ran; 3 Falkon itself
+/// failed.
+#[derive(Parser, Debug)]
+#[command(name = "falkon", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Run tasks on this machine, without any service
+    Run(Box<run::RunArgs>),
+    /// Start a dispatcher
+    Start(service::start::StartArgs),
+    /// Start an executor: it runs a dispatcher's tasks on this machine
+    Executor(service::executor::ExecutorArgs),
+    /// Submit tasks to a dispatcher; prints the instance they belong to
+    Submit(Box<submit::SubmitArgs>),
+    /// Wait until an instance's tasks have ended
+    Wait(query::WaitArgs),
+    /// Show a dispatcher's instances and executors
+    Status(query::StatusArgs),
+    /// Show the tasks of an instance
+    Tasks(query::TasksArgs),
+    /// Print an instance's results as they arrive
+    Results(query::ResultsArgs),
+    /// Cancel an instance's tasks
+    Cancel(query::CancelArgs),
+    /// Remove an instance with its tasks and results
+    Destroy(query::DestroyArgs),
+    /// Get executors from batch schedulers, as tasks need them
+    Provision(Box<provision::ProvisionArgs>),
+    /// Stop a dispatcher; it continues when started again with the same directory
+    Stop(query::StopArgs),
+    /// List, put, get and drop data objects in executors' caches
+    Data(caches::DataArgs),
+    /// List, print, copy, check, join and create archives of many small files
+    Archive(archive::ArchiveArgs),
+    /// Relay the protocol for the program that started this one
+    Pipe(pipe::PipeArgs),
+    /// Estimate the time of a workload on a machine (the abstract model)
+    Model(model::ModelArgs),
+    /// Run a scenario on a simulated machine
+    Sim(sim::SimArgs),
+    /// Measure how fast Falkon is on this machine
+    Bench(bench::BenchArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
+    if let Some(exit) = machine::begin() {
+        return exit;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, and success to the user.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Success };
+            // The stream may be closed.
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    let exit = match cli.command {
+        Command::Run(args) => run::run(*args),
+        Command::Start(args) => service::start::start(args),
+        Command::Executor(args) => service::executor::executor(args),
+        Command::Submit(args) => submit::submit(*args),
+        Command::Wait(args) => query::wait(args),
+        Command::Status(args) => query::status(args),
+        Command::Tasks(args) => query::tasks(args),
+        Command::Results(args) => query::results(args),
+        Command::Cancel(args) => query::cancel(args),
+        Command::Destroy(args) => query::destroy(args),
+        Command::Provision(args) => provision::provision(*args),
+        Command::Stop(args) => query::stop(args),
+        Command::Data(args) => caches::data(args),
+        Command::Archive(args) => archive::archive(args),
+        Command::Sim(args) => sim::sim(&args),
+        Command::Pipe(args) => pipe::pipe(args),
+        Command::Model(args) => model::model(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "falkon", &mut script);
+            query::print(&String::from_utf8_lossy(&script)).unwrap_or(Exit::Success)
+        }
+    };
+    service::log::flush();
+    exit.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_under_the_heading_that_is_theirs() {
+        let cli = Cli::command();
+        let heading = |command: &str, option: &str| {
+            let command = cli.find_subcommand(command).unwrap();
+            let found = command.get_arguments().find(|found| found.get_long() == Some(option));
+            found.unwrap().get_help_heading().map(str::to_owned)
+        };
+        for (command, options) in [
+            ("run", &["dry-run", "every-copy"][..]),
+            ("submit", &["access", "name", "instance-access", "dry-run", "wait"]),
+            (
+                "executor",
+                &["capture", "give-up", "walltime", "leave-before", "idle-exit", "name", "slots"],
+            ),
+        ] {
+            for option in options {
+                assert_eq!(heading(command, option), None, "{command} --{option}");
+            }
+        }
+        for (heading_of, options) in [
+            ("Failures", &["keep-going", "fail-fast"][..]),
+            ("This machine", &["jobs", "offer-gpus", "offer"]),
+            ("Functions", &["preload", "worker"]),
+            ("Results", &["out", "json", "capture"]),
+            ("Tasks", &["call", "language", "shell"]),
+        ] {
+            for option in options {
+                assert_eq!(heading("run", option).as_deref(), Some(heading_of), "--{option}");
+            }
+        }
+    }
+}

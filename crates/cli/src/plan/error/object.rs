@@ -1,0 +1,69 @@
+//! Why a declared data object is refused.
+
+use falkon_data::store::UrlError;
+
+/// Why a declared object is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ObjectError {
+    /// The name would be outside the sandbox.
+    #[error(
+        "`{0}` is no name for a data object: give a relative path without `..`, which the task \
+         finds in its own directory"
+    )]
+    Name(String),
+    /// Two objects of a task have one name.
+    #[error("two data objects are called `{0}`")]
+    Doubled(String),
+    /// Nothing stands after the `=`.
+    #[error("the data object `{0}` has no source: write {0}=PATH, {0}=URL or {0}=cache:KEY")]
+    NoSource(String),
+    /// The source is not UTF-8.
+    #[error("the source of the data object `{0}` is not UTF-8: rename the file")]
+    NotUtf8(String),
+    /// `cache:` without a key.
+    #[error("the data object `{0}` needs a key after `cache:`")]
+    NoKey(String),
+    /// The task has a working directory.
+    #[error("a task with data objects runs in a directory of its own: leave out --cwd (cwd)")]
+    WithFolder,
+    /// A builtin that reads nothing.
+    #[error("@noop has no data objects, and other builtins write none: leave them out")]
+    Builtin,
+    /// One object would be a folder that another is in.
+    #[error(
+        "the data object `{file}` is a file, so that `{inner}` cannot be in it: choose another \
+         name"
+    )]
+    Within {
+        /// The file.
+        file: String,
+        /// The object that would be in it.
+        inner: String,
+    },
+    /// The source or target is no place for objects.
+    #[error("the data object `{name}`: {error}")]
+    Place {
+        /// The object's name.
+        name: String,
+        /// Why.
+        #[source]
+        error: UrlError,
+    },
+    /// The target can only be read.
+    #[error(
+        "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \
+         cache:KEY"
+    )]
+    ReadOnly {
+        /// The object's name.
+        name: String,
+        /// Where it was to go.
+        target: String,
+    },
+    /// What is to be unpacked has no name.
+    #[error("`{0}` is to be unpacked, and has no name: write NAME=ARCHIVE")]
+    NoArchive(String),
+    /// `--stage` without files.
+    #[error("--stage brings the files of --each, but there is no --each")]
+    NothingToStage,
+}

@@ -1,0 +1,133 @@
+//! What becomes of tasks that come back from executors: they end, are tried
+//! again, or are queued as they were.
+
+use super::Dispatcher;
+use super::end::unrun;
+use super::fleet::InFlight;
+use super::instance::ReadyRun;
+use super::queues::key_of;
+use crate::result::{Finished, Outcome, Report, Tries};
+use crate::task::{ExecutorId, InstanceId, TaskId, Time};
+
+impl Dispatcher {
+    /// Tasks came back from an executor with an outcome: they end, or are
+    /// tried again.
+    pub(super) fn conclude(
+        &mut self,
+        id: ExecutorId,
+        report: &Report,
+        run: &InFlight,
+        micros: u64,
+    ) {
+        let need = &self.needs[run.need];
+        let instance = &mut self.instances[&report.instance];
+        instance.tasks.give_back(run.first, run.count);
+        let weight = need.weight(run.count);
+        instance.usage -= weight;
+        let took = (run.counted_micros, micros);
+        self.runnable.end(&mut instance.share, weight, took, self.now);
+        if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
+            instance.queues.measure(&key_of(need, run.need), micros, run.count);
+        }
+        if report.outcome == Outcome::NoInput && self.goes_on_without_input(report.instance, run) {
+            return;
+        }
+        let tries = run.counted();
+        let anew = {
+            let need = &self.needs[run.need];
+            self.fleet.is_tried_anew(id, report.outcome, tries, need)
+        };
+        let instance = &self.instances[&report.instance];
+        let Some(batch) = instance.batch_of(TaskId(run.first)) else { return };
+        let (queued, retries) =
+            (batch.queued, batch.submission.classes[run.class as usize].retries);
+        let finished = |first, count, outcome| Finished {
+            first: TaskId(first),
+            count,
+            outcome,
+            executor: Some(id),
+            attempts: tries.attempt(),
+            queued,
+            dispatched: run.dispatched,
+            started: report.started,
+            ended: report.ended,
+            detail: report.detail.clone(),
+        };
+        let again = report.outcome.may_retry() && tries.failures < retries;
+        if instance.tasks.cancelling().is_empty() && !again && !anew {
+            self.end(report.instance, finished(run.first, run.count, report.outcome));
+            return;
+        }
+        let cancelled = instance.tasks.cancelling().within(run.first, run.count);
+        let live = instance.tasks.cancelling().gaps(run.first, run.count);
+        for (first, count) in live {
+            if anew {
+                let tries = Tries { losses: tries.losses + 1, ..tries };
+                self.requeue(report.instance, first, count, run.class, tries);
+            } else if again {
+                let tries = Tries { failures: tries.failures + 1, ..tries };
+                self.requeue(report.instance, first, count, run.class, tries);
+            } else {
+                self.end(report.instance, finished(first, count, report.outcome));
+            }
+        }
+        for (first, count) in cancelled {
+            // What succeeded before the cancellation reached it has succeeded.
+            let outcome = match report.outcome {
+                Outcome::Exit(0) => Outcome::Exit(0),
+                _ => Outcome::Cancelled,
+            };
+            self.end(report.instance, finished(first, count, outcome));
+        }
+        self.runnable.mark(report.instance);
+    }
+
+    /// Tasks that were in flight are ready again, or end if they were to be
+    /// cancelled.
+    pub(super) fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
+        let weight = self.needs[run.need].weight(run.count);
+        let instance = &mut self.instances[&id];
+        instance.give_back(run, weight);
+        let cancelled = instance.tasks.cancelling().within(run.first, run.count);
+        let live = instance.tasks.cancelling().gaps(run.first, run.count);
+        for (first, count) in cancelled {
+            self.end_unrun(id, (first, count), Outcome::Cancelled, tries);
+        }
+        for (first, count) in live {
+            self.requeue(id, first, count, run.class, tries);
+        }
+        self.runnable.mark(id);
+    }
+
+    pub(super) fn requeue(
+        &mut self,
+        id: InstanceId,
+        first: u64,
+        count: u64,
+        class: u32,
+        tries: Tries,
+    ) {
+        let run = ReadyRun { first, count, class, tries };
+        self.instances[&id].push_ready(&self.needs, &mut self.placement, run);
+        self.attempts.note(id, first, count, tries, None);
+        self.runnable.mark(id);
+        self.unplaced = true;
+    }
+
+    /// Tasks were lost as often as is allowed, and once more.
+    pub(super) fn end_lost(
+        &mut self,
+        id: InstanceId,
+        (first, count): (u64, u64),
+        tries: Tries,
+        executor: Option<ExecutorId>,
+        dispatched: Time,
+    ) {
+        let first = TaskId(first);
+        let batch = self.instances[&id].batch_of(first);
+        let queued = batch.map_or(Time::default(), |batch| batch.queued);
+        let unrun = unrun(first, count, Outcome::Lost, queued, self.now);
+        let attempts = tries.attempt();
+        self.end(id, Finished { executor, attempts, dispatched, ..unrun });
+    }
+}

@@ -1,0 +1,55 @@
+//! Executors that disconnect, and those that are given up: their tasks run
+//! elsewhere.
+
+use super::fleet::Departed;
+use super::{Action, ConnectionId, Dispatcher, Record};
+use crate::task::ExecutorId;
+
+impl Dispatcher {
+    /// A connection is gone: an executor may come back for a while, a client's
+    /// subscriptions end.
+    pub(super) fn closed(&mut self, connection: ConnectionId) {
+        self.unsubscribe(connection);
+        if let Some(id) = self.fleet.disconnect(connection, self.now) {
+            self.lose_executor(id, "it left");
+        }
+    }
+
+    /// An executor is given up: its tasks run elsewhere.
+    pub(super) fn lose_executor(&mut self, id: ExecutorId, reason: &'static str) {
+        let executor = self.remove_executor(id, reason);
+        self.fleet.forget(executor.incarnation);
+        self.outputs.executor_gone(executor.incarnation);
+        self.journal(Record::ExecutorGone { incarnation: executor.incarnation });
+        for ((instance, _), run) in executor.in_flight {
+            if let Some(tries) = run.counted().lost() {
+                self.put_back(instance, &run, tries);
+                continue;
+            }
+            let weight = self.needs[run.need].weight(run.count);
+            self.instances[&instance].give_back(&run, weight);
+            let of_run = (run.first, run.count);
+            self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);
+            self.runnable.mark(instance);
+        }
+        self.unplaced = true;
+    }
+
+    /// Takes an executor out of the books, with its tasks still in flight.
+    pub(super) fn remove_executor(&mut self, id: ExecutorId, reason: &'static str) -> Departed {
+        let executor = self.fleet.remove(id, self.now);
+        let notices = self.placement.executor_left(id, &self.instances);
+        self.notify(notices);
+        if let Some(connection) = executor.connection {
+            self.outbound.push(Action::Close { connection, reason });
+        }
+        if let Some((instance, key)) = executor.reserved
+            && let Some(instance) = self.instances.find_mut(&instance)
+            && let Some(queue) = instance.queues.find_mut(&key)
+            && queue.reserved == Some(id)
+        {
+            queue.reserved = None;
+        }
+        executor
+    }
+}

@@ -1,0 +1,92 @@
+//! Tasks that were sent ahead are recalled from executors.
+
+use super::Fleet;
+use super::executor::Executor;
+use crate::dispatch::needs::Needs;
+use crate::dispatch::shelf::Room;
+use crate::limits::{RECALL_EXECUTORS_MAX, RECALL_SILENCE_MICROS, RECALL_WORK_MICROS};
+use crate::task::{ExecutorId, Time};
+
+impl Fleet {
+    /// Recalls prefetched tasks when an executor has room for them and it
+    /// is worth the messages. What is still ready fits no free room.
+    pub(in crate::dispatch) fn recall_for_idle(&mut self, needs: &Needs, now: Time) {
+        debug_assert!(self.served.is_none(), "executor {:?} is not listed", self.served);
+        if self.prefetched.is_empty() || self.available.is_empty() {
+            return;
+        }
+        let mut later = false;
+        let holders: Vec<ExecutorId> = self
+            .prefetched
+            .iter()
+            .rev()
+            .map(|(_, id)| *id)
+            .filter(|id| !self.roster[*id].recalling && !self.roster[*id].spent)
+            .take(RECALL_EXECUTORS_MAX)
+            .collect();
+        let idle: Vec<(u64, ExecutorId)> = self
+            .available
+            .range(self.recall_turn..)
+            .chain(self.available.range(..self.recall_turn))
+            .map(|(turn, id)| (*turn, *id))
+            .take(RECALL_EXECUTORS_MAX)
+            .collect();
+        for (turn, idle) in idle {
+            let (room, reserved, has_cache) = {
+                let executor = &self.roster[idle];
+                (executor.free.clone(), executor.reserved.is_some(), executor.serves.is_some())
+            };
+            for id in holders.iter().copied().filter(|id| *id != idle && !reserved) {
+                let executor = &mut self.roster[id];
+                let room = Room { resources: &room, has_cache };
+                let fits = executor.loads.has_ahead_for(room, needs);
+                if !fits {
+                    continue;
+                }
+                let count = executor.prefetched();
+                let work = executor.mean_micros.saturating_mul(count);
+                let silent = now.since(executor.last_report) >= RECALL_SILENCE_MICROS;
+                if work < RECALL_WORK_MICROS && !silent {
+                    later = true;
+                    continue;
+                }
+                self.recall_from(id, count.div_ceil(2));
+                return;
+            }
+            self.recall_turn = turn + 1;
+        }
+        if later || self.available.len() > RECALL_EXECUTORS_MAX {
+            self.recall_check.get_or_insert(now.after(RECALL_SILENCE_MICROS));
+        }
+    }
+
+    /// Has an executor return so many tasks that it has not started.
+    pub(in crate::dispatch) fn recall_from(&mut self, id: ExecutorId, count: u64) {
+        let executor = &mut self.roster[id];
+        executor.recalling = true;
+        executor.stalled = true;
+        executor.order.recall = count;
+        self.orders.send(id);
+    }
+
+    /// Whether tasks are prefetched anywhere.
+    pub(in crate::dispatch) fn has_prefetched(&self) -> bool {
+        !self.prefetched.is_empty()
+    }
+
+    /// The executors with most tasks prefetched, and how many these are.
+    pub(in crate::dispatch) fn prefetchers(&self) -> impl Iterator<Item = (u64, &Executor)> {
+        let most = self.prefetched.iter().rev().take(RECALL_EXECUTORS_MAX);
+        most.map(|(count, id)| (*count, &self.roster[*id]))
+    }
+
+    /// Has recalls looked at again at this time, or before.
+    pub(in crate::dispatch) fn check_recall_at(&mut self, at: Time) {
+        self.recall_check = Some(self.recall_check.map_or(at, |check| check.min(at)));
+    }
+
+    /// Whether recalls are to be looked at again now.
+    pub(in crate::dispatch) fn take_due_recall(&mut self, now: Time) -> bool {
+        self.recall_check.take_if(|at| *at <= now).is_some()
+    }
+}

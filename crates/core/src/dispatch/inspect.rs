@@ -1,0 +1,239 @@
+//! Questions about data objects: which there are, who holds them, and whom to
+//! go to with one. They change nothing.
+
+use super::fleet::Executor;
+use super::{Dispatcher, InstanceId};
+use crate::data::declared::Serving;
+use crate::data::object::{Object, ObjectId};
+use crate::limits::{FOUND_EXECUTORS_MAX, PUT_EXECUTORS_MAX};
+use crate::result::{Overflow, Stream};
+use crate::task::{ExecutorId, TaskId};
+use std::sync::Arc;
+
+/// The objects that somebody may know of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All.
+    All,
+    /// Objects that were put into caches by hand: they are for all who may
+    /// submit tasks.
+    Placed,
+    /// Objects that an instance's tasks read and write.
+    Of(InstanceId),
+}
+
+/// An object, as the dispatcher believes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectStatus {
+    /// The id that follows from URL and version.
+    pub id: ObjectId,
+    /// Where it comes from; empty if nobody has said it to this dispatcher.
+    pub url: Arc<str>,
+    /// The version of that.
+    pub version: Arc<str>,
+    /// Its bytes, if anybody has said.
+    pub size: Option<u64>,
+    /// How many executors hold it.
+    pub holders: u64,
+    /// To how many it is on its way.
+    pub coming: u64,
+    /// How many ready tasks read it, of those that go where their data is.
+    pub waiting: u64,
+}
+
+/// An executor that holds an object, or to which it is on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderStatus {
+    /// The executor.
+    pub executor: ExecutorId,
+    /// Its name.
+    pub name: String,
+    /// Whether the executor holds the object; else that is on its way there.
+    pub holds: bool,
+    /// Whether it is connected.
+    pub connected: bool,
+}
+
+/// An object and where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundObject {
+    /// The object.
+    pub object: ObjectStatus,
+    /// Tasks that have not ended and read it, whether they are ready or not.
+    pub readers: u64,
+    /// The executors that have it; not more than [`FOUND_EXECUTORS_MAX`] of all that are found.
+    pub holders: Vec<HolderStatus>,
+}
+
+/// The purpose for which somebody asks for an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Fetch it.
+    Get,
+    /// Put it into a cache.
+    Put,
+    /// Drop it from caches.
+    Drop {
+        /// Even if tasks need it that find it nowhere else then.
+        force: bool,
+    },
+}
+
+/// An executor to go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The executor.
+    pub executor: ExecutorId,
+    /// Its name.
+    pub name: String,
+    /// Where it listens; without an address if it cannot be reached now.
+    pub serves: Serving,
+}
+
+/// Why nobody is named to go to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// No executor holds the object, as far as is known.
+    #[error("no executor holds it")]
+    NotHeld,
+    /// The URL names another object that was put there before.
+    #[error("another object is there under this key ({0}): remove it first, or choose another key")]
+    Taken(ObjectId),
+    /// Tasks that have not ended read the object, and it is in no store.
+    #[error("{}, and it is nowhere else (--force)", readers(*.tasks))]
+    Needed {
+        /// How many.
+        tasks: u64,
+    },
+    /// No executor that is connected has a cache that others reach.
+    #[error("no executor is connected that has a cache and can be reached")]
+    NoCache,
+    /// Nobody keeps this output: it was sent whole, or its result is not held.
+    #[error("no executor keeps it")]
+    NotKept,
+    /// The executor that kept this output is gone.
+    #[error("the executor that kept it is gone")]
+    ExecutorGone,
+    /// The object is none that may be put into caches by hand.
+    #[error(
+        "only an object whose URL is `cache:` and a key, and whose version is `blake3:` and the \
+         hash of its content, can be put into caches"
+    )]
+    NotPlaceable,
+}
+
+fn readers(tasks: u64) -> String {
+    match tasks {
+        1 => "1 task that has not ended reads it".to_owned(),
+        _ => format!("{tasks} tasks that have not ended read it"),
+    }
+}
+
+impl Dispatcher {
+    /// Objects in the order of their ids, after one, as many as go into one
+    /// answer, and from which to go on, if there may be more. Only those that
+    /// `executor` holds, if one is given, and whose URL begins with `prefix`.
+    #[must_use]
+    pub fn objects(
+        &self,
+        scope: Scope,
+        executor: Option<ExecutorId>,
+        prefix: &str,
+        after: Option<ObjectId>,
+    ) -> (Vec<ObjectStatus>, Option<ObjectId>) {
+        self.placement.objects(scope, executor, prefix, after)
+    }
+
+    /// The objects that a name means, which is a URL or an id, with those that
+    /// have them. Costs time in proportion to what is found.
+    #[must_use]
+    pub fn find_objects(&self, scope: Scope, name: &str) -> Vec<FoundObject> {
+        let mut room = FOUND_EXECUTORS_MAX;
+        let found = self.placement.find_objects(scope, name).into_iter().map(|found| {
+            let holders: Vec<HolderStatus> =
+                found.holders().take(room).map(|(id, holds)| self.holder(id, holds)).collect();
+            room -= holders.len();
+            FoundObject { object: found.object, readers: found.readers, holders }
+        });
+        found.collect()
+    }
+
+    /// The executors to go to with an object; to put it, those that hold it already
+    /// come first, then those that hold least.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn reach(
+        &self,
+        scope: Scope,
+        object: &Object,
+        purpose: Purpose,
+    ) -> Result<Vec<Access>, AccessError> {
+        if purpose == Purpose::Put {
+            return self.where_to_put(object);
+        }
+        let mut holders = self.placement.holders(scope, object.id).peekable();
+        if holders.peek().is_none() {
+            return Err(AccessError::NotHeld);
+        }
+        if purpose == (Purpose::Drop { force: false }) {
+            let tasks = self.placement.tasks_in_need(object.id);
+            if tasks > 0 {
+                return Err(AccessError::Needed { tasks });
+            }
+        }
+        let found = holders.map(|id| access(&self.fleet[id]));
+        Ok(found.take(FOUND_EXECUTORS_MAX).collect())
+    }
+
+    /// The executor to go to for all that a task wrote to a stream, if its executor
+    /// keeps that, and under which number.
+    ///
+    /// # Errors
+    /// [`AccessError`].
+    pub fn reach_output(
+        &self,
+        instance: InstanceId,
+        task: TaskId,
+        stream: Stream,
+    ) -> Result<(Overflow, Access), AccessError> {
+        let (overflow, executor) =
+            self.output_of(instance, task, stream).ok_or(AccessError::NotKept)?;
+        let executor = executor.map(|id| &self.fleet[id]);
+        Ok((overflow, access(executor.ok_or(AccessError::ExecutorGone)?)))
+    }
+
+    fn where_to_put(&self, object: &Object) -> Result<Vec<Access>, AccessError> {
+        self.placement.check_placeable(object)?;
+        let reached = self.fleet.iter().filter_map(|executor| {
+            let access = access(executor);
+            let is_reached = !access.serves.address.is_empty() && !executor.leaving;
+            is_reached.then(|| {
+                let (is_there, held) = self.placement.held_there(executor.id, object.id);
+                ((!is_there, held), access)
+            })
+        });
+        let mut reached: Vec<((bool, u64), Access)> = reached.collect();
+        reached.sort_by_key(|(rank, access)| (*rank, access.executor));
+        reached.truncate(PUT_EXECUTORS_MAX);
+        if reached.is_empty() {
+            return Err(AccessError::NoCache);
+        }
+        Ok(reached.into_iter().map(|(_, access)| access).collect())
+    }
+
+    fn holder(&self, id: ExecutorId, holds: bool) -> HolderStatus {
+        let executor = &self.fleet[id];
+        let (name, connected) = (executor.name.clone(), executor.connection.is_some());
+        HolderStatus { executor: id, name, holds, connected }
+    }
+}
+
+fn access(executor: &Executor) -> Access {
+    let serves = executor.serves.clone().filter(|_| executor.connection.is_some());
+    Access {
+        executor: executor.id,
+        name: executor.name.clone(),
+        serves: serves.unwrap_or_default(),
+    }
+}

@@ -1,0 +1,183 @@
+//! Executors that register or come back, with the tasks that they have.
+
+use super::fleet::{InFlight, Registered};
+use super::outputs::admit_overflow;
+use super::share::counted_micros;
+use super::update::{admit_held, admit_reports, held_of};
+use super::{Action, ConnectionId, Dispatcher, Held, Join, Record};
+use crate::result::{Outcome, Tries};
+use crate::runset::RunSet;
+use crate::task::{ExecutorId, InstanceId, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Dispatcher {
+    /// An executor registers, or comes back with what it had. Each
+    /// registration gets a number of its own.
+    pub(super) fn join(&mut self, connection: ConnectionId, mut join: Join) {
+        if self.fleet.of_connection(connection).is_some() {
+            let reason = "an executor registered twice over one connection";
+            self.outbound.push(Action::Close { connection, reason });
+            return;
+        }
+        if let Err(error) = join.check() {
+            self.outbound.push(Action::Refuse { connection, error });
+            return;
+        }
+        admit_reports(self.now, &mut join.reports);
+        admit_overflow(join.incarnation, &mut join.reports);
+        admit_held(&mut join.held);
+        self.comeback.came(self.now, join.incarnation);
+        let Registered { id, before } = self.fleet.register(connection, &join);
+        self.journal(Record::ExecutorSeen {
+            executor: id,
+            incarnation: join.incarnation,
+            name: join.name.clone(),
+        });
+        let has_cache = join.serves.is_some();
+        self.forget_names();
+        self.placement.executor_joined(id, before, has_cache);
+        let before = before.map(|id| self.remove_executor(id, "the executor connected anew"));
+        self.fleet.admit(id, connection, &join, before, (&self.needs, self.now));
+        let mut unknown = Vec::new();
+        for report in join.reports {
+            if self.report(id, &report) {
+                self.outputs.discard_unreferenced(&report);
+            } else {
+                unknown.push(report);
+            }
+        }
+        for is_lost in [false, true] {
+            let same = unknown.iter().filter(|report| (report.outcome == Outcome::Lost) == is_lost);
+            let held: Vec<Held> = same.map(held_of).collect();
+            self.adopt(id, &held, is_lost);
+        }
+        for report in unknown {
+            self.report(id, &report);
+            self.outputs.discard_unreferenced(&report);
+        }
+        self.reconcile(id, &join.held);
+        self.no_longer_awaited(join.incarnation);
+        self.repeat_cancellations(id);
+        // One with a cache is back when it has said what it holds.
+        if !has_cache {
+            self.is_back(join.incarnation);
+        }
+        self.fleet.list(id, self.now);
+    }
+
+    /// Notes that an executor which was there before a restart has come back.
+    pub(super) fn is_back(&mut self, incarnation: u64) {
+        if self.comeback.is_back(incarnation) {
+            self.end_recovery();
+        }
+    }
+
+    /// Makes the tasks that an executor reports to have, and those in its books
+    /// here, the same.
+    fn reconcile(&mut self, id: ExecutorId, held: &[Held]) {
+        for held in self.fleet.never_arrived(id, held) {
+            self.take_returned(id, &held);
+        }
+        self.adopt(id, held, false);
+    }
+
+    /// Counts tasks that an executor has, unknown to us, as dispatched to it,
+    /// if they are ready; tells it to forget them if not. Those that `are_lost`
+    /// it has no longer.
+    fn adopt(&mut self, id: ExecutorId, held: &[Held], are_lost: bool) {
+        let mut executor = self.fleet.serving(id);
+        let mut unknown: BTreeMap<(InstanceId, Tries), RunSet> = BTreeMap::new();
+        for held in held {
+            let set = unknown.entry((held.instance, held.tries)).or_default();
+            set.insert(held.first.0, held.count);
+        }
+        for ((id, tries), mut wanted) in unknown {
+            for (_, run) in executor.in_flight.range((id, 0)..=(id, u64::MAX)) {
+                if run.tries == tries {
+                    wanted.remove(run.first, run.count);
+                }
+            }
+            let mut ready = Vec::new();
+            if let Some(instance) = self.instances.find_mut(&id) {
+                ready = instance.remove_ready(&self.needs, &mut self.placement, &wanted);
+                let had = self.attempts.had_by(Some(executor.incarnation), id, &wanted);
+                ready.extend(instance.remove_reading(&had));
+            }
+            for run in ready {
+                let instance = &mut self.instances[&id];
+                // An attempt that is known to have failed, or that is lost and
+                // counted, is not the task's last: it goes on waiting for the
+                // next.
+                let is_counted = are_lost && run.tries.losses > tries.losses;
+                if is_counted || run.tries.failures > tries.failures {
+                    instance.push_ready(&self.needs, &mut self.placement, run);
+                    continue;
+                }
+                wanted.remove(run.first, run.count);
+                let Some(batch) = instance.batch_of(TaskId(run.first)) else { continue };
+                let Some(&need_id) = batch.needs.get(run.class as usize) else { continue };
+                let need = &self.needs[need_id];
+                let (batch, dispatched) = (batch.id, self.now);
+                instance.tasks.assign(run.first, run.count);
+                instance.usage += need.weight(run.count);
+                let counted_micros = counted_micros(None, None);
+                instance.share.send(need.weight(run.count), counted_micros);
+                let losses = run.tries.losses.saturating_sub(tries.losses);
+                // The attempt that comes back was lost once, unless the latest one
+                // has not been given up: that is this one, or is still out.
+                for (first, count, had) in self.attempts.split(id, &run) {
+                    let later = losses.saturating_sub(u32::from(!had));
+                    let (class, need_id, row_bytes) = (run.class, need_id, 0);
+                    let in_flight = InFlight {
+                        first,
+                        count,
+                        batch,
+                        class,
+                        need: need_id,
+                        tries,
+                        later,
+                        dispatched,
+                        counted_micros,
+                        row_bytes,
+                    };
+                    let counted = in_flight.counted();
+                    self.attempts.note(id, first, count, counted, Some(executor.id));
+                    executor.adopt(id, in_flight, &self.needs);
+                }
+            }
+            for (first, count) in wanted.iter() {
+                let first = TaskId(first);
+                executor.disown(Held { instance: id, first, count, tries });
+            }
+        }
+        let instances: BTreeSet<InstanceId> = held.iter().map(|held| held.instance).collect();
+        for instance in instances {
+            if self.instances.contains(&instance) {
+                self.runnable.mark(instance);
+            }
+        }
+    }
+
+    /// An executor that comes back may not have heard which of its tasks are
+    /// to be cancelled.
+    fn repeat_cancellations(&mut self, id: ExecutorId) {
+        for instance in self.fleet[id].instances() {
+            let instance = &self.instances[&instance];
+            let cancelling = instance.tasks.cancelling();
+            if !cancelling.is_empty() {
+                self.fleet.cancel_at(id, instance.id, cancelling);
+            }
+        }
+    }
+
+    /// Forgets names of executors that nobody will ask for, if there are many.
+    fn forget_names(&mut self) {
+        if !self.fleet.has_many_names() {
+            return;
+        }
+        let results = self.instances.values().flat_map(|instance| instance.results.iter());
+        let mentioned: BTreeSet<_> = results.filter_map(|(_, run)| run.executor).collect();
+        let comeback = &self.comeback;
+        self.fleet.forget_names(|id| comeback.expects_number(id) || mentioned.contains(&id));
+    }
+}

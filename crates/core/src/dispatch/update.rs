@@ -1,0 +1,101 @@
+//! Updates of executors: reports, tasks given back, changes of caches, leaving.
+
+use super::outputs::admit_overflow;
+use super::{Action, ConnectionId, Dispatcher, Held, Update};
+use crate::result::Report;
+use crate::task::{ExecutorId, TaskId, Time};
+
+impl Dispatcher {
+    /// An executor speaks.
+    pub(super) fn update(&mut self, connection: ConnectionId, mut update: Update) {
+        let Some(id) = self.fleet.of_connection(connection) else {
+            self.outbound.push(Action::Close {
+                connection,
+                reason: "an executor spoke before it registered, or after it was given up",
+            });
+            return;
+        };
+        let now = self.now;
+        admit_reports(now, &mut update.reports);
+        admit_held(&mut update.returned);
+        admit_overflow(self.fleet[id].incarnation, &mut update.reports);
+        self.fleet.hear(id, &update, now);
+        // What others prefetched may be asked back for it.
+        self.unplaced |= update.recalled;
+        if let Some(changes) = update.cache {
+            self.cache_changed(id, *changes);
+        }
+        for report in &update.reports {
+            self.report(id, report);
+            self.outputs.discard_unreferenced(report);
+        }
+        if !update.kept.is_empty() {
+            self.discard_unreferenced_outputs(id, &update.kept);
+        }
+        self.placement.update_ended();
+        if update.leaving || (!update.reports.is_empty() && self.fleet[id].leaving) {
+            self.prepare_leaving(id);
+        }
+        for held in &update.returned {
+            if self.take_returned(id, held) > 0 {
+                self.fleet.misjudge(id);
+            }
+        }
+    }
+
+    /// Takes in a report. Returns whether it was about tasks that the executor
+    /// was known to have.
+    pub(super) fn report(&mut self, id: ExecutorId, report: &Report) -> bool {
+        let ended = self.fleet.take_ended(id, report, &self.needs, self.now);
+        let micros = report.ended.since(report.started);
+        self.tally.ran(micros, ended.iter().map(|run| run.count).sum());
+        for run in &ended {
+            self.cancel_input_transfers(id, report.instance, run);
+            self.conclude(id, report, run, micros);
+        }
+        let known = !ended.is_empty();
+        self.fleet.recycle(ended);
+        known
+    }
+
+    /// Tasks come back unstarted: they are ready again as they were. Returns
+    /// how many of them were taken to hold room.
+    pub(super) fn take_returned(&mut self, id: ExecutorId, held: &Held) -> u64 {
+        let (taken, freed) = self.fleet.take_returned(id, held, &self.needs);
+        for run in taken {
+            self.cancel_input_transfers(id, held.instance, &run);
+            self.put_back(held.instance, &run, run.counted());
+        }
+        freed
+    }
+}
+
+/// Cuts what is too long, drops reports that name no tasks or more than there are numbers, and sets
+/// times that are still to come to now: a peer must not move the clock that a
+/// restarted dispatcher reads from its journal.
+pub(super) fn admit_reports(now: Time, reports: &mut Vec<Report>) {
+    reports.retain(|report| is_run(report.first, report.count));
+    for report in reports {
+        report.bound();
+        report.ended = report.ended.min(now);
+        report.started = report.started.min(report.ended);
+    }
+}
+
+pub(super) fn admit_held(held: &mut Vec<Held>) {
+    held.retain(|held| is_run(held.first, held.count));
+}
+
+/// The tasks that a report is about.
+pub(super) fn held_of(report: &Report) -> Held {
+    Held {
+        instance: report.instance,
+        first: report.first,
+        count: report.count,
+        tries: report.tries,
+    }
+}
+
+fn is_run(first: TaskId, count: u64) -> bool {
+    count > 0 && first.0.checked_add(count).is_some()
+}

@@ -1,0 +1,52 @@
+//! Overflows: output that stays here because it is too long to be sent, as far
+//! as its reports were acknowledged: the dispatcher knows whether it is still needed.
+//! A dispatcher that was killed may not have said so, so the executor names in
+//! each session what it keeps. Output of reports that were not acknowledged is
+//! named by these.
+
+use crate::limits::UPDATE_KEPT_RUNS_MAX;
+use crate::result::Report;
+use crate::runset::RunSet;
+
+#[derive(Debug, Default)]
+pub(super) struct Overflows {
+    numbers: RunSet,
+    /// The executor has still to report the runs that begin there or later.
+    untold: Option<u64>,
+}
+
+impl Overflows {
+    /// The dispatcher has taken a report in.
+    pub(super) fn acknowledged(&mut self, report: &Report) {
+        let detail = report.detail.iter();
+        for overflow in detail.flat_map(|detail| detail.overflows()).flatten() {
+            self.numbers.insert(overflow.number, 1);
+        }
+    }
+
+    /// Runs of numbers whose output is not needed any more.
+    pub(super) fn discard(&mut self, runs: &[(u64, u64)]) {
+        for &(first, count) in runs {
+            self.numbers.remove(first, count);
+        }
+    }
+
+    /// A session begins.
+    pub(super) fn tell_anew(&mut self) {
+        self.untold = (!self.numbers.is_empty()).then_some(0);
+    }
+
+    /// Whether there is something to tell.
+    pub(super) fn is_telling(&self) -> bool {
+        self.untold.is_some()
+    }
+
+    /// What to tell in the next message: runs of numbers, as (first, count).
+    pub(super) fn next(&mut self) -> Vec<(u64, u64)> {
+        let Some(from) = self.untold else { return Vec::new() };
+        let mut runs = self.numbers.iter_from(from);
+        let told: Vec<(u64, u64)> = runs.by_ref().take(UPDATE_KEPT_RUNS_MAX).collect();
+        self.untold = runs.next().map(|(first, _)| first);
+        told
+    }
+}

@@ -1,0 +1,238 @@
+//! Updates to the dispatcher: what is to be sent, and what is sent and not
+//! acknowledged.
+
+use super::Executor;
+use crate::data::stage::Changes;
+use crate::dispatch::check::ensure;
+use crate::dispatch::{CheckError, Held, Update};
+use crate::limits::{
+    HELD_REPORTS_MAX, REPORTS_APART_MICROS, REPORTS_HELD_BYTES_MAX, UPDATE_BYTES_MAX,
+    UPDATE_REPORTS_MAX, UPDATE_RUNS_MAX,
+};
+use crate::result::Report;
+use crate::task::Time;
+use std::collections::VecDeque;
+
+impl Executor {
+    /// The update to send now, if there is one.
+    pub(super) fn next_update(&mut self) -> Option<Update> {
+        if self.reports_held_until().is_some() {
+            return None;
+        }
+        let changes = self.cache_changes();
+        let kept = self.overflows.next();
+        self.updates.next_update(changes, kept)
+    }
+
+    /// Until when reports wait for those that follow them, if they do. The
+    /// dispatcher wakes for each update, the client behind it, and then this
+    /// executor for the answer. While all room here is taken and more tasks
+    /// are queued, none of them can change what runs next; so they are told
+    /// together, the first after a pause at once.
+    pub(super) fn reports_held_until(&self) -> Option<Time> {
+        let until = self.last_spoke.after(REPORTS_APART_MICROS);
+        let held = self.connected
+            && !self.is_leaving()
+            && until > self.now
+            && self.room.is_full()
+            && !self.queue.is_empty()
+            && !self.updates.is_full()
+            && !self.overflows.is_telling()
+            && self.updates.has_only_reports();
+        held.then_some(until)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Updates {
+    /// Not sent yet.
+    pending: VecDeque<Report>,
+    /// Sent in this session under a number, not acknowledged.
+    sent: VecDeque<(u64, Vec<Report>)>,
+    sent_reports: usize,
+    next_number: u64,
+    returned: Vec<Held>,
+    recalled: bool,
+    leaving: bool,
+    heartbeat: bool,
+    bytes: u64,
+}
+
+fn size(report: &Report) -> u64 {
+    size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
+}
+
+impl Updates {
+    pub(super) fn push(&mut self, mut report: Report) {
+        report.bound();
+        self.bytes += size(&report);
+        // Instant tasks of one run that was cut up come together again.
+        if report.detail.is_none()
+            && let Some(last) = self.pending.back_mut()
+            && last.first.0 + last.count == report.first.0
+            && (Report { first: last.first, count: last.count, ..report.clone() }) == *last
+        {
+            last.count += report.count;
+            self.bytes -= size(&report);
+            return;
+        }
+        self.pending.push_back(report);
+    }
+
+    pub(super) fn give_back(&mut self, held: Held) {
+        self.returned.push(held);
+    }
+
+    pub(super) fn recalled(&mut self) {
+        self.recalled = true;
+    }
+
+    pub(super) fn leaving(&mut self) {
+        self.leaving = true;
+    }
+
+    pub(super) fn heartbeat(&mut self) {
+        self.heartbeat = true;
+    }
+
+    /// The dispatcher is so far behind that nothing more should start.
+    pub(super) fn is_full(&self) -> bool {
+        let reports = self.pending.len() + self.sent_reports;
+        self.bytes > REPORTS_HELD_BYTES_MAX || reports >= HELD_REPORTS_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
+    }
+
+    /// Whether there are reports to send and nothing else.
+    fn has_only_reports(&self) -> bool {
+        !self.pending.is_empty()
+            && self.returned.is_empty()
+            && !self.recalled
+            && !self.leaving
+            && !self.heartbeat
+    }
+
+    /// The next message, if there is anything to say.
+    pub(super) fn next_update(
+        &mut self,
+        cache: Option<Box<Changes>>,
+        kept: Vec<(u64, u64)>,
+    ) -> Option<Update> {
+        if cache.is_none()
+            && kept.is_empty()
+            && self.pending.is_empty()
+            && self.returned.is_empty()
+            && !self.recalled
+            && !self.leaving
+            && !self.heartbeat
+        {
+            return None;
+        }
+        let returned = self.returned.len().min(UPDATE_RUNS_MAX);
+        let returned: Vec<Held> = self.returned.drain(..returned).collect();
+        let gives_back_more = !self.returned.is_empty();
+        let alone = cache.is_none() && kept.is_empty() && returned.is_empty();
+        let reports = self.take_pending(alone);
+        self.next_number += 1;
+        if !reports.is_empty() {
+            self.sent_reports += reports.len();
+            self.sent.push_back((self.next_number, reports.clone()));
+        }
+        self.heartbeat = false;
+        Some(Update {
+            cache,
+            kept,
+            number: self.next_number,
+            reports,
+            returned,
+            // Both say that nothing more is given back.
+            recalled: !gives_back_more && std::mem::take(&mut self.recalled),
+            leaving: !gives_back_more && std::mem::take(&mut self.leaving),
+        })
+    }
+
+    /// The reports of the next message. One that is longer than a message's
+    /// worth of reports goes if the message has nothing else in it.
+    fn take_pending(&mut self, alone: bool) -> Vec<Report> {
+        let mut bytes = 0;
+        let mut reports = Vec::new();
+        while let Some(report) = self.pending.front() {
+            bytes += size(report);
+            if reports.len() >= UPDATE_REPORTS_MAX
+                || (bytes > UPDATE_BYTES_MAX && !(alone && reports.is_empty()))
+            {
+                break;
+            }
+            reports.extend(self.pending.pop_front());
+        }
+        reports
+    }
+
+    /// The dispatcher has taken in the updates up to this number. Gives their
+    /// reports.
+    pub(super) fn acknowledged(&mut self, number: u64) -> Vec<Report> {
+        let mut acknowledged = Vec::new();
+        while let Some((sent, reports)) = self.sent.front_mut() {
+            if *sent > number {
+                break;
+            }
+            self.bytes -= reports.iter().map(size).sum::<u64>();
+            self.sent_reports -= reports.len();
+            match acknowledged.is_empty() {
+                true => std::mem::swap(&mut acknowledged, reports),
+                false => acknowledged.append(reports),
+            }
+            self.sent.pop_front();
+        }
+        acknowledged
+    }
+
+    /// What is held adds up.
+    pub(super) fn check(&self) -> Result<(), CheckError> {
+        let sent = self.sent.iter().flat_map(|(_, reports)| reports);
+        let count = sent.clone().count();
+        ensure!(count == self.sent_reports, "{count} reports were sent, not {}", self.sent_reports);
+        let bytes: u64 = sent.chain(&self.pending).map(size).sum();
+        ensure!(bytes == self.bytes, "reports hold {bytes} bytes, not {}", self.bytes);
+        Ok(())
+    }
+
+    /// The session is over: what was not acknowledged is to be sent again.
+    pub(super) fn disconnected(&mut self) {
+        for (_, reports) in std::mem::take(&mut self.sent).into_iter().rev() {
+            for report in reports.into_iter().rev() {
+                self.pending.push_front(report);
+            }
+        }
+        self.sent_reports = 0;
+        self.next_number = 0;
+        self.returned.clear();
+        self.recalled = false;
+        self.leaving = false;
+        self.heartbeat = false;
+    }
+
+    /// A session begins: the reports to register with, and the tasks whose
+    /// reports follow later; all of them, if the dispatcher is to hear of
+    /// something else first.
+    pub(super) fn connected(&mut self, all_later: bool) -> (Vec<Report>, Vec<Held>) {
+        let reports = if all_later { Vec::new() } else { self.take_pending(false) };
+        if !reports.is_empty() {
+            self.sent_reports += reports.len();
+            self.sent.push_back((0, reports.clone()));
+        }
+        let later = self
+            .pending
+            .iter()
+            .map(|report| Held {
+                instance: report.instance,
+                first: report.first,
+                count: report.count,
+                tries: report.tries,
+            })
+            .collect();
+        (reports, later)
+    }
+}

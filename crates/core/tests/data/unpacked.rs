@@ -1,0 +1,201 @@
+//! Archives that tasks find unpacked: once for all of them, within the room of
+//! the cache, for as long as a task uses it.
+
+use crate::cases;
+use crate::particular::{Node, failed, file, input, node, ready_ids};
+use crate::trees::tree_bytes;
+use crate::world::{Fate, Faults, World, key};
+use falkon_core::data::cache::{Cache, CacheOptions, Eviction, Recorded, TierId};
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::{Action, Event, Input, Stage, StageOptions, UnpackError, UnpackId};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const ALL: Faults = Faults { peers: 40, store: 25, disk: 8, cancels: 15, unpacks: 60 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(60)) })]
+
+    #[test]
+    fn every_task_that_reads_archives_ends_whatever_goes_wrong(seed: u64) {
+        World::random(seed, ALL).run();
+    }
+
+    #[test]
+    fn archives_are_unpacked_once_unless_they_had_to_go(seed: u64) {
+        let mut world = World::random(seed, Faults { unpacks: 60, ..Faults::default() });
+        world.run();
+        for (task, fate) in &world.fates {
+            let said = world.errors.get(task).map_or("", String::as_str);
+            let possible = said.contains("do not fit")
+                || said.contains("not there")
+                || said.contains("no executor is known")
+                || said.contains("kept outputs")
+                || said.contains("could not be unpacked");
+            prop_assert!(*fate == Fate::Done || possible, "{task:?}: {said}");
+        }
+        for (object, entry) in world.stage.cache().entries() {
+            let made = world.trees.made.get(&object).copied().unwrap_or(0);
+            prop_assert!(entry.unpacked == 0 || made > 0);
+            prop_assert!(entry.unpacked == 0 || Some(entry.unpacked) == tree_bytes(object));
+        }
+    }
+}
+
+fn archive(object: &Arc<Object>) -> Input {
+    Input { is_unpacked: true, ..input(object, &[], true) }
+}
+
+/// What is to be unpacked, or counted.
+fn asked(actions: &[Action]) -> Vec<(UnpackId, Option<u64>)> {
+    let asked = |action: &Action| match action {
+        Action::Measure { unpack, .. } => Some((*unpack, None)),
+        Action::Unpack { unpack, bytes, .. } => Some((*unpack, Some(*bytes))),
+        _ => None,
+    };
+    actions.iter().filter_map(asked).collect()
+}
+
+fn unpacked(node: &mut Node, unpack: UnpackId, bytes: u64) -> Vec<Action> {
+    node.send(Event::Unpacked { unpack, result: Ok(bytes) })
+}
+
+/// Brings what was asked for, and unpacks it to so many bytes.
+fn bring(node: &mut Node, actions: Vec<Action>, bytes: u64) -> Vec<Action> {
+    let actions = node.bring(actions);
+    let [(measure, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    let actions = unpacked(node, measure, bytes);
+    let [(unpack, Some(room))] = asked(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(room, bytes);
+    unpacked(node, unpack, bytes)
+}
+
+fn deleted(actions: &[Action]) -> usize {
+    actions.iter().filter(|action| matches!(action, Action::Delete(_))).count()
+}
+
+#[test]
+fn a_hundred_tasks_have_one_archive_fetched_and_unpacked_once() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let first = node.want(0, &[archive(&env)]);
+    for task in 1..100 {
+        assert_eq!(node.want(task, &[archive(&env)]), []);
+    }
+    let actions = bring(&mut node, first, 500);
+    assert_eq!(ready_ids(&actions), (0..100).collect::<Vec<_>>());
+    let mut usages = actions.iter().filter_map(|action| match action {
+        Action::Ready { usage, .. } => Some(usage.all()),
+        _ => None,
+    });
+    // It counts once for each task, as any input, with the bytes of the archive.
+    assert!(usages.all(|all| (all.objects, all.bytes) == (1, 100)));
+    assert_eq!(node.stage().cache().used(), 600);
+}
+
+#[test]
+fn who_reads_it_packed_does_not_wait_until_it_is_unpacked() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    node.want(1, &[input(&env, &[], true)]);
+    let actions = node.bring(actions);
+    assert_eq!(ready_ids(&actions), [1]);
+}
+
+#[test]
+fn what_is_unpacked_goes_with_its_archive_and_not_under_a_task() {
+    let mut node = node(1000);
+    let (env, other) = (file(1, 100), file(2, 500));
+    let actions = node.want(0, &[archive(&env)]);
+    let actions = bring(&mut node, actions, 500);
+    assert_eq!(ready_ids(&actions), [0]);
+    node.send(Event::Started(key(0)));
+    assert_eq!(node.want(1, &[input(&other, &[], true)]), []);
+    node.send(Event::Needed(key(1)));
+    let actions = node.send(Event::Ended(key(0)));
+    let [Action::Delete(gone), ..] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!((gone.object, gone.size), (env.id, 600));
+    node.bring(actions);
+    assert_eq!(node.stage().cache().used(), 500);
+}
+
+#[test]
+fn an_archive_that_is_lost_stays_unpacked_for_those_who_run() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    bring(&mut node, actions, 500);
+    node.send(Event::Started(key(0)));
+    assert_eq!(node.send(Event::Lost(env.id)), []);
+    assert_eq!(deleted(&node.send(Event::Ended(key(0)))), 1);
+}
+
+#[test]
+fn what_does_not_fit_fails_and_names_the_sizes() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    let actions = node.bring(actions);
+    let Some(Action::Measure { unpack, bytes_max: 900, .. }) = actions.last().cloned() else {
+        panic!("{actions:?}")
+    };
+    // Nobody is to believe that the shell has kept to it.
+    let [said] = &failed(&unpacked(&mut node, unpack, 901))[..] else { panic!() };
+    assert!(said.contains("1001 bytes") && said.contains("cache of 1000 bytes"), "{said}");
+}
+
+#[test]
+fn what_is_refused_once_is_refused_to_all_until_it_is_fetched_anew() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    let actions = node.bring(actions);
+    let [(unpack, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    let result = Err(UnpackError::Refused("its entry `x` is a device".to_owned()));
+    let said = failed(&node.send(Event::Unpacked { unpack, result }));
+    assert_eq!(said, ["s3://bucket1/1 could not be unpacked: its entry `x` is a device"]);
+    assert_eq!(failed(&node.want(1, &[archive(&env)])), said);
+    assert_eq!(deleted(&node.send(Event::Drop(vec![env.id]))), 1);
+    let actions = node.want(2, &[archive(&env)]);
+    assert_eq!(asked(&node.bring(actions)).len(), 1);
+}
+
+#[test]
+fn a_full_disk_has_it_tried_again_when_there_is_room() {
+    let mut node = node(1000);
+    let env = file(1, 100);
+    let actions = node.want(0, &[archive(&env)]);
+    let actions = node.bring(actions);
+    let [(measure, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    let actions = unpacked(&mut node, measure, 500);
+    let [(unpack, Some(500))] = asked(&actions)[..] else { panic!("{actions:?}") };
+    node.send(Event::Unpacked { unpack, result: Err(UnpackError::Full) });
+    assert_eq!(node.stage().cache().used(), 100);
+    let actions = node.wait();
+    let [(unpack, Some(500))] = asked(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!(ready_ids(&unpacked(&mut node, unpack, 480)), [0]);
+    assert_eq!(node.stage().cache().used(), 580);
+}
+
+#[test]
+fn after_a_restart_what_is_there_unpacked_is_used() {
+    let tiers_bytes = vec![1000];
+    let options = CacheOptions { tiers_bytes, eviction: Eviction::Lru, seed: 1 };
+    let entry = Recorded {
+        object: ObjectId(1),
+        tier: TierId(0),
+        size: 100,
+        unpacked: 500,
+        came: 1,
+        used: 1,
+        uses: 0,
+        only_here: false,
+    };
+    let mut node = Node::of(Stage::restore(&StageOptions::new(options.clone(), 1), &[entry]));
+    let actions = node.want(0, &[archive(&file(1, 100))]);
+    assert_eq!((ready_ids(&actions), actions.len()), (vec![0], 1));
+    let small = CacheOptions { tiers_bytes: vec![599], ..options };
+    let (cache, dropped) = Cache::restore(&small, &[entry]);
+    assert_eq!((cache.used(), dropped[0].size), (0, 600));
+}

@@ -1,0 +1,24 @@
+//! A dispatcher, asked and told by hand: each file has one of its duties.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod acceptances;
+mod acknowledgements;
+mod attempts;
+mod bounds;
+mod clock;
+mod comeback;
+mod fixture;
+mod gone;
+mod inspect;
+mod instances;
+mod join;
+mod lease;
+mod lifetime;
+mod pages;
+mod recomputation;
+mod room;
+mod sizes;
+mod suspension;
+mod unwritten;
+mod values;

@@ -1,0 +1,11 @@
+//! The executor's machine by itself, with a dispatcher and a shell that do what
+//! the test says.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+mod ahead;
+mod doubts;
+mod functions;
+mod idle;
+mod shell;
+mod unstarted;

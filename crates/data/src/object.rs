@@ -1,0 +1,94 @@
+//! The files that data objects arrive in.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The progress of an object that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The size of the whole object in bytes, from the source.
+    Sized(u64),
+    /// The file is about to be written up to this offset, and the source has
+    /// not said how large the object is.
+    Arriving(u64),
+}
+
+/// The target of one transfer: a place in a file, and the receiver of its
+/// progress.
+pub struct Landing {
+    file: Arc<File>,
+    at: u64,
+    written: AtomicU64,
+    whole: AtomicU64,
+    tell: Box<dyn Fn(Progress) + Send + Sync>,
+}
+
+/// The value for an unknown size: no file is that large.
+const UNKNOWN: u64 = u64::MAX;
+
+impl Landing {
+    /// A transfer into `file` from the offset `at` on. `tell` is called from
+    /// whichever thread does the work and must not block.
+    #[must_use]
+    pub fn new(
+        file: Arc<File>,
+        at: u64,
+        tell: impl Fn(Progress) + Send + Sync + 'static,
+    ) -> Arc<Landing> {
+        let (written, whole) = (AtomicU64::new(0), AtomicU64::new(UNKNOWN));
+        Arc::new(Landing { file, at, written, whole, tell: Box::new(tell) })
+    }
+
+    /// How many bytes were written so far, from the start and without a gap.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// The file that is written.
+    #[must_use]
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Where the next byte goes.
+    pub fn offset(&self) -> u64 {
+        self.at + self.written()
+    }
+
+    /// Records the whole object's size, from the source.
+    pub fn sized(&self, whole: u64) {
+        self.whole.store(whole, Ordering::Release);
+        (self.tell)(Progress::Sized(whole));
+    }
+
+    /// Announces that `bytes` more are about to be written.
+    pub fn expect(&self, bytes: u64) {
+        if self.whole.load(Ordering::Acquire) == UNKNOWN {
+            (self.tell)(Progress::Arriving(self.offset() + bytes));
+        }
+    }
+
+    /// Writes what came next. One at a time.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        self.expect(bytes.len() as u64);
+        self.file.write_all_at(bytes, self.offset())?;
+        self.advance(bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Records that `bytes` more were written by other means.
+    pub fn advance(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for Landing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Landing").field("at", &self.at).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,87 @@
+//! The requests of peers and visitors to the core, and the state of a server
+//! that its connections share.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use falkon_core::data::cache::TierId;
+use falkon_core::data::object::{Object, ObjectId};
+use falkon_core::data::stage::{PartialId, ServeId, WriteError};
+use falkon_core::execute::VisitEnd;
+use falkon_core::task::Time;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::cache::DiskCache;
+use crate::overflow::OverflowDirectory;
+use falkon_net::secure::PeerAcceptor;
+
+/// The requests of peers.
+#[derive(Debug)]
+pub enum FromPeers {
+    /// A peer asks for an object. The answer comes at once.
+    Ask {
+        /// This conversation.
+        serve: ServeId,
+        /// The object that it asks for.
+        object: ObjectId,
+        /// Where the answer goes; dropping it is [`Verdict::Gone`].
+        answer: oneshot::Sender<Verdict>,
+    },
+    /// A conversation that was answered [`Verdict::Serve`] is over.
+    Served(ServeId),
+    /// An object that was to be served turned out to be gone or damaged.
+    Lost(ObjectId),
+    /// A visitor's ticket ends then: whether it is valid.
+    Admit {
+        /// On the dispatcher's clock.
+        expires: Time,
+        /// Where the answer goes.
+        answer: oneshot::Sender<bool>,
+    },
+    /// A visitor wants to put an object here.
+    Put {
+        /// The object; its size is known.
+        object: Arc<Object>,
+        /// Where it is to be written; dropped if there is no place for it.
+        place: oneshot::Sender<(TierId, PartialId)>,
+        /// How it ends.
+        end: oneshot::Sender<VisitEnd>,
+    },
+    /// An object from a visitor is in its place, or is not.
+    Written {
+        /// Where it was written.
+        partial: PartialId,
+        /// Whether it is.
+        result: Result<(), WriteError>,
+    },
+    /// A visitor wants an object to be dropped.
+    Drop {
+        /// The object.
+        object: ObjectId,
+        /// How it ends.
+        end: oneshot::Sender<VisitEnd>,
+    },
+}
+
+/// Whether an object is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Yes; it must stay in its place until [`FromPeers::Served`].
+    Serve,
+    /// Not now.
+    Busy,
+    /// The object is on its way here.
+    Coming,
+    /// The object is not here.
+    Gone,
+}
+
+/// The state that all connections share.
+pub(super) struct Shared {
+    pub(super) acceptor: PeerAcceptor,
+    pub(super) cache: Arc<DiskCache>,
+    pub(super) overflow: Option<OverflowDirectory>,
+    pub(super) asks: mpsc::Sender<FromPeers>,
+    pub(super) connections: Semaphore,
+    pub(super) next: AtomicU64,
+}

@@ -1,0 +1,144 @@
+//! Requests of clients: some go to the core as events, the others are answered
+//! at once.
+
+use super::{Driver, answers, permission};
+use falkon_core::data::object::Object;
+use falkon_core::dispatch::{AckEvent, ConnectionId, Event, Purpose};
+use falkon_core::limits::URL_BYTES_MAX;
+use falkon_core::task::Time;
+use falkon_net::ids::object_id;
+use falkon_provision::AskError;
+use falkon_wire::message::{FromClient, Refusal, ToClient};
+use falkon_wire::provision::ProvisionAsk;
+
+/// A refusal if one of the objects goes by another id than that of its URL and
+/// version: the core compares ids alone, and would take one for another. The
+/// core refuses URLs that are too long, and these are not repeated here.
+fn wrong_id<'a>(objects: impl IntoIterator<Item = &'a Object>) -> Option<Refusal> {
+    let is_misnamed = |object: &&Object| {
+        object.url.len() <= URL_BYTES_MAX && object_id(&object.url, &object.version) != object.id
+    };
+    let object = objects.into_iter().find(is_misnamed)?;
+    Some(Refusal::WrongId { id: object.id, url: object.url.clone() })
+}
+
+impl Driver {
+    fn ask_provisioner(&mut self, now: Time, request: u64, ask: ProvisionAsk) -> ToClient {
+        let asked = match &mut self.provision {
+            Some(provision) => provision.ask(now, ask),
+            None => Err(AskError::NoProvisioner),
+        };
+        match asked {
+            Ok(Some(status)) => ToClient::Provision { request, status },
+            Ok(None) => ToClient::Done { request },
+            Err(error) => {
+                ToClient::Refused { request, reason: Refusal::Provision(error.to_string()) }
+            }
+        }
+    }
+
+    pub(super) fn client_says(&mut self, now: Time, connection: ConnectionId, message: FromClient) {
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        if !permission::allows(peer.role, &peer.instances, &message) {
+            (self.log)(&format!("refused a request of {}: its role does not allow it", peer.name));
+            if let Some(request) = permission::request_of(&message) {
+                let reason = Refusal::NotAllowed;
+                self.push(connection, ToClient::Refused { request, reason });
+            }
+            return;
+        }
+        if answers::is_question(&message) && !self.may_ask(connection) {
+            if let Some(request) = permission::request_of(&message) {
+                self.push(connection, ToClient::Refused { request, reason: Refusal::Busy });
+            }
+            return;
+        }
+        let Some(peer) = self.peers.get_mut(&connection) else { return };
+        let event = match message {
+            FromClient::Create { request, options } => {
+                Event::Create { connection, request, options }
+            }
+            FromClient::Submit { request, instance, first, client, submission } => {
+                let objects = submission.data.iter().flat_map(|data| data.objects.iter());
+                if let Some(reason) = wrong_id(objects) {
+                    self.push(connection, ToClient::Refused { request, reason });
+                    return;
+                }
+                Event::Submit { connection, request, instance, first, client, submission }
+            }
+            FromClient::Seal { request, instance } => Event::Seal { connection, request, instance },
+            FromClient::Subscribe { request, instance, from } => {
+                self.acks.handle(now, AckEvent::Subscribed(connection));
+                Event::Subscribe { connection, request, instance, from }
+            }
+            FromClient::Acknowledge { instance, upto } => {
+                Event::Acknowledge { connection, instance, upto }
+            }
+            FromClient::Cancel { request, instance, selection } => {
+                Event::Cancel { connection, request, instance, selection }
+            }
+            FromClient::Destroy { request, instance } => {
+                if self.core.instance_view(instance).is_some() {
+                    self.known_instances(|known| known.remove(&instance.0));
+                }
+                Event::Destroy { connection, request, instance }
+            }
+            FromClient::Status { request, instance, from } => {
+                if self.refuses_expired(now, connection, request, instance) {
+                    return;
+                }
+                let status = self.status(instance, from);
+                self.answer_question(connection, request, ToClient::Status { request, status });
+                return;
+            }
+            FromClient::Tasks { request, instance, first, count } => {
+                if self.refuses_expired(now, connection, request, Some(instance)) {
+                    return;
+                }
+                let tasks = self.tasks(instance, first, count);
+                self.answer_question(connection, request, ToClient::Tasks { request, tasks });
+                return;
+            }
+            FromClient::Objects { request, instance, executor, prefix, after } => {
+                let scope = permission::scope(peer.role, instance);
+                let (objects, next) = self.core.objects(scope, executor, &prefix, after);
+                let answer = ToClient::Objects { request, objects, next };
+                self.answer_question(connection, request, answer);
+                return;
+            }
+            FromClient::Find { request, instance, name } => {
+                let found = self.core.find_objects(permission::scope(peer.role, instance), &name);
+                self.answer_question(connection, request, ToClient::Found { request, found });
+                return;
+            }
+            FromClient::Reach { request, instance, object, purpose } => {
+                let scope = permission::scope(peer.role, instance);
+                // An object that is put goes by the request's own words, all others
+                // by those that are known under the id.
+                let wrong_id = (purpose == Purpose::Put).then(|| wrong_id([&object])).flatten();
+                let answer = match wrong_id {
+                    Some(reason) => ToClient::Refused { request, reason },
+                    None => self.reach(request, scope, &object, purpose),
+                };
+                self.answer_question(connection, request, answer);
+                return;
+            }
+            FromClient::ReachOutput { request, instance, task, stream } => {
+                let answer = self.reach_output(request, instance, task, stream);
+                self.answer_question(connection, request, answer);
+                return;
+            }
+            FromClient::Provision { request, ask } => {
+                let answer = self.ask_provisioner(now, request, ask);
+                self.answer_question(connection, request, answer);
+                return;
+            }
+            FromClient::Stop { request } => {
+                (self.log)("asked to stop");
+                self.stopping = Some((connection, request));
+                return;
+            }
+        };
+        self.core.handle(now, event);
+    }
+}

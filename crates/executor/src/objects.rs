@@ -1,0 +1,665 @@
+//! Data objects of an executor: carries out what the core's stage wants done,
+//! with the cache on disk, the persistent stores and other executors.
+
+pub(super) mod message;
+mod unpacking;
+
+use super::Log;
+use super::cache_repair::CacheRepair;
+use super::sandboxes::{MakeError, Named, Sandboxes};
+use super::values;
+use super::visits::Visits;
+use super::watchdog::{Position, WaitPoint};
+use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
+use falkon_core::data::declared;
+use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId, Source};
+use falkon_core::data::stage::{
+    Action, Event, FetchError, FetchId, PartialId, Refusal, Requester, ServeId, StageOptions,
+    WriteError,
+};
+use falkon_core::execute::{self, TaskKey, VisitEnd};
+use falkon_core::task::{ExecutorId, Time};
+use falkon_data::cache::{CacheError, Copies, DiskCache, OpenError, Reused};
+use falkon_data::object::{Landing, Progress};
+use falkon_data::overflow::OverflowDirectory;
+use falkon_data::peer::{Fetcher, FromPeers, Peer, PeerError, Piece, Server, Verdict};
+use falkon_data::store::{StoreError, StoreUrl, Stores, Want};
+use falkon_net::ids::object_id;
+use falkon_net::secure::{Level, PeerAcceptor, PeerIdentity, Secret};
+use falkon_process::Unchanged;
+use message::{FromObjects, write_error};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+/// Questions of peers that wait for an answer.
+const ASKS_MAX: usize = 256;
+
+/// A cache on this executor's disks.
+#[derive(Debug, Clone)]
+pub struct CacheSetup {
+    /// The directories with their capacities in bytes, fastest first.
+    pub directories: Vec<(PathBuf, u64)>,
+    /// The eviction policy.
+    pub eviction: Eviction,
+}
+
+/// Why the cache cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheSetupError {
+    /// A directory cannot be used.
+    #[error(transparent)]
+    Open(OpenError),
+    /// The threads that carry transfers cannot be started.
+    #[error("cannot start threads for data transfers: {0}")]
+    Threads(#[source] std::io::Error),
+}
+
+/// Why a task has no sandbox.
+#[derive(Debug)]
+pub(super) enum SandboxError {
+    /// An input of a queued task is gone: it has to be staged again.
+    Lost(ObjectId),
+    /// Why it cannot be made, for people.
+    Other(String),
+}
+
+/// Carries transfers in a thread of its own, which disks may hold up.
+struct Carrier {
+    runtime: tokio::runtime::Handle,
+    /// Dropped, it ends the thread, whatever is under way.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Carrier {
+    fn start() -> std::io::Result<Carrier> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let handle = runtime.handle().clone();
+        std::thread::Builder::new().name("falkon-data".to_owned()).spawn(move || {
+            // The thread ends when the sender is gone.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        })?;
+        Ok(Carrier { runtime: handle, _stop: stop })
+    }
+}
+
+/// Where this executor serves what it holds.
+struct Serving {
+    listener: Option<TcpListener>,
+    identity: PeerIdentity,
+    server: Option<Server>,
+}
+
+/// The data objects of an executor.
+pub(super) struct Objects {
+    cache: Arc<DiskCache>,
+    repair: CacheRepair,
+    stores: Stores,
+    carrier: Carrier,
+    say: mpsc::UnboundedSender<FromObjects>,
+    said: mpsc::UnboundedReceiver<FromObjects>,
+    asks: mpsc::Receiver<FromPeers>,
+    ask: mpsc::Sender<FromPeers>,
+    level: Level,
+    serving: Option<Serving>,
+    fetcher: Option<Fetcher>,
+    peers: HashMap<ExecutorId, Peer>,
+    transfers: HashMap<PartialId, Vec<AbortHandle>>,
+    answers: HashMap<ServeId, oneshot::Sender<Verdict>>,
+    visits: Visits,
+    /// Where tasks that have ended left their outputs.
+    outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
+    sandboxes: Sandboxes,
+    /// Output that visitors with tickets may read.
+    overflow: OverflowDirectory,
+    position: Arc<Position>,
+    log: Log,
+}
+
+impl Objects {
+    /// Opens the cache. Says also how the core's stage is to be set up, and
+    /// with what that was there before.
+    pub(super) fn open(
+        setup: &CacheSetup,
+        executor: &super::Options,
+        seed: u64,
+        position: Arc<Position>,
+    ) -> Result<(Objects, StageOptions, Vec<Reused>), CacheSetupError> {
+        let log = executor.log.clone();
+        let directories: Vec<PathBuf> =
+            setup.directories.iter().map(|(directory, _)| directory.clone()).collect();
+        let (cache, reused) = DiskCache::open(&directories).map_err(CacheSetupError::Open)?;
+        let stores = Stores::new(std::env::vars()).with_file_limit(executor.file_limit);
+        let carrier = Carrier::start().map_err(CacheSetupError::Threads)?;
+        let (say, said) = mpsc::unbounded_channel();
+        let (ask, asks) = mpsc::channel(ASKS_MAX);
+        let cache = Arc::new(cache);
+        // A cache of more directories than that was refused.
+        let tiers = u8::try_from(directories.len()).unwrap_or(u8::MAX);
+        let repair = CacheRepair::new(cache.clone(), tiers, say.clone(), log.clone());
+        let objects = Objects {
+            cache,
+            repair,
+            stores,
+            carrier,
+            say,
+            said,
+            asks,
+            ask,
+            level: Level::None,
+            serving: None,
+            fetcher: None,
+            peers: HashMap::new(),
+            transfers: HashMap::new(),
+            answers: HashMap::new(),
+            visits: Visits::default(),
+            outputs: BTreeMap::new(),
+            sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
+            overflow: executor.overflow.clone(),
+            position,
+            log,
+        };
+        let options = CacheOptions {
+            tiers_bytes: setup.directories.iter().map(|(_, bytes)| *bytes).collect(),
+            eviction: setup.eviction,
+            seed,
+        };
+        Ok((objects, StageOptions::new(options, seed), reused))
+    }
+
+    /// Listens for peers that reach the dispatcher at `dispatcher`, at the
+    /// address by which this machine is seen from there, or at `source`. Says
+    /// where; nothing if that cannot be: then nothing is served.
+    pub(super) fn listen(
+        &mut self,
+        dispatcher: &str,
+        source: Option<IpAddr>,
+        level: Level,
+    ) -> Option<declared::Serving> {
+        let result = match source {
+            Some(source) => listen_at(source),
+            None => listen(dispatcher),
+        };
+        let identity = PeerIdentity::generate();
+        let (listener, address) = match result {
+            Ok(found) => found,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return None;
+            }
+        };
+        let identity = match identity {
+            Ok(identity) => identity,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return None;
+            }
+        };
+        self.level = level;
+        let fingerprint = match level {
+            Level::Encrypt => identity.fingerprint().0.to_vec(),
+            Level::None | Level::Authenticate => Vec::new(),
+        };
+        self.serving = Some(Serving { listener: Some(listener), identity, server: None });
+        Some(declared::Serving { address: address.to_string(), fingerprint })
+    }
+
+    /// Takes over the secret, from the dispatcher, by which executors
+    /// authenticate each other.
+    pub(super) fn set_secret(&mut self, secret: [u8; 32]) {
+        if self.fetcher.is_none() {
+            self.fetcher = Some(Fetcher::new(self.level, Secret::from_bytes(secret)));
+        }
+        let Some(serving) = &mut self.serving else { return };
+        let Some(listener) = serving.listener.take() else { return };
+        let secret = Secret::from_bytes(secret);
+        let acceptor = match PeerAcceptor::new(&serving.identity, self.level, secret) {
+            Ok(acceptor) => acceptor,
+            Err(error) => {
+                (self.log)(&format!("cannot serve objects to other executors: {error}"));
+                return;
+            }
+        };
+        let overflow = Some(self.overflow.clone());
+        match Server::start(listener, acceptor, self.cache.clone(), overflow, self.ask.clone()) {
+            Ok(server) => serving.server = Some(server),
+            Err(error) => (self.log)(&error.to_string()),
+        }
+    }
+
+    /// Where executors listen.
+    pub(super) fn set_peers(&mut self, peers: Vec<declared::Peer>) {
+        for peer in peers {
+            let fingerprint = <[u8; 32]>::try_from(peer.serves.fingerprint.as_slice()).ok();
+            let address = peer.serves.address;
+            self.peers.insert(peer.executor, Peer { address, fingerprint });
+        }
+    }
+
+    /// Waits for something to be said.
+    pub(super) async fn recv(&mut self) -> FromObjects {
+        tokio::select! {
+            said = self.said.recv() => match said {
+                Some(said) => said,
+                None => std::future::pending().await,
+            },
+            ask = self.asks.recv() => match ask {
+                Some(ask) => FromObjects::Peers(ask),
+                None => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Converts a request of a peer or a visitor into an event for the core.
+    pub(super) fn asked(&mut self, now: Time, from: FromPeers) -> Option<execute::Event> {
+        let event = match self.visits.asked(now, from) {
+            Ok(event) => return event,
+            Err(FromPeers::Ask { serve, object, answer }) => {
+                self.answers.insert(serve, answer);
+                Event::Ask { serve, object }
+            }
+            Err(FromPeers::Served(serve)) => Event::Served(serve),
+            Err(FromPeers::Lost(object)) => Event::Lost(object),
+            Err(_) => return None,
+        };
+        Some(execute::Event::Stage(event))
+    }
+
+    /// A visit is over.
+    pub(super) fn visit_ended(&mut self, visit: u64, end: VisitEnd) {
+        self.visits.ended(visit, end);
+    }
+
+    /// Carries out what the stage wants done.
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Delete(gone) => {
+                let _at = self.position.at(WaitPoint::Cache);
+                self.sandboxes.forget(gone.object);
+                match self.cache.delete(gone.tier, gone.object) {
+                    Ok(Some(tree)) => self.remove(tree),
+                    Ok(None) => {}
+                    Err(error) => (self.log)(&error.to_string()),
+                }
+            }
+            Action::Fetch { fetch, partial, tier, object, source, offset, length } => {
+                self.fetch(fetch, (partial, tier), object, source, (offset, length));
+            }
+            Action::Seal { partial, tier, object, size } => {
+                self.transfers.remove(&partial);
+                let (cache, repair) = (self.cache.clone(), self.repair.clone());
+                self.blocking(move || {
+                    let result = cache.seal(tier, partial, &object, size, Copies::Elsewhere);
+                    if matches!(result, Err(CacheError::Gone { .. })) {
+                        repair.repair();
+                    }
+                    let result = result.map_err(write_error);
+                    FromObjects::Stage(Event::Sealed { partial, result })
+                });
+            }
+            Action::Discard { partial, tier } => {
+                let _at = self.position.at(WaitPoint::Cache);
+                for transfer in self.transfers.remove(&partial).unwrap_or_default() {
+                    transfer.abort();
+                }
+                self.cache.discard(tier, partial);
+            }
+            Action::Adopt { partial, tier, requester, object } => {
+                let output = match requester {
+                    Requester::Task(task) => self.outputs.remove(&(task, object.id)),
+                    Requester::Visit(visit) => {
+                        if let Some(gone) = self.visits.placed(visit, tier, partial) {
+                            self.tell(gone);
+                        }
+                        return;
+                    }
+                    Requester::Prefetch(_) => unreachable!("a prefetch has no outputs"),
+                };
+                let Some(output) = output else {
+                    let result = Err(WriteError::Failed("the output is gone".to_owned()));
+                    self.tell(FromObjects::Stage(Event::Adopted { partial, result }));
+                    return;
+                };
+                let repair = self.repair.clone();
+                self.blocking(move || {
+                    let adopt = |cache: &DiskCache| {
+                        cache.adopt(tier, partial, &object, &output, Copies::Elsewhere)
+                    };
+                    let result = repair.with_cache(adopt).map_err(write_error);
+                    FromObjects::Stage(Event::Adopted { partial, result })
+                });
+            }
+            Action::Measure { unpack, object, bytes_max } => {
+                self.unpack(unpack, move |cache| cache.measure(object.id, bytes_max));
+            }
+            Action::Unpack { unpack, object, bytes } => {
+                self.unpack(unpack, move |cache| cache.unpack(object.id, bytes));
+            }
+            Action::Resolve(object) => self.resolve(object),
+            Action::Serve { serve, .. } => self.answer(serve, Verdict::Serve),
+            Action::Refuse { serve, why } => {
+                let verdict = match why {
+                    Refusal::Busy => Verdict::Busy,
+                    Refusal::Coming => Verdict::Coming,
+                    Refusal::Gone => Verdict::Gone,
+                };
+                self.answer(serve, verdict);
+            }
+            // The core keeps these to itself.
+            Action::Ready { .. }
+            | Action::Unready(_)
+            | Action::Failed { .. }
+            | Action::Kept { .. }
+            | Action::NotKept { .. } => {}
+        }
+    }
+
+    fn answer(&mut self, serve: ServeId, verdict: Verdict) {
+        let Some(answer) = self.answers.remove(&serve) else { return };
+        if answer.send(verdict).is_err() && verdict == Verdict::Serve {
+            // The peer has gone away meanwhile.
+            self.tell(FromObjects::Stage(Event::Served(serve)));
+        }
+    }
+
+    fn tell(&self, what: FromObjects) {
+        // The receiver is ours.
+        let _ = self.say.send(what);
+    }
+
+    fn blocking(&self, work: impl FnOnce() -> FromObjects + Send + 'static) {
+        let say = self.say.clone();
+        self.carrier.runtime.spawn_blocking(move || {
+            // The receiver is gone only when the executor ends.
+            let _ = say.send(work());
+        });
+    }
+
+    fn fetch(
+        &mut self,
+        fetch: FetchId,
+        (partial, tier): (PartialId, TierId),
+        object: Arc<Object>,
+        source: Source,
+        (offset, length): (u64, Option<u64>),
+    ) {
+        let (repair, stores, say) = (self.repair.clone(), self.stores.clone(), self.say.clone());
+        let from = match source {
+            Source::Store => None,
+            Source::Peer(id) => match (self.fetcher.clone(), self.peers.get(&id).cloned()) {
+                (Some(fetcher), Some(peer)) => Some((fetcher, peer)),
+                _ => {
+                    let why = FetchError::Unreachable("its address is not known".to_owned());
+                    self.tell(FromObjects::Stage(Event::FetchFailed { fetch, bytes: 0, why }));
+                    return;
+                }
+            },
+        };
+        let transfer = self.carrier.runtime.spawn(async move {
+            let file = match repair.with_cache(|cache| cache.partial(tier, partial)) {
+                Ok(file) => Arc::new(file),
+                Err(error) => {
+                    let why = FetchError::Write(write_error(error));
+                    let event = Event::FetchFailed { fetch, bytes: 0, why };
+                    let _ = say.send(FromObjects::Stage(event));
+                    return;
+                }
+            };
+            let teller = say.clone();
+            let landing = Landing::new(file, offset, move |progress| {
+                let event = match progress {
+                    Progress::Sized(size) => Event::Sized { fetch, size },
+                    Progress::Arriving(until) => Event::Arriving { fetch, until },
+                };
+                let _ = teller.send(FromObjects::Stage(event));
+            });
+            let result = match from {
+                None => from_store(&stores, &object, offset, length, &landing).await,
+                Some((fetcher, peer)) => {
+                    let piece = Piece { object: object.id, offset, length, size: object.size };
+                    fetcher.fetch(&peer, &piece, &landing).await.map_err(peer_error)
+                }
+            };
+            let event = match result {
+                Ok(bytes) => Event::Fetched { fetch, bytes },
+                Err(why) => Event::FetchFailed { fetch, bytes: landing.written(), why },
+            };
+            let _ = say.send(FromObjects::Stage(event));
+        });
+        self.transfers.entry(partial).or_default().push(transfer.abort_handle());
+    }
+
+    fn resolve(&self, object: Arc<Object>) {
+        let (stores, say) = (self.stores.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let now = match StoreUrl::parse(&object.url) {
+                Err(error) => Err(FetchError::Refused(error.to_string())),
+                Ok(url) => match stores.resolve(&url).await {
+                    Ok(found) if found.version.is_empty() => Ok(object.clone()),
+                    Ok(found) => Ok(Arc::new(Object {
+                        id: object_id(&object.url, &found.version),
+                        url: object.url.clone(),
+                        version: found.version.into(),
+                        size: found.bytes,
+                    })),
+                    Err(error) => Err(store_error(&object, error)),
+                },
+            };
+            let event = Event::Resolved { object: object.id, now };
+            let _ = say.send(FromObjects::Stage(event));
+        });
+    }
+
+    /// Where the executor's thread is.
+    pub(super) fn position(&self) -> Arc<Position> {
+        self.position.clone()
+    }
+
+    /// Makes the directory that a task runs in and puts its inputs there.
+    pub(super) fn make_sandbox(
+        &mut self,
+        key: TaskKey,
+        inputs: &[Named],
+    ) -> Result<PathBuf, SandboxError> {
+        let error = match self.sandboxes.make(key, inputs, &self.cache) {
+            Ok(folder) => return Ok(folder),
+            Err(error) => error,
+        };
+        self.clear_sandbox(key);
+        Err(match error {
+            MakeError::Directory(error) => {
+                let folder = self.sandboxes.folder().display();
+                SandboxError::Other(format!("cannot create a directory in {folder}: {error}"))
+            }
+            MakeError::Input(object, CacheError::Lost { .. } | CacheError::Gone { .. }) => {
+                self.repair.repair();
+                SandboxError::Lost(object)
+            }
+            MakeError::Input(_, error) => SandboxError::Other(error.to_string()),
+        })
+    }
+
+    /// The inputs of a task that has its directory, as they are now: a task
+    /// that it comes after could change them.
+    pub(super) fn shared_inputs(&self, key: TaskKey) -> Vec<Unchanged> {
+        let _at = self.position.at(WaitPoint::Cache);
+        self.sandboxes.shared(key, &self.cache)
+    }
+
+    /// A task did not begin because inputs were changed: its directory goes,
+    /// and those that were are lost.
+    pub(super) fn changed(&mut self, key: TaskKey, inputs: &[ObjectId]) -> Vec<ObjectId> {
+        self.clear_sandbox(key);
+        let _at = self.position.at(WaitPoint::Cache);
+        let is_lost = |object: &&ObjectId| {
+            matches!(
+                self.cache.read(**object),
+                Err(CacheError::Lost { .. } | CacheError::Gone { .. })
+            )
+        };
+        let lost: Vec<ObjectId> = inputs.iter().filter(is_lost).copied().collect();
+        if !lost.is_empty() {
+            self.repair.repair();
+        }
+        lost
+    }
+
+    fn clear_sandbox(&mut self, key: TaskKey) {
+        let _at = self.position.at(WaitPoint::Sandboxes);
+        if let Some(clearing) = self.sandboxes.clear(key) {
+            self.carrier.runtime.spawn_blocking(move || clearing.run());
+        }
+    }
+
+    /// A task has left its outputs: those with a place in a persistent store go
+    /// there, answered with [`FromObjects::Put`]. Returns whether there are
+    /// none: then there is no answer.
+    pub(super) fn put(&mut self, key: TaskKey, outputs: Vec<(PathBuf, Arc<Object>)>) -> bool {
+        let mut stored = Vec::new();
+        for (path, object) in outputs {
+            if object.is_stored() {
+                stored.push((path.clone(), object.url.clone()));
+            }
+            self.outputs.insert((key, object.id), path);
+        }
+        if stored.is_empty() {
+            return true;
+        }
+        let (stores, say) = (self.stores.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let result = put_all(&stores, &stored).await;
+            let _ = say.send(FromObjects::Put { key, result });
+        });
+        false
+    }
+
+    /// Has what a call has left in a file become an object.
+    pub(super) fn take_in(&self, key: TaskKey, file: PathBuf, url: String) {
+        let (repair, ask, say) = (self.repair.clone(), self.ask.clone(), self.say.clone());
+        self.carrier.runtime.spawn(async move {
+            let result = values::take_in(repair, ask, file, url).await;
+            let _ = say.send(FromObjects::Value { key, result });
+        });
+    }
+
+    /// A task is over.
+    pub(super) fn clear(&mut self, key: TaskKey) {
+        let of_task = (key, ObjectId(0))..=(key, ObjectId(u128::MAX));
+        let left: Vec<(TaskKey, ObjectId)> =
+            self.outputs.range(of_task).map(|(output, _)| *output).collect();
+        for output in left {
+            self.outputs.remove(&output);
+        }
+        self.clear_sandbox(key);
+    }
+
+    /// Writes down what is in the cache, for the next executor here.
+    pub(super) fn record(&mut self, recorded: Vec<Recorded>) {
+        self.sandboxes.clear_all();
+        if let Err(error) = self.cache.record(recorded) {
+            (self.log)(&error.to_string());
+        }
+    }
+}
+
+async fn put_all(stores: &Stores, stored: &[(PathBuf, Arc<str>)]) -> Result<(), String> {
+    for (path, url) in stored {
+        let url = StoreUrl::parse(url).map_err(|error| error.to_string())?;
+        stores.put(path, &url).await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// The address by which this machine is seen from the dispatcher, and a
+/// listener there.
+fn listen(dispatcher: &str) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in dispatcher.to_socket_addrs()? {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+            SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+        };
+        // The system only looks up the route; no packet is sent.
+        let way = UdpSocket::bind(any).and_then(|socket| {
+            socket.connect(address)?;
+            socket.local_addr()
+        });
+        match way.and_then(|own| listen_at(own.ip())) {
+            Ok(found) => return Ok(found),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// A listener at one of this machine's addresses, and the address with its
+/// port.
+fn listen_at(own: IpAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind((own, 0))?;
+    let address = listener.local_addr()?;
+    Ok((listener, address))
+}
+
+async fn from_store(
+    stores: &Stores,
+    object: &Object,
+    offset: u64,
+    length: Option<u64>,
+    landing: &Arc<Landing>,
+) -> Result<u64, FetchError> {
+    let url =
+        StoreUrl::parse(&object.url).map_err(|error| FetchError::Refused(error.to_string()))?;
+    // An output of a task has the version that the task gave it.
+    let any = object.version.is_empty() || object.version.starts_with("made:");
+    let by_content = object.version.starts_with(CONTENT_PREFIX);
+    let version = (!any && !by_content).then(|| object.version.to_string());
+    // The whole object is requested without a range: not every server gives
+    // parts.
+    let length = length.filter(|length| offset > 0 || object.size != Some(*length));
+    match stores.fetch(&url, &Want { offset, length, version }, landing).await {
+        Ok(fetched) => Ok(fetched.bytes),
+        Err(error) => Err(store_error(object, error)),
+    }
+}
+
+fn store_error(object: &Object, error: StoreError) -> FetchError {
+    match error {
+        StoreError::NotThere { .. } => FetchError::Refused(error.to_string()),
+        StoreError::NotAllowed { .. }
+        | StoreError::Refused { .. }
+        | StoreError::ReadOnly { .. } => FetchError::Refused(error.to_string()),
+        StoreError::Changed { now: Some(now), .. } if !now.version.is_empty() => {
+            FetchError::Changed(Arc::new(Object {
+                id: object_id(&object.url, &now.version),
+                url: object.url.clone(),
+                version: now.version.into(),
+                size: now.bytes,
+            }))
+        }
+        StoreError::Changed { .. } | StoreError::Unreachable { .. } => {
+            FetchError::Unreachable(error.to_string())
+        }
+        StoreError::DiskFull { .. } => FetchError::Write(WriteError::Full),
+        StoreError::Local { .. } => FetchError::Write(WriteError::Failed(error.to_string())),
+    }
+}
+
+fn peer_error(error: PeerError) -> FetchError {
+    match error {
+        PeerError::Gone => FetchError::Gone,
+        PeerError::Busy => FetchError::Busy,
+        PeerError::Coming => FetchError::Coming,
+        PeerError::Unreachable { .. } | PeerError::Lost { .. } => {
+            FetchError::Unreachable(error.to_string())
+        }
+        PeerError::NotAllowed { .. } => FetchError::Refused(error.to_string()),
+        PeerError::Wrong { .. } => FetchError::Wrong(error.to_string()),
+        PeerError::DiskFull(_) => FetchError::Write(WriteError::Full),
+        PeerError::Local(_) => FetchError::Write(WriteError::Failed(error.to_string())),
+    }
+}

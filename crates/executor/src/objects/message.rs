@@ -1,0 +1,39 @@
+//! Messages about data objects for the driver.
+
+use falkon_core::data::object::Object;
+use falkon_core::data::stage::{Event, WriteError};
+use falkon_core::execute::TaskKey;
+use falkon_data::cache::CacheError;
+use falkon_data::peer::FromPeers;
+
+/// A message of a transfer, a store or a peer.
+#[derive(Debug)]
+pub(crate) enum FromObjects {
+    /// For the stage.
+    Stage(Event),
+    /// The outputs of a task are where they are to go, or one is not.
+    Put {
+        /// The task.
+        key: TaskKey,
+        /// Why not.
+        result: Result<(), String>,
+    },
+    /// The value of a call is in the cache, or cannot be stored there.
+    Value {
+        /// The task.
+        key: TaskKey,
+        /// The object that it is, or why it is none.
+        result: Result<Object, String>,
+    },
+    /// A peer wants something.
+    Peers(FromPeers),
+}
+
+/// Converts an error of the cache on disk.
+pub(crate) fn write_error(error: CacheError) -> WriteError {
+    match error {
+        CacheError::Full { .. } => WriteError::Full,
+        CacheError::Wrong { reason, .. } => WriteError::Wrong(reason),
+        error => WriteError::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,698 @@
+//! The protocol of the executor and its process host, as bytes.
+//!
+//! Both directions are a sequence of records: a length (u32, of what follows), a kind (u8), the
+//! fields. All numbers are little-endian, all byte strings are preceded by their length (u32).
+//! Many records are sent in one write. Strings that end up in system calls of the host carry
+//! their closing NUL with them, so that the host can use them where they lie.
+//!
+//! Both ends are the same binary, so there is no version; but a garbled record is an error and
+//! never a panic.
+
+use std::ffi::CStr;
+use std::time::Duration;
+
+use super::{CAPTURE_BYTES_MAX, Captured, Ended, FileMark, Kill, Launch, Outcome, Stage};
+use super::{LAUNCH_BYTES_MAX, capture::Stream};
+use super::{Source, Unchanged, Usage};
+
+/// Longest record; a longer one means that the stream is garbled.
+pub(super) const RECORD_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(2 * CAPTURE_BYTES_MAX as usize + (1 << 20) < RECORD_BYTES_MAX);
+// An empty argument counts as one byte of a launch and is sent as six.
+const _: () = assert!(6 * LAUNCH_BYTES_MAX < RECORD_BYTES_MAX);
+
+const HEADER_BYTES: usize = 4;
+
+const KIND_LAUNCH: u8 = 1;
+const KIND_REFUSED: u8 = 2;
+const KIND_KILL: u8 = 3;
+const KIND_READY: u8 = 4;
+const KIND_ENDED: u8 = 5;
+const KIND_TAKE_BACK: u8 = 6;
+
+const SOURCE_PROGRAM: u8 = 0;
+const SOURCE_TEMPLATE: u8 = 1;
+const SOURCE_COPY: u8 = 2;
+const SOURCE_FORKED: u8 = 3;
+
+const OUTCOME_EXIT: u8 = 0;
+const OUTCOME_SIGNAL: u8 = 1;
+const OUTCOME_NOT_STARTED: u8 = 2;
+
+/// A record that cannot be what the other side sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Garbled;
+
+/// A record for the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ForHost {
+    /// A launch; the fields are read by [`LaunchRecord::read`] in the slot that runs it.
+    Launch { key: u64, after: Option<u64>, source: Source },
+    /// End a task.
+    Kill(Kill),
+    /// Do not start the task with this key, if it has not started.
+    TakeBack(u64),
+}
+
+/// A record for the executor.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ForExecutor {
+    /// The host is up.
+    Ready,
+    /// A task ended.
+    Ended(Ended),
+}
+
+/// Splits the first whole record off `bytes`: its kind and fields, and how long it is with its
+/// length in front. `None` if the bytes do not hold a whole one yet.
+pub(super) fn split(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Garbled> {
+    let Some((length, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > RECORD_BYTES_MAX {
+        return Err(Garbled);
+    }
+    Ok(rest.get(..length).map(|record| (record, HEADER_BYTES + length)))
+}
+
+fn put_record(out: &mut Vec<u8>, kind: u8, fields: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    out.push(kind);
+    fields(out);
+    // The bounds above keep every record far below u32::MAX.
+    let length = (out.len() - start - HEADER_BYTES) as u32;
+    out[start..start + HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+fn put_optional(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        put_bytes(out, bytes);
+    }
+}
+
+fn put_terminated(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32 + 1);
+    out.extend_from_slice(bytes);
+    out.push(0);
+}
+
+fn put_optional_terminated(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    if let Some(bytes) = bytes {
+        put_terminated(out, bytes);
+    }
+}
+
+/// Why a launch cannot be passed on to the system, as an error number.
+fn refusal(launch: &Launch) -> Option<i32> {
+    let strings = || {
+        let files = launch.unchanged.iter().map(|file| &file.path);
+        let paths = [&launch.cwd, &launch.stdin, &launch.spill].into_iter().flatten().chain(files);
+        let env = launch.env.iter().flat_map(|(name, value)| [name, value]);
+        launch.argv.iter().chain(paths).chain(env)
+    };
+    if strings().map(|string| string.len() + 1).sum::<usize>() > LAUNCH_BYTES_MAX {
+        return Some(libc::E2BIG);
+    }
+    let name_is_bad = |name: &Vec<u8>| name.is_empty() || name.contains(&b'=');
+    let bad = launch.argv.is_empty()
+        || strings().any(|string| string.contains(&0))
+        || launch.env.iter().any(|(name, _)| name_is_bad(name));
+    bad.then_some(libc::EINVAL)
+}
+
+/// Appends a launch; one that the system cannot take goes as a refusal, which the host only sends
+/// back, so that all ends come the same way.
+pub(super) fn put_launch(out: &mut Vec<u8>, launch: &Launch) {
+    if let Some(errno) = refusal(launch) {
+        return put_record(out, KIND_REFUSED, |out| {
+            put_u64(out, launch.key);
+            out.push(0);
+            put_u32(out, errno as u32);
+        });
+    }
+    put_record(out, KIND_LAUNCH, |out| {
+        put_u64(out, launch.key);
+        out.push(u8::from(launch.after.is_some()));
+        if let Some(after) = launch.after {
+            put_u64(out, after);
+        }
+        put_source(out, launch.source);
+        put_u64(out, launch.capture_bytes_max.min(CAPTURE_BYTES_MAX));
+        put_optional_terminated(out, launch.cwd.as_deref());
+        put_optional_terminated(out, launch.stdin.as_deref());
+        put_optional(out, launch.spill.as_deref());
+        put_u32(out, launch.unchanged.len() as u32);
+        for Unchanged { path, mark } in &launch.unchanged {
+            put_terminated(out, path);
+            put_u64(out, mark.bytes);
+            put_u64(out, mark.inode);
+            put_u64(out, mark.modified.0 as u64);
+            put_u64(out, mark.modified.1 as u64);
+        }
+        put_u32(out, launch.argv.len() as u32);
+        for argument in &launch.argv {
+            put_terminated(out, argument);
+        }
+        put_u32(out, launch.env.len() as u32);
+        for (name, value) in &launch.env {
+            put_u32(out, name.len() as u32);
+            put_u32(out, (name.len() + value.len() + 2) as u32);
+            out.extend_from_slice(name);
+            out.push(b'=');
+            out.extend_from_slice(value);
+            out.push(0);
+        }
+    });
+}
+
+fn put_source(out: &mut Vec<u8>, source: Source) {
+    match source {
+        Source::Program => out.push(SOURCE_PROGRAM),
+        Source::Template => out.push(SOURCE_TEMPLATE),
+        Source::Copy { of } => {
+            out.push(SOURCE_COPY);
+            put_u64(out, of);
+        }
+        Source::Forked => out.push(SOURCE_FORKED),
+    }
+}
+
+/// Appends an order to end a task.
+pub(super) fn put_kill(out: &mut Vec<u8>, kill: Kill) {
+    put_record(out, KIND_KILL, |out| {
+        put_u64(out, kill.key);
+        put_u64(out, u64::try_from(kill.grace.as_micros()).unwrap_or(u64::MAX));
+    });
+}
+
+/// Appends the request not to start a task.
+pub(super) fn put_take_back(out: &mut Vec<u8>, key: u64) {
+    put_record(out, KIND_TAKE_BACK, |out| put_u64(out, key));
+}
+
+/// Appends the notice that the host is up.
+pub(super) fn put_ready(out: &mut Vec<u8>) {
+    put_record(out, KIND_READY, |_| {});
+}
+
+/// The report of a slot on a task, without the task's streams.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Report {
+    pub(super) key: u64,
+    pub(super) outcome: Outcome,
+    pub(super) started: u64,
+    pub(super) ended: u64,
+    pub(super) usage: Usage,
+}
+
+/// Appends the end of a task.
+pub(super) fn put_ended(out: &mut Vec<u8>, report: &Report, streams: [&Stream; 2]) {
+    put_record(out, KIND_ENDED, |out| {
+        put_u64(out, report.key);
+        let (kind, stage, number) = match report.outcome {
+            Outcome::Exit(status) => (OUTCOME_EXIT, 0, status),
+            Outcome::Signal(signal) => (OUTCOME_SIGNAL, 0, signal),
+            Outcome::NotStarted { stage, errno } => (OUTCOME_NOT_STARTED, stage as u8, errno),
+        };
+        out.extend_from_slice(&[kind, stage]);
+        put_u32(out, number as u32);
+        put_u64(out, report.started);
+        put_u64(out, report.ended);
+        put_u64(out, report.usage.user_us);
+        put_u64(out, report.usage.system_us);
+        put_u64(out, report.usage.rss_max_bytes);
+        for stream in streams {
+            put_bytes(out, stream.head());
+            put_u64(out, stream.total_bytes());
+            put_optional(out, stream.spill());
+            out.push(u8::from(stream.spill_error().is_some()));
+            put_u32(out, stream.spill_error().unwrap_or(0) as u32);
+        }
+    });
+}
+
+/// Reads a record that came to the host.
+pub(super) fn read_for_host(record: &[u8]) -> Result<ForHost, Garbled> {
+    let mut fields = Fields(record);
+    match fields.u8()? {
+        kind @ (KIND_LAUNCH | KIND_REFUSED) => {
+            let (key, after) = (fields.u64()?, fields.optional(Fields::u64)?);
+            let source = if kind == KIND_LAUNCH { fields.source()? } else { Source::Program };
+            Ok(ForHost::Launch { key, after, source })
+        }
+        KIND_KILL => {
+            let (key, grace) = (fields.u64()?, Duration::from_micros(fields.u64()?));
+            fields.finish(ForHost::Kill(Kill { key, grace }))
+        }
+        KIND_TAKE_BACK => {
+            let key = fields.u64()?;
+            fields.finish(ForHost::TakeBack(key))
+        }
+        _ => Err(Garbled),
+    }
+}
+
+/// The key of a launch that [`read_for_host`] has accepted.
+pub(super) fn launch_key(record: &[u8]) -> u64 {
+    match read_for_host(record) {
+        Ok(ForHost::Launch { key, .. }) => key,
+        _ => unreachable!("only launches are given to slots"),
+    }
+}
+
+/// Reads a record that came to the executor.
+pub(super) fn read_for_executor(record: &[u8]) -> Result<ForExecutor, Garbled> {
+    let mut fields = Fields(record);
+    match fields.u8()? {
+        KIND_READY => fields.finish(ForExecutor::Ready),
+        KIND_ENDED => {
+            let ended = read_ended(&mut fields)?;
+            fields.finish(ForExecutor::Ended(ended))
+        }
+        _ => Err(Garbled),
+    }
+}
+
+fn read_ended(fields: &mut Fields<'_>) -> Result<Ended, Garbled> {
+    let key = fields.u64()?;
+    let (kind, stage, number) = (fields.u8()?, fields.u8()?, fields.u32()? as i32);
+    let outcome = match kind {
+        OUTCOME_EXIT => Outcome::Exit(number),
+        OUTCOME_SIGNAL => Outcome::Signal(number),
+        OUTCOME_NOT_STARTED => {
+            let stage = Stage::from_byte(stage).ok_or(Garbled)?;
+            Outcome::NotStarted { stage, errno: number }
+        }
+        _ => return Err(Garbled),
+    };
+    let (started, ended) = (fields.u64()?, fields.u64()?);
+    let usage =
+        Usage { user_us: fields.u64()?, system_us: fields.u64()?, rss_max_bytes: fields.u64()? };
+    let (stdout, stderr) = (read_captured(fields)?, read_captured(fields)?);
+    Ok(Ended { key, outcome, started, ended, stdout, stderr, usage })
+}
+
+fn read_captured(fields: &mut Fields<'_>) -> Result<Captured, Garbled> {
+    let head = fields.bytes()?.to_vec();
+    let total_bytes = fields.u64()?;
+    let spill = fields.optional(Fields::bytes)?.map(<[u8]>::to_vec);
+    let failed = fields.u8()? != 0;
+    let errno = fields.u32()? as i32;
+    Ok(Captured { head, total_bytes, spill, spill_error: failed.then_some(errno) })
+}
+
+/// A launch as the host reads it, in place.
+#[derive(Debug)]
+pub(super) struct LaunchRecord<'a> {
+    pub(super) key: u64,
+    pub(super) source: Source,
+    pub(super) capture_bytes_max: usize,
+    pub(super) cwd: Option<&'a CStr>,
+    pub(super) stdin: Option<&'a CStr>,
+    pub(super) spill: Option<&'a [u8]>,
+    unchanged: u32,
+    rest: Fields<'a>,
+}
+
+/// An environment variable of a [`LaunchRecord`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variable<'a> {
+    pub(super) name: &'a [u8],
+    /// `NAME=VALUE`.
+    pub(super) setting: &'a CStr,
+}
+
+impl<'a> LaunchRecord<'a> {
+    /// Reads a launch up to its arguments; for a refused one, the error number to send back.
+    pub(super) fn read(record: &'a [u8]) -> Result<Result<LaunchRecord<'a>, i32>, Garbled> {
+        let mut fields = Fields(record);
+        let kind = fields.u8()?;
+        let key = fields.u64()?;
+        fields.optional(Fields::u64)?;
+        if kind == KIND_REFUSED {
+            let errno = fields.u32()? as i32;
+            return fields.finish(Err(errno));
+        }
+        let source = fields.source()?;
+        let capture_bytes_max = fields.u64()?.min(CAPTURE_BYTES_MAX) as usize;
+        let cwd = fields.optional(Fields::terminated)?;
+        let stdin = fields.optional(Fields::terminated)?;
+        let spill = fields.optional(Fields::bytes)?;
+        let unchanged = fields.u32()?;
+        Ok(Ok(LaunchRecord {
+            key,
+            source,
+            capture_bytes_max,
+            cwd,
+            stdin,
+            spill,
+            unchanged,
+            rest: fields,
+        }))
+    }
+
+    /// Reads the files that must be what they were.
+    pub(super) fn unchanged(
+        &mut self,
+        mut file: impl FnMut(&'a CStr, FileMark),
+    ) -> Result<(), Garbled> {
+        for _ in 0..std::mem::take(&mut self.unchanged) {
+            let path = self.rest.terminated()?;
+            let (bytes, inode) = (self.rest.u64()?, self.rest.u64()?);
+            let modified = (self.rest.u64()? as i64, self.rest.u64()? as i64);
+            file(path, FileMark { bytes, inode, modified });
+        }
+        Ok(())
+    }
+
+    /// Reads the arguments and the environment.
+    pub(super) fn strings(
+        mut self,
+        mut argument: impl FnMut(&'a CStr),
+        mut variable: impl FnMut(Variable<'a>),
+    ) -> Result<(), Garbled> {
+        self.unchanged(|_, _| {})?;
+        for _ in 0..self.rest.u32()? {
+            argument(self.rest.terminated()?);
+        }
+        for _ in 0..self.rest.u32()? {
+            let name_len = self.rest.u32()? as usize;
+            let setting = self.rest.terminated()?;
+            let name = setting.to_bytes().get(..name_len).ok_or(Garbled)?;
+            variable(Variable { name, setting });
+        }
+        self.rest.finish(())
+    }
+}
+
+/// Takes fields off the front of a record.
+#[derive(Debug, Clone, Copy)]
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn chunk<const N: usize>(&mut self) -> Result<[u8; N], Garbled> {
+        let (chunk, rest) = self.0.split_first_chunk::<N>().ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(*chunk)
+    }
+
+    fn u8(&mut self) -> Result<u8, Garbled> {
+        Ok(self.chunk::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, Garbled> {
+        Ok(u32::from_le_bytes(self.chunk()?))
+    }
+
+    fn u64(&mut self) -> Result<u64, Garbled> {
+        Ok(u64::from_le_bytes(self.chunk()?))
+    }
+
+    fn source(&mut self) -> Result<Source, Garbled> {
+        match self.u8()? {
+            SOURCE_PROGRAM => Ok(Source::Program),
+            SOURCE_TEMPLATE => Ok(Source::Template),
+            SOURCE_COPY => Ok(Source::Copy { of: self.u64()? }),
+            SOURCE_FORKED => Ok(Source::Forked),
+            _ => Err(Garbled),
+        }
+    }
+
+    fn bytes(&mut self) -> Result<&'a [u8], Garbled> {
+        let length = self.u32()? as usize;
+        let (bytes, rest) = self.0.split_at_checked(length).ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    fn terminated(&mut self) -> Result<&'a CStr, Garbled> {
+        CStr::from_bytes_with_nul(self.bytes()?).map_err(|_| Garbled)
+    }
+
+    fn optional<T>(
+        &mut self,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<T, Garbled>,
+    ) -> Result<Option<T>, Garbled> {
+        Ok(if self.u8()? != 0 { Some(read(self)?) } else { None })
+    }
+
+    fn finish<T>(self, value: T) -> Result<T, Garbled> {
+        if self.0.is_empty() { Ok(value) } else { Err(Garbled) }
+    }
+}
+
+/// Free space offered to a read, at least.
+const READ_BYTES: usize = 64 << 10;
+
+/// An emptied buffer larger than this gives its memory back.
+pub(super) const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that came in, of which whole records are taken.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    bytes: Vec<u8>,
+    taken: usize,
+    filled: usize,
+}
+
+impl Incoming {
+    /// Room for the next read; [`Self::filled`] says how much of it was used.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        if self.taken == self.filled {
+            (self.taken, self.filled) = (0, 0);
+            if self.bytes.len() > BUFFER_KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        }
+        if self.bytes.len() - self.filled < READ_BYTES {
+            self.bytes.copy_within(self.taken..self.filled, 0);
+            (self.taken, self.filled) = (0, self.filled - self.taken);
+            let wanted = (self.filled + READ_BYTES).max(2 * self.filled);
+            self.bytes.resize(wanted.max(self.bytes.len()), 0);
+        }
+        &mut self.bytes[self.filled..]
+    }
+
+    pub(super) fn filled(&mut self, count: usize) {
+        self.filled += count;
+        debug_assert!(self.filled <= self.bytes.len());
+    }
+
+    /// The next whole record, without its length.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
+        match split(&self.bytes[self.taken..self.filled])? {
+            Some((record, length)) => {
+                self.taken += length;
+                Ok(Some(record))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn string() -> impl Strategy<Value = Vec<u8>> {
+        vec(1..=255_u8, 0..20)
+    }
+
+    fn launches() -> impl Strategy<Value = Launch> {
+        let name = string().prop_filter("a name", |name| !name.is_empty() && !name.contains(&b'='));
+        let env = vec((name, string()), 0..5);
+        let option = || proptest::option::of(string());
+        (
+            (any::<(u64, Option<u64>)>(), sources()),
+            vec(string(), 1..5),
+            env,
+            option(),
+            option(),
+            any::<u64>(),
+            option(),
+            vec(unchanged(), 0..3),
+        )
+            .prop_map(
+                |(
+                    ((key, after), source),
+                    argv,
+                    env,
+                    cwd,
+                    stdin,
+                    capture_bytes_max,
+                    spill,
+                    unchanged,
+                )| {
+                    Launch {
+                        key,
+                        after,
+                        argv,
+                        env,
+                        cwd,
+                        stdin,
+                        capture_bytes_max,
+                        spill,
+                        unchanged,
+                        source,
+                    }
+                },
+            )
+    }
+
+    fn sources() -> impl Strategy<Value = Source> {
+        let copy = any::<u64>().prop_map(|of| Source::Copy { of });
+        prop_oneof![Just(Source::Program), Just(Source::Template), copy, Just(Source::Forked)]
+    }
+
+    fn unchanged() -> impl Strategy<Value = Unchanged> {
+        (string(), any::<(u64, u64, (i64, i64))>()).prop_map(|(path, (bytes, inode, modified))| {
+            Unchanged { path, mark: FileMark { bytes, inode, modified } }
+        })
+    }
+
+    fn read_launch(record: &[u8]) -> Launch {
+        let mut order = LaunchRecord::read(record).unwrap().unwrap();
+        let mut unchanged = Vec::new();
+        let file = |path: &CStr, mark| {
+            unchanged.push(Unchanged { path: path.to_bytes().to_vec(), mark });
+        };
+        order.unchanged(file).unwrap();
+        let owned = |text: Option<&CStr>| text.map(|text| text.to_bytes().to_vec());
+        let mut launch = Launch {
+            key: order.key,
+            cwd: owned(order.cwd),
+            stdin: owned(order.stdin),
+            capture_bytes_max: order.capture_bytes_max as u64,
+            spill: order.spill.map(<[u8]>::to_vec),
+            unchanged,
+            source: order.source,
+            ..Launch::default()
+        };
+        let (argv, env) = (&mut launch.argv, &mut launch.env);
+        let split = |variable: Variable<'_>| {
+            let value = &variable.setting.to_bytes()[variable.name.len() + 1..];
+            env.push((variable.name.to_vec(), value.to_vec()));
+        };
+        order.strings(|argument| argv.push(argument.to_bytes().to_vec()), split).unwrap();
+        launch
+    }
+
+    proptest! {
+        #[test]
+        fn launches_and_kills_arrive_however_the_stream_is_cut(
+            launches in vec(launches(), 0..6),
+            grace in any::<u32>(),
+            cuts in vec(1..200_usize, 1..50),
+        ) {
+            let kill = Kill { key: 7, grace: Duration::from_millis(grace.into()) };
+            let mut stream = Vec::new();
+            for launch in &launches {
+                put_launch(&mut stream, launch);
+            }
+            put_kill(&mut stream, kill);
+            put_take_back(&mut stream, 8);
+            let (mut incoming, mut arrived, mut killed) = (Incoming::default(), vec![], None);
+            let mut taken_back = None;
+            let mut cuts = cuts.into_iter().cycle();
+            let mut rest = stream.as_slice();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(cuts.next().unwrap()));
+                incoming.room()[..now.len()].copy_from_slice(now);
+                incoming.filled(now.len());
+                rest = later;
+                while let Some(record) = incoming.next().unwrap() {
+                    match read_for_host(record).unwrap() {
+                        ForHost::Launch { key, after, .. } => {
+                            arrived.push(Launch { after, ..read_launch(record) });
+                            prop_assert_eq!(launch_key(record), key);
+                        }
+                        ForHost::Kill(kill) => killed = Some(kill),
+                        ForHost::TakeBack(key) => taken_back = Some(key),
+                    }
+                }
+            }
+            let bounded = launches.into_iter().map(|launch| Launch {
+                capture_bytes_max: launch.capture_bytes_max.min(CAPTURE_BYTES_MAX),
+                ..launch
+            });
+            prop_assert_eq!(arrived, bounded.collect::<Vec<_>>());
+            prop_assert_eq!(killed, Some(kill));
+            prop_assert_eq!(taken_back, Some(8));
+        }
+
+        #[test]
+        fn ends_arrive(
+            numbers in any::<[u64; 6]>(),
+            which in 0..3_u8,
+            number in any::<i32>(),
+            stage in 0..9_u8,
+            output in vec(any::<u8>(), 0..100),
+            bound in 0..120_usize,
+        ) {
+            let outcome = match which {
+                0 => Outcome::Exit(number),
+                1 => Outcome::Signal(number),
+                _ => {
+                    let stage = Stage::from_byte(stage).unwrap();
+                    Outcome::NotStarted { stage, errno: number }
+                }
+            };
+            let [key, started, ended, user_us, system_us, rss_max_bytes] = numbers;
+            let usage = Usage { user_us, system_us, rss_max_bytes };
+            let mut stdout = Stream::default();
+            // There is no such directory, so what is over the bound gives an error.
+            stdout.begin(bound, Some(b"/proc/no/such"), "");
+            stdout.take(&output);
+            let mut bytes = Vec::new();
+            let report = Report { key, outcome, started, ended, usage };
+            put_ended(&mut bytes, &report, [&stdout, &Stream::default()]);
+            let (record, length) = split(&bytes).unwrap().unwrap();
+            prop_assert_eq!(length, bytes.len());
+            let stdout = Captured {
+                head: output[..bound.min(output.len())].to_vec(),
+                total_bytes: output.len() as u64,
+                spill: None,
+                spill_error: (output.len() > bound).then_some(libc::ENOENT),
+            };
+            let stderr = Captured::default();
+            let expected = Ended { key, outcome, started, ended, stdout, stderr, usage };
+            prop_assert_eq!(read_for_executor(record), Ok(ForExecutor::Ended(expected)));
+        }
+
+        #[test]
+        fn garbled_records_are_errors(kind in 0..8_u8, bytes in vec(any::<u8>(), 0..200)) {
+            let record = [&[kind], bytes.as_slice()].concat();
+            let _ = read_for_executor(&record);
+            let _ = read_for_host(&record);
+            if let Ok(Ok(order)) = LaunchRecord::read(&record) {
+                let _ = order.strings(|_| {}, |_| {});
+            }
+            let _ = split(&record);
+        }
+    }
+
+    #[test]
+    fn a_record_of_impossible_length_is_an_error() {
+        assert_eq!(split(&u32::MAX.to_le_bytes()), Err(Garbled));
+        assert_eq!(split(&0_u32.to_le_bytes()), Err(Garbled));
+        assert_eq!(split(&[1, 0, 0]), Ok(None));
+    }
+}

@@ -1,0 +1,50 @@
+"""The options of a task: written from the table in crates/cli/src/plan/options.rs,
+not to be edited."""
+
+from typing import Any, List, Mapping, NamedTuple
+
+
+class TaskOption(NamedTuple):
+    """An option, and how it is given."""
+
+    field: str
+    """Its name: the field of a task, the option of a call."""
+    flag: str
+    """The option of ``falkon submit``, with underscores."""
+    kind: str
+    """What reads its values."""
+    default: Any
+    """What a task has without it, as the protocol has it."""
+    is_for_calls: bool
+
+
+OPTIONS = (
+    TaskOption("cpus", "cpus", "cpus", 1000, True),
+    TaskOption("gpus", "gpus", "count", 0, True),
+    TaskOption("memory", "memory", "memory", 0, True),
+    TaskOption("resources", "resource", "resources", [], True),
+    TaskOption("timeout", "timeout", "time", 0, True),
+    TaskOption("runtime_estimate", "estimate", "time", 0, True),
+    TaskOption("retries", "retries", "count", 0, True),
+    TaskOption("replicas", "replicas", "copies", 1, False),
+    TaskOption("priority", "priority", "priority", 0, True),
+)
+
+
+def class_of(kind: int, found: Mapping[str, Any]) -> List[Any]:
+    """A task's class, as the protocol has it."""
+    return [
+        [kind],
+        [
+            found["cpus"],
+            found["gpus"],
+            found["memory"],
+            found["resources"],
+        ],
+        found["priority"],
+        found["retries"],
+        found["timeout"],
+        found["runtime_estimate"],
+        found["replicas"],
+        0,
+    ]
