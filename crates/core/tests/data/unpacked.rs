@@ -42,6 +42,13 @@ proptest! {
     }
 }
 
+/// Runs one schedule again: `SEED` as printed.
+#[test]
+fn replay() {
+    let Ok(seed) = std::env::var("SEED") else { return };
+    World::random(seed.parse().unwrap(), ALL).run();
+}
+
 fn archive(object: &Arc<Object>) -> Input {
     Input { is_unpacked: true, ..input(object, &[], true) }
 }
@@ -159,6 +166,26 @@ fn what_is_refused_once_is_refused_to_all_until_it_is_fetched_anew() {
     assert_eq!(deleted(&node.send(Event::Drop(vec![env.id]))), 1);
     let actions = node.want(2, &[archive(&env)]);
     assert_eq!(asked(&node.bring(actions)).len(), 1);
+}
+
+#[test]
+fn a_task_that_one_archive_ends_gives_back_the_room_of_its_others() {
+    let mut node = node(1000);
+    let (broken, env, other) = (file(1, 100), file(2, 100), file(3, 500));
+    let actions = node.want(0, &[archive(&broken)]);
+    let actions = node.bring(actions);
+    let [(unpack, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    node.send(Event::Unpacked { unpack, result: Err(UnpackError::Refused("cut off".to_owned())) });
+    // The other one is counted, and not unpacked.
+    let actions = node.want(1, &[archive(&env)]);
+    let actions = node.bring(actions);
+    let [(measure, None)] = asked(&actions)[..] else { panic!("{actions:?}") };
+    node.send(Event::Ended(key(1)));
+    unpacked(&mut node, measure, 500);
+    assert_eq!(failed(&node.want(2, &[archive(&broken), archive(&env)])).len(), 1);
+    assert_eq!(node.stage().cache().used(), 200);
+    let actions = node.want(3, &[input(&other, &[], true)]);
+    assert_eq!(ready_ids(&node.bring(actions)), [3]);
 }
 
 #[test]

@@ -364,6 +364,7 @@ impl Stage {
             if self.tasks.get(&key).is_some_and(|task| task.state == State::Staging) {
                 self.make_tree(object);
             }
+            self.return_unused_room(object);
         }
         self.ready_if_complete(key);
     }

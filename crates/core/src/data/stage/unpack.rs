@@ -173,6 +173,15 @@ impl Stage {
         }
     }
 
+    /// Gives back the room that a task took for the unpacked form of an archive
+    /// if nothing is being unpacked into it: another of the task's archives may
+    /// have ended the task.
+    pub(super) fn return_unused_room(&mut self, object: ObjectId) {
+        if !self.trees.is_made(object) {
+            self.cache.unpacked(object, 0);
+        }
+    }
+
     /// [`super::Event::Unpacked`].
     pub(super) fn unpacked(&mut self, unpack: UnpackId, result: Result<u64, UnpackError>) {
         let Some((object, room)) = self.trees.end(unpack) else { return };
