@@ -1,6 +1,6 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: build lab demo test docs figures test-htcondor test-kubernetes hostile soak mutants
+.PHONY: build lab demo test docs figures test-htcondor test-kubernetes hostile soak mutants explore
 
 build: ## The program: target/release/falkon
 	cargo build --release --locked -p falkon-cli
@@ -34,3 +34,6 @@ soak: build ## An hour of real services that are killed, paused, cut off and sho
 
 mutants: ## Plants 300 small defects, another sample each time, and says which no test finds
 	tests/mutants.py
+
+explore: ## Ten minutes of random tests with choices that were never made before; prints the seed of a failure
+	tests/explore.sh
