@@ -42,6 +42,13 @@ proptest! {
     }
 }
 
+#[test]
+fn schedules_that_failed_once() {
+    for seed in [5_517_837_156_258_365_265, 18_132_083_707_592_815_508] {
+        World::random(seed, ALL).run();
+    }
+}
+
 /// Runs one schedule again: `SEED` as printed.
 #[test]
 fn replay() {

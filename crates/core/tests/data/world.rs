@@ -679,7 +679,7 @@ impl World {
             assert!(self.files.contains_key(object), "seed {}: {object} is gone", self.seed);
         }
         let is_there = self.unpacked.values().flatten().all(|object| self.trees.is_ready(*object));
-        assert!(is_there, "seed {}: gone under a task", self.seed);
+        assert!(is_there, "seed {}: gone under a task\n{}", self.seed, self.describe());
     }
 
     /// At the end nothing is left behind.

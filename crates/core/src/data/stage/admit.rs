@@ -430,10 +430,11 @@ impl Stage {
         if !matches!(state, State::Staging | State::Ready) {
             return;
         }
-        self.withdraw(key);
+        // Before its inputs may go.
         if state == State::Ready {
             self.actions.push_back(Action::Unready(key));
         }
+        self.withdraw(key);
         self.enqueue(key);
     }
 
