@@ -31,8 +31,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions};
 
-use super::slot::reap;
-use super::spawn::Child;
+use super::spawn::{Child, reap};
 use super::{Outcome, Usage};
 
 /// How long a template may take to answer an order; it does so when it has done what takes long.

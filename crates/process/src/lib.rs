@@ -28,6 +28,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 mod capture;
+mod clock;
 mod copy;
 mod environment;
 mod host;
@@ -36,6 +37,7 @@ mod inbox;
 mod link;
 mod orphans;
 mod outbox;
+mod pool;
 mod slot;
 mod spawn;
 mod start;

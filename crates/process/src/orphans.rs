@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use super::copy::Copies;
-use super::host::Pool;
+use super::pool::Pool;
 
 /// How long processes that have been killed may take to end before they are given up: one that
 /// hangs in the kernel, or that belongs to another user, cannot be ended.

@@ -12,12 +12,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
 use super::capture::Stream;
+use super::clock::now_us;
 use super::copy;
 use super::environment::Image;
-use super::host::{Assignment, Pool, Seat};
 use super::host_protocol::{self, LaunchRecord, Report, Variable};
 use super::inbox::Woken;
 use super::outbox::{Deferral, HELD_TASK_US_MAX, HELD_US_MAX};
+use super::pool::{Assignment, Pool, Seat};
 use super::spawn::{self, Child, NotSpawned, Setup, Stack};
 use super::{FileMark, Outcome, Source, Stage, Usage};
 
@@ -26,8 +27,6 @@ const READ_BYTES: usize = 64 << 10;
 
 /// How long a slot that has no task leaves what the last one left.
 const TIDY_MS: u64 = 10;
-
-const US_PER_S: u64 = 1_000_000;
 
 /// A slot and the memory that it uses for each task again.
 #[derive(Debug)]
@@ -297,7 +296,7 @@ impl Slot {
     fn reap(&self, child: &Child) -> (Outcome, Usage) {
         match child.is_copy {
             true => self.pool.copies.reap(child),
-            false => reap(child),
+            false => spawn::reap(child),
         }
     }
 
@@ -426,45 +425,6 @@ fn kill_group(child: &Child, signal: i32) {
     // SAFETY: A system call on plain values. The child leads its process group and has not been
     // waited for, so the number means its group and no other.
     unsafe { libc::kill(-child.pid, signal) };
-}
-
-/// Waits for a child that has ended.
-pub(super) fn reap(child: &Child) -> (Outcome, Usage) {
-    let mut status = 0;
-    // SAFETY: An all-zero rusage is a valid value, and both are valid places for results. The child
-    // is this thread's own and no other thread waits for it.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::wait4(child.pid, &mut status, 0, &mut usage);
-        usage
-    };
-    let outcome = if libc::WIFSIGNALED(status) {
-        Outcome::Signal(libc::WTERMSIG(status))
-    } else {
-        Outcome::Exit(libc::WEXITSTATUS(status))
-    };
-    let us = |time: libc::timeval| time.tv_sec as u64 * US_PER_S + time.tv_usec as u64;
-    let usage = Usage {
-        user_us: us(usage.ru_utime),
-        system_us: us(usage.ru_stime),
-        rss_max_bytes: usage.ru_maxrss as u64 * 1024,
-    };
-    (outcome, usage)
-}
-
-/// Appends the report of a task whose start was given up at this step.
-pub(super) fn put_given_up(out: &mut Vec<u8>, key: u64, stage: Stage, started: u64) {
-    let outcome = Outcome::NotStarted { stage, errno: libc::ETIMEDOUT };
-    let report = Report { key, outcome, started, ended: now_us(), usage: Usage::default() };
-    host_protocol::put_ended(out, &report, [&Stream::default(), &Stream::default()]);
-}
-
-/// Microseconds of `CLOCK_MONOTONIC`.
-pub(super) fn now_us() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid place for the result; this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as u64 * US_PER_S + time.tv_nsec as u64 / 1000
 }
 
 fn time_left(us: u64) -> Timespec {

@@ -13,9 +13,10 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::Stage;
+use super::clock::US_PER_S;
 use super::environment::Image;
 use super::start::Progress;
+use super::{Outcome, Stage, Usage};
 
 /// Stack of a child before it executes its program; what it calls are system calls.
 const STACK_BYTES: usize = 64 << 10;
@@ -309,4 +310,28 @@ unsafe fn execute(shared: &mut Shared) -> c_int {
 fn last_errno() -> c_int {
     // SAFETY: The C library's errno of this thread, which a child on this thread shares.
     unsafe { *libc::__errno_location() }
+}
+
+/// Waits for a child that has ended.
+pub(super) fn reap(child: &Child) -> (Outcome, Usage) {
+    let mut status = 0;
+    // SAFETY: An all-zero rusage is a valid value, and both are valid places for results. The child
+    // is this thread's own and no other thread waits for it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::wait4(child.pid, &mut status, 0, &mut usage);
+        usage
+    };
+    let outcome = if libc::WIFSIGNALED(status) {
+        Outcome::Signal(libc::WTERMSIG(status))
+    } else {
+        Outcome::Exit(libc::WEXITSTATUS(status))
+    };
+    let us = |time: libc::timeval| time.tv_sec as u64 * US_PER_S + time.tv_usec as u64;
+    let usage = Usage {
+        user_us: us(usage.ru_utime),
+        system_us: us(usage.ru_stime),
+        rss_max_bytes: usage.ru_maxrss as u64 * 1024,
+    };
+    (outcome, usage)
 }
