@@ -60,7 +60,10 @@ impl Dispatcher {
 
     fn next_offer(&mut self, id: InstanceId, key: QueueKey) -> Option<(ExecutorId, Selected)> {
         let load = self.utilization();
-        if self.holds_dispatch() || self.instances[&id].is_clogged() {
+        let instance = &self.instances[&id];
+        // The queue may have gone with its last task, which was given up for want of an input.
+        instance.queues.find(&key)?;
+        if self.holds_dispatch() || instance.is_clogged() {
             return None;
         }
         let lasts_micros = self.user_estimate(id, key);

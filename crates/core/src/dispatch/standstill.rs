@@ -28,9 +28,11 @@ impl Dispatcher {
 
     /// Sends the first task of a queue if it would wait in vain.
     fn send_first(&mut self, id: InstanceId, key: QueueKey) -> Option<ExecutorId> {
-        let need = &self.needs[key.1];
         let instance = &self.instances[&id];
         instance.share.listed()?;
+        // The queue may have gone with its last task, which was given up for want of an input.
+        instance.queues.find(&key)?;
+        let need = &self.needs[key.1];
         let (fleet, now) = (&self.fleet, self.now);
         let lasts_micros = self.user_estimate(id, key);
         let rooms = WithRoom { fleet, need, now, lasts_micros };

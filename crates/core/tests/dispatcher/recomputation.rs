@@ -9,7 +9,7 @@ use falkon_core::dispatch::diffusion::{PolicyName, PolicyOptions};
 use falkon_core::dispatch::{
     Action, ConnectionId, Dispatcher, Event, InstanceOptions, Join, Reply, Update,
 };
-use falkon_core::limits::RECOMPUTE_RUNS_MAX;
+use falkon_core::limits::{IDLE_NEEDS_MAX, RECOMPUTE_RUNS_MAX};
 use falkon_core::result::{Finished, Outcome, Report, Tries};
 use falkon_core::task::{After, InstanceId, Kind, Submission, TaskClass, TaskId, Time};
 use std::sync::Arc;
@@ -183,6 +183,36 @@ fn a_task_that_loses_what_it_makes_each_time_is_given_up() {
     assert_eq!((reader.first, reader.outcome), (TaskId(1), Outcome::NoInput));
     let error = &reader.detail.as_ref().unwrap().error;
     assert!(error.starts_with("cache:0 was lost again each time that task 0"), "{error}");
+}
+
+#[test]
+fn a_queue_may_go_when_its_last_task_is_given_up() {
+    let mut pair = Pair::new(true);
+    pair.keeps = false;
+    // The data of the first tasks of a chain, of which others read these.
+    let reads = |items: Vec<u32>, ends: Vec<u32>| {
+        let inputs = Lists::Each { items: items.into(), ends: ends.into() };
+        let objects = chain(1).data.unwrap().objects.clone();
+        Some(Arc::new(Declared { objects, inputs, outputs: Lists::default() }))
+    };
+    let class = |priority| TaskClass { kind: Kind::Process, priority, ..TaskClass::default() };
+    // What the first task makes is lost, and is not made again.
+    pair.submit(chain(2), false);
+    pair.run();
+    // As many needs are remembered as may be; that of the first batch is the oldest.
+    for priority in 1..IDLE_NEEDS_MAX as i32 {
+        let (classes, data) = (vec![class(priority)], reads(vec![], vec![0]));
+        pair.submit(Submission { classes, data, ..array(1) }, false);
+        pair.run();
+    }
+    let reader = TaskId(1 + IDLE_NEEDS_MAX as u64);
+    let classes = vec![class(0), class(IDLE_NEEDS_MAX as i32)];
+    let after = vec![After { offset: 1, tasks: vec![reader], takes: 0 }];
+    let (class_runs, data) = (vec![(1, 0), (1, 1)], reads(vec![0], vec![1, 1]));
+    pair.submit(Submission { classes, class_runs, after, data, ..array(2) }, true);
+    let [.., given_up, behind] = &pair.results[..] else { panic!("{:?}", pair.results) };
+    assert_eq!((given_up.first, given_up.outcome), (reader, Outcome::NoInput));
+    assert_eq!(behind.outcome, Outcome::UpstreamFailed(reader));
 }
 
 #[test]
