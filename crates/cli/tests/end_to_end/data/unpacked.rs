@@ -85,7 +85,10 @@ fn half_an_environment_is_made_again_and_a_whole_one_is_found_after_a_restart() 
     let unpack = format!("env={env}");
     let args = ["--unpack", &unpack, "--", "env/bin/tool", "x"];
     let id = access.submit(&args);
-    poll("it is being unpacked", || site.path("unpacked").exists());
+    // The line is there, not only its file: the hook is killed with the executor.
+    let is_noted =
+        || std::fs::read_to_string(site.path("unpacked")).is_ok_and(|it| it.ends_with('\n'));
+    poll("it is being unpacked", is_noted);
     first.kill();
     std::fs::remove_file(busy).unwrap();
     let second = executor();
