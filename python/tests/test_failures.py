@@ -171,7 +171,7 @@ class Signals(unittest.TestCase):
         """Runs a script that is interrupted in the midst of this, within a
         function of an executor, and looks at what is left of it."""
         script = """
-            import falkon, os, signal, sys, threading, time
+            import contextlib, falkon, os, signal, sys, threading, time
 
             # It is ignored in what a shell has started in the background.
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -192,6 +192,16 @@ class Signals(unittest.TestCase):
                         time.sleep(0.001)
                     os.killpg(0, signal.SIGINT)
                 threading.Thread(target=watch, daemon=True).start()
+
+            @contextlib.contextmanager
+            def both_workers_held(executor):
+                # Calls that are submitted end no sooner than they come.
+                held = [executor.submit(time.sleep, 3600) for _ in range(2)]
+                try:
+                    yield
+                finally:
+                    for one in held:
+                        one.cancel()
 
             try:
                 with falkon.Executor(max_workers=2) as executor:
@@ -239,9 +249,10 @@ class Signals(unittest.TestCase):
     def test_during_submit(self):
         self.interrupted(
             """
-            interrupt_when(lambda: session.pending() > 20_000)
-            while True:
-                executor.submit(abs, -1)
+            with both_workers_held(executor):
+                interrupt_when(lambda: session.pending() > 20_000)
+                while True:
+                    executor.submit(abs, -1)
             """
         )
 
@@ -249,9 +260,10 @@ class Signals(unittest.TestCase):
         self.interrupted(
             """
             data = bytes(1 << 20)
-            interrupt_when(lambda: session.pending() > 100)
-            while True:
-                executor.submit(len, data)
+            with both_workers_held(executor):
+                interrupt_when(lambda: session.pending() > 100)
+                while True:
+                    executor.submit(len, data)
             """
         )
 

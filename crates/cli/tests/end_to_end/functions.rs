@@ -74,7 +74,7 @@ def once(x):
     fd = os.open("calls", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(fd, (x + "\n").encode())
     os.close(fd)
-    if random.random() < 0.01:
+    if random.random() < 0.004:
         random.choice([lambda: os._exit(7), lambda: os.kill(os.getpid(), signal.SIGKILL)])()
     return int(x)
 
