@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from ._executor import Executor
     from ._files import File, FileFuture
-    from ._foreach import Row, foreach, glob, rows, to
+    from ._foreach import Row, foreach, glob, members, rows, to
     from ._futures import Future
     from ._gathered import gather
     from ._progress import progress
@@ -72,6 +72,7 @@ __all__ = [
     "foreach",
     "gather",
     "glob",
+    "members",
     "progress",
     "python_app",
     "rows",
@@ -90,7 +91,7 @@ _PLACES = {
     "RemoteError SessionLost TaskFailed VersionMismatch WorkerDied",
     "_executor": "Executor",
     "_files": "File FileFuture",
-    "_foreach": "Row foreach glob rows to",
+    "_foreach": "Row foreach glob members rows to",
     "_futures": "Future",
     "_gathered": "gather",
     "_progress": "progress",

@@ -15,6 +15,8 @@ Wire = List[Any]
 """An object as the protocol has it: id, URL, version, size."""
 
 _CACHE = "cache:"
+# What divides an archive from its members.
+_DIVIDER = ".zip!"
 
 
 def object_of(url: str, version: str, size: Optional[int]) -> Wire:
@@ -83,7 +85,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
     do for a future. A file is written once.
 
     ``place`` is a path, the same wherever calls are made; the URL of a file on the
-    web or in S3, ``cache:KEY`` for one that is in the caches of executors alone, or
+    web or in S3; ``ARCHIVE.zip!MEMBER`` for a member of an archive; ``cache:KEY`` for one that is in the caches of executors alone, or
     nothing: then it is there too, under a key of its own that ends in ``suffix``.
     """
 
@@ -109,7 +111,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
         return self.url[self._named_from :]
 
     def __fspath__(self) -> str:
-        if not self.url.startswith("/"):
+        if not self.url.startswith("/") or divided(self.url):
             raise TypeError("%s is no path here: calls that take the file are given one" % self.url)
         return self.url
 
@@ -150,8 +152,8 @@ class File(os.PathLike):  # type: ignore[type-arg]
         """The object that it is at this moment."""
         if self.url.startswith(_CACHE):
             return held(session, self.url)
-        if not self.url.startswith("/"):
-            # The executor asks the server.
+        if not self.url.startswith("/") or divided(self.url):
+            # The executor asks the server, or reads the archive.
             return object_of(self.url, "", None)
         try:
             now = os.stat(self.url)
@@ -161,7 +163,7 @@ class File(os.PathLike):  # type: ignore[type-arg]
         return object_of(self.url, "%d-%d" % (now.st_size, now.st_mtime_ns), now.st_size)
 
     def _written_by(self) -> Wire:
-        if self.url.startswith(("http:", "https:")):
+        if self.url.startswith(("http:", "https:")) or divided(self.url):
             raise ValueError("%r cannot be written" % (self,))
         # A version that is its own: not what another call has written.
         return object_of(self.url, "made:" + os.urandom(16).hex(), None)
@@ -176,6 +178,8 @@ def _url(place: str) -> str:
         if parts.netloc not in ("", "localhost"):
             raise ValueError("a file of another machine: %r" % place)
         place = unquote(parts.path)
+        if divided(place):
+            raise ValueError("rename the file: what has .zip! in its name is a member: %r" % place)
     elif place.startswith(_CACHE):
         if place == _CACHE:
             raise ValueError("a key belongs behind %r" % _CACHE)
@@ -186,11 +190,21 @@ def _url(place: str) -> str:
         return place
     if not place or place.endswith("/"):
         raise ValueError("no file: %r" % place)
-    parts_of = posixpath.join(os.getcwd(), place).split("/")
+    archive, member = divided(place) or (place, None)
+    parts_of = posixpath.join(os.getcwd(), archive).split("/")
     # The folder that .. leads to depends on links.
     url = "/" + "/".join(part for part in parts_of if part not in ("", "."))
+    if member is not None:
+        url += "!" + member
     url.encode()
     return url
+
+
+def divided(place: str) -> Optional[Tuple[str, str]]:
+    """The archive and the name of what is its member: what is in front of the first
+    ``!`` that ``.zip`` precedes, and behind it."""
+    start, mark, member = place.partition(_DIVIDER)
+    return (start + _DIVIDER[:-1], member) if mark else None
 
 
 class FileFuture(Future[File]):

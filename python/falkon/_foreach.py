@@ -23,7 +23,10 @@ from typing import (
 )
 
 from ._apps import App, python_app
+from ._errors import FalkonError
+from ._files import File, divided
 from ._futures import Future
+from ._program import find
 
 T = TypeVar("T")
 Name = Union[str, "os.PathLike[str]"]
@@ -47,6 +50,28 @@ def glob(*patterns: Name) -> List[Path]:
     for pattern in patterns:
         found.update(glob.iglob(os.fspath(pattern), recursive=True))
     return [Path(name) for name in sorted(found)]
+
+
+def members(*patterns: Name) -> List[File]:
+    """The members of archives that match any of the patterns, ``ARCHIVE.zip!PATTERN``, each
+    once, in the archives' order. ``*`` stands for anything but a slash, ``**`` for anything.
+
+    Raises :class:`FalkonError` if an archive cannot be read, or has no such member.
+    """
+    import subprocess
+
+    found: Dict[str, None] = {}
+    for pattern in map(os.fspath, patterns):
+        parts = divided(pattern)
+        if parts is None:
+            raise ValueError("no members of an archive: %r (write ARCHIVE.zip!PATTERN)" % pattern)
+        command = [find(), "archive", "ls", "--null", pattern]
+        listed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+        if listed.returncode != 0:
+            raise FalkonError(listed.stderr.decode(errors="replace").strip())
+        names = listed.stdout.decode().split("\0")
+        found.update((parts[0] + "!" + name, None) for name in names if name[-1:] not in ("", "/"))
+    return [File(one) for one in found]
 
 
 def rows(
@@ -151,7 +176,9 @@ class to:  # noqa: N801
         if isinstance(item, Row):
             fields.update(item)
         elif self._fields & _OF_PATHS and isinstance(item, (str, os.PathLike)):
-            parent, name = os.path.split(os.fspath(item))
+            path = item.url if isinstance(item, File) else os.fspath(item)
+            parent, name = os.path.split(path)
+            name = (divided(name) or ("", name))[1]
             stem, suffix = os.path.splitext(name)
             fields.update(name=name, stem=stem, suffix=suffix, parent=parent or ".")
         for field in self._fields:
@@ -188,7 +215,7 @@ def foreach(
     """Calls an app, or a function, for each item: ``app(item, *args, **kwargs)``.
     Returns the futures, in the items' order.
 
-    Items may be anything: files (:func:`glob`), rows of a table (:func:`rows`, whose
+    Items may be anything: files (:func:`glob`), members of archives (:func:`members`), rows of a table (:func:`rows`, whose
     values are named arguments), a :class:`range`, futures of an earlier one. An
     argument that is a :class:`to` is a path made of the item's name; so are those in
     lists. Folders that such paths are in are made.

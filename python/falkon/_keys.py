@@ -21,7 +21,7 @@ import weakref
 from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from ._calling import InPlace
-from ._files import File, FileFuture
+from ._files import File, FileFuture, divided
 from ._futures import Future
 from ._gathered import Gathered
 from ._sources import Unknown, Wanted, digest_of, imports_of, is_installed, names_of
@@ -66,14 +66,22 @@ def digest(*parts: bytes) -> bytes:
 
 
 def kept_path(file: File) -> List[str]:
-    """The path of a file, if it is one; of what is on the web or in S3 only the name
-    counts.
+    """The path of a file, if it is one, or the paths of an archive's files, if it is a
+    member; of what is on the web or in S3 only the name counts.
 
     Raises :class:`NoKey` for one that is in caches alone, which end sooner or later.
     """
     if file.url.startswith("cache:"):
         raise NoKey("%s is in caches alone" % file.url)
-    return [file.url] if file.url.startswith("/") else []
+    if not file.url.startswith("/"):
+        return []
+    parts = divided(file.url)
+    if parts is None:
+        return [file.url]
+    import glob
+
+    further = glob.escape(parts[0][: -len(".zip")]) + ".part*.zip"
+    return [parts[0], *sorted(glob.glob(further))]
 
 
 class _Sink:
@@ -155,6 +163,12 @@ class _Digest(pickle.Pickler):
     def _file(self, file: File) -> Any:
         if file.is_in_caches:
             return self._file_in_caches(file)
+        if divided(file.url):
+            # A file that joins the set may have the member that counts.
+            paths = kept_path(file)
+            if self._found is not None:
+                self._found.files += paths
+            return "member", file.url, paths
         if self._found is not None:
             if file._made is not None:
                 if getattr(file._made.future, "_key", None) is None:

@@ -5,6 +5,7 @@ The program is the one that FALKON_BINARY names.
 
 import os
 import unittest
+import zipfile
 from pathlib import Path
 
 import falkon
@@ -95,6 +96,33 @@ class Items(InFolder):
         self.assertEqual((self.folder / "counts/2").read_text(), "1\n")
         with self.assertRaisesRegex(ValueError, "a future"):
             falkon.foreach(lines, made, stdout=falkon.to("{}"))
+
+    def test_members_of_archives(self):
+        archive = self.folder / "scores.zip"
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as made:
+            for number in range(3):
+                made.writestr("%d/energy.dat" % number, "e%d" % number)
+            made.writestr("top.txt", "at the top")
+        found = falkon.members("%s!*/energy.dat" % archive)
+        self.assertEqual([one.url for one in found], ["%s!%d/energy.dat" % (archive, n) for n in range(3)])
+        targets = falkon.to(self.folder / "out/{index}-{stem}.up")
+        done = falkon.foreach(upper, found, targets)
+        names = [self.folder / "out" / ("%d-energy.up" % number) for number in range(3)]
+        self.assertEqual([one.result(60) for one in done], names)
+        self.assertEqual([one.read_text() for one in names], ["E0", "E1", "E2"])
+        # One that is named, also by a relative path, and one at the top.
+        here = os.path.relpath(archive)
+        target = self.folder / "top.up"
+        upper(falkon.File(here + "!top.txt"), target).result(60)
+        self.assertEqual(target.read_text(), "AT THE TOP")
+        with self.assertRaises(TypeError):
+            os.fspath(found[0])
+        with self.assertRaisesRegex(falkon.FalkonError, "has no member `none`"):
+            upper(falkon.File("%s!none" % archive), target).result(60)
+        with self.assertRaisesRegex(falkon.FalkonError, "there is no archive"):
+            falkon.members("%s!*" % (self.folder / "none.zip"))
+        with self.assertRaisesRegex(ValueError, "no members of an archive"):
+            falkon.members("a.txt")
 
     def test_numbers_rows_functions_and_methods(self):
         self.assertEqual([one.result(60) for one in falkon.foreach(pow, range(4), 2)], [0, 1, 4, 9])

@@ -15,7 +15,15 @@ const MAY: [(&str, &[&str]); 17] = [
     ("falkon-net", &["falkon-core", "falkon-wire", "*"]),
     (
         "falkon-data",
-        &["falkon-core", "falkon-wire", "falkon-lock", "falkon-process", "falkon-net", "*"],
+        &[
+            "falkon-core",
+            "falkon-wire",
+            "falkon-lock",
+            "falkon-process",
+            "falkon-net",
+            "falkon-archive",
+            "*",
+        ],
     ),
     ("falkon-archive", &["falkon-core", "*"]),
     ("falkon-provision", &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "*"]),

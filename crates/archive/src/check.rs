@@ -6,7 +6,6 @@ use crate::part::Part;
 use crate::read::ReadError;
 use crate::set::{Archive, files_of};
 use falkon_core::archive::{FormatError, Member};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,6 +3,7 @@
 //! files that appear whole or not at all.
 
 mod appear;
+mod bytes;
 mod check;
 mod each;
 mod extract;
@@ -16,6 +17,7 @@ mod set;
 mod turn;
 mod write;
 
+pub use bytes::Bytes;
 pub use check::{Checked, check};
 pub use each::each;
 pub use extract::{ExtractError, Extraction, LeftOut};
@@ -23,7 +25,7 @@ pub use join::join;
 pub use part::{Members, Part};
 pub use read::{MemberFault, ReadError, Scratch};
 pub use salvage::{Salvaged, salvage};
-pub use set::{Archive, Newest};
+pub use set::{Archive, Newest, files_of};
 pub use write::{Source, WriteError, WriteOptions, Writer};
 
 /// The CRC-32 of ZIP files.

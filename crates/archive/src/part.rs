@@ -1,11 +1,11 @@
 //! One file of a set.
 
+use crate::bytes::Bytes;
 use crate::limits::DIRECTORY_READ_BYTES;
 use crate::read::ReadError;
 use falkon_core::archive::limits::CENTRAL_BYTES_MAX;
 use falkon_core::archive::{FormatError, Layout, Member, Opening, Search, Want, central};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Part {
     path: PathBuf,
     layout: Layout,
     /// `None` if the set has more files than are held open.
-    file: Option<Arc<File>>,
+    file: Option<Arc<dyn Bytes>>,
 }
 
 impl Part {
@@ -30,14 +30,23 @@ impl Part {
         if !metadata.is_file() {
             return Err(ReadError::NoFile { path: path.to_owned() });
         }
-        let mut opening = Opening::new(metadata.len());
+        Part::of(path.to_owned(), metadata.len(), Arc::new(file))
+    }
+
+    /// A file of `file_bytes` bytes that is read by `file`. `path` is for messages.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no archive.
+    pub fn of(path: PathBuf, file_bytes: u64, file: Arc<dyn Bytes>) -> Result<Part, ReadError> {
+        let mut opening = Opening::new(file_bytes);
         while let Some(want) = opening.want() {
-            let bytes = read(&file, want).map_err(of)?;
+            let bytes = read(&*file, want);
+            let bytes = bytes.map_err(|error| ReadError::Io { path: path.clone(), error })?;
             let give = opening.give(&bytes, crate::crc32);
-            give.map_err(|error| ReadError::Format { path: path.to_owned(), error })?;
+            give.map_err(|error| ReadError::Format { path: path.clone(), error })?;
         }
         let layout = opening.layout().expect("a file that wants no more is open");
-        Ok(Part { path: path.to_owned(), layout, file: Some(Arc::new(file)) })
+        Ok(Part { path, layout, file: Some(file) })
     }
 
     /// A file whose directory is missing or damaged, without it.
@@ -74,10 +83,13 @@ impl Part {
     }
 
     /// The file, open.
-    pub(crate) fn file(&self) -> Result<Arc<File>, ReadError> {
+    pub(crate) fn file(&self) -> Result<Arc<dyn Bytes>, ReadError> {
         match &self.file {
             Some(file) => Ok(Arc::clone(file)),
-            None => File::open(&self.path).map(Arc::new).map_err(|error| self.io(error)),
+            None => match File::open(&self.path) {
+                Ok(file) => Ok(Arc::new(file)),
+                Err(error) => Err(self.io(error)),
+            },
         }
     }
 
@@ -96,10 +108,10 @@ impl Part {
         let file = self.file()?;
         let mut search = Search::new(lookup, name);
         while let Some(want) = search.want() {
-            search.give(&read(&file, want).map_err(|error| self.io(error))?);
+            search.give(&read(&*file, want).map_err(|error| self.io(error))?);
         }
         for record in search.records().unwrap_or_default() {
-            if let Ok(Some(member)) = self.member_at(&file, record)
+            if let Ok(Some(member)) = self.member_at(&*file, record)
                 && member.name == name
             {
                 return Ok(Some(member));
@@ -109,7 +121,7 @@ impl Part {
     }
 
     /// The member whose record is at this offset within the directory.
-    pub(crate) fn member_at(&self, file: &File, at: u64) -> Result<Option<Member>, ReadError> {
+    pub(crate) fn member_at(&self, file: &dyn Bytes, at: u64) -> Result<Option<Member>, ReadError> {
         let Some(rest) = self.layout.directory_bytes.checked_sub(at) else { return Ok(None) };
         let offset = self.layout.directory + at;
         for bytes in [512, CENTRAL_BYTES_MAX] {
@@ -130,7 +142,7 @@ impl Part {
     }
 }
 
-fn read(file: &File, want: Want) -> std::io::Result<Vec<u8>> {
+fn read(file: &dyn Bytes, want: Want) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; want.bytes];
     file.read_exact_at(&mut bytes, want.offset)?;
     Ok(bytes)
@@ -140,7 +152,7 @@ fn read(file: &File, want: Want) -> std::io::Result<Vec<u8>> {
 #[derive(Debug)]
 pub struct Members<'a> {
     part: &'a Part,
-    file: Option<Arc<File>>,
+    file: Option<Arc<dyn Bytes>>,
     /// The offset within the directory of the first of `bytes` that is not used.
     at: u64,
     /// How many of `bytes` are used.

@@ -1,13 +1,12 @@
 //! Reading a member's data, which are checked by their length and their CRC.
 
+use crate::bytes::Bytes;
 use crate::limits::{HEADER_SLACK_BYTES, READ_BYTES};
 use crate::part::Part;
 use falkon_core::archive::limits::LOCAL_BYTES_MAX;
 use falkon_core::archive::{FormatError, Member, Method, local, readable};
 use flate2::{Decompress, FlushDecompress, Status};
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Why an archive, or a member of it, cannot be read.
@@ -157,7 +156,7 @@ impl Scratch {
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<(), ReadError> {
         let file = part.file()?;
-        self.hand_over(&file, part.layout().file_bytes, member, take).map_err(|stop| match stop {
+        self.hand_over(&*file, part.layout().file_bytes, member, take).map_err(|stop| match stop {
             Stop::Io(error) => part.io(error),
             Stop::Taken(error) => ReadError::Taken { name: member.name.clone(), error },
             Stop::Fault(fault) => ReadError::Member {
@@ -172,7 +171,7 @@ impl Scratch {
     /// The same, of a file of so many bytes.
     pub(crate) fn hand_over(
         &mut self,
-        file: &File,
+        file: &dyn Bytes,
         file_bytes: u64,
         member: &Member,
         take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
@@ -215,7 +214,7 @@ impl Scratch {
 
     fn inflate(
         &mut self,
-        file: &File,
+        file: &dyn Bytes,
         start: u64,
         member: &Member,
         checked: &mut dyn FnMut(&[u8]) -> Result<(), Stop>,
@@ -257,7 +256,7 @@ impl Scratch {
     }
 
     /// Reads at most `rest` bytes; says how many.
-    fn fill(&mut self, file: &File, offset: u64, rest: u64) -> Result<usize, Stop> {
+    fn fill(&mut self, file: &dyn Bytes, offset: u64, rest: u64) -> Result<usize, Stop> {
         let bytes = rest.min(READ_BYTES as u64) as usize;
         if self.input.len() < bytes {
             self.input.resize(bytes, 0);
@@ -269,7 +268,7 @@ impl Scratch {
     /// Where a member's data begin: its header is read and compared.
     pub(crate) fn data_start(
         &mut self,
-        file: &File,
+        file: &dyn Bytes,
         file_bytes: u64,
         member: &Member,
     ) -> Result<u64, Stop> {

@@ -7,7 +7,6 @@ use crate::read::{ReadError, Scratch};
 use crate::set::files_of;
 use crate::write::{Source, WriteError, Writer};
 use falkon_core::archive::{Candidate, Member, next_candidate};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -19,7 +19,10 @@ pub struct Archive {
 }
 
 /// The numbers and paths of the files of a set that exist, in order.
-pub(crate) fn files_of(first: &Path) -> Result<Vec<(u32, PathBuf)>, ReadError> {
+///
+/// # Errors
+/// If their directory cannot be read.
+pub fn files_of(first: &Path) -> Result<Vec<(u32, PathBuf)>, ReadError> {
     let of = |error| ReadError::Io { path: first.to_owned(), error };
     let name = first.file_name().ok_or(ReadError::NoFile { path: first.to_owned() })?;
     let mut files = Vec::new();
@@ -57,6 +60,12 @@ impl Archive {
             parts.push(part);
         }
         Ok(Archive { path: path.to_owned(), parts })
+    }
+
+    /// The archive that these files are, in the order of their numbers.
+    #[must_use]
+    pub fn of(path: PathBuf, parts: Vec<Part>) -> Archive {
+        Archive { path, parts }
     }
 
     /// One file as an archive of its own.

@@ -3,7 +3,7 @@
 
 use falkon_core::data::declared::Declared;
 use falkon_core::data::object::Object;
-use falkon_data::store::{StoreUrl, Stores};
+use falkon_data::store::{Members, Resolved, StoreUrl, Stores};
 use falkon_net::ids::object_id;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,23 @@ use std::sync::Arc;
 /// for once.
 const REMEMBERED_OBJECTS_MAX: usize = 1 << 20;
 
+/// Members of one archive that are looked for one by one; then all of it is listed.
+const LOOKED_FOR_MEMBERS_MAX: u32 = 64;
+
 /// Asks persistent stores about objects.
 #[derive(Default)]
 pub(crate) struct Resolver {
     stores: Option<Stores>,
     known: HashMap<Arc<str>, (Arc<str>, Option<u64>)>,
+    archives: HashMap<StoreUrl, Archive>,
+}
+
+/// What is remembered of an archive.
+#[derive(Debug)]
+enum Archive {
+    /// So many of its members were looked for.
+    Asked(u32),
+    Listed(Members),
 }
 
 impl Resolver {
@@ -39,12 +51,34 @@ impl Resolver {
             return;
         }
         let Ok(url) = StoreUrl::parse(&object.url) else { return };
-        let stores = self.stores.get_or_insert_with(|| Stores::new(std::env::vars()));
-        let Ok(found) = stores.resolve(&url).await else { return };
+        let Some(found) = self.look(&url).await else { return };
         object.version = found.version.into();
         object.size = found.bytes;
         if self.known.len() < REMEMBERED_OBJECTS_MAX {
             self.known.insert(object.url.clone(), (object.version.clone(), object.size));
         }
+    }
+    async fn look(&mut self, url: &StoreUrl) -> Option<Resolved> {
+        let stores = self.stores.get_or_insert_with(|| Stores::new(std::env::vars()));
+        let StoreUrl::Member { archive, name } = url else { return stores.resolve(url).await.ok() };
+        let state = match self.archives.get_mut(&**archive) {
+            Some(state) => state,
+            None => self.archives.entry((**archive).clone()).or_insert(Archive::Asked(0)),
+        };
+        match state {
+            Archive::Listed(members) => return members.resolved(name),
+            Archive::Asked(asked) if *asked < LOOKED_FOR_MEMBERS_MAX => *asked += 1,
+            Archive::Asked(asked) => {
+                *asked = 0;
+                if let Ok(members) = stores.members(archive).await
+                    && members.count() <= REMEMBERED_OBJECTS_MAX
+                {
+                    let found = members.resolved(name);
+                    *state = Archive::Listed(members);
+                    return found;
+                }
+            }
+        }
+        stores.resolve(url).await.ok()
     }
 }

@@ -21,6 +21,7 @@ mod graph;
 mod identity;
 mod limits;
 mod listed;
+mod members;
 mod objects;
 mod options;
 mod placeholder;

@@ -22,7 +22,7 @@ mod time;
 
 pub use build::{FileBounds, FileBuilder, Started};
 pub use member::{Kind, Local, Member, Method, central, local};
-pub use names::{Misplaced, place, readable};
+pub use names::{Misplaced, member_start, place, readable, split_member};
 pub use open::{Layout, Opening};
 pub use pattern::Pattern;
 pub use scan::{Candidate, next_candidate};

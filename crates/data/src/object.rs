@@ -81,6 +81,11 @@ impl Landing {
         Ok(())
     }
 
+    /// Takes back what was written: it is not what it should be.
+    pub fn discard(&self) {
+        self.written.store(0, Ordering::Release);
+    }
+
     /// Records that `bytes` more were written by other means.
     pub fn advance(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::AcqRel);

@@ -1,5 +1,5 @@
 //! Persistent stores behind one interface: POSIX paths, HTTP(S) (read only),
-//! and S3 and compatible.
+//! S3 and compatible, and members of archives that are in one of them.
 //!
 //! [`StoreUrl`] says where an object is, [`Stores`] finds out its size and
 //! version, copies it (or a range of it) into a local file, and copies local
@@ -13,6 +13,7 @@
 mod copy;
 mod error;
 mod http;
+mod member;
 mod posix;
 mod s3;
 mod sink;
@@ -27,8 +28,11 @@ use crate::object::Landing;
 
 pub use copy::{CopyError, Steps, copy_range, is_full};
 pub use error::{StoreError, UrlError};
+pub use member::Members;
 pub use posix::version_of;
 pub use url::StoreUrl;
+
+use sink::Sink;
 
 /// How long reaching a store over the network may take, in milliseconds.
 pub const CONNECT_MS_MAX: u64 = 10_000;
@@ -180,9 +184,30 @@ impl Stores {
     /// [`StoreError`].
     pub async fn resolve(&self, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
+            StoreUrl::Member { archive, name } => member::resolve(self, archive, name).await,
+            url => self.resolve_whole(url).await,
+        }
+    }
+
+    /// Lists all members of the archive whose first file is at `archive`: for whoever asks for
+    /// the sizes and versions of many.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn members(&self, archive: &StoreUrl) -> Result<Members, StoreError> {
+        member::list(self, archive).await
+    }
+
+    /// The same as [`resolve`](Stores::resolve), of what is no member of an archive.
+    async fn resolve_whole(&self, url: &StoreUrl) -> Result<Resolved, StoreError> {
+        match url {
             StoreUrl::Posix(path) => posix::resolve(path, self.file_limit).await,
             StoreUrl::Web(web) => http::resolve(&self.web(web)?, web).await,
             StoreUrl::S3 { bucket, key } => self.s3.resolve(url, bucket, key).await,
+            StoreUrl::Member { .. } => {
+                let reason = "it is in an archive that is in an archive itself".to_owned();
+                Err(StoreError::Refused { url: url.to_string(), reason })
+            }
         }
     }
 
@@ -200,8 +225,15 @@ impl Stores {
     ) -> Result<Fetched, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::fetch(path, want, target, self.file_limit).await,
-            StoreUrl::Web(web) => http::fetch(&self.web(web)?, web, want, target).await,
-            StoreUrl::S3 { bucket, key } => self.s3.fetch(url, (bucket, key), want, target).await,
+            StoreUrl::Web(web) => {
+                http::fetch(&self.web(web)?, web, want, &mut Sink::new(target)).await
+            }
+            StoreUrl::S3 { bucket, key } => {
+                self.s3.fetch(url, (bucket, key), want, &mut Sink::new(target)).await
+            }
+            StoreUrl::Member { archive, name } => {
+                member::fetch(self, (archive, name), want, target).await
+            }
         }
     }
 
@@ -213,7 +245,9 @@ impl Stores {
     pub async fn put(&self, source: &Path, url: &StoreUrl) -> Result<Resolved, StoreError> {
         match url {
             StoreUrl::Posix(path) => posix::put(source, path).await,
-            StoreUrl::Web(_) => Err(StoreError::ReadOnly { url: url.to_string() }),
+            StoreUrl::Web(_) | StoreUrl::Member { .. } => {
+                Err(StoreError::ReadOnly { url: url.to_string() })
+            }
             StoreUrl::S3 { bucket, key } => self.s3.put(source, url, bucket, key).await,
         }
     }

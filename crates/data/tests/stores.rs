@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "stores/members.rs"]
+mod members;
 #[path = "stores/s3.rs"]
 mod s3;
 #[path = "stores/web.rs"]

@@ -628,16 +628,18 @@ async fn from_store(
 }
 
 fn store_error(object: &Object, error: StoreError) -> FetchError {
-    match error {
-        StoreError::NotThere { .. } => FetchError::Refused(error.to_string()),
-        StoreError::NotAllowed { .. }
+    match error.root() {
+        StoreError::NotThere { .. }
+        | StoreError::NotAllowed { .. }
         | StoreError::Refused { .. }
-        | StoreError::ReadOnly { .. } => FetchError::Refused(error.to_string()),
+        | StoreError::ReadOnly { .. }
+        | StoreError::Archive(_)
+        | StoreError::Member { .. } => FetchError::Refused(error.to_string()),
         StoreError::Changed { now: Some(now), .. } if !now.version.is_empty() => {
             FetchError::Changed(Arc::new(Object {
                 id: object_id(&object.url, &now.version),
                 url: object.url.clone(),
-                version: now.version.into(),
+                version: now.version.as_str().into(),
                 size: now.bytes,
             }))
         }

@@ -6,6 +6,7 @@
 use crate::codec::{
     DecodeError, Decoder, Wire, put_array, put_bytes, wire_enum, wire_list, wire_struct,
 };
+use falkon_core::archive::member_start;
 use falkon_core::task::Rows;
 use std::sync::Arc;
 
@@ -95,8 +96,10 @@ impl Form {
     }
 }
 
+/// The name behind the last slash; of `ARCHIVE!MEMBER`, that of the member.
 fn base(value: &[u8]) -> &[u8] {
-    value.iter().rposition(|byte| *byte == b'/').map_or(value, |at| &value[at + 1..])
+    let name = value.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    &value[name.max(member_start(value).unwrap_or_default())..]
 }
 
 fn stem(value: &[u8]) -> &[u8] {

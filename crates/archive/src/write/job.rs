@@ -212,7 +212,7 @@ fn read_packed(
         return Err(WriteError::Member { path, name, fault: MemberFault::Encrypted });
     }
     let file = part.file()?;
-    let start = scratch.data_start(&file, part.layout().file_bytes, member);
+    let start = scratch.data_start(&*file, part.layout().file_bytes, member);
     let start = start.map_err(|stop| match stop {
         Stop::Io(error) | Stop::Taken(error) => source(error),
         Stop::Fault(fault) => {

@@ -102,8 +102,9 @@ impl Args for SourceArgs {
                     .long_help(
                         "A task per file. Names and patterns (*, ?, [a-z], and ** for any \
                          folders) up to the next option are one source; quote a pattern to have \
-                         it expanded by Falkon instead of by the shell. Several sources, of any \
-                         kind, combine: every value of one with every value of the others, the \
+                         it expanded by Falkon instead of by the shell. ARCHIVE.zip!PATTERN is a \
+                         task per member of an archive, which is its input. Several sources, of \
+                         any kind, combine: every value of one with every value of the others, the \
                          last changing fastest.",
                     ),
             )

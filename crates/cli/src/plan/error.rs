@@ -48,6 +48,25 @@ pub(crate) enum PlanError {
         /// The pattern.
         pattern: String,
     },
+    /// An archive whose members are named cannot be read.
+    #[error("{0}")]
+    Archive(#[source] falkon_archive::ReadError),
+    /// A pattern for members that is too long.
+    #[error("a pattern for members has {bytes} bytes at most")]
+    LongPattern {
+        /// How many it may have.
+        bytes: usize,
+    },
+    /// A member that matches cannot be an input.
+    #[error("the member `{member}` of {archive} cannot be an input of a task: {reason}")]
+    Member {
+        /// The archive.
+        archive: String,
+        /// The member's name.
+        member: String,
+        /// Why not.
+        reason: String,
+    },
     /// A file named in full is not there.
     #[error(
         "no such file: `{path}`{}",

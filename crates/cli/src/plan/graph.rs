@@ -7,7 +7,7 @@
 
 use super::error::GraphError;
 use super::files;
-use super::objects::source_key;
+use super::objects::{archive_of, source_key};
 use falkon_wire::declared::{CACHE_SCHEME, Declared};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -226,9 +226,11 @@ impl GraphBuilder {
             Some(cwd) => files::normalized(&self.current_dir, cwd),
             None => self.current_dir.clone(),
         };
+        let current_dir = self.current_dir.clone();
+        let place_of_source = |source: &[u8]| key(&source_key(source, &current_dir));
         let place = |text: &[u8]| match Declared::read(text) {
             Declared::File(path) => key(&files::normalized(&folder, path)),
-            Declared::Object { source, .. } => key(&source_key(source, &self.current_dir)),
+            Declared::Object { source, .. } => place_of_source(source),
         };
         for input in inputs {
             let key = place(input);
@@ -237,6 +239,11 @@ impl GraphBuilder {
                 && self.cached.last().is_none_or(|(last, ..)| *last != key)
             {
                 self.cached.push((key, task, source.into()));
+            }
+            if let Declared::Object { source, .. } = Declared::read(input)
+                && let Some(archive) = archive_of(source)
+            {
+                self.inputs.push((place_of_source(archive), task));
             }
             self.inputs.push((key, task));
         }

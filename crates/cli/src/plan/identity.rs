@@ -54,19 +54,23 @@ impl Plan {
             |path: &[u8]| PathBuf::from(OsString::from_vec(files::normalized(&folder, path)));
         let base = files::as_path(&self.current_dir);
         let path = |text: &Vec<u8>| match Declared::read(text) {
-            Declared::File(path) => Some(seen(path)),
+            Declared::File(path) => Some(vec![seen(path)]),
             Declared::Object { source, .. } if source.starts_with(CACHE_SCHEME) => None,
             Declared::Object { source, .. } => {
                 match StoreUrl::parse_in(std::str::from_utf8(source).ok()?, base) {
-                    Ok(StoreUrl::Posix(path)) => Some(path),
-                    _ => None,
+                    Ok(StoreUrl::Posix(path)) => Some(vec![path]),
+                    Ok(StoreUrl::Member { archive, .. }) => match *archive {
+                        StoreUrl::Posix(path) => Some(files_of_set(path)),
+                        _ => None,
+                    },
+                    Ok(_) | Err(_) => None,
                 }
             }
         };
         let stdin = command.stdin.iter().map(|path| seen(path));
         let found = TaskFiles {
-            inputs: command.inputs.iter().filter_map(path).chain(stdin).collect(),
-            outputs: command.outputs.iter().filter_map(path).collect(),
+            inputs: command.inputs.iter().filter_map(path).flatten().chain(stdin).collect(),
+            outputs: command.outputs.iter().filter_map(path).flatten().collect(),
             waits: !self.after(position).is_empty(),
         };
         (!found.inputs.is_empty() || !found.outputs.is_empty()).then_some(found)
@@ -75,5 +79,13 @@ impl Plan {
     /// The folder from which a task's relative paths are seen, absolute.
     fn folder_of_task(&self, command: &Command) -> Vec<u8> {
         files::normalized(&self.current_dir, command.cwd.as_deref().unwrap_or_default())
+    }
+}
+
+/// The files of the set whose first file is at `path`: each may have the member that counts.
+fn files_of_set(path: PathBuf) -> Vec<PathBuf> {
+    match falkon_archive::files_of(&path) {
+        Ok(files) if !files.is_empty() => files.into_iter().map(|(_, path)| path).collect(),
+        _ => vec![path],
     }
 }

@@ -1,9 +1,11 @@
 //! Data objects that tasks declare (`NAME=SOURCE`): what is wrong with them,
 //! and what a submission says of them.
 
-use super::args::SourceArg;
+use super::args::{PlanArgs, SourceArg};
 use super::error::{ObjectError, PlanError};
 use super::files;
+use super::source::Source;
+use falkon_core::archive::split_member;
 use falkon_core::data::declared::{Declared, Lists};
 use falkon_core::data::object::{Object, ObjectId};
 use falkon_core::task::{Kind, TaskClass};
@@ -66,6 +68,10 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
                 Ok(StoreUrl::Web(target)) if is_written => {
                     return wrong(ObjectError::ReadOnly { name: shown(), target });
                 }
+                Ok(StoreUrl::Member { .. }) if is_written => {
+                    let target = source.to_owned();
+                    return wrong(ObjectError::IntoArchive { name: shown(), target });
+                }
                 Ok(_) => {}
             }
         }
@@ -111,12 +117,26 @@ pub(crate) fn source_key(source: &[u8], current_dir: &[u8]) -> Vec<u8> {
     let base = Path::new(OsStr::from_bytes(current_dir));
     match std::str::from_utf8(source).map(|text| StoreUrl::parse_in(text, base)) {
         Ok(Ok(StoreUrl::Posix(path))) => {
-            files::normalized(current_dir, path.as_os_str().as_bytes())
+            let path = files::normalized(current_dir, path.as_os_str().as_bytes());
+            match str::from_utf8(&path).is_ok_and(|path| split_member(path).is_some()) {
+                true => StoreUrl::Posix(files::as_path(&path).to_owned()).to_string().into(),
+                false => path,
+            }
+        }
+        Ok(Ok(StoreUrl::Member { archive, name })) if matches!(*archive, StoreUrl::Posix(_)) => {
+            let archive = source_key(archive.to_string().as_bytes(), current_dir);
+            [&archive, name.as_bytes()].join(&b'!')
         }
         Ok(Ok(_)) => source.to_vec(),
         // Texts that name no place are refused elsewhere.
         _ => files::normalized(current_dir, source),
     }
+}
+
+/// The archive that a source is a member of.
+pub(crate) fn archive_of(source: &[u8]) -> Option<&[u8]> {
+    let (archive, _) = split_member(str::from_utf8(source).ok()?)?;
+    Some(archive.as_bytes())
 }
 
 /// A task with objects runs elsewhere than where it was written down: a
@@ -147,23 +167,39 @@ fn is_path_to(path: &[u8], name: &[u8]) -> bool {
     matches!(rest, Some([] | [b'/', ..]))
 }
 
-/// Stages the values of `--each`: each is an input under its base name, which
-/// the command sees and the outputs have.
+/// The sources whose values are inputs of their tasks: those of files with `--stage`, and those
+/// of members of archives, which no program opens by their names, unless an input is given them.
 ///
 /// # Errors
-/// No source has files.
-pub(crate) fn stage(
-    template: &mut CommandTemplate,
-    sources: &[SourceArg],
-) -> Result<(), PlanError> {
-    let files: Vec<u32> = (0u32..)
-        .zip(sources)
-        .filter(|(_, source)| matches!(source, SourceArg::Each(_)))
-        .map(|(number, _)| number)
-        .collect();
-    if files.is_empty() {
-        return Err(PlanError::Object(ObjectError::NothingToStage));
+/// No source has files, and `--stage` is given.
+pub(crate) fn staged(
+    args: &PlanArgs,
+    template: &CommandTemplate,
+    sources: &[Source],
+) -> Result<Vec<u32>, PlanError> {
+    if !args.options.stage {
+        let is_input = |number: u32| {
+            let is_it =
+                |piece: &Piece| matches!(piece, Piece::Value { source, .. } if *source == number);
+            template.inputs.iter().flatten().any(is_it)
+        };
+        let members = (0u32..)
+            .zip(sources)
+            .filter(|(number, source)| matches!(source, Source::Members(_)) && !is_input(*number));
+        return Ok(members.map(|(number, _)| number).collect());
     }
+    let files = (0u32..).zip(&args.sources.sources);
+    let files = files.filter(|(_, source)| matches!(source, SourceArg::Each(_)));
+    let files: Vec<u32> = files.map(|(number, _)| number).collect();
+    match files.is_empty() {
+        true => Err(PlanError::Object(ObjectError::NothingToStage)),
+        false => Ok(files),
+    }
+}
+
+/// Stages the values of sources: each is an input under its base name, which the command sees
+/// and the outputs have.
+pub(crate) fn stage(template: &mut CommandTemplate, files: &[u32]) {
     let CommandTemplate { argv, env, stdin, outputs, .. } = template;
     let texts = argv.iter_mut().chain(env.iter_mut().map(|(_, value)| value)).chain(stdin);
     let texts = texts.chain(outputs);
@@ -178,7 +214,6 @@ pub(crate) fn stage(
         let value = |form| Piece::Value { source, form };
         vec![value(Form::Base), Piece::Literal(b"=".to_vec()), value(Form::Whole)]
     }));
-    Ok(())
 }
 
 /// Whether a declaration with placeholders is one of a data object.

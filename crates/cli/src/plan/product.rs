@@ -53,9 +53,8 @@ impl Product {
             .filter(|count| *count <= PLAN_TASKS_MAX)
             .ok_or(PlanError::TooManyTasks)?;
         let (mut template, kind) = command(args, sources.len())?;
-        if args.options.stage {
-            objects::stage(&mut template, &args.sources.sources)?;
-        }
+        let staged = objects::staged(args, &template, &sources);
+        objects::stage(&mut template, &staged?);
         let home = args.options.home.as_ref().map(|home| home.as_bytes());
         if template.cwd.is_none() && !objects::declares(&template) {
             template.cwd = home.map(|home| vec![Piece::Literal(home.to_vec())]);
@@ -97,7 +96,7 @@ impl Product {
             .into_iter()
             .rev()
             .map(|(source, at, place)| match source {
-                Source::Values(column) => column.at(at),
+                Source::Values(column) | Source::Members(column) => column.at(at),
                 Source::Range(_) => Some(&written[place]),
             })
             .collect();
@@ -136,7 +135,7 @@ impl Product {
             .iter()
             .map(|source| match source {
                 Source::Range(range) => Some(*range),
-                Source::Values(_) => None,
+                Source::Values(_) | Source::Members(_) => None,
             })
             .collect()
     }

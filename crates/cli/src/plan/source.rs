@@ -4,6 +4,8 @@ use super::column::Column;
 use super::error::PlanError;
 use super::files;
 use super::limits::VALUE_BYTES_MAX;
+use super::members;
+use falkon_core::archive::member_start;
 use falkon_core::task::Range;
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,6 +21,8 @@ const READ_BUFFER_BYTES: usize = 1 << 18;
 pub(crate) enum Source {
     /// Stored one by one.
     Values(Column),
+    /// The same; some of them are members of archives.
+    Members(Column),
     /// Computed.
     Range(Range),
 }
@@ -27,7 +31,7 @@ impl Source {
     /// How many values.
     pub(crate) fn len(&self) -> u64 {
         match self {
-            Source::Values(column) => column.len(),
+            Source::Values(column) | Source::Members(column) => column.len(),
             Source::Range(range) => range.count,
         }
     }
@@ -99,14 +103,15 @@ pub(crate) fn range(text: &str) -> Result<Range, RangeError> {
     Ok(Range { start: first, step, count })
 }
 
-/// The files that `patterns` name. A name that exists is itself, whatever
-/// characters it has: a shell may have expanded the pattern already.
+/// The files that `patterns` name, and the members of archives (`ARCHIVE!PATTERN`). A name that
+/// exists is itself, whatever characters it has: a shell may have expanded the pattern already.
 ///
 /// # Errors
 /// A pattern matches nothing, or a file is not there. `maybe_command` says
 /// that no command followed, which then is perhaps among the names.
 pub(crate) fn files(patterns: &[OsString], maybe_command: bool) -> Result<Source, PlanError> {
     let mut column = Column::default();
+    let mut has_members = false;
     for pattern in patterns {
         let text = pattern.as_bytes();
         if files::as_path(text).symlink_metadata().is_ok() {
@@ -114,6 +119,11 @@ pub(crate) fn files(patterns: &[OsString], maybe_command: bool) -> Result<Source
             continue;
         }
         let shown = || pattern.to_string_lossy().into_owned();
+        if member_start(text).is_some() {
+            has_members = true;
+            members::add(pattern, &mut |value| add(&mut column, value, pattern))?;
+            continue;
+        }
         if !files::is_pattern(text) {
             return Err(PlanError::NoSuchFile { path: shown(), maybe_command });
         }
@@ -125,7 +135,7 @@ pub(crate) fn files(patterns: &[OsString], maybe_command: bool) -> Result<Source
             add(&mut column, path, pattern)?;
         }
     }
-    Ok(Source::Values(column))
+    Ok(if has_members { Source::Members(column) } else { Source::Values(column) })
 }
 
 fn add(column: &mut Column, path: &[u8], pattern: &OsString) -> Result<(), PlanError> {

@@ -4,6 +4,7 @@
 mod broken;
 mod caches;
 mod lost;
+mod members;
 mod names;
 mod services;
 mod unpacked;

@@ -47,6 +47,25 @@ pub fn place(name: &[u8]) -> Result<Vec<&[u8]>, Misplaced> {
     if parts.is_empty() { Err(Misplaced::Nothing) } else { Ok(parts) }
 }
 
+/// What divides the name of an archive from that of a member, with the end of the archive's.
+const DIVIDER: &[u8] = b".zip!";
+
+/// Where the name of a member begins in `ARCHIVE!MEMBER`: behind the first `!` that `.zip`
+/// precedes, without a look at files, so that the text means the same on every machine. `None`
+/// if it names no member.
+#[must_use]
+pub fn member_start(text: &[u8]) -> Option<usize> {
+    let at = text.windows(DIVIDER.len()).position(|window| window == DIVIDER)?;
+    Some(at + DIVIDER.len())
+}
+
+/// Splits `ARCHIVE!MEMBER`, where [`member_start`] says.
+#[must_use]
+pub fn split_member(text: &str) -> Option<(&str, &str)> {
+    let at = member_start(text.as_bytes())?;
+    Some((&text[..at - 1], &text[at..]))
+}
+
 /// A name for people, on one line: control characters, backslashes and what is
 /// no UTF-8 are written `\xNN`, so that each name has a text of its own.
 #[must_use]
@@ -76,6 +95,17 @@ fn escape(bytes: &[u8], text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_is_named_behind_the_first_mark_of_an_archive() {
+        let check = |text, expected| assert_eq!(split_member(text), expected, "{text}");
+        check("a.zip!b", Some(("a.zip", "b")));
+        check("a.zip!b.zip!c!d", Some(("a.zip", "b.zip!c!d")));
+        check("a!b.zip!", Some(("a!b.zip", "")));
+        check("a!b", None);
+        check("a.zip", None);
+        check("a.zip/!b", None);
+    }
 
     #[test]
     fn names_become_paths_below_a_directory() {

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use falkon_archive::ReadError;
+
 use super::Resolved;
 
 /// A text that names no place of an object.
@@ -59,6 +61,16 @@ pub enum UrlError {
     Escape {
         /// The text.
         text: String,
+    },
+    /// A name that no member has that can be an input.
+    #[error("the member `{name}` of the archive {archive} cannot be used: {reason}")]
+    Member {
+        /// The archive.
+        archive: String,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// Not a URL of the web.
     #[error("`{text}` is not a URL: {reason}")]
@@ -145,6 +157,18 @@ pub enum StoreError {
         /// Where the object was to go.
         url: String,
     },
+    /// The archive that a member is to be read from cannot be used.
+    #[error("the member `{member}` cannot be read: {error}")]
+    Member {
+        /// The member's name.
+        member: String,
+        /// What is wrong with the archive.
+        error: Box<StoreError>,
+    },
+    /// An archive is none, or a member is missing, damaged, or of a kind that only other tools
+    /// read.
+    #[error(transparent)]
+    Archive(ReadError),
     /// The store refuses; trying again does not help.
     #[error("{url} cannot be used: {reason}")]
     Refused {
@@ -159,7 +183,16 @@ impl StoreError {
     /// Whether trying again later, with nothing else changed, may help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, StoreError::Unreachable { .. } | StoreError::Changed { .. })
+        matches!(self.root(), StoreError::Unreachable { .. } | StoreError::Changed { .. })
+    }
+
+    /// The error of the store itself, where it is one of a member's archive.
+    #[must_use]
+    pub fn root(&self) -> &StoreError {
+        match self {
+            StoreError::Member { error, .. } => error.root(),
+            error => error,
+        }
     }
 
     /// A failure of the local file.

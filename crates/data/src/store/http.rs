@@ -1,11 +1,7 @@
 //! The store that is a web server. For reading only.
 
-use std::sync::Arc;
-
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, RANGE};
 use reqwest::{Client, Response, StatusCode};
-
-use crate::object::Landing;
 
 use super::error::chain;
 use super::sink::Sink;
@@ -37,7 +33,7 @@ pub(super) async fn fetch(
     client: &Client,
     url: &str,
     want: &Want,
-    target: &Arc<Landing>,
+    sink: &mut Sink,
 ) -> Result<Fetched, StoreError> {
     let mut request = client.get(url);
     match (want.offset, want.length) {
@@ -61,9 +57,8 @@ pub(super) async fn fetch(
     // The requested range is checked before the bytes are carried here.
     if let Some(whole) = whole {
         want.check(url, &Resolved { bytes: Some(whole), version: version(&headers, Some(whole)) })?;
-        target.sized(whole);
+        sink.sized(whole);
     }
-    let mut sink = Sink::new(target);
     let mut bytes = 0;
     let lost = |error| StoreError::local(url.to_owned(), error);
     let cut = loop {

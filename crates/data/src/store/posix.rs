@@ -28,15 +28,17 @@ pub fn version_of(file: &Metadata) -> String {
     format!("{}-{nanos}", file.len())
 }
 
+/// The size and the version of a plain file.
+pub(super) fn state_of(path: &Path) -> Result<Resolved, StoreError> {
+    let file = fs::metadata(path).map_err(|error| sorted(path, error))?;
+    plain(path, &file)?;
+    Ok(Resolved { bytes: Some(file.len()), version: version_of(&file) })
+}
+
 pub(super) async fn resolve(path: &Path, silence: Duration) -> Result<Resolved, StoreError> {
     let path = path.to_owned();
     let at = path.clone();
-    aside(&at, Some(silence), move |_| {
-        let file = fs::metadata(&path).map_err(|error| sorted(&path, error))?;
-        plain(&path, &file)?;
-        Ok(Resolved { bytes: Some(file.len()), version: version_of(&file) })
-    })
-    .await
+    aside(&at, Some(silence), move |_| state_of(&path)).await
 }
 
 pub(super) async fn fetch(
@@ -60,7 +62,7 @@ pub(super) async fn put(source: &Path, path: &Path) -> Result<Resolved, StoreErr
 /// Does `work` where it may block, within `silence` from step to step. The work
 /// stops when it is not waited for any more; a thread that a file system keeps
 /// stays where it is.
-async fn aside<T: Send + 'static>(
+pub(super) async fn aside<T: Send + 'static>(
     path: &Path,
     silence: Option<Duration>,
     work: impl FnOnce(&Steps) -> Result<T, StoreError> + Send + 'static,
@@ -194,7 +196,7 @@ impl Drop for Part {
 }
 
 /// Opens a file for reading; never waits for the writer of a pipe.
-fn open(path: &Path) -> Result<File, StoreError> {
+pub(super) fn open(path: &Path) -> Result<File, StoreError> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     OpenOptions::new()
         .read(true)
@@ -211,7 +213,7 @@ fn plain(path: &Path, file: &Metadata) -> Result<(), StoreError> {
     Err(StoreError::Refused { url: path.display().to_string(), reason: format!("it is {what}") })
 }
 
-fn given_up(path: &Path) -> StoreError {
+pub(super) fn given_up(path: &Path) -> StoreError {
     let reason = "nobody waits for the copy any more".to_owned();
     StoreError::Unreachable { url: path.display().to_string(), reason }
 }
@@ -235,7 +237,7 @@ fn target_failed(path: &Path, error: io::Error) -> StoreError {
 }
 
 /// Converts an error of a source's file system.
-fn sorted(path: &Path, error: io::Error) -> StoreError {
+pub(super) fn sorted(path: &Path, error: io::Error) -> StoreError {
     use io::ErrorKind as Kind;
     let url = path.display().to_string();
     let reason = error.to_string();

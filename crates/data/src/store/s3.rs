@@ -17,8 +17,6 @@ use object_store::{
 };
 use tokio::task::JoinSet;
 
-use crate::object::Landing;
-
 use super::error::chain;
 use super::sink::Sink;
 use super::{
@@ -93,7 +91,7 @@ impl Buckets {
         url: &StoreUrl,
         (bucket, key): (&str, &str),
         want: &Want,
-        target: &Arc<Landing>,
+        sink: &mut Sink,
     ) -> Result<Fetched, StoreError> {
         let name = url.to_string();
         let (store, path) = (self.bucket(url, bucket)?, self.key(url, key)?);
@@ -118,10 +116,9 @@ impl Buckets {
         let whole = got.meta.size;
         let version = got.meta.e_tag.clone().unwrap_or_default();
         want.check(&name, &Resolved { bytes: Some(whole), version: version.clone() })?;
-        target.sized(whole);
+        sink.sized(whole);
         let wanted = want.within(whole).ok_or_else(|| want.beyond(&name, whole))?;
         let wanted = wanted.end - wanted.start;
-        let mut sink = Sink::new(target);
         let mut bytes = 0;
         let mut pieces = got.into_stream();
         let mut cut = None;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
+use falkon_core::archive::{place, split_member};
+
 use super::UrlError;
 
 /// Where an object is. Its text (`Display`) is canonical: a plain absolute
@@ -19,6 +21,14 @@ pub enum StoreUrl {
         bucket: String,
         /// The object's name within it; not empty, without a slash in front.
         key: String,
+    },
+    /// A member of an archive, whose text is `ARCHIVE!MEMBER`. The name of the archive's
+    /// first file ends with `.zip`.
+    Member {
+        /// Where the first file of the archive is; no member itself.
+        archive: Box<StoreUrl>,
+        /// The member's name.
+        name: String,
     },
 }
 
@@ -45,6 +55,9 @@ impl StoreUrl {
         if text.contains('\0') {
             return Err(UrlError::ZeroByte { text: text.replace('\0', "\\0") });
         }
+        if let Some((archive, name)) = split_member(text) {
+            return member(text, (archive, name), base);
+        }
         let Some((scheme, rest)) = scheme_of(text) else {
             return path(text, text, base).map(StoreUrl::Posix);
         };
@@ -60,11 +73,40 @@ impl StoreUrl {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StoreUrl::Posix(path) => path.display().fmt(f),
+            // A name that has what divides an archive from its members is written so that it
+            // has not.
+            StoreUrl::Posix(path) => match path.display().to_string() {
+                text if split_member(&text).is_some() => {
+                    write!(f, "file://{}", text.replace('%', "%25").replace('!', "%21"))
+                }
+                text => f.write_str(&text),
+            },
             StoreUrl::Web(url) => f.write_str(url),
             StoreUrl::S3 { bucket, key } => write!(f, "s3://{bucket}/{key}"),
+            StoreUrl::Member { archive, name } => write!(f, "{archive}!{name}"),
         }
     }
+}
+
+/// A member of an archive: `text` is what `parts` are of.
+fn member(text: &str, parts: (&str, &str), base: Option<&Path>) -> Result<StoreUrl, UrlError> {
+    let (archive, name) = parts;
+    let wrong = |reason: String| {
+        let (archive, name) = (archive.to_owned(), name.to_owned());
+        UrlError::Member { archive, name, reason }
+    };
+    place(name.as_bytes()).map_err(|error| wrong(error.to_string()))?;
+    if name.ends_with('/') {
+        return Err(wrong("its name is a directory's".to_owned()));
+    }
+    let archive = StoreUrl::read(archive, base)?;
+    let is_whole = split_member(&format!("{archive}!{name}"))
+        .is_some_and(|(first, _)| first.len() == archive.to_string().len());
+    if !is_whole {
+        let text = text.to_owned();
+        return Err(UrlError::Web { text, reason: "`.zip!` is not behind a path".to_owned() });
+    }
+    Ok(StoreUrl::Member { archive: Box::new(archive), name: name.to_owned() })
 }
 
 /// The scheme of a URL and what follows its colon. A plain path may have a
@@ -197,6 +239,14 @@ mod tests {
         check("http://Example.COM/a?b=c#d", "http://example.com/a?b=c");
         check("https://example.com:443/a%20b", "https://example.com/a%20b");
         check("s3://bucket/a/b c%", "s3://bucket/a/b c%");
+        check("a.zip!7/b c%#!", "/base/dir/a.zip!7/b c%#!");
+        check("/x//a.zip!b.zip!c", "/x/a.zip!b.zip!c");
+        check("https://Example.com/a.zip!b#c", "https://example.com/a.zip!b#c");
+        check("s3://bucket/a.zip!b", "s3://bucket/a.zip!b");
+        check("file:///a%20.zip!b", "/a .zip!b");
+        check("/a!b", "/a!b");
+        check("file:///a%25.zip%21b", "file:///a%25.zip%21b");
+        check("file:/a.zip%21b.zip!c", "file:///a.zip%21b.zip!c");
     }
 
     #[test]
@@ -223,12 +273,19 @@ mod tests {
         has("s3://b/../a", "..");
         has("s3://b c/a", "bucket");
         has("/a\0", "zero byte");
+        has("/a.zip!", "the member `` of the archive /a.zip");
+        has("/a.zip!../b", "`..`");
+        has("/a.zip!/b", "absolute");
+        has("/a.zip!b/", "directory");
+        has("a.zip!b", "absolute one");
+        has("http://a.zip!b", "behind a path");
+        has("http://a/b#c.zip!d", "behind a path");
     }
 
     proptest! {
         #[test]
         fn any_text_is_a_canonical_place_or_an_error(
-            text in "(file:|http://|s3://|/)?[a-z0-9./:%# \u{e9}\u{0}-]{0,20}|\\PC*"
+            text in "(file:|http://|s3://|/)?([a-z0-9./:%#! \u{e9}\u{0}-]|[.]zip!|%21){0,20}|\\PC*"
         ) {
             if let Ok(url) = StoreUrl::parse(&text) {
                 prop_assert_eq!(StoreUrl::parse(&url.to_string()), Ok(url));

@@ -3,29 +3,35 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 
 pub(crate) struct Web {
     pub(crate) address: SocketAddr,
+    /// Bytes of the content that went out.
+    pub(crate) sent: Arc<AtomicUsize>,
 }
 
-/// Serves `content` under every path until the process ends; the path says how.
+/// Serves `content` under every path until the process ends; the path says how. Only the first
+/// file of a set is there.
 pub(crate) fn serve(content: Vec<u8>) -> Web {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let content = Arc::new(content);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&sent);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let content = Arc::clone(&content);
-            std::thread::spawn(move || converse(stream.unwrap(), &content));
+            let (content, counter) = (Arc::clone(&content), Arc::clone(&counter));
+            std::thread::spawn(move || converse(stream.unwrap(), &content, &counter));
         }
     });
-    Web { address }
+    Web { address, sent }
 }
 
 /// Answers requests until the client leaves, or it goes wrong.
-fn converse(stream: TcpStream, content: &[u8]) {
+fn converse(stream: TcpStream, content: &[u8], sent: &AtomicUsize) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let mut stream = stream;
     while let Some(Ok(request)) = lines.next() {
@@ -39,6 +45,18 @@ fn converse(stream: TcpStream, content: &[u8]) {
         let mut words = request.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap());
         let path = target.split('?').next().unwrap();
+        if target.contains(".part2.") {
+            let nothing = "HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n";
+            if stream.write_all(nothing.as_bytes()).is_err() {
+                return;
+            }
+            continue;
+        }
+        if method == "GET" {
+            let (first, last) = range.unwrap_or((0, None));
+            let last = last.unwrap_or(content.len() - 1).min(content.len() - 1);
+            sent.fetch_add((last + 1).saturating_sub(first), Ordering::Relaxed);
+        }
         if answer(&mut stream, method, path, range, content).is_none() {
             return;
         }
@@ -58,7 +76,7 @@ fn answer(
         return write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n").ok();
     }
     let version = match path {
-        "/tagged" | "/headless" | "/cut" => "ETag: \"v1\"\r\n".to_owned(),
+        "/tagged" | "/rangeless" | "/headless" | "/cut" => "ETag: \"v1\"\r\n".to_owned(),
         "/dated" => format!("Last-Modified: {DATE}\r\n"),
         _ => String::new(),
     };

@@ -49,6 +49,17 @@ pub(crate) enum ObjectError {
         #[source]
         error: UrlError,
     },
+    /// The target is a member of an archive.
+    #[error(
+        "the output `{name}` cannot be written to {target}: members of archives are for reading, \
+         and a file of this name is written as a file: URL with %21 for `!`"
+    )]
+    IntoArchive {
+        /// The object's name.
+        name: String,
+        /// The target.
+        target: String,
+    },
     /// The target can only be read.
     #[error(
         "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \
