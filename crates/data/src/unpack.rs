@@ -131,18 +131,19 @@ fn walk(
     bytes_max: u64,
     mut folder: Option<&mut Folder>,
 ) -> Result<u64, UnpackError> {
-    let mut entries = Entries::new(open(archive)?);
+    let mut entries = Entries::new(open(archive)?, bytes_max);
     let mut count = Count::new(bytes_max);
     let mut has_hook = false;
     while let Some(entry) = entries.next()? {
-        count.add(&entry, entries.passed_bytes())?;
+        count.add(&entry)?;
         has_hook |= entry.path == HOOK.as_bytes();
         match &mut folder {
             Some(folder) => folder.write(&entry, &mut entries)?,
             None => entries.pass(&entry)?,
         }
     }
-    let bytes = count.bytes;
+    // Names and attributes may be longer than what they are of.
+    let bytes = count.bytes.max(entries.passed_bytes());
     // As what it runs may write.
     let more = if has_hook { bytes / HOOK_BYTES_PART + HOOK_BYTES_MIN } else { 0 };
     Ok(bytes.saturating_add(more))
@@ -197,8 +198,8 @@ impl Count {
         Count { bytes, bytes_max, entries: 0, folders, hasher }
     }
 
-    /// Counts an entry; `passed` bytes of the archive belong to no file.
-    fn add(&mut self, entry: &Entry, passed: u64) -> Result<(), UnpackError> {
+    /// Counts an entry.
+    fn add(&mut self, entry: &Entry) -> Result<(), UnpackError> {
         let mut bytes = 0u64;
         let slashes = (0..entry.path.len()).filter(|at| entry.path[*at] == b'/');
         let is_folder = matches!(entry.kind, Kind::Folder);
@@ -214,7 +215,7 @@ impl Count {
             self.entries += 1;
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes.max(passed) > self.bytes_max {
+        if self.bytes > self.bytes_max {
             let entry = entry.shown();
             return Err(UnpackError::TooLarge { bytes_max: self.bytes_max, entry });
         }

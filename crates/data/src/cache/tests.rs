@@ -334,3 +334,38 @@ fn no_room_is_told_apart() {
     let error = cache.tiers[0].failed("write", &rig.at("x"), rustix::io::Errno::IO.into());
     assert!(matches!(error, CacheError::Io { .. }), "{error:?}");
 }
+
+/// A tar of one program that waits until it is allowed to end, where it is
+/// unpacked.
+fn archive_that_waits(fifo: &Path) -> Vec<u8> {
+    let script = format!("#!/bin/sh\nread said < '{}'\n", fifo.display());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(script.len() as u64);
+    header.set_mode(0o755);
+    let mut packed = tar::Builder::new(Vec::new());
+    packed.append_data(&mut header, crate::unpack::HOOK, script.as_bytes()).unwrap();
+    packed.into_inner().unwrap()
+}
+
+#[test]
+fn an_archive_that_was_lost_and_came_again_meanwhile_is_not_unpacked() {
+    let rig = Rig::new();
+    let (cache, _) = rig.open();
+    let fifo = rig.at("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let packed = archive_that_waits(&fifo);
+    let object = put(&cache, FAST, "archive", &packed);
+    let size = cache.measure(object, 1 << 30).unwrap();
+    let result = std::thread::scope(|scope| {
+        let unpacking = scope.spawn(|| cache.unpack(object, size));
+        // Opened when the other side is.
+        let mut waits = File::options().write(true).open(&fifo).unwrap();
+        cache.delete(FAST, object).unwrap();
+        put(&cache, FAST, "archive", &packed);
+        waits.write_all(b"go on\n").unwrap();
+        unpacking.join().unwrap()
+    });
+    assert!(matches!(result, Err(UnpackingError::Cache(CacheError::Lost { .. }))), "{result:?}");
+    assert_eq!(fs::read_dir(rig.at("fast/trees")).unwrap().count(), 0);
+    assert!(cache.place_unpacked(object, &rig.at("env")).is_err());
+}

@@ -15,7 +15,8 @@ use falkon_core::data::cache::TierId;
 use falkon_core::data::object::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use super::{CacheError, DiskCache, OpenError};
+use super::stamp::Stamp;
+use super::{CacheError, DiskCache, OpenError, Resident};
 use crate::unpack::{self, UnpackError};
 
 /// The folder of a directory's trees.
@@ -135,15 +136,15 @@ impl DiskCache {
     /// [`UnpackingError`]; what was made is gone.
     pub fn unpack(&self, object: ObjectId, bytes_max: u64) -> Result<u64, UnpackingError> {
         self.trees.removals.wait();
-        let (archive, _) = self.read(object)?;
-        let lost = CacheError::Lost { object };
-        let Some(number) = self.held().get(&object).map(|held| held.tier) else {
-            return Err(lost.into());
+        let Some((number, stamp)) = self.held().get(&object).map(|held| (held.tier, held.stamp))
+        else {
+            return Err(CacheError::Lost { object }.into());
         };
+        let (archive, _) = self.read(object)?;
         let trees = self.tier(number)?.directory().join(TREES);
         let (path, line) = self.make_tree(object, &trees, &archive, bytes_max)?;
         let bytes = line.bytes;
-        if let Err(error) = self.note_tree(object, number, &path, line) {
+        if let Err(error) = self.note_tree(object, (number, stamp), &path, line) {
             // Nobody knows of it; what stays is removed when the cache is opened.
             let _ = unpack::remove(&path);
             return Err(error.into());
@@ -179,17 +180,19 @@ impl DiskCache {
         }
     }
 
-    /// From here on an archive is there unpacked, also after a restart.
+    /// From here on an archive is there unpacked, also after a restart. One that
+    /// was lost and has come again is another.
     fn note_tree(
         &self,
         object: ObjectId,
-        tier: TierId,
+        (tier, stamp): (TierId, Stamp),
         path: &Path,
         line: TreeLine,
     ) -> Result<(), CacheError> {
         let of = self.tier(tier)?;
         let mut held = self.held();
-        let archive = held.get_mut(&object).filter(|held| held.tier == tier);
+        let is_same = |held: &&mut Resident| held.tier == tier && held.stamp == stamp;
+        let archive = held.get_mut(&object).filter(is_same);
         let Some(archive) = archive else { return Err(CacheError::Lost { object }) };
         archive.line.tree = Some(line);
         let appended = of.index().append(object, &archive.line);

@@ -1,14 +1,18 @@
 //! What an archive brings to be run once where it is unpacked: `conda-unpack`,
 //! by which an environment that `conda-pack` packed learns its new place.
 
-use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal,
+};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The program, by its path in the archive.
 pub const HOOK: &str = "bin/conda-unpack";
@@ -39,6 +43,18 @@ pub enum HookError {
     },
 }
 
+impl HookError {
+    /// Whether it is of this machine at this moment, and says nothing of the
+    /// archive.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        const PASSING: [Errno; 5] =
+            [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::TXTBSY];
+        let HookError::Start(error) = self else { return false };
+        Errno::from_io_error(error).is_some_and(|error| PASSING.contains(&error))
+    }
+}
+
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exited with {code}"),
@@ -55,6 +71,7 @@ fn said(output: &str) -> String {
 
 /// Runs it if it is there, with the programs of the archive before others.
 pub(super) fn run(folder: &Path, limit: Duration) -> Result<(), HookError> {
+    let deadline = Instant::now() + limit;
     let program = folder.join(HOOK);
     // Not through a link to elsewhere.
     if !std::fs::symlink_metadata(&program).is_ok_and(|found| found.is_file()) {
@@ -93,8 +110,36 @@ pub(super) fn run(folder: &Path, limit: Duration) -> Result<(), HookError> {
         kill(&mut child);
         return Err(HookError::Late { limit });
     };
+    // It may have closed its output long before it ends.
+    match wait_ended(&child, deadline) {
+        Ok(true) => {}
+        Ok(false) => {
+            kill(&mut child);
+            return Err(HookError::Late { limit });
+        }
+        Err(error) => {
+            kill(&mut child);
+            return Err(HookError::Start(error.into()));
+        }
+    }
     let status = child.wait().map_err(HookError::Start)?;
     if status.success() { Ok(()) } else { Err(HookError::Failed { status, output }) }
+}
+
+/// Waits until it has ended; says whether it has by then.
+fn wait_ended(child: &Child, deadline: Instant) -> Result<bool, Errno> {
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            ended => return ended.map(|ended| ended > 0),
+        }
+    }
 }
 
 fn kill(child: &mut Child) {

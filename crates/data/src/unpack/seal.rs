@@ -1,5 +1,6 @@
 //! What was unpacked: made read-only, counted, and removed in the end.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,10 +28,13 @@ pub(super) fn seal(folder: &Path) -> Result<u64, UnpackError> {
         source,
     };
     let root = rustix::fs::open(folder, OPEN_FOLDER, Mode::empty());
-    root.map_err(io::Error::from).and_then(seal_folder).map_err(failed)
+    let mut linked = HashSet::new();
+    let sealed = root.map_err(io::Error::from).and_then(|root| seal_folder(root, &mut linked));
+    sealed.map_err(failed)
 }
 
-fn seal_folder(folder: OwnedFd) -> io::Result<u64> {
+/// Seals a folder; `linked` are the files with several names that were counted.
+fn seal_folder(folder: OwnedFd, linked: &mut HashSet<(u64, u64)>) -> io::Result<u64> {
     let mut bytes = BLOCK_BYTES;
     for entry in Dir::read_from(&folder)? {
         let entry = entry?;
@@ -42,13 +46,14 @@ fn seal_folder(folder: OwnedFd) -> io::Result<u64> {
         let more = match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => {
                 let below = rustix::fs::openat(&folder, name, OPEN_FOLDER, Mode::empty())?;
-                seal_folder(below)?
+                seal_folder(below, linked)?
             }
             FileType::RegularFile => {
                 let execute = if found.st_mode & EXECUTE != 0 { EXECUTE } else { 0 };
                 let mode = Mode::from_raw_mode(READ | execute);
                 rustix::fs::chmodat(&folder, name, mode, AtFlags::empty())?;
-                blocks(u64::try_from(found.st_size).unwrap_or(0))
+                let is_first = found.st_nlink < 2 || linked.insert((found.st_dev, found.st_ino));
+                blocks(if is_first { u64::try_from(found.st_size).unwrap_or(0) } else { 0 })
             }
             _ => blocks(0),
         };

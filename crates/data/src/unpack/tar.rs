@@ -67,11 +67,13 @@ pub(super) struct Entries<R> {
     has_begun: bool,
     /// Bytes of records that are no files.
     passed: u64,
+    passed_max: u64,
 }
 
 impl<R: Read> Entries<R> {
-    pub(super) fn new(reader: R) -> Entries<R> {
-        Entries { reader, has_begun: false, passed: 0 }
+    /// At most so many bytes of the archive belong to no file.
+    pub(super) fn new(reader: R, passed_max: u64) -> Entries<R> {
+        Entries { reader, has_begun: false, passed: 0, passed_max }
     }
 
     /// Bytes of the archive that belong to no file.
@@ -84,6 +86,11 @@ impl<R: Read> Entries<R> {
         let mut extension = Extension::default();
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
+            if self.passed > self.passed_max {
+                // Records that only describe others may go on without an entry.
+                let entry = shown(&header.path_bytes());
+                return Err(UnpackError::TooLarge { bytes_max: self.passed_max, entry });
+            }
             let size = extension.size.map_or_else(|| header.entry_size(), Ok);
             let size = size.map_err(|_| UnpackError::Damaged("an entry has no size"))?;
             match header.entry_type() {

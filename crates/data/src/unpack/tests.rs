@@ -274,3 +274,75 @@ fn conda_unpack_runs_once_in_the_place_of_the_tree() {
     let said = hook::run(&rig.at("env"), Duration::ZERO).unwrap_err().to_string();
     assert!(said.contains("did not end"), "{said}");
 }
+
+#[test]
+fn names_of_one_file_are_counted_once() {
+    let rig = Rig::new();
+    let text = "x".repeat(100_000);
+    let git = (0..20).fold(Packed::new().file("bin/git", &text), |all, at| {
+        all.add(EntryType::Link, &format!("bin/git-{at}"), "bin/git", 0o755, b"")
+    });
+    rig.unpack(&git.bytes()).unwrap();
+    assert_eq!(rig.text("bin/git-19"), text);
+}
+
+/// An attribute, as POSIX writes it.
+fn attribute(key: &str, value: &str) -> String {
+    let record = format!(" {key}={value}\n");
+    let length = (record.len()..).find(|all| format!("{all}{record}").len() == *all).unwrap();
+    format!("{length}{record}")
+}
+
+#[test]
+fn attributes_larger_than_their_entries_have_room() {
+    let rig = Rig::new();
+    let attributes = attribute("LIBARCHIVE.xattr.com.apple.ResourceFork", &"A".repeat(50_000));
+    let archive = (0..10).fold(Packed::new(), |all, at| {
+        all.add(EntryType::XHeader, "x", "", 0o644, attributes.as_bytes())
+            .file(&format!("file{at}"), "text")
+    });
+    rig.unpack(&archive.bytes()).unwrap();
+    assert_eq!(rig.text("file9"), "text");
+}
+
+#[test]
+fn records_without_an_end_are_refused_where_an_entry_would_be() {
+    let comment = attribute("comment", &"A".repeat(100_000));
+    let archive = (0..100).fold(Packed::new(), |all, _| {
+        all.add(EntryType::XGlobalHeader, "x", "", 0o644, comment.as_bytes())
+    });
+    let mut bytes = archive.bytes();
+    // What follows is not looked at any more.
+    bytes.truncate(5_000_000);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&bytes).unwrap();
+    let said = measure(&file, 1 << 20).unwrap_err().to_string();
+    assert!(said.contains("1048576"), "{said}");
+}
+
+#[test]
+fn a_hook_that_says_no_more_is_waited_for_no_longer_than_any() {
+    let rig = Rig::new();
+    rig.unpack(&environment().bytes()).unwrap();
+    let folder = rig.at("hooked");
+    fs::create_dir_all(folder.join("bin")).unwrap();
+    let hook = folder.join(HOOK);
+    fs::write(&hook, "#!/bin/sh\nexec > /dev/null 2>&1\nexec sleep 1000000\n").unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = hook::run(&folder, Duration::from_millis(200)).unwrap_err().to_string();
+    assert!(said.contains("did not end"), "{said}");
+    remove(&folder).unwrap();
+}
+
+#[test]
+fn what_keeps_a_hook_from_starting_may_pass() {
+    for (error, expected) in [
+        (rustix::io::Errno::TXTBSY, true),
+        (rustix::io::Errno::AGAIN, true),
+        (rustix::io::Errno::NOENT, false),
+        (rustix::io::Errno::NOEXEC, false),
+    ] {
+        assert_eq!(HookError::Start(error.into()).is_passing(), expected, "{error}");
+    }
+    assert!(!HookError::Late { limit: Duration::ZERO }.is_passing());
+}

@@ -39,7 +39,12 @@ impl Objects {
 
 fn unpack_error(error: UnpackingError) -> UnpackError {
     let is_of_the_archive = |error: &unpack::UnpackError| {
-        !matches!(error, unpack::UnpackError::Write { .. } | unpack::UnpackError::Read(_))
+        use unpack::UnpackError::{Hook, Read, Write};
+        match error {
+            Write { .. } | Read(_) => false,
+            Hook(error) => !error.is_passing(),
+            _ => true,
+        }
     };
     match error {
         UnpackingError::Cache(CacheError::Lost { .. }) => UnpackError::Lost,
