@@ -1,6 +1,6 @@
 //! Work on many members by several threads.
 
-use crate::limits::SHARE_MEMBERS;
+use crate::limits::{SHARE_MEMBERS, THREADS_MAX};
 use crate::read::{ReadError, Scratch};
 use crate::set::Archive;
 use falkon_core::archive::Member;
@@ -14,18 +14,21 @@ type Share = Vec<(usize, Member)>;
 /// memory are a few hundred members for each thread.
 ///
 /// # Errors
-/// If a directory cannot be read; what was read before is worked on.
+/// If a directory cannot be read, or no thread can be started; what was read
+/// before is worked on.
 pub fn each(
     archive: &Archive,
     threads: usize,
     is_meant: impl Fn(usize, &Member) -> bool,
     work: impl Fn(&mut Scratch, usize, &Member) + Sync,
 ) -> Result<(), ReadError> {
+    let threads = threads.clamp(1, THREADS_MAX);
     let (sender, receiver) = sync_channel::<Share>(threads);
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
-        for _ in 0..threads.max(1) {
-            scope.spawn(|| {
+        for number in 0..threads {
+            let thread = std::thread::Builder::new().name("unpack".to_owned());
+            let started = thread.spawn_scoped(scope, || {
                 let mut scratch = Scratch::default();
                 while let Some(share) = next(&receiver) {
                     for (number, member) in share {
@@ -33,6 +36,14 @@ pub fn each(
                     }
                 }
             });
+            match started {
+                Ok(_) => {}
+                Err(error) if number == 0 => {
+                    return Err(ReadError::Io { path: archive.path().to_owned(), error });
+                }
+                // Those that there are do it.
+                Err(_) => break,
+            }
         }
         let shared = share(archive, &is_meant, &sender);
         drop(sender);

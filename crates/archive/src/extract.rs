@@ -5,13 +5,15 @@
 use crate::limits::OPEN_DIRECTORIES_MAX;
 use crate::part::Part;
 use crate::read::{ReadError, Scratch};
-use falkon_core::archive::{Kind, Member, Misplaced, place};
+use falkon_core::archive::{Kind, Member, Misplaced, place, unfinished_name};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, futimens, mkdirat, openat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, futimens, mkdirat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -43,7 +45,7 @@ pub enum LeftOut {
     #[error("its name is a directory's, and it has data")]
     Directory,
     /// Something is there.
-    #[error("its file exists (--overwrite replaces it)")]
+    #[error("its file exists (--overwrite replaces files, but no directories)")]
     Exists,
     /// A component of its path is no directory.
     #[error("its path leads through a file or a symbolic link")]
@@ -99,7 +101,7 @@ impl Extraction {
     }
 
     /// Writes a member. A file is removed again if the data turn out to be
-    /// damaged.
+    /// damaged, and one that it was to replace stays.
     ///
     /// # Errors
     /// If it is left out, damaged, or the file system refuses.
@@ -123,12 +125,29 @@ impl Extraction {
         }
         let (name, parents) = components.split_last().expect("a place has a component");
         let parent = self.directory(parents).map_err(|error| self.refused(error))?;
-        let file = self.file(&parent, name, member).map_err(|error| self.refused(error))?;
+        let made = self.file(&parent, name, member).map_err(|error| self.refused(error))?;
+        let (file, unfinished) = made;
         let mut file = File::from(file);
+        let remove = || {
+            // Nothing can be done about a half file that cannot be removed.
+            let name = unfinished.as_deref().unwrap_or(name);
+            let _ = unlinkat(&parent, name, AtFlags::empty());
+        };
         let read = scratch.read(part, member, &mut |bytes| file.write_all(bytes));
         if let Err(error) = read {
-            let _ = unlinkat(&parent, *name, AtFlags::empty());
-            return Err(error.into());
+            remove();
+            return Err(match error {
+                ReadError::Taken { error, .. } => {
+                    ExtractError::Io { path: self.path.clone(), error }
+                }
+                error => error.into(),
+            });
+        }
+        if let Some(unfinished) = &unfinished
+            && let Err(error) = renameat(&parent, unfinished.as_slice(), &parent, *name)
+        {
+            remove();
+            return Err(self.refused(error));
         }
         let seconds = i64::try_from(member.modified).unwrap_or_default();
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -137,15 +156,31 @@ impl Extraction {
         Ok(())
     }
 
-    fn file(&self, parent: &OwnedFd, name: &[u8], member: &Member) -> Result<OwnedFd, Errno> {
+    /// A new file for a member. One that replaces another has a name of its own
+    /// until it is whole, which is returned.
+    fn file(
+        &self,
+        parent: &OwnedFd,
+        name: &[u8],
+        member: &Member,
+    ) -> Result<(OwnedFd, Option<Vec<u8>>), Errno> {
         // The owner may write what the owner has written.
         let mode = Mode::from_raw_mode(member.permissions() | 0o200);
         match openat(parent, name, NEW_FILE, mode) {
-            Err(Errno::EXIST) if self.has_to_replace => {
-                unlinkat(parent, name, AtFlags::empty())?;
-                openat(parent, name, NEW_FILE, mode)
+            Err(Errno::EXIST) if self.has_to_replace => {}
+            opened => return Ok((opened?, None)),
+        }
+        let found = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+            return Err(Errno::ISDIR);
+        }
+        loop {
+            let token = RandomState::new().hash_one(name);
+            let unfinished = unfinished_name(b"", token);
+            match openat(parent, unfinished.as_slice(), NEW_FILE, mode) {
+                Err(Errno::EXIST) => {}
+                opened => return Ok((opened?, Some(unfinished))),
             }
-            opened => opened,
         }
     }
 

@@ -18,6 +18,15 @@ pub struct Part {
     file: Option<Arc<dyn Bytes>>,
 }
 
+/// What a lookup table says of a name.
+#[derive(Debug)]
+pub(crate) enum LookedUp {
+    Found(Member),
+    Missing,
+    /// There is no table, or it is damaged, or too many names have the hash.
+    Unknown,
+}
+
 impl Part {
     /// Opens a file.
     ///
@@ -102,22 +111,35 @@ impl Part {
     }
 
     /// The member with this name that was written last, as the lookup table has
-    /// it. `None`: it has none, or there is no table, or it is damaged.
-    pub(crate) fn look_up(&self, name: &[u8]) -> Result<Option<Member>, ReadError> {
-        let Some(lookup) = self.layout.lookup else { return Ok(None) };
+    /// it.
+    pub(crate) fn look_up(&self, name: &[u8]) -> Result<LookedUp, ReadError> {
+        let Some(lookup) = self.layout.lookup else { return Ok(LookedUp::Unknown) };
         let file = self.file()?;
         let mut search = Search::new(lookup, name);
         while let Some(want) = search.want() {
             search.give(&read(&*file, want).map_err(|error| self.io(error))?);
         }
-        for record in search.records().unwrap_or_default() {
-            if let Ok(Some(member)) = self.member_at(&*file, record)
-                && member.name == name
-            {
-                return Ok(Some(member));
+        let Some(records) = search.records() else { return Ok(LookedUp::Unknown) };
+        for record in records {
+            match self.member_at(&*file, record) {
+                Ok(Some(member)) if member.name == name => return Ok(LookedUp::Found(member)),
+                Ok(Some(_)) => {}
+                // The table leads to what is no record.
+                Ok(None) | Err(ReadError::Format { .. }) => return Ok(LookedUp::Unknown),
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        Ok(LookedUp::Missing)
+    }
+
+    /// The member with this name that was written last, as the directory has it,
+    /// all of which is read.
+    pub(crate) fn search(&self, name: &[u8]) -> Result<Option<Member>, ReadError> {
+        let mut last = None;
+        for member in self.members() {
+            last = Some(member?).filter(|member| member.name == name).or(last);
+        }
+        Ok(last)
     }
 
     /// The member whose record is at this offset within the directory.

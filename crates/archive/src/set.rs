@@ -1,7 +1,7 @@
 //! A set of files as one archive.
 
 use crate::limits::OPEN_FILES_MAX;
-use crate::part::Part;
+use crate::part::{LookedUp, Part};
 use crate::read::ReadError;
 use falkon_core::archive::{Member, number_of};
 use std::collections::HashMap;
@@ -103,22 +103,29 @@ impl Archive {
     }
 
     /// The member with this name that was written last, and the file that it is
-    /// in. No directory is read unless the name is in no lookup table.
+    /// in. A directory is read where no lookup table has the answer, and, if no
+    /// file has the name, in case a table is damaged.
     ///
     /// # Errors
     /// If there is none, or a file cannot be read.
     pub fn find(&self, name: &[u8]) -> Result<(&Part, Member), ReadError> {
-        for part in self.parts.iter().rev() {
-            if let Some(member) = part.look_up(name)? {
+        let mut searched = vec![false; self.parts.len()];
+        for (number, part) in self.parts.iter().enumerate().rev() {
+            let found = match part.look_up(name)? {
+                LookedUp::Found(member) => Some(member),
+                LookedUp::Missing => None,
+                LookedUp::Unknown => {
+                    // An earlier file may have the name, and it would be out of date.
+                    searched[number] = true;
+                    part.search(name)?
+                }
+            };
+            if let Some(member) = found {
                 return Ok((part, member));
             }
         }
-        for part in self.parts.iter().rev() {
-            let mut last = None;
-            for member in part.members() {
-                last = Some(member?).filter(|member| member.name == name).or(last);
-            }
-            if let Some(member) = last {
+        for (part, _) in self.parts.iter().zip(searched).rev().filter(|(_, done)| !done) {
+            if let Some(member) = part.search(name)? {
                 return Ok((part, member));
             }
         }

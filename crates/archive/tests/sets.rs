@@ -333,3 +333,83 @@ fn a_file_that_another_tool_has_changed_is_read_without_its_table() {
     assert_eq!(archive.find(b"42").unwrap().1.size, 42);
     assert_eq!(faults(&path).len(), 1);
 }
+
+#[test]
+fn a_name_that_no_table_has_is_not_taken_from_an_earlier_file() {
+    let site = tempfile::tempdir().unwrap();
+    let path = site.path().join("a.zip");
+    write(&path, &[(b"a".to_vec(), b"old".to_vec())], WriteOptions::default());
+    let append = WriteOptions { append: true, ..WriteOptions::default() };
+    let later = write(&path, &[(b"a".to_vec(), b"later".to_vec())], append).remove(0);
+    let whole = std::fs::read(&later).unwrap();
+    let archive = Archive::open(&path).unwrap();
+    let layout = *archive.parts()[1].layout();
+    let table = layout.lookup.unwrap().want(0, 1).offset as usize;
+    // A file without a table, and one whose table leads nowhere.
+    for (at, changed) in [(layout.directory as usize - 64, b'x'), (table + 15, 0x7f)] {
+        let mut file = whole.clone();
+        file[at] = changed;
+        std::fs::write(&later, &file).unwrap();
+        let archive = Archive::open(&path).unwrap();
+        let (part, member) = archive.find(b"a").unwrap();
+        assert_eq!((part.path(), member.size), (later.as_path(), 5));
+    }
+}
+
+#[test]
+fn a_file_that_is_replaced_stays_until_the_new_one_is_whole() {
+    let site = tempfile::tempdir().unwrap();
+    let (path, target) = (site.path().join("a.zip"), site.path().join("t"));
+    let members = [b"damaged", b"another"].map(|name| (name.to_vec(), name.to_vec()));
+    write(&path, &members, WriteOptions { level: 0, ..WriteOptions::default() });
+    let mut file = std::fs::read(&path).unwrap();
+    let at = file.windows(14).position(|data| data.ends_with(b"damaged") && data[6] == 0).unwrap();
+    file[at + 13] ^= 1;
+    std::fs::write(&path, &file).unwrap();
+    std::fs::create_dir_all(target.join("another")).unwrap();
+    std::fs::write(target.join("damaged"), "mine").unwrap();
+    let archive = Archive::open(&path).unwrap();
+    let mut extraction = Extraction::into_directory(&target, true).unwrap();
+    let mut scratch = Scratch::default();
+    let mut extract = |name: &[u8]| {
+        let (part, member) = archive.find(name).unwrap();
+        extraction.extract(part, &member, &mut scratch)
+    };
+    assert!(matches!(extract(b"damaged"), Err(ExtractError::Read(_))));
+    assert!(matches!(extract(b"another"), Err(ExtractError::LeftOut(LeftOut::Exists))));
+    assert_eq!(std::fs::read(target.join("damaged")).unwrap(), b"mine");
+    assert_eq!(listing(&target), ["another", "damaged"]);
+    file[at + 13] ^= 1;
+    std::fs::write(&path, &file).unwrap();
+    extract(b"damaged").unwrap();
+    assert_eq!(std::fs::read(target.join("damaged")).unwrap(), b"damaged");
+    assert_eq!(listing(&target), ["another", "damaged"]);
+}
+
+#[test]
+fn a_file_that_is_cut_off_behind_an_archive_is_not_taken_for_that() {
+    let site = tempfile::tempdir().unwrap();
+    let (inner, path) = (site.path().join("inner.zip"), site.path().join("a.zip"));
+    write(&inner, &[(b"within".to_vec(), random(50, 1))], WriteOptions::default());
+    let inner = std::fs::read(inner).unwrap();
+    let members = [
+        (b"first".to_vec(), random(90, 2)),
+        (b"inner.zip".to_vec(), inner),
+        (b"last".to_vec(), random(9, 3)),
+    ];
+    write(&path, &members, WriteOptions { level: 0, ..WriteOptions::default() });
+    let whole = std::fs::read(&path).unwrap();
+    let (part, last) = {
+        let archive = Archive::open(&path).unwrap();
+        (archive.parts().len(), archive.find(b"last").unwrap().1.header)
+    };
+    assert_eq!(part, 1);
+    std::fs::write(&path, &whole[..last as usize]).unwrap();
+    assert!(matches!(Archive::open(&path), Err(ReadError::Format { .. })));
+    assert_eq!(faults(&path).len(), 1);
+    let saved = site.path().join("saved.zip");
+    let mut writer = Writer::create(&saved, WriteOptions::default()).unwrap();
+    salvage(&path, &mut writer).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(read(&Archive::open(&saved).unwrap()), members[..2]);
+}

@@ -4,7 +4,7 @@ use super::{BoundArgs, ThreadArgs, report, unwritable};
 use crate::exit::Exit;
 use clap::Args;
 use falkon_archive::{Source, WriteError, Writer};
-use falkon_core::archive::readable;
+use falkon_core::archive::{is_unfinished, number_of, readable};
 use std::fs::Metadata;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,7 +19,7 @@ pub(super) struct CreateArgs {
     #[arg(value_name = "ARCHIVE")]
     archive: PathBuf,
     /// Files and directories. Directories are read to their ends; symbolic links in them are
-    /// left out
+    /// left out, and so are the files of the archive itself
     #[arg(value_name = "PATH", required_unless_present = "files_from")]
     paths: Vec<PathBuf>,
     /// Read further paths from this file, one a line, or each ended by a zero byte; `-` is
@@ -72,7 +72,8 @@ pub(super) fn create(args: &CreateArgs) -> Result<Exit, Exit> {
     let mut options = args.bounds.options(args.threads);
     options.level = args.level;
     let writer = Writer::create(&args.archive, options).map_err(unwritable)?;
-    let mut walk = Walk { directory: &args.directory, writer, left_out: 0 };
+    let own = Own::of(&args.archive);
+    let mut walk = Walk { directory: &args.directory, own, writer, left_out: 0 };
     for path in &args.paths {
         walk.named(path)?;
     }
@@ -103,9 +104,32 @@ fn each_path(list: &Path, mut take: impl FnMut(PathBuf) -> Result<(), Exit>) -> 
     Ok(())
 }
 
+/// The files of the archive itself, which may be in a directory that is put into
+/// it.
+struct Own {
+    first: Vec<u8>,
+    /// The directory's file system and number there.
+    directory: Option<(u64, u64)>,
+}
+
+impl Own {
+    fn of(archive: &Path) -> Own {
+        let first = archive.file_name().unwrap_or_default().as_bytes().to_vec();
+        let parent = archive.parent().filter(|parent| *parent != Path::new(""));
+        let found = std::fs::metadata(parent.unwrap_or(Path::new(".")));
+        Own { first, directory: found.ok().map(|found| (found.dev(), found.ino())) }
+    }
+
+    fn has(&self, directory: &Metadata, name: &[u8]) -> bool {
+        self.directory == Some((directory.dev(), directory.ino()))
+            && (number_of(&self.first, name).is_some() || is_unfinished(&self.first, name))
+    }
+}
+
 /// Adds files, and those of directories.
 struct Walk<'a> {
     directory: &'a Path,
+    own: Own,
     writer: Writer,
     left_out: u64,
 }
@@ -151,6 +175,7 @@ impl Walk<'_> {
         let of = |error| Exit::usage(format!("cannot read {}: {error}", path.display()));
         let mut entries: Vec<_> =
             std::fs::read_dir(path).and_then(Iterator::collect).map_err(of)?;
+        entries.retain(|entry| !self.own.has(metadata, entry.file_name().as_bytes()));
         entries.sort_by_key(std::fs::DirEntry::file_name);
         let within = match name.strip_suffix(b"/").unwrap_or(name) {
             b"" | b"." => Vec::new(),

@@ -207,3 +207,51 @@ fn a_writer_that_is_killed_leaves_whole_files_or_none() {
     }
     println!("{whole} whole files and {unfinished} unfinished ones of {rounds} writers");
 }
+
+#[trial]
+fn the_files_of_an_archive_are_no_members_of_it() {
+    let site = Site::new();
+    std::fs::create_dir_all(site.path("source/sub")).unwrap();
+    site.write("source/sub/a", "a");
+    site.write("source/sub/.s.zip.0000000000000000.unfinished", "half");
+    site.write("source/s.zip", "another");
+    for append in [&[][..], &["--append"]] {
+        let args = ["archive", "create", "source/sub/s.zip", "-C", "source", "."];
+        site.run(args.iter().chain(append)).exits(0);
+        let listed = site.run(["archive", "ls", "source/sub/s.zip"]).exits(0);
+        assert_eq!(listed.lines().len() % 2, 0, "{}", listed.text());
+        assert!(listed.lines().iter().all(|name| ["s.zip", "sub/a"].contains(name)));
+    }
+}
+
+#[trial]
+fn a_member_that_has_no_room_is_no_damaged_one_and_what_it_replaces_stays() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("source")).unwrap();
+    site.write("source/a", "new".repeat(100_000));
+    create(&site, &[]);
+    std::fs::create_dir(site.path("out")).unwrap();
+    site.write("out/a", "mine");
+    // Files of a kilobyte at most.
+    let script = "trap '' XFSZ; ulimit -f 2; exec \"$0\" archive get s.zip --to out --overwrite";
+    let mut command = site.program("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_falkon")]);
+    let output = command.current_dir(site.path(".")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(site.read("out/a"), "mine", "{said}");
+    assert_eq!(below(&site.path("out")).len(), 1, "{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
+#[trial]
+fn no_more_threads_are_started_than_are_of_use() {
+    let site = Site::new();
+    std::fs::create_dir(site.path("source")).unwrap();
+    site.write("source/a", "a");
+    create(&site, &[]);
+    let script = "ulimit -v 8000000; exec \"$0\" archive check -j 65535 s.zip";
+    let mut command = site.program("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_falkon")]);
+    let output = command.current_dir(site.path(".")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -5,9 +5,12 @@ use super::build::{
 };
 use super::bytes::{u16_at, u32_at, u64_at};
 use super::limits::{TAIL_BYTES, WIDE_TAIL_BYTES};
-use super::member::CENTRAL_BYTES;
+use super::member::{CENTRAL_BYTES, LOCAL_SIGNATURE};
 use super::table::{FOOTER_BYTES, Lookup};
 use super::{Crc32, FormatError, Want};
+
+/// The first bytes of every record.
+const SIGNATURE_BYTES: usize = 4;
 
 /// Where the parts of a file are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +47,9 @@ enum State {
         at: u64,
         limit: u64,
     },
-    /// The directory is found.
+    /// The directory is found, of an archive that has bytes before it.
+    Start(Layout),
+    /// The directory is found, and it is that of this file.
     Footer(Layout),
     Open(Layout),
 }
@@ -66,6 +71,7 @@ impl Opening {
                 Some(Want { offset: self.file_bytes - bytes, bytes: bytes as usize })
             }
             State::End64 { at, .. } => Some(Want { offset: *at, bytes: END64_BYTES }),
+            State::Start(_) => Some(Want { offset: 0, bytes: SIGNATURE_BYTES }),
             State::Footer(layout) => {
                 let offset = layout.directory - FOOTER_BYTES as u64;
                 Some(Want { offset, bytes: FOOTER_BYTES })
@@ -91,6 +97,16 @@ impl Opening {
         self.state = match &self.state {
             State::Tail { is_wide } => self.tail(bytes, *is_wide)?,
             State::End64 { at, limit } => self.end64(bytes, *at, *limit)?,
+            State::Start(layout) => {
+                // A file that is cut off behind a member that is an archive
+                // itself ends with the directory of that.
+                if u32_at(bytes, 0) == Some(LOCAL_SIGNATURE) {
+                    let what = "the directory at its end is that of an archive within it, and its \
+                                own is missing";
+                    return Err(FormatError::Contradiction { offset: layout.base, what });
+                }
+                begun(*layout)
+            }
             State::Footer(layout) => {
                 let at = layout.directory - FOOTER_BYTES as u64;
                 let found = Lookup::decode(bytes, (at, layout.base), layout.directory_bytes, crc32);
@@ -175,9 +191,14 @@ impl Opening {
         let file_bytes = self.file_bytes;
         let layout =
             Layout { file_bytes, directory, directory_bytes: bytes, members, base, lookup: None };
-        let has_room = directory >= FOOTER_BYTES as u64;
-        Ok(if has_room { State::Footer(layout) } else { State::Open(layout) })
+        Ok(if base > 0 { State::Start(layout) } else { begun(layout) })
     }
+}
+
+/// The directory is found: a table may be before it.
+fn begun(layout: Layout) -> State {
+    let has_room = layout.directory >= FOOTER_BYTES as u64;
+    if has_room { State::Footer(layout) } else { State::Open(layout) }
 }
 
 fn one_disk(offset: u64, disks: u32) -> Result<(), FormatError> {

@@ -41,6 +41,15 @@ pub fn unfinished_name(first: &[u8], token: u64) -> Vec<u8> {
     [b".", first, b".", format!("{token:016x}").as_bytes(), b".unfinished"].concat()
 }
 
+/// Whether this is such a name: of a file of the set that is being written, or
+/// was never finished.
+#[must_use]
+pub fn is_unfinished(first: &[u8], name: &[u8]) -> bool {
+    let rest = name.strip_prefix(b".").and_then(|rest| rest.strip_prefix(first));
+    let token = rest.and_then(|rest| rest.strip_prefix(b".")?.strip_suffix(b".unfinished"));
+    token.is_some_and(|token| token.len() == 16 && token.iter().all(u8::is_ascii_hexdigit))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,5 +78,8 @@ mod tests {
             assert_eq!(number_of(b"scores.zip", other.as_bytes()), None, "{other}");
         }
         assert_eq!(number_of(b"scores.zip", &unfinished_name(b"scores.zip", 1)), None);
+        assert!(is_unfinished(b"scores.zip", &unfinished_name(b"scores.zip", u64::MAX)));
+        assert!(!is_unfinished(b"scores", &unfinished_name(b"scores.zip", 1)));
+        assert!(!is_unfinished(b"scores.zip", b".scores.zip.notes.unfinished"));
     }
 }

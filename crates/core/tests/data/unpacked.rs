@@ -146,6 +146,24 @@ fn an_archive_that_is_lost_stays_unpacked_for_those_who_run() {
 }
 
 #[test]
+fn a_task_that_could_start_does_not_any_more_before_its_archive_is_deleted() {
+    for event in [|object| Event::Lost(object), |object| Event::Drop(vec![object])] {
+        let mut node = node(1000);
+        let (env, other) = (file(1, 100), file(2, 500));
+        let actions = node.want(0, &[archive(&env)]);
+        assert_eq!(ready_ids(&bring(&mut node, actions, 500)), [0]);
+        let mut actions = node.send(event(env.id));
+        // The task only reads ahead, and another one needs its room.
+        actions.extend(node.want(1, &[input(&other, &[], true)]));
+        actions.extend(node.send(Event::Needed(key(1))));
+        let at = |wanted: &dyn Fn(&Action) -> bool| actions.iter().position(wanted).unwrap();
+        let unready = at(&|action| matches!(action, Action::Unready(task) if *task == key(0)));
+        let deleted = at(&|action| matches!(action, Action::Delete(gone) if gone.object == env.id));
+        assert!(unready < deleted, "{actions:?}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_fails_and_names_the_sizes() {
     let mut node = node(1000);
     let env = file(1, 100);

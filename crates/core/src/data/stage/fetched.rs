@@ -185,7 +185,8 @@ impl Stage {
         if wanted.peek().is_none() {
             return;
         }
-        if new.is_unversioned() {
+        // What is here already came as something that lasts, or is known.
+        if new.is_unversioned() && !self.cache.holds(new.id) {
             self.fleeting.insert(new.id);
         }
         if old == new.id {

@@ -185,7 +185,6 @@ impl Stage {
             return self.doom(object);
         }
         let Some(gone) = self.cache.remove(object) else { return };
-        self.evicted(vec![gone]);
         for (_, pinned) in self.serves.values_mut().filter(|(of, _)| *of == object) {
             *pinned = false;
         }
@@ -196,6 +195,8 @@ impl Stage {
             }
             self.put_back(key);
         }
+        // Behind those who do not have it any more.
+        self.evicted(vec![gone]);
         self.dirty = true;
     }
 }
