@@ -156,6 +156,14 @@ class Client:
         """Submits a workflow in WfFormat, as WfCommons writes it."""
         return self.ask(_requests.submit_file("workflow", path, options).then(self._submitted))
 
+    def everywhere(self, command: Sequence[Text] = (), **options: Any) -> "Instance":
+        """Submits a command, or a call, that runs once on each executor; with
+        ``joining=True`` also on those that join later, until the instance is
+        cancelled. Options are those of ``falkon everywhere``; each result names its
+        executor."""
+        request = _requests.everywhere(command, options)
+        return self.ask(request.then(self._submitted))
+
     def plan(self, command: Sequence[Text] = (), **options: Any) -> List[str]:
         """The tasks that :meth:`submit` would submit, a line for each; none is submitted."""
         return self.ask(_requests.plan(submission(command, options)))

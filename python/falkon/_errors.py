@@ -105,6 +105,7 @@ _PARTS = (
     "list of data objects", "list of values to take", "list of tasks", "list of ranges",
     "name of a resource", "name of a task", "URL of a data object",
     "version of a data object", "task with its data objects",
+    "task that is to run everywhere",
 )  # fmt: skip
 """The parts of a submission, by the numbers that refusals have for them."""
 

@@ -210,6 +210,11 @@ def submit_file(kind: str, path: Path, options: Mapping[str, Any]) -> Request[in
     return Request(["submit", "--%s=%s" % (kind, os.fspath(path)), *words], _number)
 
 
+def everywhere(command: Sequence[Text], options: Mapping[str, Any]) -> Request[int]:
+    made = submit(command, None, None, None, options)
+    return Request(["everywhere", "--no-wait", *made.words[1:]], _number)
+
+
 def status() -> Request[Dict[str, Any]]:
     return Request(["status", "--json"], _object)
 

@@ -135,6 +135,7 @@ class Submissions:
             None,
             after,
             declared(calls) if kind.has_data else None,
+            None,
         ]
         connection = self._connection
         request = connection.request(

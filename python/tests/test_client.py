@@ -82,6 +82,14 @@ class Clients(unittest.TestCase):
         (result,) = self.client.submit_file(path).results()
         self.assertEqual(result.stdout, "toml\n")
 
+    def test_a_command_on_each_executor(self):
+        (result,) = self.client.everywhere(["echo", "here"]).results()
+        self.assertEqual(result.stdout, "here\n")
+        names = [one["name"] for one in self.client.report()["executors"]]
+        self.assertEqual([result.executor], names)
+        with self.assertRaises(falkon.ClientError):
+            self.client.everywhere(["echo"], range="1-2")
+
     def test_cancel(self):
         instance = self.client.submit(["@sleep", "1000"], range=range(1, 10))
         instance.cancel(8, range(3, 5), range(0, 8, 7))

@@ -235,6 +235,7 @@ impl Load {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
+            everywhere: None,
         }
     }
 }

@@ -50,7 +50,7 @@ impl Waiting {
     ///
     /// # Errors
     /// `error`, if asking again is no use.
-    async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
+    pub(crate) async fn wait(&mut self, error: ClientError) -> Result<(), ClientError> {
         let ClientError::Refused(Refusal::Request(reason)) = &error else { return Err(error) };
         match reason {
             RequestError::Busy { .. } => {}
@@ -177,6 +177,8 @@ pub(crate) struct Receiver<'a> {
     with_digests: bool,
     /// Tasks have names that must be asked for.
     named: bool,
+    /// Failures are told apart by their executors.
+    by_executor: bool,
     /// The number of results at which the run counts as complete.
     stop_at: u64,
     names: BTreeMap<u64, String>,
@@ -212,6 +214,7 @@ impl<'a> Receiver<'a> {
             plan,
             with_digests,
             named: false,
+            by_executor: false,
             stop_at: u64::MAX,
             names: BTreeMap::new(),
             sink,
@@ -290,6 +293,11 @@ impl<'a> Receiver<'a> {
     /// Writes the file of metrics that was asked for, if one was.
     pub(crate) fn write_metrics(&self) -> Result<(), Exit> {
         self.measured().write(&self.measure)
+    }
+
+    /// Failures are told apart by the executors that the tasks ran on.
+    pub(crate) fn label_by_executor(&mut self) {
+        self.by_executor = true;
     }
 
     /// How the tasks ended whose results were taken in.
@@ -407,7 +415,11 @@ impl<'a> Receiver<'a> {
             }
             self.failures.push(Failure {
                 index: result.index,
-                label: self.plan.map_or_else(|| result.id(), |plan| plan.label(position)),
+                label: match (self.plan, &result.executor) {
+                    (Some(plan), _) => plan.label(position),
+                    (None, Some(executor)) if self.by_executor => executor.to_string(),
+                    (None, _) => result.id(),
+                },
                 reason,
                 stderr: stderr.unwrap_or_default(),
             });

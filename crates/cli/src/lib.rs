@@ -17,6 +17,7 @@ mod campaign;
 mod data;
 mod description;
 mod embedded;
+mod everywhere;
 pub mod exit;
 pub mod machine;
 mod model;
@@ -68,6 +69,8 @@ enum Command {
     Executor(service::executor::ExecutorArgs),
     /// Submit tasks to a dispatcher; prints the instance they belong to
     Submit(Box<submit::SubmitArgs>),
+    /// Run a command once on each executor of a dispatcher
+    Everywhere(Box<everywhere::EverywhereArgs>),
     /// Wait until an instance's tasks have ended
     Wait(query::WaitArgs),
     /// Show a dispatcher's instances and executors
@@ -124,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::Start(args) => service::start::start(args),
         Command::Executor(args) => service::executor::executor(args),
         Command::Submit(args) => submit::submit(*args),
+        Command::Everywhere(args) => everywhere::everywhere(*args),
         Command::Wait(args) => query::wait(args),
         Command::Status(args) => query::status(args),
         Command::Tasks(args) => query::tasks(args),
@@ -163,6 +167,7 @@ mod tests {
         for (command, options) in [
             ("run", &["dry-run", "every-copy"][..]),
             ("submit", &["access", "name", "instance-access", "dry-run", "wait"]),
+            ("everywhere", &["access", "name", "joining", "no-wait", "json", "quiet"]),
             (
                 "executor",
                 &["capture", "give-up", "walltime", "leave-before", "idle-exit", "name", "slots"],

@@ -77,16 +77,28 @@ impl Reconnect {
     }
 }
 
+/// What the one who follows an instance has submitted to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Submitted<'a> {
+    /// Nothing, or nothing that it could submit again.
+    Nothing,
+    /// All tasks of the instance.
+    Plan(&'a Plan),
+    /// A task for executors that join, until it is interrupted.
+    Joining,
+}
+
 /// Receives an instance's results until it is complete, over as many
 /// connections as that takes. What a dispatcher has lost with its machine of
-/// `submitted`, all tasks of the instance, is submitted again.
+/// a plan that was submitted is submitted again.
 pub(crate) async fn follow(
     access: &AccessFile,
     instance: InstanceId,
     receiver: &mut Receiver<'_>,
-    submitted: Option<&Plan>,
+    submitted: Submitted<'_>,
     quiet: bool,
 ) -> Ending {
+    let mut ends_joining = false;
     let mut reconnect = Reconnect::new(quiet);
     let mut interrupts = Interrupts::new();
     let mut is_again = false;
@@ -94,15 +106,24 @@ pub(crate) async fn follow(
         let session = async {
             let (client, mut deliveries) = reconnect.connect(access, Some(instance)).await?;
             if std::mem::replace(&mut is_again, true)
-                && let Some(plan) = submitted
+                && let Submitted::Plan(plan) = submitted
             {
                 mend(&client, instance, receiver, plan, quiet).await?;
+            }
+            if ends_joining {
+                client.seal(instance).await?;
             }
             receive(&client, &mut deliveries, instance, receiver, quiet).await
         };
         let ended = tokio::select! {
             ended = session => ended,
             () = interrupts.next() => {
+                if matches!(submitted, Submitted::Joining)
+                    && !std::mem::replace(&mut ends_joining, true) {
+                    say("executors that join from now on do not run it (interrupt again to stop \
+                         waiting)");
+                    continue;
+                }
                 say(format_args!(
                     "no longer waiting; the tasks continue: falkon wait {instance} waits again, \
                      falkon cancel {instance} cancels them"
@@ -391,7 +412,7 @@ fn pass_on(
         if !to_the_end {
             receiver.stop_at(found.counts.ended());
         }
-        let ending = follow(&access, instance, &mut receiver, None, quiet).await;
+        let ending = follow(&access, instance, &mut receiver, Submitted::Nothing, quiet).await;
         finish(&mut receiver, ending, 0, started.elapsed().as_secs_f64(), quiet)
     })
 }

@@ -130,6 +130,7 @@ impl TaskResult {
                     error => error.to_owned(),
                 });
             }
+            Outcome::Lost if cause == Some(Cause::ExecutorLeft) => None,
             Outcome::Lost => Some("was lost with its executor too often".to_owned()),
             Outcome::UpstreamFailed(task) => {
                 let upstream = self.subject.clone().unwrap_or_else(|| task.to_string());
@@ -137,6 +138,7 @@ impl TaskResult {
                     "not run, because task {upstream}, which it waits for, did not succeed"
                 ))
             }
+            Outcome::Unschedulable if !error.is_empty() => None,
             Outcome::Unschedulable => Some(match &self.subject {
                 Some(need) => format!("needs {need}"),
                 None => "needs more than any executor offers".to_owned(),

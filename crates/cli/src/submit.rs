@@ -7,7 +7,7 @@ use crate::data::PolicyArgs;
 use crate::exit::{Exit, runtime, say};
 use crate::plan::quantity::{KeepFor, duration_micros, keep_for};
 use crate::plan::{Plan, PlanArgs};
-use crate::query::{self, Reconnect};
+use crate::query::{self, Reconnect, Submitted};
 use crate::results::directory::Directory;
 use crate::results::line::TEXT_BYTES_MAX;
 use crate::results::rest::{Fetching, Origin};
@@ -15,18 +15,14 @@ use crate::run::{FailureArgs, OutputArgs, dry_run, finish, make_plan, make_sink,
 use clap::Args;
 use falkon_core::dispatch::{InstanceOptions, Keep};
 use falkon_core::task::InstanceId;
-use falkon_net::client::ClientError;
+use falkon_net::client::{Client, ClientError};
 use falkon_net::secure::{AccessFile, Role, Secret};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// `falkon submit`
+/// The instance that is created.
 #[derive(Args, Debug)]
-pub(crate) struct SubmitArgs {
-    #[command(flatten)]
-    access: AccessArgs,
-    // Options without a heading come first: a heading holds for all that
-    // follows it.
+pub(crate) struct InstanceArgs {
     /// Name shown to people
     #[arg(long, value_name = "NAME", default_value = "")]
     name: String,
@@ -37,6 +33,17 @@ pub(crate) struct SubmitArgs {
     /// ended: 12h, 30d, or forever [default: --keep of the dispatcher]
     #[arg(long, value_name = "TIME", value_parser = keep_for)]
     keep: Option<KeepFor>,
+}
+
+/// `falkon submit`
+#[derive(Args, Debug)]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    // Options without a heading come first: a heading holds for all that
+    // follows it.
+    #[command(flatten)]
+    instance: InstanceArgs,
     /// Fail tasks when for TIME no executor has offered what they need and no batch scheduler
     /// can provide it [default: they wait; without TIME: 30s]
     #[arg(
@@ -88,14 +95,7 @@ pub(crate) fn submit(mut args: SubmitArgs) -> Exit {
 
 async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     let access = args.access.load_or_exit()?;
-    let owner = access.roles().any(|role| role == Role::Owner);
-    let client = access.roles().any(|role| role == Role::Client);
-    if client && !owner && args.instance_access.is_none() && !args.wait {
-        return Err(Exit::usage(
-            "this access file can create instances but not open them later: keep the new \
-             instance's own with --instance-access FILE, or wait with --wait",
-        ));
-    }
+    args.instance.check(&access, args.wait)?;
     if !args.wait && args.output.measure.is_asked() {
         return Err(Exit::usage("--metrics and --baseline measure what is waited for: add --wait"));
     }
@@ -123,7 +123,10 @@ async fn submit_plan(args: SubmitArgs, plan: Plan) -> Result<Exit, Exit> {
     receiver.fetch_from(Origin::Executors(fetching));
     let quiet = args.output.quiet;
     // Not the owner's access: if the journal is gone, the number may be another's.
-    let ending = query::follow(&own_access, instance, &mut receiver, Some(&plan), quiet).await;
+    let ending = {
+        let submitted = Submitted::Plan(&plan);
+        query::follow(&own_access, instance, &mut receiver, submitted, quiet).await
+    };
     let seconds = started.elapsed().as_secs_f64();
     Ok(finish(&mut receiver, ending, before, seconds, args.output.quiet))
 }
@@ -136,47 +139,101 @@ async fn create_and_submit(
     plan: &Plan,
 ) -> Result<(InstanceId, AccessFile), Exit> {
     let options = InstanceOptions {
-        name: args.name.clone(),
-        keep_results: true,
         fail_unschedulable_micros: args.fail_unschedulable,
         fail_fast: args.failure.fail_fast,
         policy: args.policy.options(plan)?,
-        // A client may come back for the results at any time.
-        lease_micros: None,
-        keep: args
-            .keep
-            .map_or(Keep::AsDispatcher, |KeepFor(time)| time.map_or(Keep::Forever, Keep::Micros)),
+        ..args.instance.options()
     };
-    let (mut client, _) = connect(access, None).await.map_err(Exit::client)?;
-    plan.set_held(held_versions(&client, plan.held()).await?);
-    let mut waiting = campaign::Waiting::new(args.output.quiet);
-    let mut reconnect = Reconnect::new(args.output.quiet);
-    let (instance, secret) = loop {
-        match waiting.create(&client, &options).await {
-            Ok(created) => break created,
-            // An instance whose number did not arrive is empty, and expires.
-            Err(ClientError::Lost) => {
-                (client, _) = reconnect.connect(access, None).await.map_err(Exit::client)?;
-            }
-            Err(error) => return Err(Exit::client(error)),
-        }
-    };
-    let secret: [u8; 32] = secret
-        .try_into()
-        .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
-    let own_access = access.for_instance(instance.0, Secret::from_bytes(secret));
-    if let Some(path) = &args.instance_access {
-        own_access.write(path).map_err(Exit::usage)?;
-    }
+    let quiet = args.output.quiet;
+    let mut created = args.instance.create(access, &options, plan, quiet).await?;
     let mut accepted = 0;
+    let mut waiting = campaign::Waiting::new(quiet);
     loop {
-        match campaign::submit(&client, instance, plan, &mut accepted, &mut waiting).await {
-            Ok(()) => return Ok((instance, own_access)),
-            Err(ClientError::Lost) => {
-                let connected = reconnect.connect(&own_access, Some(instance)).await;
-                (client, _) = connected.map_err(Exit::client)?;
-            }
+        let client = &created.client;
+        match campaign::submit(client, created.id, plan, &mut accepted, &mut waiting).await {
+            Ok(()) => return Ok((created.id, created.access)),
+            Err(ClientError::Lost) => created.connect_again().await?,
             Err(error) => return Err(Exit::client(error)),
         }
+    }
+}
+
+/// An instance that was created, and a connection to its dispatcher.
+pub(crate) struct Created {
+    pub(crate) id: InstanceId,
+    pub(crate) client: Client,
+    /// An access file for the instance alone.
+    pub(crate) access: AccessFile,
+    reconnect: Reconnect,
+}
+
+impl Created {
+    /// Connects again after a connection was lost.
+    pub(crate) async fn connect_again(&mut self) -> Result<(), Exit> {
+        let connected = self.reconnect.connect(&self.access, Some(self.id)).await;
+        (self.client, _) = connected.map_err(Exit::client)?;
+        Ok(())
+    }
+}
+
+impl InstanceArgs {
+    /// Whether the results can be fetched with this access file, by a command that
+    /// `waits` for them or later.
+    pub(crate) fn check(&self, access: &AccessFile, waits: bool) -> Result<(), Exit> {
+        let owner = access.roles().any(|role| role == Role::Owner);
+        let client = access.roles().any(|role| role == Role::Client);
+        if client && !owner && self.instance_access.is_none() && !waits {
+            return Err(Exit::usage(
+                "this access file can create instances but not open them later: keep the new \
+                 instance's own with --instance-access FILE, or wait for the results",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The options of the instance, as far as they are decided here.
+    pub(crate) fn options(&self) -> InstanceOptions {
+        InstanceOptions {
+            name: self.name.clone(),
+            keep_results: true,
+            // A client may come back for the results at any time.
+            lease_micros: None,
+            keep: self.keep.map_or(Keep::AsDispatcher, |KeepFor(time)| {
+                time.map_or(Keep::Forever, Keep::Micros)
+            }),
+            ..InstanceOptions::default()
+        }
+    }
+
+    /// Creates it, for the tasks of `plan`.
+    pub(crate) async fn create(
+        &self,
+        access: &AccessFile,
+        options: &InstanceOptions,
+        plan: &Plan,
+        quiet: bool,
+    ) -> Result<Created, Exit> {
+        let (mut client, _) = connect(access, None).await.map_err(Exit::client)?;
+        plan.set_held(held_versions(&client, plan.held()).await?);
+        let mut waiting = campaign::Waiting::new(quiet);
+        let mut reconnect = Reconnect::new(quiet);
+        let (id, secret) = loop {
+            match waiting.create(&client, options).await {
+                Ok(created) => break created,
+                // An instance whose number did not arrive is empty, and expires.
+                Err(ClientError::Lost) => {
+                    (client, _) = reconnect.connect(access, None).await.map_err(Exit::client)?;
+                }
+                Err(error) => return Err(Exit::client(error)),
+            }
+        };
+        let secret: [u8; 32] = secret
+            .try_into()
+            .map_err(|_| Exit::failure("the dispatcher gave the instance no usable secret"))?;
+        let own_access = access.for_instance(id.0, Secret::from_bytes(secret));
+        if let Some(path) = &self.instance_access {
+            own_access.write(path).map_err(Exit::usage)?;
+        }
+        Ok(Created { id, client, access: own_access, reconnect })
     }
 }

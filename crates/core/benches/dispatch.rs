@@ -92,6 +92,7 @@ fn submission(case: &Case, first: u64) -> Submission {
         class_runs: (0..classes).map(|class| (count / classes, class as u32)).collect(),
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }
 

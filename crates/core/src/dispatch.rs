@@ -22,6 +22,7 @@ mod demand;
 mod departure;
 mod end;
 mod event;
+mod everywhere;
 mod expire;
 mod fleet;
 mod inspect;
@@ -196,13 +197,16 @@ impl Dispatcher {
     /// timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
         if self.outbound.is_empty() {
+            self.settle_everywhere();
             self.fail_fast();
             self.fail_stuck();
             self.withdraw_idle();
             self.place_marked_instances();
+            self.settle_everywhere();
             while self.has_unplaced() {
                 self.unplaced = false;
                 self.place();
+                self.settle_everywhere();
             }
             if self.outbound.is_empty() {
                 self.send_orders();

@@ -7,7 +7,9 @@
 
 use crate::data::declared::{AssignedData, Declared, Lists, Located, Peer};
 use crate::data::object::Object;
-use crate::task::{After, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId};
+use crate::task::{
+    After, Everywhere, Kind, Packed, Range, Resources, Rows, Submission, TaskClass, TaskId,
+};
 use std::sync::Arc;
 
 /// The most that a number takes.
@@ -99,6 +101,12 @@ impl Encoded for i64 {
 impl Encoded for i32 {
     fn encoded_bytes(&self) -> u64 {
         i64::from(*self).encoded_bytes()
+    }
+}
+
+impl Encoded for bool {
+    fn encoded_bytes(&self) -> u64 {
+        1
     }
 }
 

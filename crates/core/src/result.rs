@@ -97,6 +97,8 @@ pub enum Cause {
     NoWorker,
     /// A file system that it needs did not answer.
     FileSystemSilent,
+    /// It was one executor's alone, and that executor left before it ended.
+    ExecutorLeft,
 }
 
 impl Cause {
@@ -116,6 +118,7 @@ impl Cause {
             Cause::NoProcess => "no_process",
             Cause::NoWorker => "no_worker",
             Cause::FileSystemSilent => "file_system_silent",
+            Cause::ExecutorLeft => "executor_left",
         }
     }
 }

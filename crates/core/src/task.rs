@@ -6,8 +6,10 @@
 //! has ten tasks or a billion.
 
 mod error;
+mod everywhere;
 
 pub use error::{SubmissionError, SubmissionPart};
+pub use everywhere::Everywhere;
 
 use crate::data::declared::{Declared, Lists};
 use crate::encoded::Encoded;
@@ -255,7 +257,18 @@ macro_rules! submission_structs {
         $each!(Range { start, step, count });
         $each!(After { offset, tasks, takes });
         $each!(Declared { objects, inputs, outputs });
-        $each!(Submission { count, template, rows, classes, class_runs, names, after, data });
+        $each!(Everywhere { joining, executors });
+        $each!(Submission {
+            count,
+            template,
+            rows,
+            classes,
+            class_runs,
+            names,
+            after,
+            data,
+            everywhere,
+        });
     };
 }
 
@@ -495,6 +508,9 @@ pub struct Submission {
     pub after: Vec<After>,
     /// The data objects that tasks read and write, if they name any.
     pub data: Option<Arc<Declared>>,
+    /// It is to run once on each executor. A client submits one task; the dispatcher
+    /// makes as many of it as there are executors.
+    pub everywhere: Option<Everywhere>,
 }
 
 impl Submission {
@@ -508,11 +524,16 @@ impl Submission {
         }
         let mismatch =
             |what, found| SubmissionError::CountMismatch { what, expected: self.count, found };
+        if !self.is_sound_everywhere() {
+            return Err(SubmissionError::Malformed(SubmissionPart::Everywhere));
+        }
+        // Tasks that run everywhere have one row together.
+        let count = if self.everywhere.is_some() { 1 } else { self.count };
         match self.rows.len() {
             None => return Err(SubmissionError::TooMany),
             // Computed rows may be a window into a larger product.
-            Some(rows) if rows < self.count => return Err(mismatch(SubmissionPart::Rows, rows)),
-            Some(rows) if matches!(self.rows, Rows::Packed(_)) && rows != self.count => {
+            Some(rows) if rows < count => return Err(mismatch(SubmissionPart::Rows, rows)),
+            Some(rows) if matches!(self.rows, Rows::Packed(_)) && rows != count => {
                 return Err(mismatch(SubmissionPart::Rows, rows));
             }
             Some(_) => {}
@@ -559,7 +580,7 @@ impl Submission {
             }
             next = after.offset + 1;
         }
-        if self.data.as_ref().is_some_and(|data| !data.is_sound(self.count)) {
+        if self.data.as_ref().is_some_and(|data| !data.is_sound(count)) {
             return Err(SubmissionError::Malformed(SubmissionPart::DataObjects));
         }
         Ok(())
@@ -619,5 +640,6 @@ impl Submission {
             + self.names.as_ref().map_or(0, Packed::bytes)
             + self.data.as_ref().map_or(0, |data| data.bytes())
             + (self.template.capacity() + self.class_runs.capacity() * 16 + after) as u64
+            + self.everywhere.as_ref().map_or(0, |found| found.executors.capacity() as u64 * 8)
     }
 }

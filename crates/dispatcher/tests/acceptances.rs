@@ -103,6 +103,7 @@ impl World {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
+            everywhere: None,
         };
         let (request, instance, first) = (2, INSTANCE, TaskId(0));
         self.client

@@ -281,6 +281,7 @@ impl World {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
+            everywhere: None,
         };
         let first = TaskId(first);
         let submit =

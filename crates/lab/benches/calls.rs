@@ -161,6 +161,7 @@ fn submissions(calls: u64) -> Vec<Submission> {
                 class_runs: vec![(count, 0)],
                 names: None,
                 after: Vec::new(),
+                everywhere: None,
             }
         })
         .collect()

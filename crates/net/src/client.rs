@@ -414,13 +414,14 @@ impl Pending {
     }
 
     /// Waits until the tasks are accepted: from then on each will end exactly
-    /// once.
+    /// once. Returns how many they are: of a task that runs everywhere, as many as
+    /// there are executors.
     ///
     /// # Errors
     /// The connection is lost, or the dispatcher refuses.
-    pub async fn accepted(self) -> Result<(), ClientError> {
+    pub async fn accepted(self) -> Result<u64, ClientError> {
         match self.answer().await? {
-            ToClient::Accepted { .. } => Ok(()),
+            ToClient::Accepted { count, .. } => Ok(count),
             other => Err(unexpected(other)),
         }
     }

@@ -19,8 +19,8 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
 use falkon_core::task::{
-    After, AllocationId, ExecutorId, InstanceId, Kind, Range, Resources, Rows, Submission,
-    SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
+    After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Range, Resources, Rows,
+    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 
 macro_rules! wire_newtype {
@@ -66,6 +66,7 @@ wire_enum!(Cause {
     9 => NoProcess,
     10 => NoWorker,
     11 => FileSystemSilent,
+    12 => ExecutorLeft,
 });
 wire_struct!(Captured { head, total_bytes, overflow });
 wire_struct!(Overflow { incarnation, number });
@@ -174,6 +175,7 @@ wire_enum!(Record {
     15 => Submitters { instance, client, runs },
     16 => Attempts { runs },
     17 => Outputs { instance, outputs },
+    18 => Joining { instance, first, client, submission },
 });
 wire_struct!(Attempts { instance, first, count, tries, executor });
 wire_enum!(RequestError {
@@ -189,6 +191,8 @@ wire_enum!(RequestError {
     9 => TooManyInstances { instances },
     10 => Expired { instance, at },
     11 => NoRoom { directory, free_bytes, wanted_bytes },
+    12 => NoExecutors,
+    13 => Joining(instance),
 });
 wire_list!(
     TaskId,
@@ -248,6 +252,7 @@ wire_number!(SubmissionPart {
     15 => ObjectUrl,
     16 => ObjectVersion,
     17 => TaskWithData,
+    18 => Everywhere,
 });
 
 /// All errors are arrays of four numbers, of which some need not all.

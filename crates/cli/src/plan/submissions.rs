@@ -80,6 +80,7 @@ impl Submissions<'_> {
             class_runs: vec![(count, 0)],
             names: None,
             after: self.after(count),
+            everywhere: None,
         }
     }
 
@@ -158,6 +159,7 @@ impl Submissions<'_> {
             class_runs: piece.class_runs,
             names,
             after: self.after(count),
+            everywhere: None,
         })
     }
 

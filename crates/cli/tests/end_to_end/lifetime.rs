@@ -97,6 +97,7 @@ fn one_process(argv: &[&str]) -> Submission {
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     }
 }

@@ -14,6 +14,7 @@ mod bench;
 mod clock;
 mod concentrators;
 mod data;
+mod everywhere;
 mod examples;
 mod fixture;
 mod folders;

@@ -256,6 +256,7 @@ async fn one_task(
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     };
     client.submit(instance, TaskId(0), submission).await.unwrap().accepted().await.unwrap();

@@ -40,6 +40,7 @@ fn product(ranges: usize) -> Submission {
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     }
 }

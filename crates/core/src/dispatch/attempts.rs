@@ -304,6 +304,7 @@ impl Dispatcher {
             self.lose_waiting(id, &wanted, tries, executor);
             self.runnable.mark(id);
         }
+        self.placement.everywhere_mut().left(incarnation, executor);
     }
 
     /// As [`Dispatcher::lose_awaited`], those of the tasks whose values are
@@ -356,6 +357,10 @@ impl Dispatcher {
             for (task, past) in with_data.filter(|(_, past)| is_tried(&past.tries)) {
                 add(instance, (task, 1), past.tries, None, runs);
             }
+        }
+        let own = self.placement.everywhere().tasks_of(instance.id);
+        for (task, past) in own.filter(|(_, past)| is_tried(&past.tries)) {
+            add(instance, (task, 1), past.tries, None, runs);
         }
         for (task, tries) in instance.tasks.tried().filter(|(_, tries)| is_tried(tries)) {
             add(instance, (task, 1), tries, None, runs);

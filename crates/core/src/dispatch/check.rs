@@ -134,6 +134,7 @@ fn check_instance(
         let with_data = placement.tasks_of((id, key)).map(|(task, _)| (task, 1));
         queue.runs().map(|run| (run.first, run.count)).chain(with_data)
     });
+    let ready = ready.chain(placement.everywhere().tasks_of(id).map(|(task, _)| (task, 1)));
     instance.tasks.check(ready, flying)?;
     let ended = instance.tasks.ended().len();
     ensure!(

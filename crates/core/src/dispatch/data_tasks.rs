@@ -7,7 +7,7 @@ use super::diffusion::{Costs, Load};
 use super::fleet::{Fleet, InFlight, Serving};
 use super::instance::{Instance, QueueKey, ReadyRun};
 use super::needs::Need;
-use super::placement::{Rooms, Selected};
+use super::placement::{Past, Rooms, Selected};
 use super::share::counted_micros;
 use super::{Assigned, Dispatcher, Prepare};
 use crate::data::declared::{AssignedData, Declared, Lists, Located, Peer};
@@ -129,9 +129,22 @@ impl Dispatcher {
         key: QueueKey,
         Selected { task, past, left }: Selected,
     ) {
-        let instance = &mut self.instances[&id];
-        instance.data_task_taken(&key, task, left);
-        if self.hold_back(id, task, past.tries, to) {
+        self.instances[&id].data_task_taken(&key, task, left);
+        self.send_one(to, id, key, task, past);
+    }
+
+    /// Moves a task that is in no list to an executor's order, unless it has to wait
+    /// for an input that was lost.
+    pub(super) fn send_one(
+        &mut self,
+        to: ExecutorId,
+        id: InstanceId,
+        key: QueueKey,
+        task: u64,
+        past: Past,
+    ) {
+        let knows_places = self.instances[&id].options.policy.policy.knows_places();
+        if knows_places && self.hold_back(id, task, past.tries, to) {
             self.runnable.mark(id);
             return;
         }
@@ -142,7 +155,7 @@ impl Dispatcher {
         let measured = measured.and_then(|(_, measured)| measured.mean_micros);
         let batch = instance.batch_of(TaskId(task));
         let batch = batch.expect("a batch lives as long as tasks of it are ready");
-        let offset = task - batch.first;
+        let offset = batch.submission.row_of(task - batch.first);
         let batch_id = batch.id;
         let class = batch.submission.classes.get(past.class as usize);
         let estimate = class.map(|class| class.estimate_micros).filter(|micros| *micros > 0);
@@ -178,7 +191,12 @@ impl Dispatcher {
         instance.tasks.assign(run.first, 1);
         instance.usage += need.weight(1);
         self.runnable.serve(&mut instance.share, need.weight(1), counted_micros, self.now);
-        let data = data.map(|data| Box::new(self.assigned_data(to, &data, offset)));
+        let data = data.map(|data| {
+            Box::new(match knows_places {
+                true => self.assigned_data(to, &data, offset),
+                false => unlocated_data(&data, offset, 1),
+            })
+        });
         self.fleet.serving(to).assign(Assigned {
             batch: batch_id,
             instance: id,

@@ -120,7 +120,11 @@ impl Dispatcher {
 
     /// An executor takes no more tasks, and leaves when those it has ended.
     pub(super) fn release_executor(&mut self, id: ExecutorId) {
-        self.unplaced |= self.fleet.release(id, self.now);
+        if self.fleet.release(id, self.now) {
+            self.unplaced = true;
+            let incarnation = self.fleet[id].incarnation;
+            self.placement.everywhere_mut().look_at(incarnation);
+        }
     }
 
     /// The run time of the next task of a queue as its user estimates it; 0 is

@@ -410,6 +410,18 @@ pub enum RequestError {
         /// How many there are.
         instances: u64,
     },
+    /// A task is to run on each executor, and there is none.
+    #[error(
+        "no executor is there that could run it: start one (falkon executor), or run it on those \
+         that join later (--joining)"
+    )]
+    NoExecutors,
+    /// Executors that join an instance run a task of it already.
+    #[error(
+        "executors that join run a task of instance {0} already, and no second one: create another \
+         instance"
+    )]
+    Joining(InstanceId),
     /// The disk of the dispatcher's journal has too little room; ask again
     /// later.
     #[error(

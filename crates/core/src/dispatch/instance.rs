@@ -312,6 +312,14 @@ impl Instance {
             debug_assert!(false, "tasks are queued while their batch lives");
             return;
         };
+        if let Some(owners) = self.owners(&run) {
+            self.tasks.queue(run.first, run.count);
+            let past = Past { class: run.class, tries: run.tries };
+            for (task, owner) in (run.first..).zip(owners) {
+                placement.everywhere_mut().wait(self.id, task, owner, past);
+            }
+            return;
+        }
         let key = key_of(&needs[need], need);
         let Some(queue) = self.queues.find_mut(&key) else {
             debug_assert!(false, "a need that tasks have has a queue");
@@ -408,7 +416,7 @@ impl Instance {
         placement: &mut Placement,
         wanted: &RunSet,
     ) -> Vec<ReadyRun> {
-        let mut removed = Vec::new();
+        let mut removed = placement.everywhere_mut().take(self.id, wanted);
         for (need, wanted) in self.by_need(wanted) {
             let key = key_of(&needs[need], need);
             let queue = self.queues.find_mut(&key).filter(|queue| queue.len > 0);

@@ -27,7 +27,12 @@ impl Dispatcher {
         admit_overflow(join.incarnation, &mut join.reports);
         admit_held(&mut join.held);
         self.comeback.came(self.now, join.incarnation);
+        let is_expected = self.comeback.expects(join.incarnation);
         let Registered { id, before } = self.fleet.register(connection, &join);
+        if before.is_none() && !is_expected {
+            self.placement.everywhere_mut().joined(join.incarnation);
+        }
+        self.placement.everywhere_mut().look_at(join.incarnation);
         self.journal(Record::ExecutorSeen {
             executor: id,
             incarnation: join.incarnation,
@@ -99,7 +104,14 @@ impl Dispatcher {
             }
             let mut ready = Vec::new();
             if let Some(instance) = self.instances.find_mut(&id) {
-                ready = instance.remove_ready(&self.needs, &mut self.placement, &wanted);
+                // Nobody has what is another's alone.
+                let everywhere = self.placement.everywhere();
+                let others = everywhere.of_others(id, executor.incarnation, &wanted);
+                let mut own = wanted.clone();
+                for (first, count) in others.iter() {
+                    own.remove(first, count);
+                }
+                ready = instance.remove_ready(&self.needs, &mut self.placement, &own);
                 let had = self.attempts.had_by(Some(executor.incarnation), id, &wanted);
                 ready.extend(instance.remove_reading(&had));
             }

@@ -7,6 +7,7 @@
 //! until they gain room.
 
 use super::data_tasks::{announce, unlocated_data};
+use super::everywhere::OwnTask;
 use super::fleet::{Executor, InFlight, Outgoing};
 use super::instance::{Instance, QueueKey};
 use super::needs::{Need, NeedId};
@@ -145,8 +146,8 @@ impl Dispatcher {
     /// there were any.
     fn drop_idle_reservations(&mut self) -> bool {
         let mut idle = Vec::new();
-        for (executor, (instance, key)) in self.fleet.reservations() {
-            let instance = self.instances.find_mut(&instance);
+        for (executor, (id, key)) in self.fleet.reservations() {
+            let instance = self.instances.find_mut(&id);
             let listed = instance.as_ref().and_then(|found| found.share.listed());
             let queue = instance.and_then(|instance| instance.queues.find_mut(&key));
             if let Some(queue) = queue.filter(|queue| queue.reserved == Some(executor.id)) {
@@ -154,6 +155,11 @@ impl Dispatcher {
                     continue;
                 }
                 queue.reserved = None;
+            }
+            let everywhere = self.placement.everywhere();
+            let is_own = everywhere.waits_for(id, executor.incarnation);
+            if is_own && listed.is_some() && executor.takes_tasks() {
+                continue;
             }
             idle.push(executor.id);
         }
@@ -178,6 +184,13 @@ impl Dispatcher {
     ) -> bool {
         let connected = self.fleet.connected();
         let share = self.fleet.cpus_milli() / u128::from(terms.shares.max(1));
+        if !self.placement.everywhere().is_empty() {
+            match self.send_own(executor_id, instance_id) {
+                OwnTask::Sent => return true,
+                OwnTask::Waits => (terms.goes_ahead, terms.is_awaited) = (false, true),
+                OwnTask::None => {}
+            }
+        }
         let is_awaited = terms.is_awaited;
         let (mut after, mut looked) = (None, 0);
         loop {
@@ -486,6 +499,7 @@ impl Dispatcher {
         if self.runnable.place(id, &mut instance.share, is_runnable, self.now) {
             // Executors may have gained room while it was not looked at.
             instance.queues.unblock(&self.needs);
+            self.placement.everywhere_mut().look_again(id);
             if instance.options.policy.policy.knows_places() {
                 self.placement.offer_instance(id);
             }

@@ -1,6 +1,6 @@
 //! Where data is, what it is called and who wants it: which executor holds which
 //! object or is fetching it, the ready tasks whose data decides where they go,
-//! and what executors are to fetch, keep and let go (data-diffusion §3.1, §3.2).
+//! those that are one executor's alone, and what executors are to fetch, keep and let go (data-diffusion §3.1, §3.2).
 //!
 //! [`Placement`] is told what executors hold and which tasks wait, and returns
 //! what follows: tasks for executors, objects to fetch, [`Notices`]. It keeps
@@ -20,6 +20,7 @@ mod readership;
 mod tasks;
 
 use super::check::{CheckError, ensure};
+use super::everywhere::Everywhere;
 use super::fleet::Fleet;
 use super::instance::Instance;
 use super::instances::Instances;
@@ -66,6 +67,8 @@ pub(super) struct Placement {
     index: Index,
     /// Ready tasks whose data decides where they go.
     queues: DataQueues,
+    /// Ready tasks that are one executor's each.
+    everywhere: Everywhere,
     /// Executors that fetch ahead of these tasks, in turn.
     fetchers: Fetchers,
     /// Objects of which holders are to be sent how many tasks want them.
@@ -254,6 +257,17 @@ impl Placement {
     /// Notes what of that has changed.
     pub(super) fn note_demands(&mut self) {
         self.demands.note(&mut self.index);
+    }
+}
+
+// Tasks that run on each executor.
+impl Placement {
+    pub(super) fn everywhere(&self) -> &Everywhere {
+        &self.everywhere
+    }
+
+    pub(super) fn everywhere_mut(&mut self) -> &mut Everywhere {
+        &mut self.everywhere
     }
 }
 

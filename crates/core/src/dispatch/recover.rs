@@ -39,6 +39,17 @@ pub enum Record {
         /// The tasks.
         submission: Submission,
     },
+    /// A task is to run on each executor that joins.
+    Joining {
+        /// Where.
+        instance: InstanceId,
+        /// The id of the first that was made of it, or would have been.
+        first: TaskId,
+        /// The client, as it calls itself.
+        client: u64,
+        /// The task.
+        submission: Submission,
+    },
     /// An instance takes no more tasks.
     Sealed {
         /// The instance.
@@ -219,7 +230,16 @@ impl Dispatcher {
                 end.filter(|end| *end <= INSTANCE_TASKS_MAX).ok_or_else(|| error.clone())?;
                 self.admit(instance, first, queued, client, submission);
             }
-            Record::Sealed { instance } => self.recovering(instance)?.sealed = true,
+            Record::Joining { instance, first, client, submission } => {
+                self.recovering(instance)?;
+                let error = RecoverError::Submission { instance, first };
+                submission.check().map_err(|_| error)?;
+                self.recover_joining(instance, first, client, submission);
+            }
+            Record::Sealed { instance } => {
+                self.recovering(instance)?.sealed = true;
+                self.placement.everywhere_mut().end_joining(instance);
+            }
             Record::Finished { instance, from, results } => {
                 self.recover_results(instance, from, results)?;
             }
@@ -366,6 +386,8 @@ impl Dispatcher {
             unfinished |= instance.tasks.ready() > 0 || !instance.values.readers.is_empty();
             self.outbound.mark(id);
         }
+        // Who comes back does not join.
+        unfinished |= self.placement.everywhere().is_anybody_to_join();
         self.attempts.all_queued();
         for incarnation in self.attempts.absent() {
             if !self.comeback.expects(incarnation) {
@@ -477,6 +499,7 @@ impl Dispatcher {
                 submission: batch.submission.clone(),
             });
         }
+        records.extend(self.placement.everywhere().snapshot(id));
         // Those who run again now do so again after a restart if need be; how
         // many there were is told with what follows.
         for (task, times) in &instance.intermediates.times {

@@ -54,11 +54,11 @@ impl Dispatcher {
         client: u64,
         submission: Submission,
     ) -> Result<u64, RequestError> {
-        let instance = self.instances.find(&id).ok_or(RequestError::NoInstance(id))?;
-        let count = submission.count;
-        if instance.submitters.has(client, first.0, count) {
+        if let Some(count) = self.accepted_before(id, first, client, &submission) {
             return Ok(count);
         }
+        let instance = self.instances.find(&id).ok_or(RequestError::NoInstance(id))?;
+        let count = submission.count;
         if instance.sealed {
             return Err(RequestError::Sealed(id));
         }
@@ -88,7 +88,22 @@ impl Dispatcher {
         if instance.queues.is_beyond(submission.classes.len()) {
             return Err(RequestError::Busy { queued_bytes: instance.queued_bytes });
         }
+        if submission.everywhere.is_some() {
+            return self.submit_everywhere(id, first, client, submission);
+        }
         self.journal_room.accept(submission.bytes())?;
+        self.accept(id, first, client, submission);
+        Ok(count)
+    }
+
+    /// Journals and queues tasks for which there is room.
+    pub(super) fn accept(
+        &mut self,
+        id: InstanceId,
+        first: TaskId,
+        client: u64,
+        submission: Submission,
+    ) {
         let queued = self.now;
         self.journal(Record::Submitted {
             instance: id,
@@ -100,7 +115,6 @@ impl Dispatcher {
         self.admit(id, first, queued, client, submission);
         self.queue_tasks(id, first.0);
         self.unplaced = true;
-        Ok(count)
     }
 
     /// There are no tasks: nothing refers to executors that are gone, and none
@@ -266,6 +280,7 @@ impl Dispatcher {
         let instance = self.instances.find_mut(&id).ok_or(RequestError::NoInstance(id))?;
         if !instance.sealed {
             instance.sealed = true;
+            self.placement.everywhere_mut().end_joining(id);
             self.placement.release(instance.intermediates.unread());
             self.journal(Record::Sealed { instance: id });
             self.instances[&id].forget_spent();

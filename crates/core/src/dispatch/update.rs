@@ -33,6 +33,10 @@ impl Dispatcher {
             self.discard_unreferenced_outputs(id, &update.kept);
         }
         self.placement.update_ended();
+        if update.leaving {
+            let incarnation = self.fleet[id].incarnation;
+            self.placement.everywhere_mut().look_at(incarnation);
+        }
         if update.leaving || (!update.reports.is_empty() && self.fleet[id].leaving) {
             self.prepare_leaving(id);
         }

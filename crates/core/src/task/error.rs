@@ -41,6 +41,8 @@ pub enum SubmissionPart {
     ObjectVersion,
     /// One task, with all that it reads and writes.
     TaskWithData,
+    /// The task that is to run everywhere.
+    Everywhere,
 }
 
 impl fmt::Display for SubmissionPart {
@@ -64,6 +66,7 @@ impl fmt::Display for SubmissionPart {
             SubmissionPart::ObjectUrl => "URL of a data object",
             SubmissionPart::ObjectVersion => "version of a data object",
             SubmissionPart::TaskWithData => "task with its data objects",
+            SubmissionPart::Everywhere => "task that is to run everywhere",
         })
     }
 }

@@ -8,6 +8,7 @@ mod attempts;
 mod bounds;
 mod clock;
 mod comeback;
+mod everywhere;
 mod fixture;
 mod gone;
 mod inspect;

@@ -51,6 +51,7 @@ fn a_billion_noops_cost_as_many_messages_as_bundles() {
         class_runs: vec![(TASKS, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     });
     let mut executors: Vec<Executor> = (0..2)
         .map(|id| {
@@ -137,6 +138,7 @@ fn distinct_tasks_on_many_executors_cost_no_more_messages_than_tasks() {
         class_runs: vec![(tasks, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     });
     for connection in (0..EXECUTORS).map(ConnectionId) {
         let join = Join {
@@ -217,6 +219,7 @@ fn a_template_goes_to_an_executor_once_while_submissions_have_it() {
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     };
     let mut dispatcher = Dispatcher::new();
     let mut now = Time(1);

@@ -53,6 +53,7 @@ fn submission(jobs: &[Job]) -> Submission {
         classes: classes(),
         class_runs: jobs.iter().map(|job| (1, job.class)).collect(),
         names: None,
+        everywhere: None,
         after: jobs
             .iter()
             .enumerate()

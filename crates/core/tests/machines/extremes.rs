@@ -211,6 +211,7 @@ impl World {
                     class_runs: vec![(count, 0)],
                     names: None,
                     after: Vec::new(),
+                    everywhere: None,
                     data: Some(Arc::new(data)),
                 };
                 let (connection, request, instance) = (CLIENT, 1, INSTANCE);

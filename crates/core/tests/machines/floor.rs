@@ -162,6 +162,7 @@ impl Floor {
                 class_runs: vec![(count, 0)],
                 names: None,
                 after: Vec::new(),
+                everywhere: None,
             };
             let (request, client) = (1, 1);
             let submit = Event::Submit {

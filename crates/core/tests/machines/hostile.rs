@@ -137,6 +137,7 @@ fn submission() -> impl Strategy<Value = Submission> {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
+            everywhere: None,
         }
     })
 }
@@ -162,6 +163,7 @@ fn taking() -> impl Strategy<Value = Submission> {
             class_runs: vec![(count, 0)],
             names: None,
             after,
+            everywhere: None,
         }
     })
 }

@@ -108,6 +108,7 @@ pub(crate) fn any_submission() -> impl Strategy<Value = Submission> {
             classes,
             class_runs,
             names,
+            everywhere: None,
             after: after
                 .into_iter()
                 .map(|(offset, tasks)| After {

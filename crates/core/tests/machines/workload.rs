@@ -209,6 +209,7 @@ pub(crate) fn uniform(rng: &mut Rng, first: u64, count: u64, class: &TaskClass) 
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }
 

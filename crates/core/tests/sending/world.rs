@@ -133,6 +133,7 @@ impl World {
             class_runs: vec![(count, 0)],
             names: None,
             after: Vec::new(),
+            everywhere: None,
         };
         let total = self.totals.entry(instance).or_default();
         let first = TaskId(*total);

@@ -99,6 +99,7 @@ fn dispatch(tasks: u64, kind: Kind, rows: Rows) {
         class_runs: vec![(tasks, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     };
     let (instance, first) = (INSTANCE, TaskId(0));
     for event in [

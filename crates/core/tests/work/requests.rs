@@ -73,6 +73,7 @@ fn alike(count: u64) -> Submission {
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }
 

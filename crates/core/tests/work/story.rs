@@ -65,6 +65,7 @@ pub(crate) fn many(count: u64, resources: Resources) -> Submission {
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }
 

@@ -119,6 +119,7 @@ impl Load {
             class_runs,
             names: None,
             after: Vec::new(),
+            everywhere: None,
         }
     }
 

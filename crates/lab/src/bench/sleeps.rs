@@ -45,5 +45,6 @@ fn submission(count: u64, seconds: f64) -> Submission {
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }

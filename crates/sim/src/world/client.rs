@@ -101,6 +101,7 @@ fn submission(
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     }
 }
 

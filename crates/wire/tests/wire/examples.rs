@@ -230,14 +230,13 @@ fn submission() -> Submission {
         class_runs: vec![(2, 0)],
         names: Some(packed(&[b"first", b"second"])),
         after: vec![After { offset: 1, tasks: vec![TaskId(0)], takes: 1 }],
+        everywhere: None,
     }
 }
 
 fn task_array() -> Submission {
     Submission {
-        data: None,
         count: 1_000_000,
-        template: Arc::new(template().to_bytes()),
         rows: Rows::Computed {
             factors: vec![
                 Range { start: -500, step: 1, count: 1000 },
@@ -249,6 +248,7 @@ fn task_array() -> Submission {
         class_runs: vec![(1_000_000, 0)],
         names: None,
         after: Vec::new(),
+        ..submission()
     }
 }
 

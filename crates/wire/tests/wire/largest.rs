@@ -98,6 +98,7 @@ fn submission() -> Submission {
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     };
     // The head of a long template is as long as that of any other.
@@ -372,6 +373,7 @@ fn the_largest_record_of_every_kind_is_no_longer_than_a_record() {
             client: NUMBER,
             submission: submission(),
         },
+        Record::Joining { instance, first: TASK, client: NUMBER, submission: submission() },
         Record::Sealed { instance },
         Record::Finished { instance, from: NUMBER, results: results() },
         Record::Acknowledged { instance, upto: NUMBER },

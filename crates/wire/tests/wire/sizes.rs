@@ -127,6 +127,7 @@ fn tasks(rows: Rows, count: u64) -> Submission {
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     }
 }

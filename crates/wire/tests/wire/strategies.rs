@@ -21,8 +21,8 @@ use falkon_core::result::{
     Captured, Cause, Counts, Detail, Finished, Outcome, Overflow, Report, Stream, Tries,
 };
 use falkon_core::task::{
-    After, AllocationId, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows, Submission,
-    SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
+    After, AllocationId, Everywhere, ExecutorId, InstanceId, Kind, Packed, Range, Resources, Rows,
+    Submission, SubmissionError, SubmissionPart, TaskClass, TaskId, Time,
 };
 use falkon_wire::codec::Wire;
 use falkon_wire::command::{Call, Command, CommandTemplate, Form, Function, Piece, Template, Text};
@@ -187,10 +187,25 @@ pub(crate) fn submission() -> impl Strategy<Value = Submission> {
         option::of(packed()),
         vec(after(), 0..3),
         option::of(declared()),
+        option::of((any::<bool>(), vec(number(), 0..3))),
     )
-        .prop_map(|(count, template, rows, classes, class_runs, names, after, data)| {
-            Submission { data, count, template, rows, classes, class_runs, names, after }
-        })
+        .prop_map(
+            |(count, template, rows, classes, class_runs, names, after, data, everywhere)| {
+                let everywhere =
+                    everywhere.map(|(joining, executors)| Everywhere { joining, executors });
+                Submission {
+                    data,
+                    count,
+                    template,
+                    rows,
+                    classes,
+                    class_runs,
+                    names,
+                    after,
+                    everywhere,
+                }
+            },
+        )
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
@@ -390,6 +405,8 @@ fn request_error() -> impl Strategy<Value = RequestError> {
         number().prop_map(|queued_bytes| RequestError::Busy { queued_bytes }),
         number().prop_map(|first| RequestError::Forgotten { first }),
         Just(RequestError::TooManyNeeds),
+        Just(RequestError::NoExecutors),
+        instance().prop_map(RequestError::Joining),
         policy_error().prop_map(RequestError::Policy),
         number().prop_map(|bytes| RequestError::LongName { bytes }),
         number().prop_map(|instances| RequestError::TooManyInstances { instances }),

@@ -115,6 +115,7 @@ fn submission(tasks: u64) {
         class_runs: vec![(tasks, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
     };
     let message = FromClient::Submit {
         client: 1,

@@ -30,6 +30,7 @@ fn reads(object: Object) -> Submission {
         class_runs: vec![(1, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: Some(Arc::new(data)),
     }
 }

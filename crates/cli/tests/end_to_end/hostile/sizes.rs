@@ -43,6 +43,7 @@ fn queued(count: u64) -> Submission {
         class_runs: vec![(count, 0)],
         names: None,
         after: Vec::new(),
+        everywhere: None,
         data: None,
     }
 }

@@ -33,13 +33,14 @@ impl Dispatcher {
         };
         is_idle
             && !self.placement.is_anything_coming()
-            && self.runnable.ids().any(|id| {
-                let instance = &self.instances[&id];
-                let mut ready = instance.queues.iter().filter(|(_, queue)| queue.len > 0);
-                ready.any(|((_, need), queue)| {
-                    let lasts = queue.user_estimate(&instance.batches);
-                    runs_somewhere(need, lasts.unwrap_or(0))
-                })
-            })
+            && (self.own_task_waits_in_vain()
+                || self.runnable.ids().any(|id| {
+                    let instance = &self.instances[&id];
+                    let mut ready = instance.queues.iter().filter(|(_, queue)| queue.len > 0);
+                    ready.any(|((_, need), queue)| {
+                        let lasts = queue.user_estimate(&instance.batches);
+                        runs_somewhere(need, lasts.unwrap_or(0))
+                    })
+                }))
     }
 }

@@ -185,8 +185,12 @@ impl Executor {
         now: Time,
         lasts_micros: u64,
     ) -> bool {
+        self.reserved.is_none() && self.has_free(need, now, lasts_micros)
+    }
+
+    /// The same, whether it is being emptied or not.
+    pub(in crate::dispatch) fn has_free(&self, need: &Need, now: Time, lasts_micros: u64) -> bool {
         self.takes_tasks()
-            && self.reserved.is_none()
             && (self.in_flight.is_empty() || !self.misjudged)
             && self.offers(need)
             && self.outlasts(now, lasts_micros)

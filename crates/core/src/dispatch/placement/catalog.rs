@@ -127,6 +127,7 @@ impl Placement {
         self.queues.remove_instance(&mut self.index, gone.id);
         self.released.extend(self.catalog.placed_for(gone.id));
         self.readership.forget(gone);
+        self.everywhere.forget(gone.id);
     }
 
     fn sweep_catalog(&mut self, instances: &Instances) {

@@ -21,6 +21,7 @@ impl Placement {
         fleet: &Fleet,
     ) -> Result<(), CheckError> {
         self.queues.check(&self.index)?;
+        self.everywhere.check()?;
         let mut wanted = BTreeMap::new();
         for (id, queue) in self.queues.iter() {
             let Some(instance) = instances.find(&id.0) else {

@@ -262,6 +262,7 @@ impl Plan {
             class_runs,
             names: None,
             after,
+            everywhere: None,
         };
         self.submissions.push((first, submission));
     }

@@ -1,6 +1,7 @@
 //! One example of every record.
 
 use super::*;
+use falkon_core::task::Everywhere;
 
 pub(super) fn all() -> Vec<(&'static str, Record)> {
     use Record::*;
@@ -18,6 +19,17 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 submission: submission(),
             },
         ),
+        (
+            "submitted_everywhere",
+            Submitted {
+                instance,
+                first: TaskId(2),
+                queued: NOW,
+                client: 77,
+                submission: everywhere().placed(vec![incarnation, 7]),
+            },
+        ),
+        ("joining", Joining { instance, first: TaskId(2), client: 77, submission: everywhere() }),
         ("sealed", Sealed { instance }),
         ("finished", Finished { instance, from: 0, results: finished() }),
         ("acknowledged", Acknowledged { instance, upto: 300 }),
@@ -83,4 +95,14 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             },
         ),
     ]
+}
+
+/// A task for each executor, and for those that join.
+fn everywhere() -> Submission {
+    Submission {
+        count: 1,
+        class_runs: vec![(1, 0)],
+        everywhere: Some(Everywhere { joining: true, executors: Vec::new() }),
+        ..task_array()
+    }
 }

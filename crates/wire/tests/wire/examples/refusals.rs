@@ -35,6 +35,8 @@ pub(super) fn all() -> Vec<(&'static str, Refusal)> {
         ("too_long", submission(too_long)),
         ("long_name", Refusal::Request(RequestError::LongName { bytes: 300 })),
         ("too_many_instances", Refusal::Request(too_many_instances)),
+        ("no_executors", Refusal::Request(RequestError::NoExecutors)),
+        ("joining", Refusal::Request(RequestError::Joining(INSTANCE))),
         ("busy", Refusal::Request(RequestError::Busy { queued_bytes: 16 << 30 })),
         ("forgotten", Refusal::Request(RequestError::Forgotten { first: 100 })),
         ("too_many_needs", Refusal::Request(RequestError::TooManyNeeds)),

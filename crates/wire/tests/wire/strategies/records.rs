@@ -34,6 +34,14 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
                 submission
             }
         ),
+        (instance(), task(), number(), submission()).prop_map(
+            |(instance, first, client, submission)| Record::Joining {
+                instance,
+                first,
+                client,
+                submission
+            }
+        ),
         instance().prop_map(|instance| Record::Sealed { instance }),
         (instance(), number(), vec(finished(), 0..6))
             .prop_map(|(instance, from, results)| { Record::Finished { instance, from, results } }),
