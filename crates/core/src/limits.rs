@@ -166,6 +166,9 @@ pub const COALESCE_MICROS: u64 = 1_000;
 pub const TELL_MICROS: u64 = 10_000;
 /// How often an executor is heard from at least.
 pub const HEARTBEAT_MICROS: u64 = 2_000_000;
+/// Silence after which an executor is given no more tasks until it is heard:
+/// where many are out of reach, none of them takes over what another one had.
+pub const HEARTBEAT_MISSED_MICROS: u64 = 5_000_000;
 /// Silence after which an executor is lost.
 pub const HEARTBEAT_LOST_MICROS: u64 = 10_000_000;
 /// How long a disconnected executor may take to come back before its tasks
@@ -304,7 +307,9 @@ pub const RUN_BYTES_MAX: u64 = 19;
 const ATTEMPTS_BYTES_MAX: u64 = 48;
 
 const _: () = {
-    assert!(HEARTBEAT_LOST_MICROS >= 3 * HEARTBEAT_MICROS);
+    assert!(HEARTBEAT_MISSED_MICROS >= 2 * HEARTBEAT_MICROS);
+    // All that are cut off at once are missed before the first of them is lost.
+    assert!(HEARTBEAT_LOST_MICROS > HEARTBEAT_MISSED_MICROS + HEARTBEAT_MICROS);
     assert!(RECONNECT_GRACE_MICROS < HEARTBEAT_LOST_MICROS);
     assert!(RECONNECT_GRACE_MICROS < RECOVERY_MICROS_MAX);
     assert!(RECALL_WORK_MICROS < PREFETCH_WORK_MICROS);

@@ -19,6 +19,7 @@ mod lifetime;
 mod pages;
 mod recomputation;
 mod room;
+mod silence;
 mod sizes;
 mod suspension;
 mod unwritten;

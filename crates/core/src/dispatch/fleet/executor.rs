@@ -54,6 +54,8 @@ pub(in crate::dispatch) struct Executor {
     pub(in crate::dispatch) in_flight_bytes: u64,
     pub(in crate::dispatch) loads: Loads,
     pub(in crate::dispatch) last_heard: Time,
+    /// It has missed heartbeats, and may be out of reach.
+    pub(in crate::dispatch) is_missed: bool,
     pub(in crate::dispatch) last_report: Time,
     /// Mean run time of its recent tasks, in microseconds.
     pub(in crate::dispatch) mean_micros: u64,
@@ -110,6 +112,7 @@ impl Executor {
             in_flight_bytes: 0,
             loads: Loads::default(),
             last_heard: Time::default(),
+            is_missed: false,
             last_report: Time::default(),
             mean_micros: 0,
             leaving: false,
@@ -169,7 +172,10 @@ impl Executor {
 
     /// Whether it may be given tasks at all.
     pub(in crate::dispatch) fn takes_tasks(&self) -> bool {
-        self.connection.is_some() && !self.leaving && self.suspended_until.is_none()
+        self.connection.is_some()
+            && !self.leaving
+            && !self.is_missed
+            && self.suspended_until.is_none()
     }
 
     /// Whether tasks of this need could ever run there.

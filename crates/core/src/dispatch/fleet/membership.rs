@@ -6,7 +6,7 @@ use crate::data::stage::CacheState;
 use crate::dispatch::instance::QueueKey;
 use crate::dispatch::needs::Needs;
 use crate::dispatch::{ConnectionId, Join, Update};
-use crate::limits::{HEARTBEAT_LOST_MICROS, RECONNECT_GRACE_MICROS};
+use crate::limits::{HEARTBEAT_LOST_MICROS, HEARTBEAT_MISSED_MICROS, RECONNECT_GRACE_MICROS};
 use crate::task::{ExecutorId, InstanceId, Time};
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ impl Fleet {
         }
         self.knows_leases |= executor.leaves_at.is_some();
         self.roster.insert(executor);
-        self.silence.insert((now.after(HEARTBEAT_LOST_MICROS), id));
+        self.silence.insert((now.after(HEARTBEAT_MISSED_MICROS), id));
         // The answer to its registration acknowledges its reports.
         self.orders.send(id);
         self.new_room.insert(id);
@@ -80,6 +80,7 @@ impl Fleet {
         let executor = &mut self.roster[id];
         let has_reports = !update.reports.is_empty();
         executor.last_heard = now;
+        let was_missed = std::mem::take(&mut executor.is_missed);
         executor.updates_seen = update.number;
         if update.recalled {
             executor.recalling = false;
@@ -102,7 +103,7 @@ impl Fleet {
         } else if has_reports {
             self.orders.send_later(id, now);
         }
-        if has_reports || !update.returned.is_empty() || update.leaving {
+        if has_reports || !update.returned.is_empty() || update.leaving || was_missed {
             // It is listed once it has been given what it has room for: most
             // often that is where it was before.
             self.new_room.insert(id);
@@ -146,20 +147,28 @@ impl Fleet {
         None
     }
 
-    /// An executor that has been silent for too long.
+    /// An executor that has been silent for too long. Those that are silent for
+    /// less, but have missed heartbeats, are given no more tasks.
     pub(in crate::dispatch) fn due_silent(&mut self, now: Time) -> Option<ExecutorId> {
         while let Some(&(at, id)) = self.silence.first() {
             if at > now {
                 return None;
             }
             self.silence.remove(&(at, id));
-            let Some(executor) = self.roster.find(&id) else { continue };
+            let Some(executor) = self.roster.find_mut(&id) else { continue };
             let allowed = executor.silence_allowed(HEARTBEAT_LOST_MICROS);
             let until = executor.last_heard.after(allowed);
             if until <= now {
                 return Some(id);
             }
+            let missed = executor.last_heard.after(HEARTBEAT_MISSED_MICROS);
+            if executor.connection.is_some() && missed > now {
+                self.silence.insert((missed, id));
+                continue;
+            }
             self.silence.insert((until, id));
+            executor.is_missed = true;
+            self.list(id, now);
         }
         None
     }
