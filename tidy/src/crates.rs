@@ -33,7 +33,15 @@ const MAY: [(&str, &[&str]); 17] = [
     ),
     (
         "falkon-executor",
-        &["falkon-core", "falkon-wire", "falkon-process", "falkon-net", "falkon-data", "*"],
+        &[
+            "falkon-core",
+            "falkon-wire",
+            "falkon-process",
+            "falkon-net",
+            "falkon-data",
+            "falkon-archive",
+            "*",
+        ],
     ),
     ("falkon-sim", &["falkon-core", "falkon-wire", "thiserror"]),
     (

@@ -201,7 +201,7 @@ fn names(file: &File) -> Vec<Finding> {
 }
 
 /// What a bound may be counted in.
-const UNITS: [&str; 20] = [
+const UNITS: [&str; 22] = [
     "TASKS",
     "RUNS",
     "BYTES",
@@ -222,6 +222,8 @@ const UNITS: [&str; 20] = [
     "INTERVALS",
     "PAGES",
     "SNAPSHOTS",
+    "MEMBERS",
+    "ARCHIVES",
 ];
 
 /// Every bound of the core names its unit last (before `MAX` or `MIN`).

@@ -2,8 +2,9 @@
 //! decides where tasks run.
 
 use crate::exit::Exit;
-use crate::plan::{Plan, memory_bytes};
+use crate::plan::{Plan, duration_micros, memory_bytes};
 use clap::Args;
+use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::Eviction;
 use falkon_core::dispatch::diffusion::{POLICIES, PolicyError, PolicyName, PolicyOptions};
 use falkon_executor::CacheSetup;
@@ -37,6 +38,17 @@ pub(crate) struct CacheArgs {
         help = format!("Which object is evicted first when room is needed: {}", evictions())
     )]
     eviction: Eviction,
+    /// How long an output that is a member of an archive waits at most before it is written
+    /// [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = duration_micros)]
+    collect_delay: Option<u64>,
+    /// How many bytes of such outputs wait at most before they are written [default: 256MiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory_bytes)]
+    collect_data: Option<u64>,
+    /// With less than this free on the disk where they wait, a sixteenth of those bytes waits
+    /// [default: 1GiB]
+    #[arg(long, value_name = "SIZE", value_parser = memory_bytes)]
+    collect_free: Option<u64>,
 }
 
 /// Why an option about data is refused.
@@ -85,7 +97,17 @@ impl CacheArgs {
             let bytes = free.f_bavail.saturating_mul(free.f_frsize) / FREE_PARTS;
             directories.push((scratch.join("cache"), bytes));
         }
-        Ok(CacheSetup { directories, eviction: self.eviction })
+        Ok(CacheSetup { directories, eviction: self.eviction, collect: self.collect() })
+    }
+
+    /// When outputs that are members of archives are written.
+    fn collect(&self) -> CollectOptions {
+        let default = CollectOptions::default();
+        CollectOptions {
+            delay_micros_max: self.collect_delay.unwrap_or(default.delay_micros_max),
+            data_bytes_max: self.collect_data.unwrap_or(default.data_bytes_max),
+            free_bytes_min: self.collect_free.unwrap_or(default.free_bytes_min),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod ahead;
 mod bundle;
 mod chains;
 mod check;
+mod collecting;
 mod doubt;
 mod due;
 mod end;
@@ -23,6 +24,7 @@ mod staging;
 mod templates;
 mod updates;
 
+use crate::collect::CollectOptions;
 use crate::data::declared::Peer;
 use crate::data::stage;
 use crate::dispatch::{Held, Join, Lease, Order, Update};
@@ -31,6 +33,7 @@ use crate::result::{Detail, Outcome, Tries};
 use crate::task::{AllocationId, InstanceId, Kind, Resources, Rows, TaskClass, TaskId, Time};
 use bundle::Call;
 use chains::{Chains, Follower, Leader};
+use collecting::Collecting;
 use doubt::Doubts;
 use end::End;
 use idle::IdleExit;
@@ -45,6 +48,7 @@ use updates::Updates;
 
 pub use crate::task::TaskKey;
 pub use bundle::More;
+pub use collecting::{CollectAction, CollectEvent};
 pub use staging::{StartData, Visit, VisitEnd};
 
 /// A template as this executor numbers them; numbers are never used again,
@@ -108,6 +112,8 @@ pub enum Event {
     },
     /// What [`Action::Stage`] led to.
     Stage(stage::Event),
+    /// What became of outputs that are collected.
+    Collect(CollectEvent),
     /// By whose leave it is here, and for how long: before each
     /// [`Event::Connected`], as the clock may be another then. When the time is
     /// over it leaves as after [`Event::Leave`].
@@ -179,6 +185,8 @@ pub enum Action {
     TakeBack(TaskKey),
     /// Fetch, store or serve data objects.
     Stage(stage::Action),
+    /// Stage outputs that are collected, or write them to their archives.
+    Collect(CollectAction),
     /// Where executors listen from which objects are to be fetched.
     Peers(Vec<Peer>),
     /// The visit of this number is over, in this way.
@@ -269,6 +277,7 @@ pub struct Executor {
     startable: bool,
     /// The cache, and what tasks have to do with it.
     data: Option<Box<Data>>,
+    collecting: Collecting,
     actions: VecDeque<Action>,
 }
 
@@ -297,6 +306,7 @@ impl Executor {
             last_spoke: Time::default(),
             startable: false,
             data: None,
+            collecting: Collecting::new(CollectOptions::default()),
             actions: VecDeque::new(),
         }
     }
@@ -320,6 +330,7 @@ impl Executor {
             Event::Unstarted(start) => self.unstarted(*start),
             Event::Wrote { key, sizes } => self.wrote(key, sizes),
             Event::Stage(event) => self.handle_stage(event),
+            Event::Collect(event) => self.handle_collect(event),
             Event::Lease(lease) => {
                 self.allocation = lease.allocation;
                 let leaves_at = lease.leaves_in_micros.map(|micros| self.now.after(micros));
@@ -328,17 +339,19 @@ impl Executor {
             Event::Visited(visit, what) => self.visited(visit, what),
             Event::Leave => self.leave(),
         }
+        self.note_work();
         self.note_alone();
         self.note_idle();
     }
 
     /// What to do next; `None` until the next event or timeout.
     pub fn poll_action(&mut self) -> Option<Action> {
-        let action = self.next_action();
-        if action.is_none() {
-            self.note_idle();
+        if let Some(action) = self.next_action() {
+            return Some(action);
         }
-        action
+        self.note_work();
+        self.note_idle();
+        self.actions.pop_front()
     }
 
     fn next_action(&mut self) -> Option<Action> {
@@ -389,6 +402,7 @@ impl Executor {
         self.last_spoke = self.now;
         self.tell_data_anew();
         self.overflows.tell_anew();
+        self.collecting.tell_anew();
         // The dispatcher may be another one: its template numbers mean nothing
         // any more. Tasks at hand keep theirs.
         for gone in self.templates.forget_all() {
@@ -399,6 +413,7 @@ impl Executor {
         let (reports, unsent) = self.updates.connected(self.data.is_some());
         let mut held = unsent;
         held.extend(self.finishing());
+        held.extend(self.collecting.held());
         held.extend(
             self.running.iter().filter(|(_, run)| run.killed != Some(Killed::Disowned)).map(
                 |(key, run)| Held {

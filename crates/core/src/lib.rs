@@ -6,6 +6,7 @@
 //! then `poll_action()` until it is empty, then `poll_timeout()`.
 
 pub mod archive;
+pub mod collect;
 pub mod data;
 pub mod dispatch;
 pub mod encoded;

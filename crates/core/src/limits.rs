@@ -216,6 +216,25 @@ pub const JOIN_RUNS_MAX: usize = 1 << 18;
 pub const HELD_REPORTS_MAX: usize = JOIN_RUNS_MAX / 2;
 /// Tasks that run on an executor, or are put away, before it starts nothing more.
 pub const RUNNING_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
+/// How long an executor has nothing to do before the outputs that wait there are
+/// written to their archives.
+pub const COLLECT_IDLE_MICROS: u64 = 100_000;
+/// Outputs that wait on an executor together before some are written.
+pub const COLLECT_MEMBERS_MAX: usize = 32_768;
+/// Tasks of an executor whose outputs are staged and not safe before it starts
+/// nothing more.
+pub const COLLECT_TASKS_MAX: usize = JOIN_RUNS_MAX / 4;
+/// What their reports say, before it starts nothing more.
+pub const COLLECT_REPORTS_BYTES_MAX: u64 = 128 << 20;
+/// Archives that an executor writes at a time.
+pub const COLLECT_ARCHIVES_MAX: usize = 2;
+/// Failed writes of an archive in a row before the tasks fail whose outputs it was
+/// to have.
+pub const COLLECT_FAULTS_MAX: u32 = 8;
+/// Pause before it is tried again; each time in a row doubles it.
+pub const COLLECT_RETRY_MICROS_MIN: u64 = 1_000_000;
+/// The longest such pause.
+pub const COLLECT_RETRY_MICROS_MAX: u64 = 60_000_000;
 /// What one report says: output, value and error.
 pub const REPORT_BYTES_MAX: u64 = 12 << 20;
 /// Bytes kept of one output stream of a task.

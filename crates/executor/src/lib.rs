@@ -1,6 +1,7 @@
 //! An executor as a service: a session with the dispatcher, processes through
 //! the process host, functions through workers, timers for builtins, the core in the middle.
 
+mod archives;
 mod cache_repair;
 mod files;
 mod gpus;
@@ -198,7 +199,7 @@ pub async fn run(
         // A cache without other readers is a cache all the same.
         let serves = Some(serves.unwrap_or_default());
         let recorded: Vec<_> = reused.iter().map(|found| found.recorded).collect();
-        core = core.with_cache(&stage, &recorded, serves);
+        core = core.with_cache(&stage, &recorded, serves).with_collector(setup.collect);
         core = core.with_placed(reused.into_iter().map(|found| found.object));
         objects = Some(opened);
     }
@@ -458,6 +459,11 @@ impl Driver {
             Action::VisitEnded(visit, end) => {
                 if let Some(objects) = self.tasks.objects() {
                     objects.visit_ended(visit, end);
+                }
+            }
+            Action::Collect(action) => {
+                if let Some(objects) = self.tasks.objects() {
+                    objects.collect(action);
                 }
             }
             Action::Clear(key) => {

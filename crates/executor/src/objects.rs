@@ -1,15 +1,18 @@
 //! Data objects of an executor: carries out what the core's stage wants done,
 //! with the cache on disk, the persistent stores and other executors.
 
+mod collected;
 pub(super) mod message;
 mod unpacking;
 
 use super::Log;
+use super::archives::Staged;
 use super::cache_repair::CacheRepair;
 use super::sandboxes::{MakeError, Named, Sandboxes};
 use super::values;
 use super::visits::Visits;
 use super::watchdog::{Position, WaitPoint};
+use falkon_core::collect::CollectOptions;
 use falkon_core::data::cache::{CacheOptions, Eviction, Recorded, TierId};
 use falkon_core::data::declared;
 use falkon_core::data::object::{CONTENT_PREFIX, Object, ObjectId, Source};
@@ -45,6 +48,8 @@ pub struct CacheSetup {
     pub directories: Vec<(PathBuf, u64)>,
     /// The eviction policy.
     pub eviction: Eviction,
+    /// When outputs that are members of archives are written.
+    pub collect: CollectOptions,
 }
 
 /// Why the cache cannot be used.
@@ -115,6 +120,7 @@ pub(super) struct Objects {
     /// Where tasks that have ended left their outputs.
     outputs: BTreeMap<(TaskKey, ObjectId), PathBuf>,
     sandboxes: Sandboxes,
+    staged: Staged,
     /// Output that visitors with tickets may read.
     overflow: OverflowDirectory,
     position: Arc<Position>,
@@ -160,6 +166,7 @@ impl Objects {
             visits: Visits::default(),
             outputs: BTreeMap::new(),
             sandboxes: Sandboxes::new(executor.scratch.join(format!("sandboxes-{seed:016x}"))),
+            staged: Staged::new(executor.scratch.join(format!("staged-{seed:016x}"))),
             overflow: executor.overflow.clone(),
             position,
             log,
@@ -517,12 +524,12 @@ impl Objects {
     }
 
     /// A task has left its outputs: those with a place in a persistent store go
-    /// there, answered with [`FromObjects::Put`]. Returns whether there are
+    /// there, but for members of archives, answered with [`FromObjects::Put`]. Returns whether there are
     /// none: then there is no answer.
     pub(super) fn put(&mut self, key: TaskKey, outputs: Vec<(PathBuf, Arc<Object>)>) -> bool {
         let mut stored = Vec::new();
         for (path, object) in outputs {
-            if object.is_stored() {
+            if object.is_stored() && object.member().is_none() {
                 stored.push((path.clone(), object.url.clone()));
             }
             self.outputs.insert((key, object.id), path);
@@ -561,6 +568,7 @@ impl Objects {
     /// Writes down what is in the cache, for the next executor here.
     pub(super) fn record(&mut self, recorded: Vec<Recorded>) {
         self.sandboxes.clear_all();
+        self.staged.clear();
         if let Err(error) = self.cache.record(recorded) {
             (self.log)(&error.to_string());
         }

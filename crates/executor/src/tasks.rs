@@ -167,6 +167,7 @@ impl Tasks {
     pub(super) fn take_objects(&mut self, now: Time, said: FromObjects) -> Option<Event> {
         match said {
             FromObjects::Stage(event) => Some(Event::Stage(event)),
+            FromObjects::Collect(event) => Some(Event::Collect(event)),
             FromObjects::Peers(from) => {
                 self.objects.as_mut().and_then(|objects| objects.asked(now, from))
             }

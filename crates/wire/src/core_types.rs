@@ -148,7 +148,7 @@ wire_struct!(Order {
     leave,
 });
 wire_struct!(Lease { allocation, leaves_in_micros });
-wire_struct!(Update { number, reports, returned, recalled, leaving, kept, cache });
+wire_struct!(Update { number, reports, returned, recalled, leaving, staged, kept, cache });
 wire_struct!(Join { incarnation, name, capacity, held, reports, serves, lease });
 wire_enum!(Selection { 0 => All, 1 => Runs(runs) });
 wire_struct!(Delivery { instance, from, results, executors, counts, complete });

@@ -68,9 +68,8 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
                 Ok(StoreUrl::Web(target)) if is_written => {
                     return wrong(ObjectError::ReadOnly { name: shown(), target });
                 }
-                Ok(StoreUrl::Member { .. }) if is_written => {
-                    let target = source.to_owned();
-                    return wrong(ObjectError::IntoArchive { name: shown(), target });
+                Ok(StoreUrl::Member { archive, name }) if is_written => {
+                    check_member(&shown, &archive, name)?;
                 }
                 Ok(_) => {}
             }
@@ -78,6 +77,20 @@ pub(crate) fn check(command: &Command, class: &TaskClass) -> Result<(), PlanErro
         names.push(name);
     }
     check_names(names).map_err(PlanError::Object)
+}
+
+/// Whether a member of an archive can be written.
+fn check_member(
+    shown: &impl Fn() -> String,
+    archive: &StoreUrl,
+    member: String,
+) -> Result<(), PlanError> {
+    let error = match archive {
+        StoreUrl::Posix(_) if is_inner_name(member.as_bytes()) => return Ok(()),
+        StoreUrl::Posix(_) => ObjectError::Member { name: shown(), member },
+        _ => ObjectError::ArchivePlace { name: shown(), archive: archive.to_string() },
+    };
+    Err(PlanError::Object(error))
 }
 
 /// Whether all names can stand side by side.

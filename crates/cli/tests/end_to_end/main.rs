@@ -12,6 +12,7 @@ mod archive;
 mod asked;
 mod bench;
 mod clock;
+mod collect;
 mod concentrators;
 mod data;
 mod everywhere;

@@ -1,5 +1,6 @@
 //! What is staged, cached and served: write-once objects and where they are.
 
+use crate::archive::split_member;
 use crate::task::ExecutorId;
 use std::fmt;
 use std::sync::Arc;
@@ -67,6 +68,13 @@ impl Object {
     #[must_use]
     pub fn is_stored(&self) -> bool {
         !self.url.starts_with(CACHE_PREFIX)
+    }
+
+    /// The archive and the name in it, if it is a member of an archive that is a
+    /// file: `/path/NAME.zip!MEMBER`.
+    #[must_use]
+    pub fn member(&self) -> Option<(&str, &str)> {
+        split_member(&self.url).filter(|_| self.url.starts_with('/'))
     }
 
     /// Whether it is what somebody may put into a cache by hand: in no store,

@@ -23,7 +23,7 @@ impl Dispatcher {
         let instance = &mut self.instances[&report.instance];
         instance.tasks.give_back(run.first, run.count);
         let weight = need.weight(run.count);
-        instance.usage -= weight;
+        instance.usage -= run.used(need);
         let took = (run.counted_micros, micros);
         self.runnable.end(&mut instance.share, weight, took, self.now);
         if matches!(report.outcome, Outcome::Exit(_) | Outcome::Signal(_)) {
@@ -85,9 +85,9 @@ impl Dispatcher {
     /// Tasks that were in flight are ready again, or end if they were to be
     /// cancelled.
     pub(super) fn put_back(&mut self, id: InstanceId, run: &InFlight, tries: Tries) {
-        let weight = self.needs[run.need].weight(run.count);
+        let need = &self.needs[run.need];
         let instance = &mut self.instances[&id];
-        instance.give_back(run, weight);
+        instance.give_back(run, need);
         let cancelled = instance.tasks.cancelling().within(run.first, run.count);
         let live = instance.tasks.cancelling().gaps(run.first, run.count);
         for (first, count) in cancelled {

@@ -184,6 +184,7 @@ impl Dispatcher {
                 dispatched: self.now,
                 counted_micros,
                 row_bytes,
+                is_staged: false,
             },
             &self.needs,
             0,

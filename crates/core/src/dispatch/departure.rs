@@ -27,8 +27,8 @@ impl Dispatcher {
                 self.put_back(instance, &run, tries);
                 continue;
             }
-            let weight = self.needs[run.need].weight(run.count);
-            self.instances[&instance].give_back(&run, weight);
+            let need = &self.needs[run.need];
+            self.instances[&instance].give_back(&run, need);
             let of_run = (run.first, run.count);
             self.end_lost(instance, of_run, run.counted(), Some(id), run.dispatched);
             self.runnable.mark(instance);

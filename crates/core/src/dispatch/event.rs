@@ -159,6 +159,9 @@ pub struct Update {
     /// The executor is about to leave: it gives back what it has not started
     /// and takes no more.
     pub leaving: bool,
+    /// Tasks that have ended and hold nothing any more; they are reported when
+    /// what they wrote is safe. It says so in each session.
+    pub staged: Vec<Held>,
     /// Output that it keeps of reports that were acknowledged, in other
     /// sessions as well: runs of its numbers, as (first, count). It says so
     /// once in each session, in parts.
@@ -175,6 +178,7 @@ impl Update {
             && self.returned.is_empty()
             && !self.recalled
             && !self.leaving
+            && self.staged.is_empty()
             && self.kept.is_empty()
             && self.cache.is_none()
     }

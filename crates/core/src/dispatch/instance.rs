@@ -457,9 +457,9 @@ impl Instance {
     }
 
     /// Tasks that an executor had are in its hands no longer: each counted so long.
-    pub(super) fn give_back(&mut self, run: &InFlight, weight: u128) {
+    pub(super) fn give_back(&mut self, run: &InFlight, need: &Need) {
         self.tasks.give_back(run.first, run.count);
-        self.usage -= weight;
-        self.share.take_back(weight, run.counted_micros);
+        self.usage -= run.used(need);
+        self.share.take_back(need.weight(run.count), run.counted_micros);
     }
 }

@@ -151,6 +151,7 @@ impl Dispatcher {
                         dispatched,
                         counted_micros,
                         row_bytes,
+                        is_staged: false,
                     };
                     let counted = in_flight.counted();
                     self.attempts.note(id, first, count, counted, Some(executor.id));

@@ -387,6 +387,7 @@ impl Dispatcher {
                     dispatched: self.now,
                     counted_micros,
                     row_bytes,
+                    is_staged: false,
                 },
                 &self.needs,
                 each_nanos,

@@ -216,8 +216,7 @@ impl Dispatcher {
     fn stop(&mut self, id: InstanceId, task: u64) {
         let withdrawn = self.fleet.withdraw(id, task, &self.needs, self.now);
         let Some((executor, run)) = withdrawn else { return };
-        let weight = self.needs[run.need].weight(run.count);
-        self.instances[&id].give_back(&run, weight);
+        self.instances[&id].give_back(&run, &self.needs[run.need]);
         self.cancel_input_transfers(executor, id, &run);
     }
 }

@@ -18,12 +18,16 @@ impl Dispatcher {
         let now = self.now;
         admit_reports(now, &mut update.reports);
         admit_held(&mut update.returned);
+        admit_held(&mut update.staged);
         admit_overflow(self.fleet[id].incarnation, &mut update.reports);
         self.fleet.hear(id, &update, now);
         // What others prefetched may be asked back for it.
         self.unplaced |= update.recalled;
         if let Some(changes) = update.cache {
             self.cache_changed(id, *changes);
+        }
+        for held in &update.staged {
+            self.stage(id, held);
         }
         for report in &update.reports {
             self.report(id, report);
@@ -60,6 +64,17 @@ impl Dispatcher {
         let known = !ended.is_empty();
         self.fleet.recycle(ended);
         known
+    }
+
+    /// Tasks have ended, and are reported when what they wrote is safe: what they
+    /// held is free.
+    fn stage(&mut self, id: ExecutorId, held: &Held) {
+        for run in self.fleet.stage(id, held, &self.needs) {
+            let need = &self.needs[run.need];
+            if let Some(instance) = self.instances.find_mut(&held.instance) {
+                instance.usage -= need.weight(run.count);
+            }
+        }
     }
 
     /// Tasks come back unstarted: they are ready again as they were. Returns

@@ -20,6 +20,9 @@ pub enum Whereabouts {
     Sent(ExecutorId),
     /// It has its resources on an executor.
     Running(ExecutorId),
+    /// It has ended, and what it wrote is on its way from an executor's disk to
+    /// archives.
+    Staged(ExecutorId),
     /// It ended, and its result is here, without what it wrote.
     Ended(Finished),
     /// It ended well, and its result is not in memory any more.
@@ -37,6 +40,7 @@ impl Whereabouts {
             Whereabouts::Ready => "ready",
             Whereabouts::Sent(_) => "sent",
             Whereabouts::Running(_) => "running",
+            Whereabouts::Staged(_) => "staged",
             Whereabouts::Ended(finished) => match finished.outcome.status() {
                 Status::Done => "done",
                 Status::Failed => "failed",
@@ -51,7 +55,9 @@ impl Whereabouts {
     #[must_use]
     pub fn executor(&self) -> Option<ExecutorId> {
         match self {
-            Whereabouts::Sent(executor) | Whereabouts::Running(executor) => Some(*executor),
+            Whereabouts::Sent(executor)
+            | Whereabouts::Running(executor)
+            | Whereabouts::Staged(executor) => Some(*executor),
             Whereabouts::Ended(finished) => finished.executor,
             _ => None,
         }
@@ -64,7 +70,15 @@ struct Part {
     instance: InstanceId,
     first: u64,
     count: u64,
-    is_running: bool,
+    progress: Progress,
+}
+
+/// How far an executor is with tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Sent,
+    Running,
+    Staged,
 }
 
 impl Executor {
@@ -77,12 +91,15 @@ impl Executor {
         let mut parts = Vec::with_capacity(order.len());
         for ((instance, _), run) in order {
             let room = room.entry(run.need).or_insert_with(|| self.loads.of(run.need).slotted);
-            let running = run.count.min(*room);
+            let running = if run.is_staged { 0 } else { run.count.min(*room) };
             *room -= running;
-            let halves =
-                [(run.first, running, true), (run.first + running, run.count - running, false)];
+            let rest = if run.is_staged { Progress::Staged } else { Progress::Sent };
+            let halves = [
+                (run.first, running, Progress::Running),
+                (run.first + running, run.count - running, rest),
+            ];
             parts.extend(halves.into_iter().filter(|(_, count, _)| *count > 0).map(
-                |(first, count, is_running)| Part { instance: *instance, first, count, is_running },
+                |(first, count, progress)| Part { instance: *instance, first, count, progress },
             ));
         }
         parts
@@ -96,7 +113,7 @@ impl Dispatcher {
     pub fn running(&self) -> BTreeMap<InstanceId, u64> {
         let mut running = BTreeMap::new();
         let parts = self.fleet.iter().flat_map(Executor::parts);
-        for part in parts.filter(|part| part.is_running) {
+        for part in parts.filter(|part| part.progress == Progress::Running) {
             *running.entry(part.instance).or_default() += part.count;
         }
         running
@@ -122,9 +139,10 @@ impl Dispatcher {
             let parts = if has_any { executor.parts() } else { Vec::new() };
             for part in parts.into_iter().filter(|part| part.instance == instance) {
                 let tasks = part.first.max(first.0)..(part.first + part.count).min(end);
-                sent.extend(tasks.map(|task| match part.is_running {
-                    true => (task, Whereabouts::Running(executor.id)),
-                    false => (task, Whereabouts::Sent(executor.id)),
+                sent.extend(tasks.map(|task| match part.progress {
+                    Progress::Sent => (task, Whereabouts::Sent(executor.id)),
+                    Progress::Running => (task, Whereabouts::Running(executor.id)),
+                    Progress::Staged => (task, Whereabouts::Staged(executor.id)),
                 }));
             }
         }

@@ -18,6 +18,7 @@ impl Executor {
         self.check_chains()?;
         self.check_templates()?;
         self.check_data()?;
+        self.collecting.check()?;
         self.updates.check()
     }
 

@@ -18,7 +18,8 @@ impl Executor {
         let doubt = self.doubts.due().map(|at| (at, "a doubted signal"));
         let reports = self.reports_held_until().map(|at| (at, "reports"));
         let (leave, stage) = (self.leave_timeout(), self.stage_timeout());
-        let all = [deadline, heartbeat, lease, idle, doubt, reports, leave, stage];
+        let collect = self.collect_timeout();
+        let all = [deadline, heartbeat, lease, idle, doubt, reports, leave, stage, collect];
         all.into_iter().flatten().min()
     }
 
@@ -41,9 +42,11 @@ impl Executor {
             self.leave();
         }
         self.handle_stage_timeout();
+        self.handle_collect_timeout();
         if self.connected && self.last_spoke.after(HEARTBEAT_MICROS) <= self.now {
             self.updates.heartbeat();
         }
+        self.note_work();
         self.note_alone();
         self.note_idle();
     }

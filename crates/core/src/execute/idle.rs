@@ -54,6 +54,7 @@ impl Executor {
             && self.running.is_empty()
             && self.updates.is_empty()
             && !self.has_finishing()
+            && self.collecting.is_empty()
     }
 
     /// Takes in whether it is idle now, after anything that may have changed

@@ -82,7 +82,8 @@ impl Executor {
     /// that is away.
     pub(super) fn note_alone(&mut self) {
         if self.is_leaving() {
-            let is_busy = !self.running.is_empty() || self.has_finishing();
+            let is_busy =
+                !self.running.is_empty() || self.has_finishing() || !self.collecting.is_empty();
             self.departure.observe(self.now, !self.connected && !is_busy);
         }
     }

@@ -39,6 +39,8 @@ impl Executor {
 
     /// Whether it has as much on its hands as it can tell of.
     pub(super) fn is_laden(&self) -> bool {
-        self.updates.is_full() || self.running.len() + self.finishing_count() >= RUNNING_TASKS_MAX
+        self.updates.is_full()
+            || self.collecting.is_full()
+            || self.running.len() + self.finishing_count() >= RUNNING_TASKS_MAX
     }
 }

@@ -11,6 +11,7 @@ mod visit;
 
 use super::end::End;
 use super::{Action, Executor, Queued, Start};
+use crate::collect::Member;
 use crate::data::cache::Recorded;
 use crate::data::declared::{AssignedData, DataOrder, Located, Serving};
 use crate::data::limits::CHANGES_OBJECTS_MAX;
@@ -85,6 +86,8 @@ struct Finishing {
     open: usize,
     /// Those that exist nowhere if they are not held here.
     only_here: Vec<ObjectId>,
+    /// Those that are staged for archives.
+    members: Vec<Member>,
 }
 
 /// The data of an executor's tasks.
@@ -478,13 +481,19 @@ impl Executor {
         data.stage.handle(now, stage::Event::Ended(Requester::Task(key)));
         let only_here = outputs
             .iter()
-            .filter(|(object, _)| !object.is_stored())
+            .filter(|(object, _)| !object.is_stored() || object.member().is_some())
             .map(|(object, _)| object.id)
             .collect();
-        data.finishing.insert(key, Finishing { report, open: outputs.len(), only_here });
+        data.finishing
+            .insert(key, Finishing { report, open: outputs.len(), only_here, members: Vec::new() });
         for (object, size) in outputs {
             let only_here = !object.is_stored();
             let object = Arc::new(Object { size: Some(size), ..(*object).clone() });
+            if object.member().is_some() {
+                self.stage_output(key, object);
+                continue;
+            }
+            let Some(data) = &mut self.data else { return };
             data.stage.handle(
                 now,
                 stage::Event::Keep { requester: Requester::Task(key), object, only_here },
@@ -528,10 +537,31 @@ impl Executor {
         if finishing.open > 0 {
             return;
         }
-        if let Some(finishing) = data.finishing.remove(&key) {
-            self.updates.push(finishing.report);
+        if let Some(Finishing { report, members, .. }) = data.finishing.remove(&key) {
+            match members.is_empty() {
+                true => self.updates.push(report),
+                false => self.collect(report, members),
+            }
             self.clear(key);
         }
+    }
+
+    /// An output of a task is staged for its archive, or cannot be.
+    pub(super) fn output_staged(
+        &mut self,
+        key: TaskKey,
+        result: Result<Member, (ObjectId, String)>,
+    ) {
+        let finishing = self.data.as_mut().and_then(|data| data.finishing.get_mut(&key));
+        let Some(finishing) = finishing else { return };
+        let failure = match result {
+            Ok(member) => {
+                finishing.members.push(member);
+                None
+            }
+            Err(failure) => Some(failure),
+        };
+        self.finish_output(key, failure);
     }
 
     /// An object that was fetched ahead is here, and free to go again.

@@ -21,7 +21,8 @@ impl Executor {
         }
         let changes = self.cache_changes();
         let kept = self.overflows.next();
-        self.updates.next_update(changes, kept)
+        let staged = self.collecting.next();
+        self.updates.next_update(changes, kept, staged)
     }
 
     /// Until when reports wait for those that follow them, if they do. The
@@ -38,7 +39,7 @@ impl Executor {
             && !self.queue.is_empty()
             && !self.updates.is_full()
             && !self.overflows.is_telling()
-            && self.updates.has_only_reports();
+            && self.updates.has_only_reports(self.collecting.is_telling());
         held.then_some(until)
     }
 }
@@ -105,9 +106,10 @@ impl Updates {
         self.pending.is_empty() && self.sent.is_empty() && self.returned.is_empty()
     }
 
-    /// Whether there are reports to send and nothing else.
-    fn has_only_reports(&self) -> bool {
-        !self.pending.is_empty()
+    /// Whether there are reports to send, or tasks to tell of whose outputs are
+    /// staged, and nothing else.
+    fn has_only_reports(&self, is_staged_told: bool) -> bool {
+        (!self.pending.is_empty() || is_staged_told)
             && self.returned.is_empty()
             && !self.recalled
             && !self.leaving
@@ -119,9 +121,11 @@ impl Updates {
         &mut self,
         cache: Option<Box<Changes>>,
         kept: Vec<(u64, u64)>,
+        staged: Vec<Held>,
     ) -> Option<Update> {
         if cache.is_none()
             && kept.is_empty()
+            && staged.is_empty()
             && self.pending.is_empty()
             && self.returned.is_empty()
             && !self.recalled
@@ -133,7 +137,7 @@ impl Updates {
         let returned = self.returned.len().min(UPDATE_RUNS_MAX);
         let returned: Vec<Held> = self.returned.drain(..returned).collect();
         let gives_back_more = !self.returned.is_empty();
-        let alone = cache.is_none() && kept.is_empty() && returned.is_empty();
+        let alone = cache.is_none() && kept.is_empty() && staged.is_empty() && returned.is_empty();
         let reports = self.take_pending(alone);
         self.next_number += 1;
         if !reports.is_empty() {
@@ -144,6 +148,7 @@ impl Updates {
         Some(Update {
             cache,
             kept,
+            staged,
             number: self.next_number,
             reports,
             returned,

@@ -77,6 +77,7 @@ impl World {
                 | Action::Peers(_)
                 | Action::Clear(_)
                 | Action::Discard(_)
+                | Action::Collect(_)
                 | Action::VisitEnded(..)
                 | Action::Left => {}
             }

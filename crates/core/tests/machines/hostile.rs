@@ -217,14 +217,15 @@ fn event() -> impl Strategy<Value = Event> {
                 connection,
                 join: Join { lease: Lease::default(), serves: None, incarnation, name, capacity, held, reports },
             }),
-        8 => (connection.clone(), any_number(), vec(report(), 0..4), vec(held(), 0..4), 0..20u8, runs())
-            .prop_map(|(connection, number, reports, returned, bits, kept)| Event::Update {
+        8 => (connection.clone(), any_number(), vec(report(), 0..4), (vec(held(), 0..4), vec(held(), 0..4)), 0..20u8, runs())
+            .prop_map(|(connection, number, reports, (returned, staged), bits, kept)| Event::Update {
                 connection,
                 update: Update { cache: None,
                     kept,
                     number,
                     reports,
                     returned,
+                    staged,
                     recalled: bits % 2 == 0,
                     leaving: bits == 1,
                 },

@@ -3,6 +3,7 @@
 use crate::files::Files;
 use crate::rng::Rng;
 use crate::workload::is_row_of;
+use falkon_core::collect::ItemId;
 use falkon_core::data::cache::CacheOptions;
 use falkon_core::data::declared::Serving;
 use falkon_core::data::object::ObjectId;
@@ -31,6 +32,8 @@ pub(crate) struct Node {
     pub(crate) capacity: Resources,
     pub(crate) cache: Option<CacheOptions>,
     pub(crate) files: Files,
+    /// Outputs that are staged for archives.
+    pub(crate) staged: BTreeMap<ItemId, ObjectId>,
     pub(crate) alive: bool,
     pub(crate) left: bool,
     pub(crate) connection: Option<u64>,
@@ -57,6 +60,7 @@ impl Node {
             capacity,
             cache: None,
             files: Files::default(),
+            staged: BTreeMap::new(),
             alive: true,
             left: false,
             connection: None,

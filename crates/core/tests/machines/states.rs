@@ -24,7 +24,7 @@ fn seen(place: &Whereabouts) -> Seen {
     match place {
         Whereabouts::Waiting => Seen::Waiting,
         Whereabouts::Ready => Seen::Ready,
-        Whereabouts::Sent(_) | Whereabouts::Running(_) => Seen::Assigned,
+        Whereabouts::Sent(_) | Whereabouts::Running(_) | Whereabouts::Staged(_) => Seen::Assigned,
         Whereabouts::Ended(finished) => Seen::Ended(Some(finished.outcome)),
         Whereabouts::Done | Whereabouts::NotDone => Seen::Ended(None),
     }

@@ -3,6 +3,7 @@
 //! and tasks data objects. One seed gives one schedule.
 
 mod clients;
+mod collected;
 mod data;
 mod dispatcher;
 mod end;

@@ -2,7 +2,7 @@
 
 use falkon_core::data::object::Object;
 use falkon_core::data::stage::{Event, WriteError};
-use falkon_core::execute::TaskKey;
+use falkon_core::execute::{CollectEvent, TaskKey};
 use falkon_data::cache::CacheError;
 use falkon_data::peer::FromPeers;
 
@@ -25,6 +25,8 @@ pub(crate) enum FromObjects {
         /// The object that it is, or why it is none.
         result: Result<Object, String>,
     },
+    /// What became of outputs that are collected.
+    Collect(CollectEvent),
     /// A peer wants something.
     Peers(FromPeers),
 }

@@ -345,6 +345,8 @@ impl World<'_> {
             | Action::Forget(_)
             | Action::Clear(_)
             | Action::Discard(_)
+            // No task of a scenario writes members of archives.
+            | Action::Collect(_)
             | Action::VisitEnded(..) => {}
         }
         Ok(())

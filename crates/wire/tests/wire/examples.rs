@@ -510,13 +510,13 @@ fn from_executor() -> Vec<(&'static str, FromExecutor)> {
     };
     let lease = Lease { allocation: Some(AllocationId(12)), leaves_in_micros: Some(3_540_000_000) };
     let update = Update {
-        cache: None,
         number: 9,
         reports: reports(),
         returned: held(),
         recalled: true,
-        leaving: false,
+        staged: held(),
         kept: vec![(9, 1), (300, 70_000)],
+        ..Update::default()
     };
     vec![
         ("join_serving", FromExecutor::Join(Join { serves: Some(serves), ..join.clone() })),

@@ -189,7 +189,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     }
     // What an executor keeps, and is to discard.
     let runs = list_of(b"\x92\x00\x00");
-    let kept = [&b"\x92\x01\x97\x00\x90\x90\xc2\xc2"[..], &runs, b"\xc0"].concat();
+    let kept = [&b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90"[..], &runs, b"\xc0"].concat();
     assert!(FromExecutor::from_bytes(&kept).is_ok());
     all_bounded(&kept);
     let discard = [&b"\x92\x01\x9a\x00\x90\x90\x00\x90\x90\x90"[..], &runs, b"\xc0\xc2"].concat();
@@ -202,7 +202,7 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     for [removed, named, unobtainable] in
         [[&ids, none, none], [none, &named, none], [none, none, &ids]]
     {
-        let head = &b"\x92\x01\x97\x00\x90\x90\xc2\xc2\x90\x96\xc2\x90"[..];
+        let head = &b"\x92\x01\x98\x00\x90\x90\xc2\xc2\x90\x90\x96\xc2\x90"[..];
         let update = [head, removed, named, b"\xc0", unobtainable].concat();
         assert!(FromExecutor::from_bytes(&update).is_ok());
         all_bounded(&update);
@@ -221,7 +221,8 @@ fn the_shortest_values_take_no_more_than_their_bytes_account_for() {
     let usage = b"\x93\x92\x00\x00\x92\x00\x00\x92\x00\x00";
     let detail = [&b"\x97"[..], captured, captured, b"\xa0\xa0", usage, b"\x00\xc0"].concat();
     let report = [&b"\x98\x00\x00\x00\x92\x00\x00\x91\x09\x00\x00"[..], &detail].concat();
-    let update = [&b"\x92\x01\x97\x00"[..], &list_of(&report), b"\x90\xc2\xc2\x90\xc0"].concat();
+    let update =
+        [&b"\x92\x01\x98\x00"[..], &list_of(&report), b"\x90\xc2\xc2\x90\x90\xc0"].concat();
     assert!(FromExecutor::from_bytes(&update).is_ok());
     all_bounded(&update);
 }

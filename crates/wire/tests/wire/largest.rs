@@ -301,6 +301,7 @@ fn the_largest_message_of_every_kind_from_an_executor_fits_a_frame() {
         returned: held(UPDATE_RUNS_MAX),
         recalled: true,
         leaving: true,
+        staged: held(UPDATE_RUNS_MAX),
         kept: runs(UPDATE_KEPT_RUNS_MAX),
         cache: Some(Box::new(changes)),
     };

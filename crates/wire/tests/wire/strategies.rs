@@ -540,15 +540,16 @@ pub(crate) fn from_executor() -> impl Strategy<Value = FromExecutor> {
         },
     );
     let flags = (any::<bool>(), any::<bool>());
-    let tasks = (vec(report(), 0..20), vec(held(), 0..5));
+    let tasks = (vec(report(), 0..20), vec(held(), 0..5), vec(held(), 0..5));
     let kept = vec((number(), number()), 0..5);
     let update = (number(), tasks, flags, kept, option::of(changes())).prop_map(
-        |(number, (reports, returned), (recalled, leaving), kept, cache)| Update {
+        |(number, (reports, returned, staged), (recalled, leaving), kept, cache)| Update {
             number,
             reports,
             returned,
             recalled,
             leaving,
+            staged,
             kept,
             cache,
         },

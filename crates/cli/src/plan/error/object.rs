@@ -49,17 +49,6 @@ pub(crate) enum ObjectError {
         #[source]
         error: UrlError,
     },
-    /// The target is a member of an archive.
-    #[error(
-        "the output `{name}` cannot be written to {target}: members of archives are for reading, \
-         and a file of this name is written as a file: URL with %21 for `!`"
-    )]
-    IntoArchive {
-        /// The object's name.
-        name: String,
-        /// The target.
-        target: String,
-    },
     /// The target can only be read.
     #[error(
         "the output `{name}` cannot be written to {target}: outputs go to a path, an s3: URL or \
@@ -70,6 +59,28 @@ pub(crate) enum ObjectError {
         name: String,
         /// Where it was to go.
         target: String,
+    },
+    /// The name of a member would be outside of the archive.
+    #[error(
+        "the output `{name}` cannot be called `{member}` in an archive: give a relative path \
+         without `..` after the `!`"
+    )]
+    Member {
+        /// The object's name.
+        name: String,
+        /// The member's.
+        member: String,
+    },
+    /// The archive cannot be written.
+    #[error(
+        "the output `{name}` cannot be written to the archive {archive}: archives that tasks \
+         write are files, so give a path"
+    )]
+    ArchivePlace {
+        /// The object's name.
+        name: String,
+        /// The archive.
+        archive: String,
     },
     /// What is to be unpacked has no name.
     #[error("`{0}` is to be unpacked, and has no name: write NAME=ARCHIVE")]

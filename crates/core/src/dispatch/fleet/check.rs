@@ -104,7 +104,7 @@ fn check_tasks(executor: &Executor, needs: &Needs) -> Result<(), CheckError> {
         let fits = free.count_of(resources, load.slotted);
         ensure!(fits == load.slotted, "executor {id} has more than its room");
         free.take(resources, load.slotted);
-        let counted = counts.remove(&need) == Some(load.slotted + load.prefetched);
+        let counted = counts.remove(&need) == Some(load.slotted + load.prefetched + load.staged);
         ensure!(counted, "executor {id}: load and tasks in flight differ");
     }
     ensure!(counts.is_empty(), "executor {id}: tasks without load");

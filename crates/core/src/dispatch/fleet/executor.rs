@@ -33,12 +33,20 @@ pub(in crate::dispatch) struct InFlight {
     pub(in crate::dispatch) counted_micros: u64,
     /// Bytes of one task's row, rounded up.
     pub(in crate::dispatch) row_bytes: u64,
+    /// They have ended and hold nothing; they are reported when what they wrote is
+    /// safe.
+    pub(in crate::dispatch) is_staged: bool,
 }
 
 impl InFlight {
     /// How often the tasks were tried, but for this attempt.
     pub(in crate::dispatch) fn counted(&self) -> Tries {
         Tries { losses: self.tries.losses.saturating_add(self.later), ..self.tries }
+    }
+
+    /// What they use of an executor.
+    pub(in crate::dispatch) fn used(&self, need: &Need) -> u128 {
+        if self.is_staged { 0 } else { need.weight(self.count) }
     }
 }
 
@@ -238,13 +246,15 @@ impl Executor {
         each_nanos: u64,
     ) {
         let need = &needs[run.need];
-        let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, run.count) };
+        let holding = if run.is_staged { 0 } else { run.count };
+        let slots = if need.instant { 0 } else { self.free.count_of(&need.resources, holding) };
         self.free.take(&need.resources, slots);
         self.loads.change(needs, run.need, |load| {
             load.instant = need.instant;
             load.each_nanos = each_nanos;
             load.slotted += slots;
-            load.prefetched += run.count - slots;
+            load.prefetched += holding - slots;
+            load.staged += run.count - holding;
         });
         self.in_flight_bytes += run.row_bytes * run.count;
         self.in_flight.insert((instance, run.first), run);
@@ -287,17 +297,32 @@ impl Executor {
         }
     }
 
-    /// Gives back the room of `count` tasks that ended (or, if `unstarted`,
+    /// Tasks of `held` hold nothing any more. Returns those that did before.
+    pub(super) fn stage(&mut self, needs: &Needs, held: &Held) -> Vec<InFlight> {
+        let mut staged = Vec::new();
+        for run in self.take(held) {
+            if !run.is_staged {
+                self.release(needs, &run, false);
+                self.loads.change(needs, run.need, |load| load.staged += run.count);
+                staged.push(run);
+            }
+            self.in_flight_bytes += run.row_bytes * run.count;
+            let run = InFlight { is_staged: true, ..run };
+            self.in_flight.insert((held.instance, run.first), run);
+        }
+        staged
+    }
+
+    /// Gives back the room of the tasks of a run that ended (or, if `unstarted`,
     /// were given back); prefetched tasks move up. Returns how many held room.
-    pub(super) fn release(
-        &mut self,
-        needs: &Needs,
-        need: NeedId,
-        count: u64,
-        unstarted: bool,
-    ) -> u64 {
+    pub(super) fn release(&mut self, needs: &Needs, run: &InFlight, unstarted: bool) -> u64 {
+        let InFlight { need, count, .. } = *run;
         if self.loads.of(need) == Load::default() {
             debug_assert!(false, "an executor gives back what it has");
+            return 0;
+        }
+        if run.is_staged {
+            self.loads.change(needs, need, |load| load.staged -= count);
             return 0;
         }
         let resources = &needs[need].resources;

@@ -16,6 +16,8 @@ pub(in crate::dispatch) struct Load {
     pub(in crate::dispatch) slotted: u64,
     /// Tasks sent ahead: they start when others end.
     pub(in crate::dispatch) prefetched: u64,
+    /// Tasks that have ended and hold nothing, until what they wrote is safe.
+    pub(in crate::dispatch) staged: u64,
     /// They take no time, so hold nothing.
     pub(in crate::dispatch) instant: bool,
     /// For how long each of those sent ahead keeps the executor busy, in
@@ -95,7 +97,7 @@ impl Loads {
             (true, false) => self.ahead.remove(place_of(id)),
             _ => {}
         }
-        if after.slotted == 0 && after.prefetched == 0 {
+        if after.slotted == 0 && after.prefetched == 0 && after.staged == 0 {
             self.by_need.remove(u64::from(id.0));
         }
     }

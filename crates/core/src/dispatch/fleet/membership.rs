@@ -78,7 +78,7 @@ impl Fleet {
     /// and has it looked at for tasks if it has gained room.
     pub(in crate::dispatch) fn hear(&mut self, id: ExecutorId, update: &Update, now: Time) {
         let executor = &mut self.roster[id];
-        let has_reports = !update.reports.is_empty();
+        let has_reports = !update.reports.is_empty() || !update.staged.is_empty();
         executor.last_heard = now;
         let was_missed = std::mem::take(&mut executor.is_missed);
         executor.updates_seen = update.number;

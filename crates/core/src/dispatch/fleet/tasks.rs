@@ -106,12 +106,24 @@ impl Fleet {
         let micros = report.ended.since(report.started);
         executor.mean_micros = (executor.mean_micros * 7 + micros.min(1 << 50)) / 8;
         for run in &ended {
-            executor.release(needs, run.need, run.count, false);
+            executor.release(needs, run, false);
         }
         if !ended.is_empty() {
             self.judge(id, report.outcome, now);
         }
         ended
+    }
+
+    /// Tasks have ended and hold nothing any more. Returns those of which that was
+    /// not known.
+    pub(in crate::dispatch) fn stage(
+        &mut self,
+        id: ExecutorId,
+        held: &Held,
+        needs: &Needs,
+    ) -> Vec<InFlight> {
+        debug_assert!(self.new_room.contains(&id), "executor {id} gains room unseen");
+        self.roster[id].stage(needs, held)
     }
 
     /// Takes the memory of a list back, to be used again.
@@ -131,7 +143,7 @@ impl Fleet {
         debug_assert!(self.new_room.contains(&id), "executor {id} gains room unseen");
         let executor = &mut self.roster[id];
         let taken = executor.take(held);
-        let freed = taken.iter().map(|run| executor.release(needs, run.need, run.count, true));
+        let freed = taken.iter().map(|run| executor.release(needs, run, true));
         let freed = freed.sum();
         (taken, freed)
     }
@@ -205,7 +217,7 @@ impl Fleet {
         let executor = &mut self.roster[id];
         let run = executor.take(&held).pop()?;
         executor.order.disown.push(held);
-        executor.release(needs, run.need, run.count, true);
+        executor.release(needs, &run, true);
         self.orders.send(id);
         self.new_room.insert(id);
         self.list(id, now);
@@ -228,7 +240,7 @@ impl Fleet {
             for held in executor.held_of(instance) {
                 left = left.saturating_sub(held.count);
                 for run in executor.take(&held) {
-                    executor.release(needs, run.need, run.count, true);
+                    executor.release(needs, &run, true);
                 }
                 executor.order.disown.push(held);
                 self.orders.send(executor.id);

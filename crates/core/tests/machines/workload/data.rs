@@ -186,7 +186,9 @@ impl Plan {
             }
         }
         for _ in 0..rng.below(3) {
-            let url = if local && rng.percent(60) { "cache:" } else { "s3://out/" };
+            let archive = format!("/out/{}.zip!", rng.below(3));
+            let stored = if rng.percent(50) { "s3://out/" } else { &archive };
+            let url = if local && rng.percent(60) { "cache:" } else { stored };
             let size = rng.below(3 * MIB);
             data.outputs.push(objects.make(url, "blake3:1", size, false));
         }

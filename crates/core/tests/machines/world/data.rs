@@ -2,10 +2,11 @@
 
 use super::World;
 use crate::workload::data::{MIB, Objects};
+use falkon_core::collect::WriteId;
 use falkon_core::data::cache::TierId;
 use falkon_core::data::object::{Object, ObjectId, Source};
 use falkon_core::data::stage::{Action, Event, FetchError, FetchId, Refusal, ServeId, WriteError};
-use falkon_core::execute::{self, TaskKey};
+use falkon_core::execute::{self, CollectEvent, TaskKey};
 use falkon_core::result::{Outcome, Status};
 use falkon_core::task::Time;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(super) enum Due {
     Stage(usize, Event),
     /// A peer asks a node.
     Ask(usize, ObjectId, Request),
+    /// What became of outputs of a node that are collected.
+    Collect(usize, CollectEvent),
 }
 
 /// A transfer to a node.
@@ -32,7 +35,8 @@ pub(super) struct Request {
 /// The objects of a world, and where transfers stand.
 #[derive(Debug, Default)]
 pub(super) struct Data {
-    objects: Objects,
+    pub(super) objects: Objects,
+    pub(super) writes: BTreeMap<(usize, WriteId), Vec<ObjectId>>,
     serves: BTreeMap<(usize, ServeId), Request>,
     next_serve: u64,
     store_down_until: Time,
@@ -49,10 +53,11 @@ impl World {
         match due {
             Due::Stage(index, event) => self.deliver(index, event),
             Due::Ask(index, object, request) => self.ask(index, object, request),
+            Due::Collect(index, event) => self.deliver_collected(index, event),
         }
     }
 
-    fn soon(&mut self, due: Due) {
+    pub(super) fn soon(&mut self, due: Due) {
         let most = *self.rng.pick(&[1, 2_000, 50_000, 400_000]);
         let at = self.now.after(self.rng.below(most));
         self.later.plan(at, due);
@@ -63,7 +68,7 @@ impl World {
     }
 
     /// Whether a transfer or a write fails now.
-    fn fails(&mut self) -> bool {
+    pub(super) fn fails(&mut self) -> bool {
         self.now < self.faults.until && self.rng.percent(self.faults.transfers)
     }
 
@@ -247,7 +252,7 @@ impl World {
     pub(super) fn written(&mut self, outputs: &[Arc<Object>]) -> Vec<u64> {
         let sizes = outputs.iter().map(|output| {
             let real = self.data.objects.reals.get_mut(&output.id).unwrap();
-            real.in_store |= real.object.is_stored();
+            real.in_store |= real.object.is_stored() && real.object.member().is_none();
             real.size
         });
         sizes.collect()
@@ -306,6 +311,7 @@ impl World {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.alive) {
             assert!(node.processes.is_empty(), "node {index} still runs something");
             node.files.judge(&node.machine);
+            assert!(node.staged.is_empty(), "node {index} keeps staged outputs");
         }
     }
 
@@ -322,7 +328,10 @@ impl World {
             let any_missing = inputs.into_iter().any(|id| self.data.objects.is_missing(*id));
             let (is_faulty, churn) = (self.faults.transfers > 0, self.faults.cuts);
             match outcome {
-                Outcome::Exit(0) => assert!(!any_missing, "{why}: made of nothing"),
+                Outcome::Exit(0) => {
+                    assert!(!any_missing, "{why}: made of nothing");
+                    self.judge_safe(task, &why);
+                }
                 Outcome::Exit(_) => {
                     // Other failures use up the same tries.
                     let retries = if is_faulty || churn { 0 } else { task.class.retries };

@@ -97,6 +97,7 @@ impl World {
                     self.nodes[index].request(due, key, None);
                 }
                 execute::Action::Stage(action) => self.act_stage(index, action),
+                execute::Action::Collect(action) => self.act_collect(index, action),
                 execute::Action::Peers(peers) => {
                     for peer in peers {
                         let node = peer.serves.address.parse().unwrap();

@@ -1,0 +1,359 @@
+//! The collector of an executor (collective-io §5): decides when outputs that
+//! are members of archives, and are staged on the executor's disk, are written.
+//!
+//! The outputs for one archive that wait together become one file of its set.
+//! They are written when the oldest has waited for long, when much waits, sooner
+//! if the disk is short, when the executor has had nothing to do for a moment, and
+//! when it leaves. A write that fails is repeated after growing pauses, a bounded
+//! number of times. A task is safe when all of its members are.
+//!
+//! Each event is followed by [`Collector::poll_action`] until that gives `None`.
+
+mod check;
+mod set;
+
+use crate::limits::{
+    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
+    COLLECT_RETRY_MICROS_MAX, COLLECT_RETRY_MICROS_MIN, COLLECT_TASKS_MAX,
+};
+use crate::task::Time;
+use set::{Sets, Waiting};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// The part of the usual bytes that wait together on a disk that is short of room.
+pub const SHORT_PARTS: u64 = 16;
+
+/// When archives are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CollectOptions {
+    /// How long an output waits at most for others.
+    pub delay_micros_max: u64,
+    /// How many bytes wait together at most.
+    pub data_bytes_max: u64,
+    /// With less than this free on the disk, much less waits together.
+    pub free_bytes_min: u64,
+}
+
+impl Default for CollectOptions {
+    fn default() -> CollectOptions {
+        CollectOptions {
+            delay_micros_max: 30_000_000,
+            data_bytes_max: 256 << 20,
+            free_bytes_min: 1 << 30,
+        }
+    }
+}
+
+/// A task whose outputs are staged. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(pub u64);
+
+/// A staged file. Numbers ascend, and are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ItemId(pub u64);
+
+/// A file of an archive being written. Numbers are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriteId(pub u64);
+
+/// A staged output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its file.
+    pub item: ItemId,
+    /// The path of the archive's first file.
+    pub archive: Arc<str>,
+    /// The member's name.
+    pub name: Arc<str>,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// What happens to a collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// All outputs of a task that are to be collected are staged.
+    Staged {
+        /// The task.
+        owner: OwnerId,
+        /// The outputs.
+        members: Vec<Member>,
+    },
+    /// Bytes that are free where outputs are staged.
+    Free(u64),
+    /// Whether the executor has something to do.
+    Working(bool),
+    /// What is staged is to be written at once.
+    Flush,
+    /// The answer to [`Action::Write`].
+    Written {
+        /// To which.
+        write: WriteId,
+        /// Whether the file is whole and on stable storage.
+        result: Result<(), WriteFailure>,
+    },
+}
+
+/// Why a file of an archive was not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteFailure {
+    /// This staged file cannot be read; the others may be written.
+    Member(ItemId, String),
+    /// The archive cannot be written, and trying again is of no use.
+    Refused(String),
+    /// The archive could not be written, which may pass.
+    Failed(String),
+}
+
+/// What a collector wants done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write these members into one file of an archive. The answer is
+    /// [`Event::Written`].
+    Write {
+        /// What to answer with.
+        write: WriteId,
+        /// The path of the archive's first file.
+        archive: Arc<str>,
+        /// Staged files, and the members that they become.
+        members: Vec<(ItemId, Arc<str>)>,
+    },
+    /// Delete staged files.
+    Discard(Vec<ItemId>),
+    /// All outputs of a task are in archives, on stable storage.
+    Safe(OwnerId),
+    /// An output of a task cannot be written; the task is forgotten.
+    Failed {
+        /// The task.
+        owner: OwnerId,
+        /// What was not written, and why.
+        error: String,
+    },
+}
+
+/// A task some of whose outputs are not in archives.
+#[derive(Debug)]
+struct Owner {
+    /// Those that wait, or are being written.
+    open: BTreeMap<ItemId, Arc<str>>,
+}
+
+/// A file being written.
+#[derive(Debug)]
+struct Writing {
+    archive: Arc<str>,
+    members: BTreeMap<ItemId, Waiting>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Collector {
+    now: Time,
+    options: CollectOptions,
+    owners: BTreeMap<OwnerId, Owner>,
+    sets: Sets,
+    writing: BTreeMap<WriteId, Writing>,
+    writing_bytes: u64,
+    next_write: u64,
+    is_short: bool,
+    /// Since when the executor has had nothing to do.
+    idle_since: Option<Time>,
+    actions: VecDeque<Action>,
+}
+
+impl Collector {
+    /// A collector with nothing to write.
+    #[must_use]
+    pub fn new(options: CollectOptions) -> Collector {
+        Collector {
+            now: Time::default(),
+            options,
+            owners: BTreeMap::new(),
+            sets: Sets::default(),
+            writing: BTreeMap::new(),
+            writing_bytes: 0,
+            next_write: 0,
+            is_short: false,
+            idle_since: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes one event in.
+    pub fn handle(&mut self, now: Time, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::Staged { owner, members } => self.stage(owner, members),
+            Event::Free(bytes) => self.is_short = bytes < self.options.free_bytes_min,
+            Event::Working(true) => self.idle_since = None,
+            Event::Working(false) => {
+                self.idle_since.get_or_insert(self.now);
+            }
+            Event::Flush => self.sets.all_due(),
+            Event::Written { write, result } => self.written(write, result),
+        }
+        self.advance();
+    }
+
+    /// What to do next; `None` until the next event or timeout.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Collector::handle_timeout`] is due, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Time, &'static str)> {
+        let can_write = self.writing.len() < COLLECT_ARCHIVES_MAX;
+        let write = self.sets.next().filter(|_| can_write).map(|at| (at, "an archive"));
+        let idle = self.idle_at().map(|at| (at, "archives of an idle executor"));
+        write.into_iter().chain(idle).min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.advance();
+    }
+
+    /// Whether nothing is staged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    /// Whether as much is staged as may be: no further task is to start.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let bytes = self.sets.bytes() + self.writing_bytes;
+        bytes > self.options.data_bytes_max.saturating_mul(2)
+            || self.owners.len() >= COLLECT_TASKS_MAX
+    }
+
+    fn stage(&mut self, owner: OwnerId, members: Vec<Member>) {
+        let open = members.iter().map(|member| (member.item, member.archive.clone())).collect();
+        self.owners.insert(owner, Owner { open });
+        self.idle_since = None;
+        for Member { item, archive, name, bytes } in members {
+            let waiting = Waiting { owner, name, bytes, since: self.now };
+            self.sets.add(&archive, item, waiting, self.options.delay_micros_max);
+        }
+    }
+
+    /// When what waits is written because there is nothing else to do.
+    fn idle_at(&self) -> Option<Time> {
+        let since = self.idle_since.filter(|_| self.sets.has_undue())?;
+        Some(since.after(COLLECT_IDLE_MICROS))
+    }
+
+    /// Decides what is to be written by now, and begins as much as may be written
+    /// at a time.
+    fn advance(&mut self) {
+        if self.idle_at().is_some_and(|at| at <= self.now) {
+            self.sets.all_due();
+        }
+        let parts = if self.is_short { SHORT_PARTS } else { 1 };
+        self.sets.largest_due(self.options.data_bytes_max / parts, COLLECT_MEMBERS_MAX);
+        while self.writing.len() < COLLECT_ARCHIVES_MAX
+            && let Some((archive, members)) = self.sets.take(self.now)
+        {
+            let write = WriteId(self.next_write);
+            self.next_write += 1;
+            let named = members.iter().map(|(item, member)| (*item, member.name.clone()));
+            self.actions.push_back(Action::Write {
+                write,
+                archive: archive.clone(),
+                members: named.collect(),
+            });
+            self.writing_bytes += members.values().map(|member| member.bytes).sum::<u64>();
+            self.writing.insert(write, Writing { archive, members });
+        }
+    }
+
+    fn written(&mut self, write: WriteId, result: Result<(), WriteFailure>) {
+        let Some(Writing { archive, mut members }) = self.writing.remove(&write) else { return };
+        self.writing_bytes -= members.values().map(|member| member.bytes).sum::<u64>();
+        match result {
+            Ok(()) => {
+                self.sets.succeeded(&archive, self.options.delay_micros_max);
+                self.actions.push_back(Action::Discard(members.keys().copied().collect()));
+                for (item, member) in members {
+                    self.member_safe(member.owner, item);
+                }
+            }
+            Err(WriteFailure::Member(item, error)) => {
+                let Some(member) = members.remove(&item) else {
+                    let error = format!("{archive} was not written: {error}");
+                    return self.give_up(&archive, members, &error);
+                };
+                let error = format!("{archive}!{} was not written: {error}", member.name);
+                self.put_back(&archive, members, None);
+                self.actions.push_back(Action::Discard(vec![item]));
+                self.fail(member.owner, item, error);
+            }
+            Err(WriteFailure::Refused(error)) => {
+                let error = format!("{archive} was not written: {error}");
+                self.give_up(&archive, members, &error);
+            }
+            Err(WriteFailure::Failed(error)) => {
+                let tries = self.sets.tries(&archive) + 1;
+                if tries >= COLLECT_FAULTS_MAX {
+                    let error = format!("{archive} was not written, {tries} times: {error}");
+                    return self.give_up(&archive, members, &error);
+                }
+                let pause = COLLECT_RETRY_MICROS_MIN << (tries - 1).min(32);
+                let at = self.now.after(pause.min(COLLECT_RETRY_MICROS_MAX));
+                self.put_back(&archive, members, Some((at, tries)));
+            }
+        }
+    }
+
+    /// What was not written waits again, as far as somebody wants it.
+    fn put_back(
+        &mut self,
+        archive: &Arc<str>,
+        members: BTreeMap<ItemId, Waiting>,
+        retry: Option<(Time, u32)>,
+    ) {
+        let (wanted, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            members.into_iter().partition(|(_, member)| self.owners.contains_key(&member.owner));
+        if !unwanted.is_empty() {
+            self.actions.push_back(Action::Discard(unwanted.into_keys().collect()));
+        }
+        self.sets.put_back(archive, wanted, retry, self.options.delay_micros_max);
+    }
+
+    /// Tasks fail whose outputs cannot be written.
+    fn give_up(&mut self, archive: &Arc<str>, members: BTreeMap<ItemId, Waiting>, error: &str) {
+        self.sets.succeeded(archive, self.options.delay_micros_max);
+        self.actions.push_back(Action::Discard(members.keys().copied().collect()));
+        for (item, member) in members {
+            self.fail(member.owner, item, error.to_owned());
+        }
+    }
+
+    fn member_safe(&mut self, owner: OwnerId, item: ItemId) {
+        let Some(found) = self.owners.get_mut(&owner) else { return };
+        found.open.remove(&item);
+        if found.open.is_empty() {
+            self.owners.remove(&owner);
+            self.actions.push_back(Action::Safe(owner));
+        }
+    }
+
+    /// A task fails: its other outputs are not written, unless they are being
+    /// written.
+    fn fail(&mut self, owner: OwnerId, failed: ItemId, error: String) {
+        let Some(Owner { open }) = self.owners.remove(&owner) else { return };
+        let others = open.into_iter().filter(|(item, _)| *item != failed);
+        let delay = self.options.delay_micros_max;
+        let gone: Vec<ItemId> = others
+            .filter(|(item, archive)| self.sets.remove(archive, *item, delay))
+            .map(|(item, _)| item)
+            .collect();
+        if !gone.is_empty() {
+            self.actions.push_back(Action::Discard(gone));
+        }
+        self.actions.push_back(Action::Failed { owner, error });
+    }
+}

@@ -1,0 +1,267 @@
+//! Tasks whose outputs are members of archives: such a task holds nothing once
+//! its outputs are staged on this executor's disk, and is reported when they are
+//! in their archives.
+
+use super::{Action, Executor};
+use crate::collect::{
+    self, CollectOptions, Collector, ItemId, Member, OwnerId, WriteFailure, WriteId,
+};
+use crate::data::object::{Object, ObjectId};
+use crate::dispatch::Held;
+use crate::limits::{COLLECT_REPORTS_BYTES_MAX, UPDATE_RUNS_MAX};
+use crate::result::{Detail, Outcome, Report};
+use crate::task::TaskKey;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What the shell says of outputs that are collected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CollectEvent {
+    /// The answer to [`CollectAction::Stage`].
+    Staged {
+        /// To which.
+        item: ItemId,
+        /// How many bytes are free there, or why it is not staged.
+        result: Result<u64, String>,
+    },
+    /// The answer to [`CollectAction::Write`].
+    Written {
+        /// To which.
+        write: WriteId,
+        /// Whether the file is whole and on stable storage.
+        result: Result<(), WriteFailure>,
+    },
+}
+
+/// What is to be done with outputs that are collected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CollectAction {
+    /// Move an output out of its task's directory.
+    Stage {
+        /// What to answer with.
+        item: ItemId,
+        /// Whose it is.
+        key: TaskKey,
+        /// The output.
+        object: Arc<Object>,
+    },
+    /// Write staged files into one file of an archive.
+    Write {
+        /// What to answer with.
+        write: WriteId,
+        /// The path of the archive's first file.
+        archive: Arc<str>,
+        /// The files, and the members that they become.
+        members: Vec<(ItemId, Arc<str>)>,
+    },
+    /// Delete staged files.
+    Discard(Vec<ItemId>),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Collecting {
+    collector: Collector,
+    next_item: u64,
+    next_owner: u64,
+    /// Outputs on their way out of their tasks' directories.
+    staging: BTreeMap<ItemId, (TaskKey, ObjectId, Member)>,
+    /// The reports of tasks whose outputs are staged, and their bytes.
+    reports: BTreeMap<OwnerId, Report>,
+    bytes: u64,
+    /// Those of them that the dispatcher has not been told of in this session.
+    untold: VecDeque<Held>,
+}
+
+fn bytes_of(report: &Report) -> u64 {
+    size_of::<Report>() as u64 + report.detail.as_ref().map_or(0, |detail| detail.bytes())
+}
+
+fn held_of(report: &Report) -> Held {
+    let Report { instance, first, count, tries, .. } = *report;
+    Held { instance, first, count, tries }
+}
+
+impl Collecting {
+    pub(super) fn new(options: CollectOptions) -> Collecting {
+        Collecting {
+            collector: Collector::new(options),
+            next_item: 0,
+            next_owner: 0,
+            staging: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            bytes: 0,
+            untold: VecDeque::new(),
+        }
+    }
+
+    /// Whether no task's outputs are staged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reports.is_empty()
+    }
+
+    /// Whether as much is staged as may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.collector.is_full() || self.bytes > COLLECT_REPORTS_BYTES_MAX
+    }
+
+    /// The tasks whose outputs are staged, as the dispatcher knows them.
+    pub(super) fn held(&self) -> impl Iterator<Item = Held> + '_ {
+        self.reports.values().map(held_of)
+    }
+
+    /// A session begins: the dispatcher is told of all.
+    pub(super) fn tell_anew(&mut self) {
+        self.untold = self.reports.values().map(held_of).collect();
+    }
+
+    /// Whether there are tasks to tell of.
+    pub(super) fn is_telling(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// Which tasks hold nothing any more, in the next message: rows of them as
+    /// one.
+    pub(super) fn next(&mut self) -> Vec<Held> {
+        let mut told: Vec<Held> = Vec::new();
+        while let Some(held) = self.untold.pop_front() {
+            match told.last_mut() {
+                Some(last)
+                    if last.instance == held.instance
+                        && last.tries == held.tries
+                        && last.first.0 + last.count == held.first.0 =>
+                {
+                    last.count += held.count;
+                }
+                _ => told.push(held),
+            }
+            if told.len() == UPDATE_RUNS_MAX {
+                break;
+            }
+        }
+        told
+    }
+
+    /// What must hold of the machine within.
+    pub(super) fn check(&self) -> Result<(), crate::dispatch::CheckError> {
+        self.collector.check()
+    }
+}
+
+impl Executor {
+    /// This executor, which writes archives as these options say.
+    #[must_use]
+    pub fn with_collector(mut self, options: CollectOptions) -> Executor {
+        self.collecting = Collecting::new(options);
+        self
+    }
+
+    /// An output of a task is to be staged.
+    pub(super) fn stage_output(&mut self, key: TaskKey, object: Arc<Object>) {
+        let Some((archive, name)) = object.member() else { return };
+        let item = ItemId(self.collecting.next_item);
+        self.collecting.next_item += 1;
+        let (archive, name) = (archive.into(), name.into());
+        let member = Member { item, archive, name, bytes: object.size.unwrap_or_default() };
+        self.collecting.staging.insert(item, (key, object.id, member));
+        self.actions.push_back(Action::Collect(CollectAction::Stage { item, key, object }));
+    }
+
+    /// All outputs of a task are where they are to be until it is safe.
+    pub(super) fn collect(&mut self, report: Report, members: Vec<Member>) {
+        if report.outcome != Outcome::Exit(0) {
+            let items = members.iter().map(|member| member.item).collect();
+            self.actions.push_back(Action::Collect(CollectAction::Discard(items)));
+            self.updates.push(report);
+            return;
+        }
+        let collecting = &mut self.collecting;
+        let owner = OwnerId(collecting.next_owner);
+        collecting.next_owner += 1;
+        collecting.bytes += bytes_of(&report);
+        if self.connected {
+            collecting.untold.push_back(held_of(&report));
+        }
+        collecting.reports.insert(owner, report);
+        self.handle_collector(collect::Event::Staged { owner, members });
+    }
+
+    pub(super) fn handle_collect(&mut self, event: CollectEvent) {
+        match event {
+            CollectEvent::Staged { item, result } => {
+                let Some((key, object, member)) = self.collecting.staging.remove(&item) else {
+                    return;
+                };
+                if let Ok(free) = result {
+                    self.handle_collector(collect::Event::Free(free));
+                }
+                let result = result.map(|_| member).map_err(|error| (object, error));
+                self.output_staged(key, result);
+            }
+            CollectEvent::Written { write, result } => {
+                self.handle_collector(collect::Event::Written { write, result });
+            }
+        }
+    }
+
+    pub(super) fn handle_collector(&mut self, event: collect::Event) {
+        self.collecting.collector.handle(self.now, event);
+        self.drain_collector();
+    }
+
+    pub(super) fn collect_timeout(&self) -> Option<(crate::task::Time, &'static str)> {
+        self.collecting.collector.poll_timeout()
+    }
+
+    pub(super) fn handle_collect_timeout(&mut self) {
+        if self.collect_timeout().is_some_and(|(at, _)| at <= self.now) {
+            self.collecting.collector.handle_timeout(self.now);
+            self.drain_collector();
+        }
+    }
+
+    /// Tells the collector whether there is anything else to do here.
+    pub(super) fn note_work(&mut self) {
+        if self.collecting.is_empty() {
+            return;
+        }
+        let is_working = !self.queue.is_empty() || !self.running.is_empty() || self.has_finishing();
+        self.handle_collector(collect::Event::Working(is_working));
+        if self.is_leaving() || self.collecting.is_full() {
+            self.handle_collector(collect::Event::Flush);
+        }
+    }
+
+    fn drain_collector(&mut self) {
+        while let Some(action) = self.collecting.collector.poll_action() {
+            let action = match action {
+                collect::Action::Safe(owner) => {
+                    self.end_collected(owner, None);
+                    continue;
+                }
+                collect::Action::Failed { owner, error } => {
+                    self.end_collected(owner, Some(error));
+                    continue;
+                }
+                collect::Action::Write { write, archive, members } => {
+                    CollectAction::Write { write, archive, members }
+                }
+                collect::Action::Discard(items) => CollectAction::Discard(items),
+            };
+            self.actions.push_back(Action::Collect(action));
+        }
+    }
+
+    /// A task's outputs are in their archives, or will not be.
+    fn end_collected(&mut self, owner: OwnerId, error: Option<String>) {
+        let Some(mut report) = self.collecting.reports.remove(&owner) else { return };
+        self.collecting.bytes -= bytes_of(&report);
+        if let Some(error) = error {
+            report.outcome = Outcome::NoOutput;
+            let detail = report.detail.take().map_or_else(Detail::default, Arc::unwrap_or_clone);
+            report.detail = Some(Arc::new(Detail { error, ..detail }));
+        }
+        self.updates.push(report);
+        self.startable = true;
+    }
+}

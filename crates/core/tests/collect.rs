@@ -1,0 +1,401 @@
+//! The collector, proved: random schedules of staged outputs and writes that
+//! succeed and fail, against a model that follows each output.
+
+#![allow(clippy::unwrap_used, reason = "all of this is tests")]
+
+#[path = "machines/rng.rs"]
+mod rng;
+
+use falkon_core::collect::{
+    Action, CollectOptions, Collector, Event, ItemId, Member, OwnerId, SHORT_PARTS, WriteFailure,
+    WriteId,
+};
+use falkon_core::limits::{
+    COLLECT_ARCHIVES_MAX, COLLECT_FAULTS_MAX, COLLECT_IDLE_MICROS, COLLECT_MEMBERS_MAX,
+    COLLECT_RETRY_MICROS_MAX, COLLECT_TASKS_MAX,
+};
+use falkon_core::task::Time;
+use rng::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Where an output is, as far as a shell knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Waits {
+        since: Time,
+    },
+    Writing(WriteId),
+    /// It is in its archive.
+    Safe,
+    /// It was found unreadable, or given up.
+    Failed,
+}
+
+#[derive(Debug, Clone)]
+struct Item {
+    owner: OwnerId,
+    archive: Arc<str>,
+    name: Arc<str>,
+    bytes: u64,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Safe,
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Write {
+    archive: Arc<str>,
+    members: Vec<(ItemId, Arc<str>)>,
+    ends: Time,
+}
+
+/// A shell whose disk and archives are made up.
+struct World {
+    rng: Rng,
+    now: Time,
+    options: CollectOptions,
+    collector: Collector,
+    items: BTreeMap<ItemId, Item>,
+    /// The files that are on the staging disk.
+    files: BTreeSet<ItemId>,
+    owners: BTreeMap<OwnerId, (Vec<ItemId>, Option<End>)>,
+    writes: BTreeMap<WriteId, Write>,
+    /// Writes in a row that failed, and when the next may begin at the latest.
+    pauses: BTreeMap<Arc<str>, (u32, Time)>,
+    failing_percent: u64,
+    is_short: bool,
+    files_written: u64,
+    trouble: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let options = CollectOptions {
+            delay_micros_max: *rng.pick(&[1, 1_000, 1_000_000, 30_000_000]),
+            data_bytes_max: *rng.pick(&[1, 1 << 10, 1 << 20]),
+            free_bytes_min: 1 << 20,
+        };
+        World {
+            failing_percent: *rng.pick(&[0, 0, 10, 60]),
+            rng,
+            now: Time(1),
+            options,
+            collector: Collector::new(options),
+            items: BTreeMap::new(),
+            files: BTreeSet::new(),
+            owners: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            pauses: BTreeMap::new(),
+            is_short: false,
+            files_written: 0,
+            trouble: 0,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.collector.handle(self.now, event);
+        self.act();
+    }
+
+    fn act(&mut self) {
+        while let Some(action) = self.collector.poll_action() {
+            match action {
+                Action::Write { write, archive, members } => {
+                    let is_alone = self.writes.values().all(|other| other.archive != archive);
+                    assert!(is_alone, "two files of {archive} at once");
+                    assert!(!members.is_empty(), "an empty file");
+                    assert!(self.writes.len() < COLLECT_ARCHIVES_MAX);
+                    for (item, name) in &members {
+                        let found = self.items.get_mut(item).unwrap();
+                        assert!(matches!(found.place, Place::Waits { .. }), "{item:?} twice");
+                        assert!(self.files.contains(item), "{item:?} was deleted before");
+                        assert_eq!((&found.archive, &found.name), (&archive, name));
+                        found.place = Place::Writing(write);
+                    }
+                    let ends = self.now.after(self.rng.below(3_000_000));
+                    self.writes.insert(write, Write { archive, members, ends });
+                }
+                Action::Discard(items) => {
+                    for item in items {
+                        assert!(self.files.remove(&item), "{item:?} is deleted twice");
+                        let found = self.items.get_mut(&item).unwrap();
+                        match found.place {
+                            Place::Writing(_) => panic!("{item:?} is deleted while it is written"),
+                            // Another output of its task has failed.
+                            Place::Waits { .. } => found.place = Place::Failed,
+                            Place::Safe | Place::Failed => {}
+                        }
+                    }
+                }
+                Action::Safe(owner) => self.end(owner, End::Safe),
+                Action::Failed { owner, error } => {
+                    assert!(error.contains(".zip"), "{error}");
+                    self.end(owner, End::Failed);
+                }
+            }
+        }
+        self.collector.check().unwrap();
+        self.judge();
+    }
+
+    fn end(&mut self, owner: OwnerId, end: End) {
+        let (items, ended) = self.owners.get_mut(&owner).unwrap();
+        assert_eq!(ended.replace(end), None, "{owner:?} ends twice");
+        let mut places = items.iter().map(|item| &self.items[item].place);
+        match end {
+            End::Safe => assert!(places.all(|place| *place == Place::Safe), "{owner:?}"),
+            End::Failed => assert!(places.any(|place| *place == Place::Failed), "{owner:?}"),
+        }
+    }
+
+    /// What is to be written by now is being written, as far as that can be.
+    fn judge(&self) {
+        let has_room = self.writes.len() < COLLECT_ARCHIVES_MAX;
+        let is_free = |archive: &Arc<str>| {
+            let pauses = self.pauses.get(archive).is_some_and(|(_, until)| *until > self.now);
+            has_room && !pauses && self.writes.values().all(|write| write.archive != *archive)
+        };
+        let waiting = self.items.values().filter(|item| is_free(&item.archive));
+        let mut bytes = 0;
+        for item in waiting {
+            let Place::Waits { since } = item.place else { continue };
+            bytes += item.bytes;
+            let due = since.after(self.options.delay_micros_max);
+            assert!(due > self.now, "{item:?} should have been written by {due:?}");
+        }
+        let parts = if self.is_short { SHORT_PARTS } else { 1 };
+        assert!(bytes <= self.options.data_bytes_max / parts, "{bytes} bytes wait");
+    }
+
+    fn stage(&mut self) {
+        let owner = OwnerId(self.owners.len() as u64);
+        let members: Vec<Member> = (0..1 + self.rng.below(3))
+            .map(|at| {
+                let item = ItemId(self.items.len() as u64 + at);
+                let archive: Arc<str> = format!("/a{}.zip", self.rng.below(4)).into();
+                let name: Arc<str> = format!("m{}", item.0).into();
+                let bytes = self.rng.below(*self.rng.clone().pick(&[1, 100, 100_000]) + 1);
+                Member { item, archive, name, bytes }
+            })
+            .collect();
+        for Member { item, archive, name, bytes } in members.clone() {
+            let place = Place::Waits { since: self.now };
+            self.items.insert(item, Item { owner, archive, name, bytes, place });
+            self.files.insert(item);
+        }
+        let items = members.iter().map(|member| member.item).collect();
+        self.owners.insert(owner, (items, None));
+        self.handle(Event::Staged { owner, members });
+    }
+
+    /// A write ends.
+    fn end_write(&mut self, write: WriteId) {
+        let Write { archive, members, .. } = self.writes.remove(&write).unwrap();
+        let fails = self.rng.percent(self.failing_percent);
+        let all = |world: &mut World, place: Place| {
+            for (item, _) in &members {
+                world.items.get_mut(item).unwrap().place = place.clone();
+            }
+        };
+        let result = match (fails, self.rng.below(6)) {
+            (false, _) => {
+                self.files_written += 1;
+                self.pauses.remove(&archive);
+                all(self, Place::Safe);
+                Ok(())
+            }
+            (true, 0) => {
+                self.pauses.remove(&archive);
+                all(self, Place::Failed);
+                Err(WriteFailure::Refused("no".to_owned()))
+            }
+            (true, 1) => {
+                all(self, Place::Waits { since: self.now });
+                let (item, _) = *self.rng.clone().pick(&members.iter().collect::<Vec<_>>());
+                self.items.get_mut(item).unwrap().place = Place::Failed;
+                Err(WriteFailure::Member(*item, "torn".to_owned()))
+            }
+            (true, _) => {
+                let tries = self.pauses.get(&archive).map_or(0, |(tries, _)| *tries) + 1;
+                if tries >= COLLECT_FAULTS_MAX {
+                    self.pauses.remove(&archive);
+                    all(self, Place::Failed);
+                } else {
+                    let until = self.now.after(COLLECT_RETRY_MICROS_MAX);
+                    self.pauses.insert(archive.clone(), (tries, until));
+                    all(self, Place::Waits { since: self.now });
+                }
+                Err(WriteFailure::Failed("full".to_owned()))
+            }
+        };
+        self.trouble += u64::from(fails);
+        // What is not wanted any more is deleted rather than written again.
+        for (item, _) in &members {
+            let owner = self.items[item].owner;
+            let is_over = self.owners[&owner].1.is_some();
+            let found = self.items.get_mut(item).unwrap();
+            if is_over && matches!(found.place, Place::Waits { .. }) {
+                found.place = Place::Failed;
+            }
+        }
+        self.handle(Event::Written { write, result });
+    }
+
+    /// Goes on to the next thing that happens, at most until `until`.
+    fn advance(&mut self, until: Time) {
+        let write = self.writes.iter().map(|(write, found)| (found.ends, *write)).min();
+        let due = self.collector.poll_timeout().map(|(at, _)| at);
+        let next = write.map(|(at, _)| at).into_iter().chain(due).min().unwrap_or(until);
+        self.now = self.now.max(next.min(until));
+        if let Some((at, write)) = write
+            && at <= self.now
+        {
+            return self.end_write(write);
+        }
+        if due.is_some_and(|at| at <= self.now) {
+            self.collector.handle_timeout(self.now);
+            self.act();
+            let again = self.collector.poll_timeout();
+            assert!(again.is_none_or(|(at, _)| at > self.now), "due, and nothing happens");
+        }
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(20) {
+            0..=9 => self.stage(),
+            10 => {
+                self.is_short = self.rng.percent(30);
+                let free = if self.is_short { 0 } else { u64::MAX };
+                self.handle(Event::Free(free));
+            }
+            11 => {
+                let is_working = self.rng.percent(50);
+                self.handle(Event::Working(is_working));
+            }
+            12 if self.rng.percent(20) => self.handle(Event::Flush),
+            _ => {
+                let until = self.now.after(self.rng.below(2_000_000));
+                while self.now < until {
+                    self.advance(until);
+                }
+            }
+        }
+    }
+
+    /// Nothing more comes: everything ends, without anybody asking for it.
+    fn drain(&mut self) {
+        self.handle(Event::Working(false));
+        for _ in 0..10_000 {
+            if self.collector.is_empty() && self.writes.is_empty() {
+                break;
+            }
+            let far = self.now.after(10 * COLLECT_RETRY_MICROS_MAX);
+            self.advance(far);
+        }
+        assert!(self.collector.is_empty(), "something is never written");
+        assert_eq!(self.collector.poll_timeout(), None);
+        assert!(self.files.is_empty(), "{:?} stay on the disk", self.files);
+        for (owner, (_, end)) in &self.owners {
+            assert!(end.is_some(), "{owner:?} has no end");
+            assert!(self.failing_percent > 0 || *end == Some(End::Safe), "{owner:?}");
+        }
+    }
+}
+
+#[test]
+fn every_output_is_written_once_in_time_or_its_task_fails() {
+    let seeds = std::env::var("FALKON_COLLECT_SEEDS").ok().and_then(|text| text.parse().ok());
+    let (mut files, mut trouble) = (0, 0);
+    for seed in 0..seeds.unwrap_or(400) {
+        let run = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            for _ in 0..200 {
+                world.step();
+            }
+            world.drain();
+            (world.files_written, world.trouble)
+        });
+        let Ok((written, failed)) = run else { panic!("seed {seed}") };
+        (files, trouble) = (files + written, trouble + failed);
+    }
+    assert!(files > 1000 && trouble > 100, "{files} files, {trouble} failures: nothing is tested");
+}
+
+fn member(item: u64, archive: &str, bytes: u64) -> Member {
+    let name = format!("m{item}").into();
+    Member { item: ItemId(item), archive: archive.into(), name, bytes }
+}
+
+fn staged(collector: &mut Collector, at: u64, item: u64, bytes: u64) {
+    let members = vec![member(item, "/a.zip", bytes)];
+    collector.handle(Time(at), Event::Staged { owner: OwnerId(item), members });
+}
+
+fn written(collector: &mut Collector) -> Vec<usize> {
+    std::iter::from_fn(|| collector.poll_action())
+        .filter_map(|action| match action {
+            Action::Write { members, .. } => Some(members.len()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn outputs_that_wait_together_are_one_file() {
+    let options = CollectOptions { delay_micros_max: 1000, ..CollectOptions::default() };
+    let mut collector = Collector::new(options);
+    (0..10).for_each(|item| staged(&mut collector, item, item, 5));
+    assert_eq!(collector.poll_timeout().unwrap().0, Time(1000));
+    collector.handle_timeout(Time(999));
+    assert_eq!(written(&mut collector), []);
+    collector.handle_timeout(Time(1000));
+    assert_eq!(written(&mut collector), [10]);
+}
+
+#[test]
+fn an_executor_without_work_waits_for_a_moment_only() {
+    let mut collector = Collector::new(CollectOptions::default());
+    collector.handle(Time(0), Event::Working(false));
+    // It has been idle for long, and then it has not.
+    staged(&mut collector, 5_000_000, 0, 5);
+    collector.handle(Time(5_000_000), Event::Working(false));
+    assert_eq!(written(&mut collector), []);
+    let (at, _) = collector.poll_timeout().unwrap();
+    assert_eq!(at, Time(5_000_000 + COLLECT_IDLE_MICROS));
+    collector.handle_timeout(at);
+    assert_eq!(written(&mut collector), [1]);
+}
+
+#[test]
+fn bytes_and_members_that_wait_are_bounded_and_so_are_tasks() {
+    let options = CollectOptions { data_bytes_max: 1000, ..CollectOptions::default() };
+    let mut collector = Collector::new(options);
+    staged(&mut collector, 0, 0, 1000);
+    assert_eq!(written(&mut collector), []);
+    staged(&mut collector, 0, 1, 1);
+    assert_eq!(written(&mut collector), [2]);
+    // The file is being written: no other is, and what waits is bounded all the same.
+    staged(&mut collector, 0, 2, 999);
+    assert!(!collector.is_full());
+    staged(&mut collector, 0, 3, 1);
+    assert!(collector.is_full());
+    assert_eq!(written(&mut collector), []);
+
+    let mut collector = Collector::new(CollectOptions::default());
+    let most = COLLECT_MEMBERS_MAX as u64;
+    (0..most).for_each(|item| staged(&mut collector, 0, item, 0));
+    assert_eq!(written(&mut collector), []);
+    staged(&mut collector, 0, most, 0);
+    assert_eq!(written(&mut collector), [COLLECT_MEMBERS_MAX + 1]);
+    let tasks = COLLECT_TASKS_MAX as u64;
+    (most + 1..tasks - 1).for_each(|item| staged(&mut collector, 0, item, 0));
+    assert!(!collector.is_full());
+    staged(&mut collector, 0, tasks - 1, 0);
+    assert!(collector.is_full());
+}

@@ -1,0 +1,66 @@
+//! Outputs that are members of archives: nodes stage them, and write them.
+
+use super::World;
+use super::data::Due;
+use crate::workload::Task;
+use falkon_core::collect::WriteFailure;
+use falkon_core::data::object::ObjectId;
+use falkon_core::execute::{self, CollectAction, CollectEvent};
+
+impl World {
+    pub(super) fn act_collect(&mut self, index: usize, action: CollectAction) {
+        match action {
+            CollectAction::Stage { item, object, .. } => {
+                let result = match self.fails() && self.rng.percent(40) {
+                    true => Err("torn".to_owned()),
+                    false => Ok(u64::MAX),
+                };
+                if result.is_ok() {
+                    self.nodes[index].staged.insert(item, object.id);
+                }
+                self.soon(Due::Collect(index, CollectEvent::Staged { item, result }));
+            }
+            CollectAction::Write { write, members, .. } => {
+                let staged = &self.nodes[index].staged;
+                let objects: Vec<ObjectId> = members.iter().map(|(item, _)| staged[item]).collect();
+                self.data.writes.insert((index, write), objects);
+                let result = match (self.fails(), self.rng.below(8)) {
+                    (false, _) => Ok(()),
+                    (true, 0) => Err(WriteFailure::Refused("no".to_owned())),
+                    (true, 1) => Err(WriteFailure::Member(members[0].0, "torn".to_owned())),
+                    (true, _) => Err(WriteFailure::Failed("full".to_owned())),
+                };
+                self.soon(Due::Collect(index, CollectEvent::Written { write, result }));
+            }
+            CollectAction::Discard(items) => {
+                for item in items {
+                    let staged = self.nodes[index].staged.remove(&item);
+                    assert!(staged.is_some(), "node {index} has not staged {item:?}");
+                }
+            }
+        }
+    }
+
+    pub(super) fn deliver_collected(&mut self, index: usize, event: CollectEvent) {
+        if !self.nodes[index].alive {
+            return;
+        }
+        if let CollectEvent::Written { write, result } = &event {
+            let written = self.data.writes.remove(&(index, *write)).unwrap();
+            for object in written.into_iter().filter(|_| result.is_ok()) {
+                self.data.objects.reals.get_mut(&object).unwrap().in_store = true;
+            }
+        }
+        self.nodes[index].handle(self.now, execute::Event::Collect(event));
+        self.pump_node(index);
+    }
+
+    /// A task that has succeeded has its outputs where they were to go.
+    pub(super) fn judge_safe(&self, task: &Task, why: &str) {
+        for id in task.data.iter().flat_map(|data| &data.outputs) {
+            let real = &self.data.objects.reals[id];
+            let is_safe = real.in_store || !real.object.is_stored();
+            assert!(is_safe, "{why}: {} is not safe", real.object.url);
+        }
+    }
+}

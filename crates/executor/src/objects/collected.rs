@@ -1,0 +1,36 @@
+//! Outputs that are collected: carries out what the core wants done with them.
+
+use super::{FromObjects, Objects};
+use falkon_core::collect::WriteFailure;
+use falkon_core::execute::{CollectAction, CollectEvent};
+
+impl Objects {
+    /// Carries out what is to be done with outputs that are collected.
+    pub(crate) fn collect(&mut self, action: CollectAction) {
+        let staged = self.staged.clone();
+        match action {
+            CollectAction::Stage { item, key, object } => {
+                let output = self.outputs.remove(&(key, object.id));
+                self.blocking(move || {
+                    let gone = || "the output is gone".to_owned();
+                    let result = output.ok_or_else(gone);
+                    let result = result.and_then(|output| staged.stage(item, &output));
+                    FromObjects::Collect(CollectEvent::Staged { item, result })
+                });
+            }
+            CollectAction::Write { write, archive, members } => {
+                let log = self.log.clone();
+                self.blocking(move || {
+                    let result = staged.write(&archive, &members);
+                    if let Err(WriteFailure::Failed(error)) = &result {
+                        log(&format!("{archive} is not written yet: {error}"));
+                    }
+                    FromObjects::Collect(CollectEvent::Written { write, result })
+                });
+            }
+            CollectAction::Discard(items) => {
+                self.carrier.runtime.spawn_blocking(move || staged.discard(&items));
+            }
+        }
+    }
+}
